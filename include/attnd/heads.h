@@ -14,7 +14,7 @@
 
 #include <attnd/attention.h>
 
-#define ATTN_HEAD_TAGS_MAX 3 /* tags of one head, with the NULL behind them */
+#define ATTN_HEAD_TAGS_MAX 4 /* tags of one head, with the NULL behind them */
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,6 +33,13 @@ typedef struct attn_head_sums {
     double near;     /* w[i - 2] .. w[i + 2] */
     double prefix;   /* w[0] .. w[i] */
     double distance; /* |i - k| w[k], tokens */
+    /* What key 0 has in these, and the other keys: their weights in all rows and in rows
+     * of sequences whose keys are the queries, and -w[k] ln(w[k] / their sum in the row),
+     * nats. */
+    double first_self, first_previous, first_near, first_prefix, first_distance;
+    double rest, rest_itself, rest_entropy;
+    double target;  /* on the row's target, of rows that have one */
+    double largest; /* 1 where the row's largest weight lies in its target */
 } attn_head_sums;
 
 /* The heads of a model over one or more batches. The caller owns the arrays. With zeros
@@ -46,6 +53,7 @@ typedef struct attn_heads {
     size_t rows;          /* of queries */
     size_t self_rows;     /* those of sequences whose keys are the queries */
     size_t previous_rows; /* those of self_rows that another row precedes */
+    size_t target_rows;   /* those that have a target */
     bool sinks;           /* whether the model has learned sinks */
 } attn_heads;
 
@@ -61,13 +69,18 @@ typedef struct attn_head {
      * those has a second row. */
     double mean_distance; /* tokens */
     double mass_on_self, mass_on_previous;
+    /* Over rows with a target: the weight on it, and the share of them whose largest
+     * weight lies in it; NAN without such rows. */
+    double mass_on_target, target_is_largest;
     /* Constants, with NULL behind the last: a word for what the head attends to (see
-     * docs/heads.md), and "unused" when its importance is below 0.001. */
+     * docs/heads.md); where the first key and a sink have most of the weight, a word for
+     * what it does with the rest; and "unused" when its importance is below 0.001. */
     const char *tags[ATTN_HEAD_TAGS_MAX];
 } attn_head;
 
 /* As attn_plan(), for attn_heads_add(): the same checks, and the scratch that it needs.
- * need_weights and reduce have no effect; sizes of their results and of outputs are 0. */
+ * need_weights and reduce have no effect, but for targets; sizes of their results and of
+ * outputs are 0. */
 ATTN_API attn_status attn_heads_plan(const attn_model *model, const attn_request *request,
                                      attn_sizes *ret_sizes, attn_error *ret_error);
 

@@ -145,6 +145,7 @@ static attn_status decode_text(struct request_file *file, attn_request *ret_batc
         .models = &file->model,
         .num_models = 1,
         .any_name = true,
+        .targets_alone = true,
         .arena = &memory->arena,
         .reserve = reserve_memory,
         .context = memory,
@@ -159,6 +160,7 @@ static attn_status decode_text(struct request_file *file, attn_request *ret_batc
     /* What the reply of a server would have does not matter here. */
     ret_batch->need_weights = ATTN_WEIGHTS_NONE;
     ret_batch->omit_outputs = ret_batch->need_heads = ret_batch->need_lse = false;
+    ret_batch->reduce = (attn_reductions){.targets = request.batch.reduce.targets};
     return ATTN_OK;
 }
 

@@ -21,6 +21,7 @@ struct wire_input {
     const attn_model *const *models; /* those that it may name; at least one */
     size_t num_models;
     bool any_name;       /* the only model is meant, whatever the request names */
+    bool targets_alone;  /* targets need no word of need: heads are analysed */
     struct arena *arena; /* for what is read */
     /* Reserves memory before it is allocated. Returns false with *ret_problem set when
      * there is not enough. */

@@ -125,6 +125,30 @@ def test_heads_takes_safetensors(start_server, tmp_path):
     assert_means(reply.json(), layer, {"queries": [rows]})
 
 
+def test_targets_are_what_the_weights_say(start_server, tmp_path):
+    write_layer(tmp_path / "layer.safetensors", 3, 4, 8)
+    server = start_server("--model", f"layer={tmp_path / 'layer.safetensors'}")
+    rng = np.random.default_rng(5)
+    lens = (7, 12)
+    rows = [rng.normal(size=(length, 8)).round(3).tolist() for length in lens]
+    targets = [[None if rng.random() < 0.3 else sorted(rng.choice(length + 1, 2, False).tolist())
+                for _ in range(length)] for length in lens]
+    weights = server.attention({"queries": rows, "need_weights": True}).json()["attention_weights"]
+    reply = server.heads({"queries": rows, "targets": targets}).json()["heads"]
+    pairs = [(b, q, t) for b, some in enumerate(targets) for q, t in enumerate(some) if t]
+    for h, head in enumerate(reply):
+        found = [np.array(weights[b][h][q]) for b, q, _ in pairs]
+        mass = np.mean([row[t[0]:t[1]].sum() for row, (_, _, t) in zip(found, pairs)])
+        largest = np.mean([t[0] <= row.argmax() < t[1] for row, (_, _, t) in zip(found, pairs)])
+        assert abs(head["mass_on_target"] - mass) <= 1e-5
+        assert abs(head["target_is_largest"] - largest) <= 1e-9
+    plain = server.heads({"queries": rows, "targets": [[None] * length for length in lens]}).json()
+    assert plain["heads"][0]["mass_on_target"] is plain["heads"][0]["target_is_largest"] is None
+    problem = assert_problem(server.heads({"queries": rows[0], "targets": [[0, 8]] * 7}), 400,
+                             "Out of range")
+    assert problem["field"] == "targets"
+
+
 def test_results_of_heads_that_are_not_finite_are_422(demo_server):
     large = {"model": "journey", "queries": [[3e38, 3e38, 3e38], [3e38, -3e38, 3e38]]}
     problem = assert_problem(demo_server.heads(large), 422, "Result not finite")

@@ -112,6 +112,27 @@ static void compare_changes(const attn_model *model, const struct random_request
     free(some);
 }
 
+/* Sums up what one row leaves for the first key and the rest. */
+static void split_plainly(const double *row, size_t keys, size_t i, bool itself,
+                          attn_head_sums *sums) {
+    double rest = 0;
+
+    for (size_t k = 1; k < keys; k++)
+        rest += row[k];
+    for (size_t k = 1; k < keys; k++)
+        sums->rest_entropy -= row[k] > 0 ? row[k] * log(row[k] / rest) : 0;
+    sums->total += rest + row[0];
+    sums->rest += rest;
+    if (!itself)
+        return;
+    sums->rest_itself += rest;
+    sums->first_self += i == 0 ? row[0] : 0;
+    sums->first_previous += i == 1 ? row[0] : 0;
+    sums->first_near += i <= 2 ? row[0] : 0;
+    sums->first_prefix += row[0];
+    sums->first_distance += (double)i * row[0];
+}
+
 /* Sums up the weights of one head as their definitions say; the weights of sequence s
  * begin at `weights` [H, Tq, Tk]. */
 static void sum_plainly(const attn_request *request, const attn_model_info *info,
@@ -125,6 +146,7 @@ static void sum_plainly(const attn_request *request, const attn_model_info *info
         bool itself = request->keys == request->queries;
 
         for (size_t i = 0; i < queries; i++, row += keys) {
+            split_plainly(row, keys, i, itself, sums);
             for (size_t k = 0; k < keys; k++) {
                 sums->entropy -= row[k] > 0 ? row[k] * log(row[k]) : 0;
                 sums->first += k == 0 ? row[k] : 0;
@@ -174,6 +196,16 @@ static void compare_sums_of(const attn_model *model, const struct random_request
     assert_near(got->prefix, expected.prefix, scale, what, number);
     assert_near(got->distance, expected.distance, scale * (double)sizes.num_keys, what,
                 number);
+    assert_near(got->total, expected.total, scale, what, number);
+    assert_near(got->rest, expected.rest, scale, what, number);
+    assert_near(got->rest_itself, expected.rest_itself, scale, what, number);
+    assert_near(got->rest_entropy, expected.rest_entropy, 5 * scale, what, number);
+    assert_near(got->first_self, expected.first_self, scale, what, number);
+    assert_near(got->first_previous, expected.first_previous, scale, what, number);
+    assert_near(got->first_near, expected.first_near, scale, what, number);
+    assert_near(got->first_prefix, expected.first_prefix, scale, what, number);
+    assert_near(got->first_distance, expected.first_distance,
+                scale * (double)sizes.num_keys, what, number);
     free(weights);
 }
 
@@ -318,6 +350,50 @@ static void test_tags_name_what_a_head_attends_to(void **state) {
     assert_string_equal(tag_of(&(attn_head_sums){.distance = 40}), "none");
 }
 
+/* Where the first key has most of the weight, a second tag describes the rest. */
+static void test_second_tag_describes_what_the_first_key_leaves(void **state) {
+    (void)state;
+    attn_head_sums sums = {.first = 7, .rest = 3, .rest_itself = 3, .first_prefix = 7};
+    double gram = 1;
+    const attn_heads heads = {.num_heads = 1,
+                              .sums = &sums,
+                              .gram = &gram,
+                              .squared_norm = 1,
+                              .even = {.entropy = 23,
+                                       .first = 1,
+                                       .self = 1,
+                                       .previous = 0.9,
+                                       .next = 0.9,
+                                       .near = 4.4,
+                                       .prefix = 5.5,
+                                       .distance = 33,
+                                       .rest = 9,
+                                       .rest_itself = 9,
+                                       .rest_entropy = 19.7,
+                                       .first_self = 0.1,
+                                       .first_previous = 0.1,
+                                       .first_near = 0.3,
+                                       .first_prefix = 1,
+                                       .first_distance = 4.5},
+                              .rows = 10,
+                              .self_rows = 10,
+                              .previous_rows = 9};
+    attn_head head;
+
+    sums.previous = 2.5;
+    attn_heads_describe(&heads, 0, &head);
+    assert_string_equal(head.tags[0], "first token");
+    assert_string_equal(head.tags[1], "previous token");
+    assert_null(head.tags[2]);
+    sums.previous = 0;
+    sums.rest_entropy = 6.5; /* 3 rows of ln 9 have 6.59 */
+    attn_heads_describe(&heads, 0, &head);
+    assert_string_equal(head.tags[1], "uniform");
+    sums.rest = sums.rest_itself = 0.4;
+    attn_heads_describe(&heads, 0, &head);
+    assert_null(head.tags[1]);
+}
+
 /* Three heads: 1 and 2 cancel each other, so both can go once one of them has gone. */
 static void test_order_is_greedy_on_the_change(void **state) {
     (void)state;
@@ -356,6 +432,7 @@ int main(void) {
         cmocka_unit_test(test_random_long_requests_match_the_reference),
         cmocka_unit_test(test_sums_do_not_depend_on_threads),
         cmocka_unit_test(test_tags_name_what_a_head_attends_to),
+        cmocka_unit_test(test_second_tag_describes_what_the_first_key_leaves),
         cmocka_unit_test(test_order_is_greedy_on_the_change),
         cmocka_unit_test(test_outputs_of_0_have_no_change),
     };

@@ -60,5 +60,6 @@ static bool write_text(struct inference *inference, struct wire_problem *problem
     return true;
 }
 
-const struct inference_kind heads_kind = {attn_heads_plan, bound_text, find_head_memory,
-                                          analyse_heads,   write_text, false};
+const struct inference_kind heads_kind = {
+    attn_heads_plan, bound_text, find_head_memory, analyse_heads, write_text,
+    false,           true};

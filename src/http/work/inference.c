@@ -54,6 +54,7 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
                                      .json_size = codec->json_size,
                                      .models = codec->body.models,
                                      .num_models = codec->body.num_models,
+                                     .targets_alone = codec->kind->analyses,
                                      .arena = &exchange->work.decoded,
                                      .reserve = reserve_for_input,
                                      .context = &exchange->memory};
@@ -258,5 +259,5 @@ static bool write_reply(struct inference *inference, struct wire_problem *proble
     return true;
 }
 
-const struct inference_kind attention_kind = {attn_plan, bound_reply, find_memory,
-                                              run_layer, write_reply, true};
+const struct inference_kind attention_kind = {
+    attn_plan, bound_reply, find_memory, run_layer, write_reply, true, false};

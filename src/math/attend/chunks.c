@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "math/attend/bias.h"
 #include "math/attend/merge.h"
+#include "math/first_key.h"
 
 #include <float.h>
 #include <math.h>
@@ -17,7 +18,7 @@
  * sums are final. */
 static void add_panel_sums(const struct panel_work *work, const struct panel_sums *from,
                            const float *factors, const float *weight_sums,
-                           bool first_chunk, attn_head_sums *to) {
+                           bool first_chunk, double *rests, attn_head_sums *to) {
     const struct sequence_position *at = &work->at;
     bool itself = mask_keys_are_queries(work->run->request, at->sequence, at->first_query,
                                         at->first_key);
@@ -26,12 +27,17 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
         double f = factors != NULL ? (double)factors[c] : 1;
         if (f <= 0)
             continue;
-        to->entropy += f * (double)from->entropy[c];
+        double first = first_chunk ? f * (double)from->first[c] : 0;
+        double total = factors != NULL ? f * (double)weight_sums[c] : 1;
+        double entropy = f * (double)from->entropy[c];
         if (factors != NULL) /* -f w ln(f w) is f (-w ln w) - w f ln f */
-            to->entropy -= f * log(f) * (double)weight_sums[c];
-        to->total += factors != NULL ? f * (double)weight_sums[c] : 1;
-        if (first_chunk)
-            to->first += f * (double)from->first[c];
+            entropy -= log(f) * total;
+        to->entropy += entropy;
+        to->total += total;
+        to->first += first;
+        to->rest_entropy += entropy - first_key_entropy(first);
+        rests[c] += total - first;
+        first_key_add(first, work->row_queries[c], itself, to);
         if (!itself)
             continue;
         to->self += f * (double)from->self[c];
@@ -41,6 +47,17 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
         to->prefix += f * (double)from->prefix[c];
         to->distance += f * (double)from->distance[c];
     }
+}
+
+/* Adds what the queries of a panel leave for other keys than the first. */
+static void add_rests(const struct panel_work *work, const double *rests,
+                      attn_head_sums *to) {
+    const struct sequence_position *at = &work->at;
+    bool itself = mask_keys_are_queries(work->run->request, at->sequence, at->first_query,
+                                        at->first_key);
+
+    for (size_t c = 0; c < work->num_queries; c++)
+        first_key_add_rest(rests[c], itself, to);
 }
 
 /* --- the kernels --- */
@@ -248,6 +265,7 @@ static void finish_chunks(const struct panel_work *work, const struct query_pane
                           const float *singles, attn_head_sums *sums) {
     size_t size = whole->head_size;
     float factors[KERNEL_COLUMNS_MAX];
+    double rests[KERNEL_COLUMNS_MAX] = {0};
 
     add_sinks(work, total->max, total->sum);
     for (size_t i = chunks->range.first; i < chunks->range.end; i++) {
@@ -257,8 +275,10 @@ static void finish_chunks(const struct panel_work *work, const struct query_pane
             scale_weights(work, factors, i);
         if (chunks->sums != NULL)
             add_panel_sums(work, chunks->sums + i, factors,
-                           chunks->sum + i * chunks->step, i == 0, sums);
+                           chunks->sum + i * chunks->step, i == 0, rests, sums);
     }
+    if (chunks->sums != NULL)
+        add_rests(work, rests, sums);
     if (work->weighs && work->run->weights != NULL) /* reductions do not look there */
         clear_weights(work, chunks);
 
@@ -317,6 +337,7 @@ static void attend_whole(const struct panel_work *work, struct query_panel panel
                          attn_head_sums *sums) {
     float max[KERNEL_COLUMNS_MAX], sum[KERNEL_COLUMNS_MAX], singles[KERNEL_COLUMNS_MAX];
     float weight_sums[KERNEL_COLUMNS_MAX], shares[KERNEL_COLUMNS_MAX];
+    double rests[KERNEL_COLUMNS_MAX] = {0};
     struct panel_sums of_panel;
 
     panel.sums = sums != NULL ? &of_panel : NULL;
@@ -328,11 +349,12 @@ static void attend_whole(const struct panel_work *work, struct query_panel panel
         score_single_keys(work, &panel, singles);
     }
     run_kernel(work, 0, &panel);
-    if (final) {
-        if (sums != NULL)
-            add_panel_sums(work, &of_panel, NULL, NULL, true, sums);
-        return;
+    if (final && sums != NULL) {
+        add_panel_sums(work, &of_panel, NULL, NULL, true, rests, sums);
+        add_rests(work, rests, sums);
     }
+    if (final)
+        return;
 
     memcpy(weight_sums, sum, sizeof sum);
     add_sinks(work, max, sum);
@@ -343,8 +365,10 @@ static void attend_whole(const struct panel_work *work, struct query_panel panel
              k++)
             work->weights[c][k] *= shares[c];
     }
-    if (sums != NULL)
-        add_panel_sums(work, &of_panel, shares, weight_sums, true, sums);
+    if (sums != NULL) {
+        add_panel_sums(work, &of_panel, shares, weight_sums, true, rests, sums);
+        add_rests(work, rests, sums);
+    }
     write_lse(work, max, sum, singles);
 }
 

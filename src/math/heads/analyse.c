@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* analyse.c: runs the layer up to the heads' outputs, and sums up what each head does. */
+#include "base/error.h"
 #include "base/pace.h"
+#include "base/size.h"
 #include "math/attend/attend.h"
 #include "math/heads/parts.h"
 #include "math/mask.h"
@@ -18,12 +20,55 @@ static attn_request without_weights(const attn_request *request) {
     return copy;
 }
 
+/* Returns the request that finds what the heads weigh targets with. */
+static attn_request of_targets(const attn_request *request) {
+    attn_request copy = without_weights(request);
+    copy.omit_outputs = true;
+    copy.weights_heads = NULL;
+    copy.weights_queries = NULL;
+    copy.reduce = (attn_reductions){.targets = request->reduce.targets, .top_k = 1};
+    return copy;
+}
+
+/* The scratch of an analysis, and where its results about targets are behind it. */
+struct heads_scratch {
+    size_t keys, weights, targets; /* offsets in bytes */
+};
+
+/* Adds the second run, over targets, to the sizes of an analysis. */
+static attn_status plan_targets(const attn_model *model, const attn_request *request,
+                                attn_sizes *sizes, struct heads_scratch *ret_scratch,
+                                attn_error *ret_error) {
+    const attn_request copy = of_targets(request);
+    attn_sizes run;
+    attn_status status = attn_plan(model, &copy, &run, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    size_t bytes = size_max(sizes->scratch_bytes, run.scratch_bytes);
+    ret_scratch->keys = bytes;
+    size_add_mul_saturating(&bytes, run.top, sizeof(int64_t));
+    ret_scratch->weights = bytes;
+    size_add_mul_saturating(&bytes, run.top, sizeof(float));
+    ret_scratch->targets = bytes;
+    size_add_mul_saturating(&bytes, run.target_weights, sizeof(float));
+    size_add_saturating(&bytes, ATTN_ALIGNMENT - 1);
+    if (bytes == SIZE_MAX)
+        return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
+    sizes->scratch_bytes = bytes - bytes % ATTN_ALIGNMENT;
+    sizes->flops += run.flops;
+    return ATTN_OK;
+}
+
 attn_status attn_heads_plan(const attn_model *model, const attn_request *request,
                             attn_sizes *ret_sizes, attn_error *ret_error) {
     const attn_request copy = without_weights(request);
+    struct heads_scratch offsets;
     struct plan plan;
 
     attn_status status = plan_make(model, &copy, PLAN_HEADS, &plan, ret_error);
+    if (status == ATTN_OK && request->reduce.targets != NULL)
+        status = plan_targets(model, request, &plan.sizes, &offsets, ret_error);
     if (status == ATTN_OK)
         *ret_sizes = plan.sizes;
     return status;
@@ -40,6 +85,14 @@ static void add_head_sums(const attn_head_sums *from, attn_head_sums *to) {
     to->near += from->near;
     to->prefix += from->prefix;
     to->distance += from->distance;
+    to->first_self += from->first_self;
+    to->first_previous += from->first_previous;
+    to->first_near += from->first_near;
+    to->first_prefix += from->first_prefix;
+    to->first_distance += from->first_distance;
+    to->rest += from->rest;
+    to->rest_itself += from->rest_itself;
+    to->rest_entropy += from->rest_entropy;
 }
 
 /* Counts the rows. */
@@ -72,6 +125,46 @@ static void add_sums(const struct run *run, attn_heads *heads) {
     }
 }
 
+/* Adds what the heads weigh the targets of one sequence with. */
+static void add_targets(const attn_request *request, size_t first_row, size_t query_len,
+                        const attn_result *result, attn_heads *heads) {
+    size_t num_heads = heads->num_heads;
+
+    for (size_t q = 0; q < query_len; q++) {
+        const size_t *target = request->reduce.targets + 2 * (first_row + q);
+        pace_add(num_heads);
+        if (target[0] == 0 && target[1] == 0)
+            continue;
+        heads->target_rows++;
+        for (size_t h = 0; h < num_heads; h++) {
+            int64_t key = result->top_keys[first_row * num_heads + h * query_len + q];
+            heads->sums[h].target +=
+                (double)result->target_weights[(first_row + q) * num_heads + h];
+            heads->sums[h].largest +=
+                key >= 0 && target[0] <= (size_t)key && (size_t)key < target[1];
+        }
+    }
+}
+
+/* Runs the attention once more, for targets. */
+static void weigh_targets(const attn_model *model, const attn_request *request,
+                          attn_sizes *sizes, void *scratch, attn_heads *heads) {
+    const attn_request copy = of_targets(request);
+    struct heads_scratch at;
+    size_t first_row = 0;
+
+    plan_targets(model, request, sizes, &at, NULL); /* succeeds, as in the plan */
+    char *bytes = scratch;
+    const attn_result result = {.top_keys = (int64_t *)(void *)(bytes + at.keys),
+                                .top_weights = (float *)(void *)(bytes + at.weights),
+                                .target_weights = (float *)(void *)(bytes + at.targets)};
+    attn_run(model, &copy, scratch, &result);
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        add_targets(request, first_row, request->query_lens[s], &result, heads);
+        first_row += request->query_lens[s];
+    }
+}
+
 attn_status attn_heads_add(const attn_model *model, const attn_request *request,
                            void *scratch, attn_heads *heads) {
     const attn_request copy = without_weights(request);
@@ -90,5 +183,7 @@ attn_status attn_heads_add(const attn_model *model, const attn_request *request,
     heads->sinks = model->info.score.sinks;
     add_sums(&run, heads);
     add_row_counts(&run, heads);
+    if (request->reduce.targets != NULL)
+        weigh_targets(model, request, &plan.sizes, scratch, heads);
     return ATTN_OK;
 }

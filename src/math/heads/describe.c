@@ -5,14 +5,16 @@
 
 /* What a head must do to be called by a word: a mean over its rows, and how it compares
  * with that of a head with even weights. docs/heads.md lists these figures. */
-#define TAG_MASS          0.5  /* of the weight, on one place */
-#define TAG_MASS_OVER     1.5  /* times that of even weights */
-#define TAG_NEAR          0.8  /* of the weight, within two tokens */
-#define TAG_PREFIX        0.9  /* of the weight, on tokens up to the row's own */
-#define TAG_PREFIX_OVER   1.25 /* times; under a causal mask there is no more to have */
-#define TAG_UNIFORM       0.97 /* of the entropy of even weights */
-#define TAG_DISTANCE_OVER 1.25 /* times */
-#define TAG_UNUSED        1e-3 /* of the outputs */
+#define TAG_MASS           0.5  /* of the weight, on one place */
+#define TAG_MASS_OVER      1.5  /* times that of even weights */
+#define TAG_NEAR           0.8  /* of the weight, within two tokens */
+#define TAG_PREFIX         0.9  /* of the weight, on tokens up to the row's own */
+#define TAG_PREFIX_OVER    1.25 /* times; under a causal mask there is no more to have */
+#define TAG_UNIFORM        0.97 /* of the entropy of even weights */
+#define TAG_DISTANCE_OVER  1.25 /* times */
+#define TAG_FIRST_AND_SINK 0.5  /* of the weight: more, and the rest has a tag */
+#define TAG_REST           0.05 /* of the weight: less is not described */
+#define TAG_UNUSED         1e-3 /* of the outputs */
 
 /* Returns the mean of a sum over so many rows; NAN for none. */
 static double mean_of(double sum, size_t rows) {
@@ -25,33 +27,85 @@ static double relative_norm(const attn_heads *heads, double squared) {
     return defined ? sqrt(squared / heads->squared_norm) : 0;
 }
 
-/* Whether a sum is at least `share` of the rows and `over` times that of even weights. */
-static bool stands_out(double sum, double even, size_t rows, double share, double over) {
-    return rows > 0 && sum >= share * (double)rows && sum >= over * even;
+/* What a head does with weight that adds up to `rows`: with all of it, or with what the
+ * first key leaves. */
+struct pattern {
+    double rows, itself_rows, previous_rows;
+    double entropy, previous, next, self, first, near, prefix, distance;
+};
+
+static struct pattern find_whole(const attn_heads *heads, const attn_head_sums *s) {
+    return (struct pattern){.rows = (double)heads->rows,
+                            .itself_rows = (double)heads->self_rows,
+                            .previous_rows = (double)heads->previous_rows,
+                            .entropy = s->entropy,
+                            .previous = s->previous,
+                            .next = s->next,
+                            .self = s->self,
+                            .first = s->first,
+                            .near = s->near,
+                            .prefix = s->prefix,
+                            .distance = s->distance};
+}
+
+static struct pattern find_rest(const attn_head_sums *s) {
+    return (struct pattern){.rows = s->rest,
+                            .itself_rows = s->rest_itself,
+                            .previous_rows = s->rest_itself,
+                            .entropy = s->rest_entropy,
+                            .previous = s->previous - s->first_previous,
+                            .next = s->next,
+                            .self = s->self - s->first_self,
+                            .near = s->near - s->first_near,
+                            .prefix = s->prefix - s->first_prefix,
+                            .distance = s->distance - s->first_distance};
+}
+
+/* Whether a sum is at least `share` of its rows, and `over` times that of even weights,
+ * which has rows of its own. */
+static bool stands_out(double sum, double rows, double even, double even_rows,
+                       double share, double over) {
+    return rows > 0 && even_rows > 0 && sum >= share * rows &&
+           sum / rows >= over * (even / even_rows);
 }
 
 /* Returns the word for what a head attends to, or NULL. */
-static const char *find_pattern(const attn_heads *heads, const attn_head_sums *s) {
-    const attn_head_sums *even = &heads->even;
-    size_t rows = heads->self_rows, after_one = heads->previous_rows;
-
-    if (even->entropy > 0 && s->entropy >= TAG_UNIFORM * even->entropy)
+static const char *find_pattern(const struct pattern *p, const struct pattern *even) {
+    if (even->entropy > 0 &&
+        stands_out(p->entropy, p->rows, even->entropy, even->rows, 0, TAG_UNIFORM))
         return "uniform";
-    if (stands_out(s->previous, even->previous, after_one, TAG_MASS, TAG_MASS_OVER))
+    if (stands_out(p->previous, p->previous_rows, even->previous, even->previous_rows,
+                   TAG_MASS, TAG_MASS_OVER))
         return "previous token";
-    if (stands_out(s->next, even->next, after_one, TAG_MASS, TAG_MASS_OVER))
+    if (stands_out(p->next, p->previous_rows, even->next, even->previous_rows, TAG_MASS,
+                   TAG_MASS_OVER))
         return "next token";
-    if (stands_out(s->self, even->self, rows, TAG_MASS, TAG_MASS_OVER))
+    if (stands_out(p->self, p->itself_rows, even->self, even->itself_rows, TAG_MASS,
+                   TAG_MASS_OVER))
         return "self";
-    if (stands_out(s->first, even->first, heads->rows, TAG_MASS, TAG_MASS_OVER))
+    if (stands_out(p->first, p->rows, even->first, even->rows, TAG_MASS, TAG_MASS_OVER))
         return "first token";
-    if (stands_out(s->near, even->near, rows, TAG_NEAR, TAG_MASS_OVER))
+    if (stands_out(p->near, p->itself_rows, even->near, even->itself_rows, TAG_NEAR,
+                   TAG_MASS_OVER))
         return "local window";
-    if (stands_out(s->prefix, even->prefix, rows, TAG_PREFIX, TAG_PREFIX_OVER))
+    if (stands_out(p->prefix, p->itself_rows, even->prefix, even->itself_rows, TAG_PREFIX,
+                   TAG_PREFIX_OVER))
         return "causal prefix";
-    if (stands_out(s->distance, even->distance, rows, 1, TAG_DISTANCE_OVER))
+    if (stands_out(p->distance, p->itself_rows, even->distance, even->itself_rows, 1,
+                   TAG_DISTANCE_OVER))
         return "long range";
     return NULL;
+}
+
+/* Returns the word for what a head does with the rest, where the first key and a sink
+ * have most of the weight but not all; else NULL. */
+static const char *find_rest_pattern(const attn_heads *heads, const attn_head_sums *s) {
+    const struct pattern rest = find_rest(s), even = find_rest(&heads->even);
+    double share = heads->rows > 0 ? s->rest / (double)heads->rows : 1;
+
+    if (share >= 1 - TAG_FIRST_AND_SINK || share < TAG_REST)
+        return NULL;
+    return find_pattern(&rest, &even);
 }
 
 /* Whether all that is known of a head is finite. */
@@ -80,12 +134,20 @@ void attn_heads_describe(const attn_heads *heads, size_t head, attn_head *ret_he
         .importance = relative_norm(heads, heads->gram[head * heads->num_heads + head]),
         .entropy = mean_of(s->entropy, heads->rows),
         .mass_on_first = mean_of(s->first, heads->rows),
-        .mass_on_sink = heads->sinks ? 1 - mean_of(s->total, heads->rows) : (double)NAN,
+        .mass_on_sink =
+            heads->sinks ? fmax(1 - mean_of(s->total, heads->rows), 0) : (double)NAN,
         .mean_distance = mean_of(s->distance, heads->self_rows),
         .mass_on_self = mean_of(s->self, heads->self_rows),
         .mass_on_previous = mean_of(s->previous, heads->previous_rows),
+        .mass_on_target = mean_of(s->target, heads->target_rows),
+        .target_is_largest = mean_of(s->largest, heads->target_rows),
     };
-    *tag = find_pattern(heads, s);
+    const struct pattern whole = find_whole(heads, s),
+                         even = find_whole(heads, &heads->even);
+    const char *rest = find_rest_pattern(heads, s);
+    *tag = find_pattern(&whole, &even);
+    if (rest != NULL && *tag != rest)
+        *(tag += *tag != NULL) = rest;
     tag += *tag != NULL;
     if (ret_head->importance < TAG_UNUSED)
         *tag = "unused";

@@ -3,10 +3,23 @@
  * at one by one. */
 #include "math/heads/parts.h"
 
+#include "math/first_key.h"
 #include "math/mask.h"
 #include "math/run/run.h"
 
 #include <math.h>
+
+/* Adds what even weights of `share` on n keys leave for the first key and the rest. */
+static void add_even_first(size_t row, bool attends, double n, double share, bool itself,
+                           attn_head_sums *even) {
+    double first = attends ? share : 0;
+
+    even->total += n * share;
+    even->first += first;
+    even->rest_entropy += n * first_key_entropy(share) - first_key_entropy(first);
+    first_key_add(first, row, itself, even);
+    first_key_add_rest(n * share - first, itself, even);
+}
 
 /* Adds what even weights of `share` on some keys amount to, in row `row`. `itself` says
  * that the keys are the queries. */
@@ -19,7 +32,7 @@ static void add_even_keys(size_t row, struct mask_keys keys, double share, bool 
     size_t prefix = row < keys.end ? row + 1 : keys.end;
 
     even->entropy -= n * share * log(share);
-    even->first += keys.first == 0 ? share : 0;
+    add_even_first(row, keys.first == 0, n, share, itself, even);
     if (!itself)
         return;
     even->self += keys.first <= row && row < keys.end ? share : 0;
@@ -57,7 +70,7 @@ static void add_even_pairs(const struct mask *mask, size_t row, struct mask_keys
     double share = 1 / (double)(below.count + above.count), i = (double)row;
 
     even->entropy -= log(share);
-    even->first += attends_in(mask, row, keys, 0) ? share : 0;
+    add_even_first(row, attends_in(mask, row, keys, 0), 1 / share, share, itself, even);
     if (!itself)
         return;
     even->self += attends_in(mask, row, keys, row) ? share : 0;

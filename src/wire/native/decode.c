@@ -19,7 +19,7 @@ struct native_decoder {
     struct wire_cursor text; /* for wire_cursor_at() */
     const struct wire_span *members;
     struct arena *arena;
-    bool heads_axis; /* see struct wire_native_scan */
+    bool heads_axis, targets_alone; /* see struct wire_native_scan */
 };
 
 static bool native_read_model(const struct native_decoder *decoder,
@@ -153,6 +153,8 @@ static bool native_read_request(const struct native_decoder *decoder,
         return false;
 
     wire_request_set_tensors(&tensors, request);
+    need.words[WIRE_NEED_TARGET] |=
+        decoder->targets_alone && decoder->members[WIRE_NATIVE_TARGETS].start != NULL;
     return native_read_rows(decoder, &tensors, &need, request);
 }
 
@@ -160,8 +162,11 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         const attn_model *const *models, size_t num_models,
                         struct arena *arena, struct wire_request *ret_request,
                         struct wire_problem *ret_problem) {
-    const struct native_decoder decoder = {
-        {body, body, body, ret_problem}, scan->members, arena, false};
+    const struct native_decoder decoder = {{body, body, body, ret_problem},
+                                           scan->members,
+                                           arena,
+                                           false,
+                                           scan->targets_alone};
     struct wire_request request = {0};
     if (!native_read_model(&decoder, models, num_models, &request.model) ||
         !native_read_request(&decoder, attn_model_get_info(request.model), &request))
@@ -194,6 +199,7 @@ bool wire_native_read(const struct wire_input *input, struct wire_request *ret_r
 
     if (input->any_name)
         scan.members[WIRE_NATIVE_MODEL].start = NULL;
+    scan.targets_alone = input->targets_alone;
     size_t bytes = scan.decode_bytes;
     size_add_saturating(&bytes, head_marks_cost(input, &scan));
     return input->reserve(input->context, bytes, ret_problem) &&
@@ -267,8 +273,11 @@ bool wire_native_read_given(const struct wire_input *input,
     if (!wire_native_scan_given(body, input->size, &scan, ret_problem))
         return false;
 
-    const struct native_decoder decoder = {
-        {body, body, body, ret_problem}, scan.members, input->arena, scan.heads_axis};
+    const struct native_decoder decoder = {{body, body, body, ret_problem},
+                                           scan.members,
+                                           input->arena,
+                                           scan.heads_axis,
+                                           false};
     size_t bytes = scan.decode_bytes;
     size_add_saturating(&bytes, wire_given_cost());
     if (!input->reserve(input->context, bytes, ret_problem) ||

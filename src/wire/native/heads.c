@@ -11,7 +11,7 @@
 
 #define NUMBER_BYTES 20  /* -1.234567891e-300 and a comma, or a bracket */
 #define NUMBER_STEPS 300 /* of printing one */
-#define HEAD_BYTES   256 /* of one head: its keys, seven numbers and two tags */
+#define HEAD_BYTES   448 /* of one head: its keys, nine numbers and three tags */
 #define KEYS_BYTES   64  /* {"model":"","heads":[],"gram":[]} */
 
 size_t wire_native_heads_bound(const attn_model *model) {
@@ -60,6 +60,8 @@ static void add_head(const attn_heads *heads, size_t index, struct buf *reply) {
     add_number(reply, ",\"mass_on_first\":", head.mass_on_first);
     add_number(reply, ",\"mass_on_sink\":", head.mass_on_sink);
     add_number(reply, ",\"mass_on_previous\":", head.mass_on_previous);
+    add_number(reply, ",\"mass_on_target\":", head.mass_on_target);
+    add_number(reply, ",\"target_is_largest\":", head.target_is_largest);
 
     buf_append_text(reply, ",\"tags\":[");
     for (size_t i = 0; head.tags[i] != NULL; i++)

@@ -45,7 +45,8 @@ enum wire_native_member {
 struct wire_native_scan {
     /* start is NULL: left out, or null. */
     struct wire_span members[WIRE_NATIVE_NUM_MEMBERS];
-    bool heads_axis; /* the heads are an axis of queries, keys and values */
+    bool heads_axis;    /* the heads are an axis of queries, keys and values */
+    bool targets_alone; /* see struct wire_input; false after a scan */
     /* The most that decoding needs besides the body. If weights_heads is present and the
      * model has over 64 heads, add a byte for each head. */
     size_t decode_bytes;

@@ -29,6 +29,7 @@ struct safetensors_decoder {
     struct wire_safetensors_body body;
     struct wire_safetensors_options options;
     struct wire_request *request;
+    bool targets_alone; /* see struct wire_input */
 };
 
 /* Refuses a body; `defect` says what is wrong with it. */
@@ -280,6 +281,8 @@ static bool safetensors_read_request(const struct safetensors_decoder *decoder) 
         return false;
     if (decoder->options.texts[WIRE_OPTION_NEED] != NULL)
         wire_need_apply(&need, batch);
+    need.words[WIRE_NEED_TARGET] |=
+        decoder->targets_alone && body->tensors[WIRE_SAFETENSORS_TARGETS] != NULL;
     return safetensors_read_head_mask(decoder, info) && check_lens_needed(body) &&
            wire_tensors_read(safetensors_read_tensor, body, info, &tensors,
                              body->problem) &&
@@ -363,7 +366,8 @@ static bool decode_body(const struct wire_input *input,
                  .arena = input->arena,
                  .problem = ret_problem},
         .options = {.given = given, .problem = ret_problem},
-        .request = request};
+        .request = request,
+        .targets_alone = input->targets_alone};
     const char *const *texts = decoder.options.texts;
     if (!find_tensors(header, &decoder) ||
         !wire_safetensors_find_options(header, &decoder.options) ||
