@@ -5,6 +5,7 @@
 #include "math/model.h"
 #include "math/ref/ref.h"
 #include "random_model.h"
+#include "split_plainly.h"
 
 #include <attnd/heads.h>
 #include <math.h>
@@ -265,7 +266,12 @@ static void test_splits_of_queries_do_not_change_a_bit(void **state) {
 /* Adds up the weights of a head over itself, as include/attnd/heads.h defines it. */
 static attn_head_sums sum_plainly(const float *weights, size_t tokens) {
     attn_head_sums sums = {0};
+    double *row = malloc(tokens * sizeof *row);
+    assert_non_null(row);
     for (size_t i = 0; i < tokens; i++) {
+        for (size_t k = 0; k < tokens; k++)
+            row[k] = (double)weights[i * tokens + k];
+        split_plainly(row, tokens, i, true, &sums);
         for (size_t k = 0; k < tokens; k++) {
             double w = (double)weights[i * tokens + k];
             double away = fabs((double)i - (double)k);
@@ -279,6 +285,7 @@ static attn_head_sums sum_plainly(const float *weights, size_t tokens) {
             sums.distance += away * w;
         }
     }
+    free(row);
     return sums;
 }
 

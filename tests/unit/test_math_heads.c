@@ -4,6 +4,7 @@
 #include "math/model.h"
 #include "math/ref/ref.h"
 #include "random_model.h"
+#include "split_plainly.h"
 
 #include <attnd/heads.h>
 #include <math.h>
@@ -110,27 +111,6 @@ static void compare_changes(const attn_model *model, const struct random_request
     free(none);
     free(all);
     free(some);
-}
-
-/* Sums up what one row leaves for the first key and the rest. */
-static void split_plainly(const double *row, size_t keys, size_t i, bool itself,
-                          attn_head_sums *sums) {
-    double rest = 0;
-
-    for (size_t k = 1; k < keys; k++)
-        rest += row[k];
-    for (size_t k = 1; k < keys; k++)
-        sums->rest_entropy -= row[k] > 0 ? row[k] * log(row[k] / rest) : 0;
-    sums->total += rest + row[0];
-    sums->rest += rest;
-    if (!itself)
-        return;
-    sums->rest_itself += rest;
-    sums->first_self += i == 0 ? row[0] : 0;
-    sums->first_previous += i == 1 ? row[0] : 0;
-    sums->first_near += i <= 2 ? row[0] : 0;
-    sums->first_prefix += row[0];
-    sums->first_distance += (double)i * row[0];
 }
 
 /* Sums up the weights of one head as their definitions say; the weights of sequence s
