@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arena.c: allocates from the newest of its chunks, which come from aligned_alloc(). */
+/* arena.c: allocates from the newest of its chunks, which come from heap_alloc(). */
 #include "base/arena.h"
 
+#include "base/heap.h"
 #include "base/size.h"
 
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static struct arena_chunk *add_chunk(struct arena *arena, size_t bytes) {
         return NULL;
     if (size < ARENA_CHUNK_MIN)
         size = ARENA_CHUNK_MIN;
-    struct arena_chunk *chunk = aligned_alloc(ARENA_ALIGNMENT, size);
+    struct arena_chunk *chunk = heap_alloc(size);
     if (chunk == NULL)
         return NULL;
 

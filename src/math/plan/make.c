@@ -24,6 +24,7 @@
 
 #define SEQUENCE_STEPS 64 /* of planning one */
 #define PANELS_COLUMNS 16 /* narrower tiles gain nothing from keys in panels */
+#define PANELS_READ    3  /* panels of queries that read rows as fast, all in all */
 
 /* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
 static bool valid_lens_fit(const attn_request *request, size_t sequence,
@@ -271,6 +272,20 @@ static bool plan_results(const attn_model *model, const attn_request *request,
            size_mul(queries, request->need_lse ? info->num_heads : 0, &sizes->lse);
 }
 
+/* Returns whether keys that are given are read often enough to be transposed. The layout
+ * of keys does not change a bit. */
+static bool repays_panels(const attn_model *model, const attn_request *request) {
+    size_t group = model->info.num_heads / model->info.num_kv_heads;
+    size_t few = PANELS_READ * model->engine.kernels->columns / group;
+
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        pace_add(1);
+        if (request->query_lens[s] > few)
+            return true;
+    }
+    return false;
+}
+
 /* Plans what follows from the model, and from what is wanted. */
 static void plan_layer(const attn_model *model, const attn_request *request,
                        struct plan *plan) {
@@ -293,8 +308,9 @@ static void plan_layer(const attn_model *model, const attn_request *request,
         .norms_keys = info->pre_norm.applied &&
                       (info->kind == NULL || strcmp(info->kind, "cross") != 0),
     };
-    layer->key_panels = (layer->by_head || info->projection.given) &&
-                        engine->additive_score == NULL && columns >= PANELS_COLUMNS;
+    layer->key_panels =
+        (layer->by_head || (info->projection.given && repays_panels(model, request))) &&
+        engine->additive_score == NULL && columns >= PANELS_COLUMNS;
     layer->packs =
         info->projection.given && (layer->key_panels || request->encoded_keys != NULL);
     for (size_t h = 0; h < info->num_heads; h++)
