@@ -190,7 +190,7 @@ bool wire_number_read(const struct wire_cursor *cursor, const struct wire_span *
     if (!wire_cursor_at_number(&there))
         return wire_refuse_value_type(&there, &place, "number");
 
-    double number = INFINITY;
+    double number = (double)INFINITY;
     if (size <= WIRE_WORD_MAX) {
         memcpy(text, span->start, size);
         text[size] = '\0';

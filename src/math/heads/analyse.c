@@ -63,7 +63,7 @@ static attn_status plan_targets(const attn_model *model, const attn_request *req
 attn_status attn_heads_plan(const attn_model *model, const attn_request *request,
                             attn_sizes *ret_sizes, attn_error *ret_error) {
     const attn_request copy = without_weights(request);
-    struct heads_scratch offsets;
+    struct heads_scratch offsets = {0};
     struct plan plan;
 
     attn_status status = plan_make(model, &copy, PLAN_HEADS, &plan, ret_error);
@@ -150,7 +150,7 @@ static void add_targets(const attn_request *request, size_t first_row, size_t qu
 static void weigh_targets(const attn_model *model, const attn_request *request,
                           attn_sizes *sizes, void *scratch, attn_heads *heads) {
     const attn_request copy = of_targets(request);
-    struct heads_scratch at;
+    struct heads_scratch at = {0};
     size_t first_row = 0;
 
     plan_targets(model, request, sizes, &at, NULL); /* succeeds, as in the plan */

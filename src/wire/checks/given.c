@@ -25,7 +25,7 @@ static size_t heads_of(const struct wire_tensor *tensor, size_t said) {
 static bool check_side_by_side(const struct wire_tensor *tensor, const char *field,
                                const char *option, size_t heads,
                                struct wire_problem *ret_problem) {
-    if (tensor->width % heads == 0)
+    if (heads > 0 && tensor->width % heads == 0)
         return true;
     wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
                      "%s are %zu wide, which is not a multiple of %s %zu; send the heads "
@@ -43,7 +43,7 @@ static bool find_sizes(const struct wire_given *given, const struct wire_tensors
     const char *option = given->num_kv_heads > 0 ? "num_kv_heads" : "num_heads";
     size_t heads = heads_of(queries, given->num_heads), kv_heads = heads_of(keys, said);
 
-    if (heads % kv_heads != 0)
+    if (kv_heads == 0 || heads % kv_heads != 0)
         return wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH,
                                 given->num_kv_heads > 0 ? "num_kv_heads" : "keys",
                                 "queries have %zu head%s and keys have %zu; the heads of "

@@ -137,7 +137,7 @@ bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t
 
 bool wire_index_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
                      size_t *ret_index, struct wire_span *ret_text) {
-    size_t index;
+    size_t index = 0;
 
     if (!wire_uint_read(cursor, place, levels, &index, ret_text))
         return false;

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define RANGES_RANK_MAX 3 /* of a tensor of ranges */
+
 /* Checks that a tensor of ranges has the shape `expected` of its own rank, in which
  * WIRE_SHAPE_ANY is any size. */
 static bool check_ranges_shape(const struct wire_safetensors_body *body,
@@ -16,7 +18,7 @@ static bool check_ranges_shape(const struct wire_safetensors_body *body,
     const struct safetensors_tensor *tensor = body->tensors[id];
     const char *name = wire_safetensors_name(id);
     bool fits = true;
-    for (size_t axis = 0; axis < tensor->rank; axis++)
+    for (size_t axis = 0; axis < tensor->rank && axis < RANGES_RANK_MAX; axis++)
         fits = fits && (expected[axis] == WIRE_SHAPE_ANY ||
                         tensor->shape[axis] == expected[axis]);
     if (fits)
@@ -67,8 +69,8 @@ static bool safetensors_read_spans(const struct wire_safetensors_body *body, boo
     if (!wire_safetensors_check_rank(body, id, 2, batched ? 3 : 2,
                                      batched ? "[S, 2], or [B, S, 2]" : "[S, 2]"))
         return false;
-    const size_t shared[] = {WIRE_SHAPE_ANY, 2};
-    const size_t own[] = {batch->num_sequences, WIRE_SHAPE_ANY, 2};
+    const size_t shared[RANGES_RANK_MAX] = {WIRE_SHAPE_ANY, 2};
+    const size_t own[RANGES_RANK_MAX] = {batch->num_sequences, WIRE_SHAPE_ANY, 2};
     if (!check_ranges_shape(body, id, tensor->rank == 3 ? own : shared,
                             "a first key and an end for each span") ||
         !wire_safetensors_open_integers(body, id, &integers, &list))
@@ -94,13 +96,14 @@ static bool safetensors_read_top_in(const struct wire_safetensors_body *body,
                                     attn_request *batch) {
     const enum wire_safetensors_id id = WIRE_SAFETENSORS_TOP_IN;
     const struct safetensors_tensor *tensor = body->tensors[id];
-    const size_t expected[] = {WIRE_SHAPE_ANY, 2};
+    const size_t list_shape[RANGES_RANK_MAX] = {WIRE_SHAPE_ANY, 2},
+                 one_shape[RANGES_RANK_MAX] = {2};
     struct wire_integers integers;
     size_t *list;
     if (tensor == NULL)
         return true;
     if (!wire_safetensors_check_rank(body, id, 1, 2, "[2], or [R, 2]") ||
-        !check_ranges_shape(body, id, tensor->rank == 1 ? expected + 1 : expected,
+        !check_ranges_shape(body, id, tensor->rank == 1 ? one_shape : list_shape,
                             "a first key and an end for each range") ||
         !wire_safetensors_open_integers(body, id, &integers, &list))
         return false;
@@ -123,8 +126,8 @@ static bool safetensors_read_targets(const struct wire_safetensors_body *body,
     for (size_t b = 0; b < batch->num_sequences; b++)
         rows += batch->query_lens[b];
     bool padded = batched && !packed;
-    const size_t own[] = {batch->num_sequences, batch->query_lens[0], 2};
-    const size_t one[] = {padded ? batch->query_lens[0] : rows, 2};
+    const size_t own[RANGES_RANK_MAX] = {batch->num_sequences, batch->query_lens[0], 2};
+    const size_t one[RANGES_RANK_MAX] = {padded ? batch->query_lens[0] : rows, 2};
     if (!wire_safetensors_check_rank(body, id, 2, padded ? 3 : 2,
                                      padded ? "[B, Tq, 2], or [Tq, 2]"
                                             : "a range for each query, [rows, 2]") ||
