@@ -30,15 +30,23 @@ UsedEngine = structure(name=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctyp
 ModelInfo = structure(name=ctypes.c_char * 65, engine=UsedEngine)  # their first members
 Engine = structure(engine=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes.c_char_p,
                    serve_only=FLAG)
+Reductions = structure(spans=ADDRESS, num_spans=SIZE, spans_per_sequence=FLAG, top_k=SIZE,
+                       top_in=ADDRESS, num_top_in=SIZE, targets=ADDRESS, block=SIZE, received=FLAG,
+                       entropy=FLAG)
 Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, queries=ADDRESS,
-                    keys=ADDRESS, values=ADDRESS, valid_lens=ADDRESS, valid_lens_per_query=FLAG,
-                    positions=ADDRESS, key_positions=ADDRESS, causal=FLAG, window=SIZE,
-                    head_mask=ADDRESS, need_weights=ctypes.c_int, weights_heads=ADDRESS,
+                    keys=ADDRESS, encoded_keys=ADDRESS, keys_type=ctypes.c_char_p, values=ADDRESS,
+                    valid_lens=ADDRESS, valid_lens_per_query=FLAG, positions=ADDRESS,
+                    key_positions=ADDRESS, causal=FLAG, window=SIZE, bias=ADDRESS,
+                    bias_sequence_ld=SIZE, bias_head_ld=SIZE, bias_row_ld=SIZE, head_mask=ADDRESS,
+                    need_weights=ctypes.c_int, reduce=Reductions, weights_heads=ADDRESS,
                     num_weights_heads=SIZE, weights_queries=ADDRESS, num_weights_queries=SIZE,
                     omit_outputs=FLAG, need_heads=FLAG, need_lse=FLAG, parallel=ADDRESS)
-Result = structure(outputs=ADDRESS, weights=ADDRESS, heads=ADDRESS, lse=ADDRESS)
+Result = structure(outputs=ADDRESS, weights=ADDRESS, heads=ADDRESS, lse=ADDRESS, span_weights=ADDRESS,
+                   top_weights=ADDRESS, top_keys=ADDRESS, target_weights=ADDRESS, received=ADDRESS,
+                   entropy=ADDRESS, block_weights=ADDRESS)
 Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, heads=SIZE, lse=SIZE,
-                  scratch_bytes=SIZE, flops=ctypes.c_double)
+                  span_weights=SIZE, top=SIZE, target_weights=SIZE, received=SIZE, entropy=SIZE,
+                  block_weights=SIZE, scratch_bytes=SIZE, flops=ctypes.c_double)
 UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED
 
 
@@ -70,7 +78,7 @@ def make_attnd(problem, library, cpu, precision):
                             for length in (problem.shape.length, problem.shape.key_length))
     keys = problem.keys.ctypes.data
     request = Request(len(query_lens), query_lens.ctypes.data, key_lens.ctypes.data,
-                      problem.queries.ctypes.data, keys, keys)
+                      problem.queries.ctypes.data, keys, values=keys)
     sizes = Sizes()
     check(lib.attn_plan(model, ctypes.byref(request), ctypes.byref(sizes), ctypes.byref(error)))
     memory = np.empty(sizes.scratch_bytes + 64, np.uint8)

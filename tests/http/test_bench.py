@@ -243,7 +243,8 @@ def test_text_report_of_wire_has_rate_and_ratio():
 
 # --- tests/bench, which calls the library by copies of its structs ---
 
-TYPES = {"size_t": ctypes.c_size_t, "bool": ctypes.c_bool, "double": ctypes.c_double}
+TYPES = {"size_t": ctypes.c_size_t, "bool": ctypes.c_bool, "double": ctypes.c_double,
+         "attn_reductions": attnd.Reductions}
 
 
 def read_members(name):
@@ -262,7 +263,8 @@ def read_members(name):
 
 
 @pytest.mark.parametrize("name,structure", [
-    ("attn_engine_options", attnd.Engine), ("attn_request", attnd.Request),
+    ("attn_engine_options", attnd.Engine), ("attn_reductions", attnd.Reductions),
+    ("attn_request", attnd.Request),
     ("attn_result", attnd.Result), ("attn_sizes", attnd.Sizes)])
 def test_structs_of_the_comparisons_are_those_of_the_headers(name, structure):
     assert structure._fields_ == list(read_members(name))
