@@ -107,9 +107,10 @@ typedef struct attn_request {
     size_t num_weights_heads;
     const ptrdiff_t *weights_queries; /* [num_weights_queries], -Tq..Tq-1 of every Tq */
     size_t num_weights_queries;
-    bool omit_outputs; /* the outputs are not wanted, nor projected */
-    bool need_heads;   /* each head's outputs are */
-    bool need_lse;     /* the logarithms of the sums of exponentiated scores are */
+    bool omit_outputs;       /* the outputs are not wanted, nor projected */
+    bool need_heads;         /* each head's outputs are */
+    bool need_contributions; /* what each selected head adds to the outputs is */
+    bool need_lse;           /* the logarithms of the sums of exponentiated scores are */
     const attn_parallel *parallel; /* NULL: the calling thread does all the work */
 } attn_request;
 
@@ -124,6 +125,10 @@ typedef struct attn_result {
     /* [sum of Tq, H, D]: what the output projection gets, after head_mask; NULL when not
      * wanted. Without an output projection it equals the outputs. */
     float *heads;
+    /* [sum of Tq, H, out_size]: what each head adds to the outputs, which are their sum
+     * and the bias. Queries and heads are the selected ones; head_mask applies. NULL when
+     * not wanted. */
+    float *contributions;
     /* [sum of Tq, H], natural: of all scores that the softmax has, with a sink of it too.
      * -INFINITY for a query without a valid key. head_mask does not change them. NULL
      * when not wanted. */
@@ -146,12 +151,13 @@ typedef struct attn_result {
 } attn_result;
 
 typedef struct attn_sizes {
-    size_t num_queries; /* sum of Tq */
-    size_t num_keys;    /* sum of Tk */
-    size_t outputs;     /* floats in attn_result.outputs */
-    size_t weights;     /* floats in attn_result.weights */
-    size_t heads;       /* floats in attn_result.heads */
-    size_t lse;         /* floats in attn_result.lse */
+    size_t num_queries;   /* sum of Tq */
+    size_t num_keys;      /* sum of Tk */
+    size_t outputs;       /* floats in attn_result.outputs */
+    size_t weights;       /* floats in attn_result.weights */
+    size_t heads;         /* floats in attn_result.heads */
+    size_t contributions; /* floats in attn_result.contributions */
+    size_t lse;           /* floats in attn_result.lse */
     /* Numbers in the results of the same names; those of `top` in each of its two. */
     size_t span_weights, top, target_weights, received, entropy, block_weights;
     size_t scratch_bytes; /* a multiple of ATTN_ALIGNMENT */

@@ -160,6 +160,7 @@ static attn_status decode_text(struct request_file *file, attn_request *ret_batc
     /* What the reply of a server would have does not matter here. */
     ret_batch->need_weights = ATTN_WEIGHTS_NONE;
     ret_batch->omit_outputs = ret_batch->need_heads = ret_batch->need_lse = false;
+    ret_batch->need_contributions = false;
     ret_batch->reduce = (attn_reductions){.targets = request.batch.reduce.targets};
     return ATTN_OK;
 }

@@ -45,6 +45,8 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
     if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.projection.output &&
         !request->omit_outputs)
         run_project_outputs(&run, result->outputs);
+    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && request->need_contributions)
+        run_contribute(&run, result->contributions);
     return ATTN_OK;
 }
 

@@ -65,7 +65,8 @@ static bool needs_mask(const attn_request *request) {
 static bool need_alike(const attn_request *a, const attn_request *b) {
     return a->need_weights == b->need_weights && a->omit_outputs == b->omit_outputs &&
            a->need_heads == b->need_heads && a->need_lse == b->need_lse && !selects(a) &&
-           !selects(b) && !plan_reduces(a) && !plan_reduces(b);
+           !a->need_contributions && !b->need_contributions && !selects(b) &&
+           !plan_reduces(a) && !plan_reduces(b);
 }
 
 /* Whether one request can have the masks of both. */

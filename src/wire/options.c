@@ -41,11 +41,17 @@ bool wire_need_weights_read(const struct wire_cursor *cursor,
 /* --- need --- */
 
 static const char *const need_words[WIRE_NUM_NEED_WORDS] = {
-    [WIRE_NEED_OUTPUTS] = "outputs", [WIRE_NEED_WEIGHTS] = "weights",
-    [WIRE_NEED_HEADS] = "heads",     [WIRE_NEED_LSE] = "lse",
-    [WIRE_NEED_SPANS] = "spans",     [WIRE_NEED_TOP] = "top",
-    [WIRE_NEED_TARGET] = "target",   [WIRE_NEED_RECEIVED] = "received",
-    [WIRE_NEED_ENTROPY] = "entropy", [WIRE_NEED_BLOCKS] = "blocks",
+    [WIRE_NEED_OUTPUTS] = "outputs",
+    [WIRE_NEED_WEIGHTS] = "weights",
+    [WIRE_NEED_HEADS] = "heads",
+    [WIRE_NEED_LSE] = "lse",
+    [WIRE_NEED_SPANS] = "spans",
+    [WIRE_NEED_TOP] = "top",
+    [WIRE_NEED_TARGET] = "target",
+    [WIRE_NEED_RECEIVED] = "received",
+    [WIRE_NEED_ENTROPY] = "entropy",
+    [WIRE_NEED_BLOCKS] = "blocks",
+    [WIRE_NEED_CONTRIBUTIONS] = "contributions",
 };
 
 /* Returns WIRE_NUM_NEED_WORDS when it is none of the words of the request. */
@@ -53,7 +59,8 @@ static size_t find_need_word(const struct wire_need *need, const char *word,
                              size_t size) {
     size_t i = need->given ? WIRE_NEED_OUTPUTS + 1 : WIRE_NEED_OUTPUTS;
     while (i < WIRE_NUM_NEED_WORDS &&
-           (strlen(need_words[i]) != size || memcmp(need_words[i], word, size) != 0))
+           ((need->given && i == WIRE_NEED_CONTRIBUTIONS) ||
+            strlen(need_words[i]) != size || memcmp(need_words[i], word, size) != 0))
         i++;
     return i;
 }
@@ -66,7 +73,8 @@ bool wire_need_add(struct wire_need *need, const char *word, size_t size,
             ret_problem, WIRE_E_UNKNOWN_OUTPUT, "need",
             "need has '%.*s'; use %sweights, heads, lse, spans, top, target, received, "
             "entropy and blocks%s",
-            size < 64 ? (int)size : 64, word, need->given ? "" : "outputs, ",
+            size < 64 ? (int)size : 64, word,
+            need->given ? "" : "outputs, contributions, ",
             need->given ? " (heads are the outputs: nothing projects them)" : "");
     if (need->words[i])
         return wire_problem_set(ret_problem, WIRE_E_DUPLICATE_OUTPUT, "need",
@@ -79,6 +87,7 @@ bool wire_need_add(struct wire_need *need, const char *word, size_t size,
 void wire_need_apply(const struct wire_need *need, attn_request *batch) {
     batch->omit_outputs = !need->words[WIRE_NEED_OUTPUTS];
     batch->need_heads = need->words[WIRE_NEED_HEADS];
+    batch->need_contributions = need->words[WIRE_NEED_CONTRIBUTIONS];
     batch->need_lse = need->words[WIRE_NEED_LSE];
     if (need->words[WIRE_NEED_WEIGHTS] && batch->need_weights == ATTN_WEIGHTS_NONE)
         batch->need_weights = ATTN_WEIGHTS_ALL;

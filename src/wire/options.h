@@ -26,6 +26,7 @@ enum wire_need_word {
     WIRE_NEED_RECEIVED,
     WIRE_NEED_ENTROPY,
     WIRE_NEED_BLOCKS,
+    WIRE_NEED_CONTRIBUTIONS, /* only with a model */
     WIRE_NUM_NEED_WORDS
 };
 

@@ -23,7 +23,8 @@ const char *wire_result_name(enum wire_result which) {
                                         [WIRE_RESULT_TARGET_WEIGHTS] = "target_weights",
                                         [WIRE_RESULT_RECEIVED] = "received",
                                         [WIRE_RESULT_ENTROPY] = "entropy",
-                                        [WIRE_RESULT_BLOCK_WEIGHTS] = "block_weights"};
+                                        [WIRE_RESULT_BLOCK_WEIGHTS] = "block_weights",
+                                        [WIRE_RESULT_CONTRIBUTIONS] = "contributions"};
     return names[which];
 }
 
@@ -42,6 +43,7 @@ static bool has_result(const attn_request *batch, enum wire_result which) {
         [WIRE_RESULT_RECEIVED] = reduce->received,
         [WIRE_RESULT_ENTROPY] = reduce->entropy,
         [WIRE_RESULT_BLOCK_WEIGHTS] = reduce->block > 0,
+        [WIRE_RESULT_CONTRIBUTIONS] = batch->need_contributions,
     };
     return has[which];
 }
@@ -60,6 +62,7 @@ static const void *find_numbers(const attn_result *result, enum wire_result whic
         [WIRE_RESULT_RECEIVED] = result->received,
         [WIRE_RESULT_ENTROPY] = result->entropy,
         [WIRE_RESULT_BLOCK_WEIGHTS] = result->block_weights,
+        [WIRE_RESULT_CONTRIBUTIONS] = result->contributions,
     };
     return numbers[which];
 }
@@ -115,7 +118,13 @@ struct wire_reply_tensor wire_reply_get(const struct wire_request *request,
                                        .block = 1,
                                        .nullable = which == WIRE_RESULT_LSE};
 
-    if (which > WIRE_RESULT_LSE) {
+    if (which == WIRE_RESULT_CONTRIBUTIONS) {
+        tensor.planes = batch->weights_queries != NULL ? NULL : batch->query_lens;
+        tensor.num_planes = batch->num_weights_queries;
+        tensor.plane_axis = true;
+        tensor.num_rows = selected;
+        tensor.width = info->width.out;
+    } else if (which > WIRE_RESULT_LSE) {
         describe_reduction(batch, which, selected, &tensor);
     } else if (which == WIRE_RESULT_WEIGHTS) {
         bool mean = batch->need_weights == ATTN_WEIGHTS_MEAN;

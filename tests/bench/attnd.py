@@ -40,11 +40,13 @@ Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, qu
                     bias_sequence_ld=SIZE, bias_head_ld=SIZE, bias_row_ld=SIZE, head_mask=ADDRESS,
                     need_weights=ctypes.c_int, reduce=Reductions, weights_heads=ADDRESS,
                     num_weights_heads=SIZE, weights_queries=ADDRESS, num_weights_queries=SIZE,
-                    omit_outputs=FLAG, need_heads=FLAG, need_lse=FLAG, parallel=ADDRESS)
-Result = structure(outputs=ADDRESS, weights=ADDRESS, heads=ADDRESS, lse=ADDRESS, span_weights=ADDRESS,
+                    omit_outputs=FLAG, need_heads=FLAG, need_contributions=FLAG, need_lse=FLAG,
+                    parallel=ADDRESS)
+Result = structure(outputs=ADDRESS, weights=ADDRESS, heads=ADDRESS, contributions=ADDRESS, lse=ADDRESS, span_weights=ADDRESS,
                    top_weights=ADDRESS, top_keys=ADDRESS, target_weights=ADDRESS, received=ADDRESS,
                    entropy=ADDRESS, block_weights=ADDRESS)
-Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, heads=SIZE, lse=SIZE,
+Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, heads=SIZE,
+                  contributions=SIZE, lse=SIZE,
                   span_weights=SIZE, top=SIZE, target_weights=SIZE, received=SIZE, entropy=SIZE,
                   block_weights=SIZE, scratch_bytes=SIZE, flops=ctypes.c_double)
 UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED

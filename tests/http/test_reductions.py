@@ -551,3 +551,37 @@ def test_memory_of_all_results_is_reserved(start_server, tmp_path):
     assert needed("received,entropy") - received >= 20000 * HEADS * 4
     assert needed("received,top", top_k="8") - received >= 20000 * HEADS * 8 * (4 + 8)
     assert needed("received,blocks", block="100") - received >= 200 * 200 * HEADS * 4
+
+
+# --- contributions ---
+
+def test_contributions_are_what_single_heads_add(server):
+    queries = rows(2, 6, 5)
+    request = {"queries": queries.tolist(), "need": ["outputs", "contributions"]}
+    reply = ask(server, request)
+    parts, outputs = np.array(reply["contributions"]), np.array(reply["outputs"])
+    bias = outputs - parts.sum(axis=2)
+    assert parts.shape[:3] == (2, 6, HEADS)
+    assert np.allclose(bias, bias[0, 0], atol=1e-5)
+    for head in range(HEADS):
+        mask = [float(h == head) for h in range(HEADS)]
+        alone = ask(server, request | {"head_mask": mask})
+        assert np.allclose(alone["outputs"], parts[:, :, head] + bias, atol=1e-5)
+        assert not np.array(alone["contributions"])[:, :, np.arange(HEADS) != head].any()
+
+
+def test_contributions_of_selected_heads_and_queries(server):
+    every = np.array(ask(server, {"queries": rows(2, 6, 5).tolist(), "need": ["contributions"]})["contributions"])
+    some = {"queries": rows(2, 6, 5), "need": ["contributions"], "weights_heads": [3, 1], "weights_queries": [-1, 0]}
+    packed = ask_in_safetensors(server, some)
+    reply = ask(server, some | {"queries": some["queries"].tolist()})
+    assert np.allclose(reply["contributions"], every[:, [5, 0]][:, :, [3, 1]], atol=1e-6)
+    assert np.allclose(packed["contributions"], np.concatenate(reply["contributions"]), atol=1e-6)
+
+
+def test_contributions_of_ragged_sequences_are_packed(server):
+    parts = [rows(3, 5), rows(2, 5, seed=2)]
+    packed = ask_in_safetensors(server, {"queries": parts, "need": ["contributions"]})["contributions"]
+    reply = ask(server, {"queries": [part.tolist() for part in parts], "need": ["contributions"]})
+    assert packed.shape[:2] == (5, HEADS)
+    assert np.allclose(packed, np.concatenate([np.array(c) for c in reply["contributions"]]), atol=1e-6)

@@ -139,9 +139,9 @@ void inference_add_times(const struct inference *inference, struct wire_oip_batc
 
 void inference_add_result_bytes(const attn_sizes *sizes, size_t *bytes) {
     const size_t counts[] = {
-        sizes->outputs,      sizes->weights,      sizes->heads,          sizes->lse,
-        sizes->span_weights, sizes->top,          sizes->target_weights, sizes->received,
-        sizes->entropy,      sizes->block_weights};
+        sizes->outputs,      sizes->weights,       sizes->heads,          sizes->lse,
+        sizes->span_weights, sizes->top,           sizes->target_weights, sizes->received,
+        sizes->entropy,      sizes->block_weights, sizes->contributions};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         size_add_mul_saturating(bytes, counts[i], sizeof(float));
     size_add_mul_saturating(bytes, sizes->top, sizeof(int64_t));
@@ -170,7 +170,8 @@ bool inference_alloc_result(struct arena *arena, const attn_sizes *sizes,
            alloc_floats(arena, sizes->target_weights, &ret_result->target_weights) &&
            alloc_floats(arena, sizes->received, &ret_result->received) &&
            alloc_floats(arena, sizes->entropy, &ret_result->entropy) &&
-           alloc_floats(arena, sizes->block_weights, &ret_result->block_weights);
+           alloc_floats(arena, sizes->block_weights, &ret_result->block_weights) &&
+           alloc_floats(arena, sizes->contributions, &ret_result->contributions);
 }
 
 /* --- attention --- */

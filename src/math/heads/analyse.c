@@ -16,6 +16,7 @@ static attn_request without_weights(const attn_request *request) {
     attn_request copy = *request;
     copy.need_weights = ATTN_WEIGHTS_NONE;
     copy.omit_outputs = copy.need_heads = copy.need_lse = false;
+    copy.need_contributions = false;
     copy.reduce = (attn_reductions){0};
     return copy;
 }

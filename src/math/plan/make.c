@@ -49,8 +49,10 @@ static bool weighs_head(const struct plan *plan, const attn_request *request,
                         size_t head) {
     if (plan->kind == PLAN_HEADS || request->need_lse)
         return true;
+    if (!plan_weighs(request))
+        return false;
     if (request->need_weights == ATTN_WEIGHTS_MEAN || !plan_selects_heads(request))
-        return plan_weighs(request);
+        return true;
     for (size_t i = 0; i < request->num_weights_heads; i++) {
         if (request->weights_heads[i] == head)
             return true;
@@ -80,7 +82,8 @@ static attn_status plan_selection(const attn_model_info *info,
 
     for (size_t s = 0; s < request->num_sequences; s++)
         shortest = request->query_lens[s] < shortest ? request->query_lens[s] : shortest;
-    if (status != ATTN_OK || !plan_weighs(request) || request->weights_queries == NULL)
+    if (status != ATTN_OK || request->weights_queries == NULL ||
+        !(plan_weighs(request) || request->need_contributions))
         return status;
     for (size_t i = 0; i < request->num_weights_queries; i++) {
         ptrdiff_t query = request->weights_queries[i];
@@ -226,6 +229,9 @@ static attn_status check_given(const attn_model *model, const attn_request *requ
         return error_set(
             ret_error, ATTN_E_UNSUPPORTED,
             "a layer with projections takes neither a bias nor encoded keys");
+    if (request->need_contributions && model->info.projection.given)
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "contributions need a layer with projections");
     const struct dtype *type = encoded ? dtype_find(request->keys_type) : NULL;
     if (encoded && (type == NULL || type->to_float == NULL))
         return error_set(ret_error, ATTN_E_VALUE,
@@ -262,11 +268,16 @@ static bool plan_results(const attn_model *model, const attn_request *request,
     const attn_model_info *info = &model->info;
     attn_sizes *sizes = &plan->sizes;
     bool outputs = plan->kind != PLAN_HEADS && !request->omit_outputs;
-    size_t queries = sizes->num_queries;
+    size_t queries = sizes->num_queries, rows = 0;
 
     plan->batch.any_scores =
         plan->batch.longest_key_len > 1 || info->score.sinks || request->need_lse;
-    return size_mul(queries, outputs ? info->width.out : 0, &sizes->outputs) &&
+    for (size_t s = 0; request->need_contributions && s < request->num_sequences; s++)
+        size_add_saturating(&rows, plan_weights_rows(request, s));
+    plan->batch.contributing_rows = rows;
+    return size_mul(rows, plan_selected_heads(info, request), &rows) &&
+           size_mul(rows, info->width.out, &sizes->contributions) &&
+           size_mul(queries, outputs ? info->width.out : 0, &sizes->outputs) &&
            size_mul(queries, request->need_heads ? plan->layer.hidden : 0,
                     &sizes->heads) &&
            size_mul(queries, request->need_lse ? info->num_heads : 0, &sizes->lse);
@@ -301,7 +312,8 @@ static void plan_layer(const attn_model *model, const attn_request *request,
         .key_width = info->num_kv_heads * engine->score_size,
         .value_width = info->num_kv_heads * info->width.head,
         .hidden = info->num_heads * info->width.head,
-        .sums = plan->kind == PLAN_HEADS || !request->omit_outputs || request->need_heads,
+        .sums = plan->kind == PLAN_HEADS || !request->omit_outputs ||
+                request->need_heads || request->need_contributions,
         .by_head = engine->native && !info->projection.given &&
                    info->width.head % columns == 0 && engine->score_size % columns == 0,
         .finishes = info->head_norm.kind != ATTN_NORM_NONE || info->rotation.size > 0,

@@ -95,6 +95,7 @@ struct plan_batch {
     bool grouped;          /* whether any sequence is SEQUENCE_GROUPED */
     bool any_scores;       /* whether scores matter: a single key has weight 1 anyway */
     size_t panel_rows;     /* queries of a panel, at most */
+    size_t contributing_rows; /* queries whose contributions are wanted */
     /* The widest rows that panels make scores from, and that they sum. */
     size_t score_size, result_size;
     double pairs;        /* of a query and a key, in the sequences that are not direct */
@@ -122,6 +123,8 @@ enum plan_array {
     PLAN_HEAD_INDICES,  /* with weights */
     PLAN_QUERY_INDICES, /* counted from both ends */
     PLAN_SUMS,          /* see attend/reduce.h */
+    PLAN_ONE_HEAD,      /* selected rows of one head's outputs, with contributions */
+    PLAN_NO_BIAS,       /* zeros in place of that of the output projection */
     PLAN_PARTIALS,
     PLAN_PANEL_SUMS, /* only with PLAN_HEADS, like the next two */
     PLAN_EVEN_SUMS,

@@ -63,7 +63,8 @@ static inline bool plan_weighs(const attn_request *request) {
 /* Returns whether weights_heads say whose weights are wanted. */
 static inline bool plan_selects_heads(const attn_request *request) {
     return request->weights_heads != NULL &&
-           (request->need_weights == ATTN_WEIGHTS_ALL || plan_reduces(request));
+           (request->need_weights == ATTN_WEIGHTS_ALL || request->need_contributions ||
+            plan_reduces(request));
 }
 
 /* Returns how many heads have weights in the results, but for the mean. */

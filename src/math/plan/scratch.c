@@ -155,6 +155,17 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
     return true;
 }
 
+/* Returns the numbers of the largest input that is normed before the layer. */
+static size_t count_normed(const attn_model_info *info, const struct plan *plan) {
+    size_t widest = size_max(info->width.key, info->width.value);
+    size_t keys = plan->layer.norms_keys ? plan->batch.projected_keys : 0;
+
+    if (!info->pre_norm.applied)
+        return 0;
+    return size_max(product_of(plan->sizes.num_queries, info->width.query),
+                    product_of(keys, widest));
+}
+
 /* Lays out all arrays. */
 static bool lay_out_all(const attn_model *model, const attn_request *request,
                         struct plan *plan) {
@@ -165,8 +176,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     size_t queries = plan->sizes.num_queries, projected = batch->projected_keys;
     size_t widest = size_max(info->width.key, info->width.value), heads = info->num_heads;
     const struct kernels *kernels = model->engine.kernels;
-    bool sums = plan->kind == PLAN_HEADS;
-    bool weighs = plan_weighs(request);
+    bool sums = plan->kind == PLAN_HEADS, weighs = plan_weighs(request);
     /* The heads' outputs may overwrite the queries, or be a result themselves. */
     bool given = info->projection.given;
     bool in_outputs = !request->omit_outputs && !info->projection.output;
@@ -177,8 +187,6 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
                                 plan_converted_rows(plan, kernels->strip_rows));
     bool in_words = layer->key_panels && !layer->finishes;
     size_t key_words = layer->key_width / (in_words ? kernels->k_step : 1);
-    size_t normed = size_max(product_of(queries, info->width.query),
-                             product_of(layer->norms_keys ? projected : 0, widest));
     size_t floats;
 
     const struct reserve_array arrays[] = {
@@ -186,7 +194,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
                             plan_converted_ld(
                                 kernels, size_max(size_max(info->width.query, widest),
                                                   layer->hidden))},
-        [PLAN_NORMED] = {info->pre_norm.applied ? normed : 0, 1},
+        [PLAN_NORMED] = {count_normed(info, plan), 1},
         [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2,
                             info->rotation.size},
         [PLAN_QUERIES] = {given ? 0 : queries, layer->score_width},
@@ -201,6 +209,9 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         [PLAN_HEAD_INDICES] = {weighs ? heads : 0, 1},
         [PLAN_QUERY_INDICES] = {weighs ? batch->longest_query_len : 0, 2},
         [PLAN_SUMS] = {count_sums(&plan->sizes), FLOATS(double)},
+        [PLAN_ONE_HEAD] = {plan->batch.contributing_rows, layer->hidden},
+        [PLAN_NO_BIAS] = {request->need_contributions,
+                          info->width.out + KERNEL_COLUMNS_MAX},
         [PLAN_PARTIALS] = {scratch->num_partials, scratch->partial_floats},
         [PLAN_PANEL_SUMS] = {sums ? product_of(batch->num_panels, heads) : 0,
                              FLOATS(attn_head_sums)},

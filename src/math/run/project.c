@@ -424,18 +424,26 @@ void run_copy_heads(const struct run *run, float *outputs) {
     run_pass(run, 1, &pass);
 }
 
-void run_project_outputs(const struct run *run, float *outputs) {
+void run_project_rows(const struct run *run, const struct linear *linear, const float *x,
+                      size_t rows, struct ranges words, float *y, size_t y_ld) {
     const struct engine *engine = &run->model->engine;
-    const struct range all = {0, engine->to_output.out};
+    const struct range all = {0, linear->out};
     struct projections p = {.engine = engine,
-                            .x = run->context,
+                            .x = x,
                             .converted = run->converted,
-                            .rows = run->plan->sizes.num_queries,
+                            .rows = rows,
                             .strip_rows = engine->kernels->strip_rows,
-                            .depth = run->summed_words};
+                            .depth = words};
 
-    add_projection(&p, &(struct projection){.linear = &engine->to_output,
+    add_projection(&p, &(struct projection){.linear = linear,
                                             .wanted = {&all, 1},
-                                            .place = {outputs, 1, 0, all.end}});
+                                            .place = {y, 1, 0, y_ld}});
     run_projections(run, &p);
+}
+
+void run_project_outputs(const struct run *run, float *outputs) {
+    const struct linear *linear = &run->model->engine.to_output;
+
+    run_project_rows(run, linear, run->context, run->plan->sizes.num_queries,
+                     run->summed_words, outputs, linear->out);
 }

@@ -158,6 +158,8 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         .values = find_array(plan, scratch, PLAN_VALUES),
         .direct = find_array(plan, scratch, PLAN_DIRECT_SUMS),
         .context = find_array(plan, scratch, PLAN_CONTEXT),
+        .one_head = find_array(plan, scratch, PLAN_ONE_HEAD),
+        .no_bias = find_array(plan, scratch, PLAN_NO_BIAS),
         .partials = find_array(plan, scratch, PLAN_PARTIALS),
         .received = find_array(plan, scratch, PLAN_SUMS),
         .sequences = sequences,

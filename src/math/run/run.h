@@ -94,6 +94,7 @@ struct run {
     attn_head_sums *panel_sums;
     attn_head_sums *even_sums; /* [panels of queries], with panel_sums */
     double *strip_products;    /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
+    float *one_head, *no_bias; /* see plan_array */
     float *partials;           /* results of the chunks of panels, when they are tasks */
     const struct sequence_position *sequences; /* [B] */
     size_t *first_items;   /* [B + 1]: items before each sequence, see run_items() */
@@ -155,8 +156,17 @@ void run_pack_keys(const struct run *run);
 /* Copies the heads' outputs to `outputs` [sum of Tq, H*D]. */
 void run_copy_heads(const struct run *run, float *outputs);
 
+/* Projects `rows` rows of x, of which only some words are read, to y [rows, linear->out],
+ * whose rows are y_ld apart. */
+void run_project_rows(const struct run *run, const struct linear *linear, const float *x,
+                      size_t rows, struct ranges words, float *y, size_t y_ld);
+
 /* The third step: projects the heads' outputs to `outputs` [sum of Tq, out_size]. Only
  * for models with an output projection. */
 void run_project_outputs(const struct run *run, float *outputs);
+
+/* Projects the outputs of each selected head by itself, without the bias, for the
+ * selected queries: `contributions` is that of attn_result. */
+void run_contribute(const struct run *run, float *contributions);
 
 #endif

@@ -16,7 +16,7 @@
 #define NUMBER_BYTES (WIRE_FLOAT_PRINT_MAX + 1) /* with its comma */
 #define LIST_BYTES   3                          /* [ ] and a comma */
 /* {"model":""}, the names of all results, and brackets of lists. */
-#define KEYS_BYTES 288
+#define KEYS_BYTES 320
 /* Reserved after the numbers of a row: for the end of all lists, and for the bytes that
  * the printer of numbers may touch. */
 #define ROW_END_BYTES (16 + WIRE_FLOAT_PRINT_ROOM)

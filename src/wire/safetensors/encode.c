@@ -86,7 +86,7 @@ static void add_result(struct safetensors_encoder *encoder,
     }
 
     added->shape[added->rank++] = count;
-    if (tensor->planes != NULL)
+    if (tensor->plane_axis && !tensor->flat)
         added->shape[added->rank++] = tensor->num_rows;
     if (!tensor->flat)
         added->shape[added->rank++] = tensor->width;
