@@ -23,6 +23,9 @@
 /* Bytes. The address of scratch, and its size, are multiples of this. */
 #define ATTN_ALIGNMENT 64
 
+/* Ranges that attn_reductions.top_in may have, each of which takes a look at its keys. */
+#define ATTN_TOP_RANGES_MAX 1024
+
 #define ATTN_POSITION_MAX 0x7fffffff /* of a query or key */
 
 #ifdef __cplusplus
@@ -55,8 +58,8 @@ typedef struct attn_reductions {
     size_t num_spans;
     bool spans_per_sequence;
     size_t top_k; /* so many of the largest weights of a row; 0: not wanted */
-    /* [num_top_in][2]: ranges of at least top_k keys, each with its own largest weights;
-     * NULL: all keys, which are top_k at least */
+    /* [num_top_in][2]: at most ATTN_TOP_RANGES_MAX ranges of at least top_k keys, each
+     * with its own largest weights; NULL: all keys, which are top_k at least */
     const size_t *top_in;
     size_t num_top_in;
     /* [sum of Tq][2]: of each query a range whose weights are summed; 0, 0 for a query

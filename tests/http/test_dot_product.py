@@ -239,6 +239,8 @@ BAD = {  # changes, title, field, what the detail has
     "top_k 0": ({"need": ["top"], "top_k": 0}, "Out of range", "top_k", "at least 1"),
     "top_k 4": ({"need": ["top"], "top_k": 4}, "Out of range", "top_k", "has 3 keys"),
     "top_in": ({"need": ["top"], "top_k": 2, "top_in": [1, 2]}, "Out of range", "top_k", "has 1 key"),
+    "many ranges": ({"need": ["top"], "top_k": 1, "top_in": [[0, 1]] * 1025}, "Out of range", "top_in",
+                    "1024 at most"),
     "block 0": ({"need": ["blocks"], "block": 0}, "Out of range", "block", "at least 1"),
     "targets": ({"need": ["target"], "targets": [None]}, "Uneven rows", "targets", "needs 2"),
     "target": ({"need": ["target"], "targets": [[2, 1], None]}, "Out of range", "targets", "targets[0]"),

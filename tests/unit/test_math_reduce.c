@@ -173,6 +173,37 @@ static void test_bits_do_not_depend_on_neighbours(void **state) {
     }
 }
 
+/* Many spans are differences of sums up to each key, few are summed one by one. */
+static void test_many_spans_are_what_few_are(void **state) {
+    enum { MANY = 60 };
+    uint64_t seed = 20261405;
+    (void)state;
+
+    for (unsigned i = 0; is_native() && i < 40; i++) {
+        struct example *e = make_example(&seed, engine.cpu, 12, 90);
+        attn_request *request = &e->r.request;
+        size_t keys = request->key_lens[0];
+        attn_sizes sizes, one_size;
+
+        for (size_t s = 0; s < request->num_sequences; s++)
+            keys = keys < request->key_lens[s] ? keys : request->key_lens[s];
+        size_t *spans = random_ranges(&seed, MANY, keys, 1);
+        request->reduce = (attn_reductions){.spans = spans, .num_spans = MANY};
+        attn_result many = run(&e->model, request, &sizes);
+        for (size_t n = 0; n < MANY; n++) {
+            request->reduce = (attn_reductions){.spans = spans + 2 * n, .num_spans = 1};
+            attn_result one = run(&e->model, request, &one_size);
+            for (size_t r = 0; r < one_size.span_weights; r++)
+                assert_true(fabsf(many.span_weights[r * MANY + n] -
+                                  one.span_weights[r]) <= 1e-6F);
+            free_result(&one);
+        }
+        free_result(&many);
+        free(spans);
+        destroy_example(e);
+    }
+}
+
 /* Plans one sequence of 2 queries and 5 keys. */
 static void assert_refused(attn_reductions reduce, const char *text) {
     const attn_dot_product options = {.num_heads = 2, .head_size = 4, .scale = 0.5};
@@ -201,6 +232,8 @@ static void test_bad_reductions_are_refused(void **state) {
         "span 0 is 4 to 6: give a first key and a larger end, at most 5");
     assert_refused((attn_reductions){.targets = empty},
                    "target 0 is 3 to 3: give a first key and a larger end, at most 5");
+    assert_refused((attn_reductions){.top_k = 1, .top_in = two, .num_top_in = 1025},
+                   "top_in has 1025 ranges, but may have 1024 at most");
     assert_refused((attn_reductions){.top_k = 6},
                    "top_k is 6, but a sequence has only 5 keys");
     assert_refused((attn_reductions){.top_k = 3, .top_in = two, .num_top_in = 1},
@@ -256,6 +289,7 @@ int main(void) {
         cmocka_unit_test(test_reductions_of_chunks_match_the_reference),
         cmocka_unit_test(test_bits_do_not_depend_on_threads_or_results),
         cmocka_unit_test(test_bits_do_not_depend_on_neighbours),
+        cmocka_unit_test(test_many_spans_are_what_few_are),
         cmocka_unit_test(test_bad_reductions_are_refused),
         cmocka_unit_test(test_top_tells_small_weights_from_masked_keys),
     };

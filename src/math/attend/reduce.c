@@ -2,13 +2,15 @@
 /* reduce.c: sums, largest weights and entropies of the rows of a panel. */
 #include "math/attend/reduce.h"
 
+#include "base/pace.h"
 #include "base/size.h"
 #include "math/plan/rules.h"
 
 #include <math.h>
 #include <string.h>
 
-#define FLOPS_EACH 4 /* of clearing or writing a sum */
+#define RANGE_KEYS_PER_STEP 8 /* of finding the largest weights */
+#define FLOPS_EACH          4 /* of clearing or writing a sum */
 
 /* A row of weights, and where it is among those that are selected. */
 struct row {
@@ -48,15 +50,41 @@ static double sum_range(const struct row *row, size_t first, size_t end) {
                                           range.end - range.first);
 }
 
+/* Returns the sums of the row up to each of its keys, [keys + 1], in the thread's
+ * scratch: that before key k is at k - row->keys.first. */
+static const double *sum_prefixes(const struct row *row) {
+    double *sums = (double *)(void *)run_thread(row->work->run, row->work->thread,
+                                                PLAN_THREAD_PREFIX);
+    double sum = 0;
+
+    sums[0] = 0;
+    for (size_t k = row->keys.first; k < row->keys.end; k++) {
+        sum += (double)row->weights[k];
+        sums[k + 1 - row->keys.first] = sum;
+    }
+    return sums;
+}
+
 static void sum_spans(const struct row *row, const attn_reductions *reduce, float *to) {
     size_t count = reduce->num_spans;
+    bool many = plan_sums_prefixes(row->work->run->request);
+    const double *sums = many ? sum_prefixes(row) : NULL;
     const size_t *spans = reduce->spans;
 
     if (reduce->spans_per_sequence)
         spans += 2 * row->work->at.sequence * count;
-    for (size_t i = 0; i < count; i++)
-        to[find_row(row) * count + i] =
-            (float)sum_range(row, spans[2 * i], spans[2 * i + 1]);
+    to += find_row(row) * count;
+    for (size_t i = 0; i < count; i++) {
+        const struct range range = clip_range(row, spans[2 * i], spans[2 * i + 1]);
+        if (!many)
+            to[i] = (float)sum_range(row, range.first, range.end);
+        else
+            to[i] = range.first == range.end
+                        ? 0
+                        : (float)(sums[range.end - row->keys.first] -
+                                  sums[range.first - row->keys.first]);
+        pace_add(1);
+    }
 }
 
 static void sum_target(const struct row *row, const attn_reductions *reduce, float *to) {
@@ -189,6 +217,7 @@ static void find_top(const struct row *row, const attn_reductions *reduce,
         if (reduce->top_in != NULL)
             range = clip_range(row, reduce->top_in[2 * i], reduce->top_in[2 * i + 1]);
         write_top(row, range, k, to->top_weights + first, to->top_keys + first);
+        pace_add((range.end - range.first) / RANGE_KEYS_PER_STEP);
     }
 }
 

@@ -13,6 +13,7 @@
 #define PLAN_DIRECT_KEYS_MIN 1024 /* fewest of a direct sequence, see rules.h */
 #define PLAN_DIRECT_SHARE    4    /* Tq is at most D / 4 */
 #define REDUCE_TOP_FLOATS    2    /* of a key and its weight */
+#define REDUCE_SPANS_FEW     32   /* more are differences of sums up to each key */
 #define PLAN_DIRECT_ROWS     16   /* queries of a head whose projections are one item */
 
 /* The most ranges that H heads can form when a gap follows each range. */
@@ -143,6 +144,7 @@ enum plan_thread_array {
     PLAN_THREAD_BIAS,     /* see attend/bias.c; nothing without biases */
     PLAN_THREAD_WEIGHTS,  /* of a panel, unless they are a result */
     PLAN_THREAD_TOP,      /* the largest weights of a row */
+    PLAN_THREAD_PREFIX,   /* sums of a row up to each key, with many spans */
     PLAN_THREAD_GATHERED, /* keys and values of a head; none with the mean */
     PLAN_THREAD_ROTATION,
     PLAN_THREAD_TILE, /* [KEY_BLOCK, score_size] */

@@ -10,6 +10,7 @@
 /* Operations that a weight takes in each reduction. */
 #define SUM_FLOPS     4   /* that adds it up */
 #define TOP_FLOPS     8   /* that compares it */
+#define PREFIX_FLOPS  64  /* that adds it to those before */
 #define ENTROPY_FLOPS 256 /* its logarithm */
 
 #define RANGE_STEPS 4 /* of checking one */
@@ -106,6 +107,11 @@ attn_status plan_check_reductions(const attn_request *request, attn_error *ret_e
     if (status == ATTN_OK && reduce->spans != NULL && shared)
         status =
             check_ranges(reduce->spans, reduce->num_spans, shortest, "span", ret_error);
+    if (status == ATTN_OK && reduce->top_in != NULL &&
+        reduce->num_top_in > ATTN_TOP_RANGES_MAX)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "top_in has %zu ranges, but may have %d at most",
+                         reduce->num_top_in, ATTN_TOP_RANGES_MAX);
     if (status == ATTN_OK && reduce->top_in != NULL)
         status = check_ranges(reduce->top_in, reduce->num_top_in, shortest,
                               "range of top_in", ret_error);
@@ -120,9 +126,15 @@ double plan_reduce_flops(const attn_request *request, const struct plan *plan) {
     double flops = 0, keys = (double)batch->longest_key_len, ranged = 0;
     size_t lists = reduce->spans_per_sequence ? request->num_sequences : 1;
 
-    for (size_t i = 0; reduce->spans != NULL && i < lists * reduce->num_spans; i++)
+    bool prefixes = plan_sums_prefixes(request);
+    for (size_t i = 0;
+         reduce->spans != NULL && !prefixes && i < lists * reduce->num_spans; i++) {
+        pace_add(1);
         ranged += (double)(reduce->spans[2 * i + 1] - reduce->spans[2 * i]);
+    }
     flops += SUM_FLOPS * ranged / (double)lists / keys;
+    if (prefixes) /* one addition waits for another */
+        flops += PREFIX_FLOPS + SUM_FLOPS * (double)reduce->num_spans / keys;
     for (size_t i = 0; reduce->top_in != NULL && i < reduce->num_top_in; i++)
         flops += TOP_FLOPS * (double)(reduce->top_in[2 * i + 1] - reduce->top_in[2 * i]) /
                  keys;

@@ -55,6 +55,11 @@ static inline bool plan_accumulates(const attn_request *request) {
     return request->reduce.received || request->reduce.block > 0;
 }
 
+/* Returns whether spans are so many that sums up to each key are made first. */
+static inline bool plan_sums_prefixes(const attn_request *request) {
+    return request->reduce.spans != NULL && request->reduce.num_spans > REDUCE_SPANS_FEW;
+}
+
 /* Returns whether any weights are computed one by one, as results or to be reduced. */
 static inline bool plan_weighs(const attn_request *request) {
     return request->need_weights != ATTN_WEIGHTS_NONE || plan_reduces(request);

@@ -91,6 +91,11 @@ bool wire_reduce_check_top(const attn_request *batch, struct wire_problem *ret_p
         pace_add(1);
         least = size < least ? size : least;
     }
+    if (reduce->num_top_in > ATTN_TOP_RANGES_MAX)
+        return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "top_in",
+                                "top_in has %zu ranges, but may have %d at most; send "
+                                "the others in another request",
+                                reduce->num_top_in, ATTN_TOP_RANGES_MAX);
     if (k <= least)
         return true;
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "top_k",
