@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import requests
+from reload import wait_for_log
 from safetensors_file import make_safetensors
 from server import Server
 
@@ -287,5 +288,6 @@ def test_log_names_no_model(start_server):
     """The model of such a request ends with it, before the line of the log is written."""
     server = start_server("--access-log", MALLOC_PERTURB_="165")
     assert post(server, json={"queries": Q, "keys": K}).status_code == 200
+    wait_for_log(server, "status=")
     line = next(line for line in server.read_log().splitlines() if PATH in line and "status=" in line)
     assert " model=" not in line and " rows=2 " in line, line
