@@ -68,6 +68,7 @@ typedef struct attn_reductions {
     size_t block;  /* rows and keys of a block; 0: not wanted */
     bool received; /* the weights that each key gets, summed over the rows */
     bool entropy;  /* of each row, in nats */
+    bool scores;   /* what the softmax gets: not weights, but selected as they are */
 } attn_reductions;
 
 /* One batch. All memory is borrowed and only read. */
@@ -138,6 +139,9 @@ typedef struct attn_result {
     float *lse;
     /* What attn_request.reduce wants, each NULL when not wanted, sequence after sequence.
      * H and Tq are numbers of selected heads and queries. */
+    /* [H, Tq, Tk]: after scale, softcap and biases, without sinks; -INFINITY where a key
+     * is not attended to. One that overflows is NaN. */
+    float *scores;
     float *span_weights; /* [H, Tq, num_spans]: the weights of each range, summed */
     /* [H, Tq, num_top_in or 1, top_k]: the largest weights, and their keys. The largest
      * is first, of equal ones that of the smaller key; where fewer keys are attended to,
@@ -162,7 +166,7 @@ typedef struct attn_sizes {
     size_t contributions; /* floats in attn_result.contributions */
     size_t lse;           /* floats in attn_result.lse */
     /* Numbers in the results of the same names; those of `top` in each of its two. */
-    size_t span_weights, top, target_weights, received, entropy, block_weights;
+    size_t scores, span_weights, top, target_weights, received, entropy, block_weights;
     size_t scratch_bytes; /* a multiple of ATTN_ALIGNMENT */
     double flops; /* operations, to compare requests by; small batches are weighted up */
 } attn_sizes;

@@ -41,17 +41,12 @@ bool wire_need_weights_read(const struct wire_cursor *cursor,
 /* --- need --- */
 
 static const char *const need_words[WIRE_NUM_NEED_WORDS] = {
-    [WIRE_NEED_OUTPUTS] = "outputs",
-    [WIRE_NEED_WEIGHTS] = "weights",
-    [WIRE_NEED_HEADS] = "heads",
-    [WIRE_NEED_LSE] = "lse",
-    [WIRE_NEED_SPANS] = "spans",
-    [WIRE_NEED_TOP] = "top",
-    [WIRE_NEED_TARGET] = "target",
-    [WIRE_NEED_RECEIVED] = "received",
-    [WIRE_NEED_ENTROPY] = "entropy",
-    [WIRE_NEED_BLOCKS] = "blocks",
-    [WIRE_NEED_CONTRIBUTIONS] = "contributions",
+    [WIRE_NEED_OUTPUTS] = "outputs",   [WIRE_NEED_WEIGHTS] = "weights",
+    [WIRE_NEED_HEADS] = "heads",       [WIRE_NEED_LSE] = "lse",
+    [WIRE_NEED_SCORES] = "scores",     [WIRE_NEED_SPANS] = "spans",
+    [WIRE_NEED_TOP] = "top",           [WIRE_NEED_TARGET] = "target",
+    [WIRE_NEED_RECEIVED] = "received", [WIRE_NEED_ENTROPY] = "entropy",
+    [WIRE_NEED_BLOCKS] = "blocks",     [WIRE_NEED_CONTRIBUTIONS] = "contributions",
 };
 
 /* Returns WIRE_NUM_NEED_WORDS when it is none of the words of the request. */
@@ -71,8 +66,8 @@ bool wire_need_add(struct wire_need *need, const char *word, size_t size,
     if (i == WIRE_NUM_NEED_WORDS)
         return wire_problem_set(
             ret_problem, WIRE_E_UNKNOWN_OUTPUT, "need",
-            "need has '%.*s'; use %sweights, heads, lse, spans, top, target, received, "
-            "entropy and blocks%s",
+            "need has '%.*s'; use %sweights, heads, lse, scores, spans, top, target, "
+            "received, entropy and blocks%s",
             size < 64 ? (int)size : 64, word,
             need->given ? "" : "outputs, contributions, ",
             need->given ? " (heads are the outputs: nothing projects them)" : "");
@@ -91,6 +86,7 @@ void wire_need_apply(const struct wire_need *need, attn_request *batch) {
     batch->need_lse = need->words[WIRE_NEED_LSE];
     if (need->words[WIRE_NEED_WEIGHTS] && batch->need_weights == ATTN_WEIGHTS_NONE)
         batch->need_weights = ATTN_WEIGHTS_ALL;
+    batch->reduce.scores = need->words[WIRE_NEED_SCORES];
     batch->reduce.received = need->words[WIRE_NEED_RECEIVED];
     batch->reduce.entropy = need->words[WIRE_NEED_ENTROPY];
 }

@@ -20,6 +20,7 @@ enum wire_need_word {
     WIRE_NEED_WEIGHTS,
     WIRE_NEED_HEADS,
     WIRE_NEED_LSE,
+    WIRE_NEED_SCORES,
     WIRE_NEED_SPANS,
     WIRE_NEED_TOP,
     WIRE_NEED_TARGET,

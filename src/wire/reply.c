@@ -17,6 +17,7 @@ const char *wire_result_name(enum wire_result which) {
                                         [WIRE_RESULT_WEIGHTS] = "attention_weights",
                                         [WIRE_RESULT_HEADS] = "heads",
                                         [WIRE_RESULT_LSE] = "lse",
+                                        [WIRE_RESULT_SCORES] = "scores",
                                         [WIRE_RESULT_SPAN_WEIGHTS] = "span_weights",
                                         [WIRE_RESULT_TOP_KEYS] = "top_keys",
                                         [WIRE_RESULT_TOP_WEIGHTS] = "top_weights",
@@ -36,6 +37,7 @@ static bool has_result(const attn_request *batch, enum wire_result which) {
         [WIRE_RESULT_WEIGHTS] = batch->need_weights != ATTN_WEIGHTS_NONE,
         [WIRE_RESULT_HEADS] = batch->need_heads,
         [WIRE_RESULT_LSE] = batch->need_lse,
+        [WIRE_RESULT_SCORES] = reduce->scores,
         [WIRE_RESULT_SPAN_WEIGHTS] = reduce->spans != NULL,
         [WIRE_RESULT_TOP_KEYS] = reduce->top_k > 0,
         [WIRE_RESULT_TOP_WEIGHTS] = reduce->top_k > 0,
@@ -55,6 +57,7 @@ static const void *find_numbers(const attn_result *result, enum wire_result whic
         [WIRE_RESULT_WEIGHTS] = result->weights,
         [WIRE_RESULT_HEADS] = result->heads,
         [WIRE_RESULT_LSE] = result->lse,
+        [WIRE_RESULT_SCORES] = result->scores,
         [WIRE_RESULT_SPAN_WEIGHTS] = result->span_weights,
         [WIRE_RESULT_TOP_KEYS] = result->top_keys,
         [WIRE_RESULT_TOP_WEIGHTS] = result->top_weights,
@@ -83,7 +86,10 @@ static void describe_reduction(const attn_request *batch, enum wire_result which
     const attn_reductions *reduce = &batch->reduce;
 
     set_selected(batch, num_heads, tensor);
-    if (which == WIRE_RESULT_SPAN_WEIGHTS) {
+    if (which == WIRE_RESULT_SCORES) {
+        tensor->widths = batch->key_lens;
+        tensor->nullable = true;
+    } else if (which == WIRE_RESULT_SPAN_WEIGHTS) {
         tensor->width = reduce->num_spans;
     } else if (which == WIRE_RESULT_TOP_KEYS || which == WIRE_RESULT_TOP_WEIGHTS) {
         tensor->num_parts = reduce->num_top_in;

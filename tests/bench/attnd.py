@@ -32,7 +32,7 @@ Engine = structure(engine=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes
                    serve_only=FLAG)
 Reductions = structure(spans=ADDRESS, num_spans=SIZE, spans_per_sequence=FLAG, top_k=SIZE,
                        top_in=ADDRESS, num_top_in=SIZE, targets=ADDRESS, block=SIZE, received=FLAG,
-                       entropy=FLAG)
+                       entropy=FLAG, scores=FLAG)
 Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, queries=ADDRESS,
                     keys=ADDRESS, encoded_keys=ADDRESS, keys_type=ctypes.c_char_p, values=ADDRESS,
                     valid_lens=ADDRESS, valid_lens_per_query=FLAG, positions=ADDRESS,
@@ -42,11 +42,11 @@ Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, qu
                     num_weights_heads=SIZE, weights_queries=ADDRESS, num_weights_queries=SIZE,
                     omit_outputs=FLAG, need_heads=FLAG, need_contributions=FLAG, need_lse=FLAG,
                     parallel=ADDRESS)
-Result = structure(outputs=ADDRESS, weights=ADDRESS, heads=ADDRESS, contributions=ADDRESS, lse=ADDRESS, span_weights=ADDRESS,
-                   top_weights=ADDRESS, top_keys=ADDRESS, target_weights=ADDRESS, received=ADDRESS,
-                   entropy=ADDRESS, block_weights=ADDRESS)
+Result = structure(outputs=ADDRESS, weights=ADDRESS, heads=ADDRESS, contributions=ADDRESS,
+                   lse=ADDRESS, scores=ADDRESS, span_weights=ADDRESS, top_weights=ADDRESS,
+                   top_keys=ADDRESS, target_weights=ADDRESS, received=ADDRESS, entropy=ADDRESS, block_weights=ADDRESS)
 Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, heads=SIZE,
-                  contributions=SIZE, lse=SIZE,
+                  contributions=SIZE, lse=SIZE, scores=SIZE,
                   span_weights=SIZE, top=SIZE, target_weights=SIZE, received=SIZE, entropy=SIZE,
                   block_weights=SIZE, scratch_bytes=SIZE, flops=ctypes.c_double)
 UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED

@@ -40,9 +40,9 @@ def read_reply(reply):
             for name, entry in header.items()}
 
 
-def weigh(queries, keys, scale=None, softcap=None, sinks=None, slopes=None, bias=None, causal=False,
+def score(queries, keys, scale=None, softcap=None, slopes=None, bias=None, causal=False,
           window=0, valid=None, positions=None, key_positions=None):
-    """Returns the weights [H, Tq, Tk] of one sequence, queries [Tq, H, D] and keys [Tk, KV, D]."""
+    """Returns the scores [H, Tq, Tk] of one sequence, queries [Tq, H, D] and keys [Tk, KV, D]."""
     heads, size = queries.shape[1:]
     keys = np.repeat(keys.astype(float), heads // keys.shape[1], axis=1)
     scores = np.einsum("qhd,khd->hqk", queries.astype(float), keys) * (scale or size ** -0.5)
@@ -62,7 +62,12 @@ def weigh(queries, keys, scale=None, softcap=None, sinks=None, slopes=None, bias
         masked |= far <= -window if causal else abs(far) > window
     if valid is not None:
         masked |= np.arange(len(keys)) >= valid
-    scores = np.where(masked, -np.inf, scores)
+    return np.where(masked, -np.inf, scores)
+
+
+def weigh(queries, keys, sinks=None, **options):
+    """Returns the weights [H, Tq, Tk] of one sequence, whose scores are those of score()."""
+    scores = score(queries, keys, **options)
     top = scores.max(-1, keepdims=True)
     if sinks is not None:
         top = np.maximum(top, np.asarray(sinks)[:, None, None])
@@ -89,7 +94,7 @@ def reduce_weights(weights, spans, targets, block, top_k):
             "block_weights": sums / rows[None, :, None]}
 
 
-WORDS = ["weights", "spans", "top", "target", "received", "entropy", "blocks"]
+WORDS = ["weights", "scores", "spans", "top", "target", "received", "entropy", "blocks"]
 
 
 def random_case(seed):
@@ -148,6 +153,7 @@ def send_binary(server, tensors, options):
 def test_random_requests_match_numpy(server, send, seed):
     queries, keys, values, options, reductions = random_case(seed)
     weights = weigh(queries, keys, **options)
+    scores = score(queries, keys, **{name: options[name] for name in options if name != "sinks"})
     valid = options.pop("valid", None)
     if valid is not None:
         options["valid_lens"] = np.array([valid]) if send is send_binary else valid
@@ -158,9 +164,25 @@ def test_random_requests_match_numpy(server, send, seed):
                       np.repeat(values, queries.shape[1] // values.shape[1], axis=1))
     assert np.allclose(reply["attention_weights"], weights, rtol=0, atol=1e-5)
     assert np.allclose(reply["heads"], heads, rtol=0, atol=1e-5)
+    got = reply["scores"].astype(float)  # null is NaN then
+    assert np.allclose(np.where(np.isnan(got), -np.inf, got), scores, rtol=1e-5, atol=1e-5)
     for name, value in expected.items():
         assert reply[name].shape == value.shape, name
         assert np.allclose(reply[name], value, rtol=1e-5, atol=1e-5), name
+
+
+def test_score_of_a_single_key_is_told(server):
+    reply = send_json(server, {"queries": [[[3, 4]]], "keys": [[[5, 6]]]}, {"need": ["scores"], "scale": 1})
+    assert reply["scores"].tolist() == [[[39]]]
+
+
+def test_scores_that_are_masked_or_out_of_range_are_told_apart(server):
+    large = {"queries": [[[1e20]]], "keys": [[[1]], [[-1e20]]], "need": ["scores"]}
+    reply = post(server, json=large)
+    assert reply.status_code == 422 and reply.json()["title"] == "Result not finite"
+    assert reply.json()["detail"].startswith("scores[0][0][1] is not finite")
+    reply = post(server, json=large | {"valid_lens": 1})
+    assert reply.json()["scores"] == [[[1e20, None]]]
 
 
 def test_heads_side_by_side_and_as_an_axis_are_the_same(server):

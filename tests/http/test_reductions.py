@@ -16,7 +16,8 @@ from safetensors_file import make_safetensors, parse_safetensors
 from server import Server
 
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
-WORDS = {"spans": ["span_weights"], "top": ["top_keys", "top_weights"], "target": ["target_weights"],
+WORDS = {"scores": ["scores"], "spans": ["span_weights"], "top": ["top_keys", "top_weights"],
+         "target": ["target_weights"],
          "received": ["received"], "entropy": ["entropy"], "blocks": ["block_weights"]}
 OPTIONS = {"spans": "spans", "top": "top_k", "target": "targets", "blocks": "block"}
 TEXTS = {"causal", "window", "top_k", "block"}  # in __metadata__; all else is a tensor
@@ -165,10 +166,22 @@ def visible_of(request, b, num_queries, num_keys):
     return visible | ~visible.any(axis=1, keepdims=True)
 
 
+def assert_scores(scores, weights, visible):
+    """Compares scores with the weights that their softmax has; a row without a key has none."""
+    scores = np.array(list(flat_numbers(scores, -np.inf))).reshape(weights.shape)
+    empty = np.isinf(scores).all(axis=2)
+    assert (np.isfinite(scores) == visible)[~empty].all() and (visible | ~empty[0, :, None]).all()
+    with np.errstate(invalid="ignore"):
+        exponentials = np.exp(scores - scores.max(axis=2, keepdims=True))
+    assert_near((exponentials / exponentials.sum(axis=2, keepdims=True))[~empty], weights[~empty], "scores")
+
+
 def assert_sequence(request, reply, weights, b):
     """Compares what a reply has of sequence `b` with its weights [H, Tq, Tk]."""
     visible = visible_of(request, b, *weights.shape[1:])
     weights, chosen = select(request, weights, b)
+    if "scores" in reply:
+        assert_scores(reply["scores"], weights, visible[chosen])
     if "span_weights" in reply:
         spans = request["spans"]
         spans = spans[b] if np.ndim(spans) == 3 else spans
@@ -274,7 +287,8 @@ def shapes_of(reply):
 
 def expected_shapes(heads, queries, keys, spans=2, k=2, block=2, ranges=()):
     blocks = heads, -(-queries // block), -(-keys // block)
-    return {"span_weights": (heads, queries, spans), "top_keys": (heads, queries, *ranges, k),
+    return {"scores": (heads, queries, keys), "span_weights": (heads, queries, spans),
+            "top_keys": (heads, queries, *ranges, k),
             "top_weights": (heads, queries, *ranges, k), "target_weights": (queries, heads),
             "received": (heads, keys), "entropy": (queries, heads), "block_weights": blocks}
 
@@ -519,7 +533,7 @@ def test_words_that_the_route_lacks_are_refused(server):
     for word in "masks", "Spans", "span_weights", "":
         response = server.attention({"model": "m", "queries": [[1] * 5], "need": [word]})
         problem = assert_problem(response, 400, "Unknown output", "need")
-        assert "spans, top, target, received, entropy" in problem["detail"]
+        assert "scores, spans, top, target, received, entropy" in problem["detail"]
     response = server.attention({"model": "m", "queries": [[1] * 5], "need": ["top", "top"], "top_k": 1})
     assert_problem(response, 400, "Duplicate output", "need")
 

@@ -85,6 +85,7 @@ static void add_reductions(uint64_t *seed, struct random_request *r,
         reduce->targets = ret->targets = random_targets(seed, request);
     reduce->received = random_between(seed, 0, 1) == 0;
     reduce->entropy = random_between(seed, 0, 1) == 0;
+    reduce->scores = random_between(seed, 0, 1) == 0;
     if (random_between(seed, 0, 1) == 0)
         reduce->block = random_between(seed, 1, longest + 1);
 }
@@ -100,9 +101,10 @@ struct expected_head {
     const attn_request *request;
     const attn_result *got;
     const double *weights;        /* [rows, keys] */
+    const double *scores;         /* [H, Tq, keys] of the sequence, of all heads */
     size_t sequence, first_query; /* of the batch */
     size_t heads, head, rows, keys;
-    size_t first_row, first_key, first_block; /* of the sequence in the results */
+    size_t first_score, first_row, first_key, first_block; /* of it in the results */
     unsigned case_number;
 };
 
@@ -111,6 +113,28 @@ static void assert_near(const struct expected_head *e, const char *what, size_t 
     if (!(fabs(got - expected) <= 1e-5 * fmax(1, fabs(expected))))
         fail_msg("case %u: %s of head %zu, row %zu is %.9g, not %.9g", e->case_number,
                  what, e->head, row, got, expected);
+}
+
+/* Compares a row of scores. With bfloat16 the softmax makes errors smaller: those of
+ * scores are larger than those of weights. */
+static void assert_scores(const struct expected_head *e, size_t row, size_t query) {
+    const attn_request *request = e->request;
+    size_t head =
+        request->weights_heads != NULL ? request->weights_heads[e->head] : e->head;
+    const double *expected =
+        e->scores + (head * request->query_lens[e->sequence] + query) * e->keys;
+    double bound = (double)tolerance * (tolerance < ATTN_TOLERANCE_BF16 ? 1 : 4);
+    const float *got =
+        e->got->scores + e->first_score + (e->head * e->rows + row) * e->keys;
+
+    for (size_t k = 0; k < e->keys; k++) {
+        if (isinf(expected[k]))
+            assert_true(got[k] == -INFINITY);
+        else if (!(fabs((double)got[k] - expected[k]) <=
+                   bound * fmax(1, fabs(expected[k]))))
+            fail_msg("case %u: score of head %zu, row %zu, key %zu is %.9g, not %.9g",
+                     e->case_number, e->head, row, k, (double)got[k], expected[k]);
+    }
 }
 
 static double sum_expected(const double *weights, size_t first, size_t end) {
@@ -157,6 +181,8 @@ static void assert_row(const struct expected_head *e, size_t row) {
         query = e->request->weights_queries[row];
     if (query < 0)
         query += (ptrdiff_t)e->request->query_lens[e->sequence];
+    if (reduce->scores)
+        assert_scores(e, row, (size_t)query);
     if (reduce->spans_per_sequence && spans != NULL)
         spans += 2 * e->sequence * reduce->num_spans;
     for (size_t i = 0; spans != NULL && i < reduce->num_spans; i++)
@@ -230,21 +256,36 @@ static double *expected_weights(const attn_model *model, const attn_request *req
     return weights;
 }
 
+/* Returns the oracle's scores of all heads and queries. The caller frees them. */
+static double *expected_scores(const attn_model *model, const attn_request *request) {
+    size_t count = 0;
+    for (size_t s = 0; s < request->num_sequences; s++)
+        count += request->query_lens[s] * request->key_lens[s];
+    count *= attn_model_get_info(model)->num_heads;
+    double *scores = malloc(count * sizeof *scores);
+    assert_non_null(scores);
+    assert_int_equal(attn_ref_run(model, request, &(struct ref_result){.scores = scores}),
+                     ATTN_OK);
+    return scores;
+}
+
 /* Runs a request, and compares what its weights are reduced to with the same reductions
  * of the oracle's weights. */
 static void assert_reduced_as_reference(const attn_model *model,
                                         const attn_request *request,
                                         unsigned case_number) {
     double *weights = expected_weights(model, request);
+    double *scores = expected_scores(model, request);
+    size_t heads = attn_model_get_info(model)->num_heads;
     attn_sizes sizes;
     attn_result got = run(model, request, &sizes);
-    struct expected_head e = {.request = request,
-                              .got = &got,
-                              .weights = weights,
-                              .case_number = case_number,
-                              .heads = request->weights_heads != NULL
-                                           ? request->num_weights_heads
-                                           : attn_model_get_info(model)->num_heads};
+    struct expected_head e = {
+        .request = request,
+        .got = &got,
+        .weights = weights,
+        .scores = scores,
+        .case_number = case_number,
+        .heads = request->weights_heads != NULL ? request->num_weights_heads : heads};
     for (; e.sequence < request->num_sequences; e.sequence++) {
         size_t n = request->reduce.block;
         e.keys = request->key_lens[e.sequence];
@@ -256,6 +297,8 @@ static void assert_reduced_as_reference(const attn_model *model,
             assert_sums(&e);
         }
         e.first_query += request->query_lens[e.sequence];
+        e.scores += heads * request->query_lens[e.sequence] * e.keys;
+        e.first_score += e.heads * e.rows * e.keys;
         e.first_row += e.rows;
         e.first_key += e.keys;
         if (n > 0)
@@ -263,6 +306,7 @@ static void assert_reduced_as_reference(const attn_model *model,
     }
     free_result(&got);
     free(weights);
+    free(scores);
 }
 
 #endif

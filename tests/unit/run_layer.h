@@ -34,6 +34,7 @@ static attn_result make_result(const attn_sizes *sizes) {
                           .weights = nans(sizes->weights),
                           .heads = nans(sizes->heads),
                           .lse = nans(sizes->lse),
+                          .scores = nans(sizes->scores),
                           .span_weights = nans(sizes->span_weights),
                           .top_weights = nans(sizes->top),
                           .top_keys = malloc((sizes->top + 1) * sizeof(int64_t)),
@@ -65,6 +66,7 @@ static void free_result(attn_result *result) {
     free(result->weights);
     free(result->heads);
     free(result->lse);
+    free(result->scores);
     free(result->span_weights);
     free(result->top_weights);
     free(result->top_keys);
@@ -104,7 +106,7 @@ static inline void assert_as_reference(const attn_model *model,
     double *outputs = sizes.outputs > 0 ? malloc(sizes.outputs * sizeof(double)) : NULL;
     double *heads = sizes.heads > 0 ? malloc(sizes.heads * sizeof(double)) : NULL;
     double *lse = sizes.lse > 0 ? malloc(sizes.lse * sizeof(double)) : NULL;
-    const struct ref_result expected = {outputs, weights, heads, lse};
+    const struct ref_result expected = {outputs, weights, heads, lse, NULL};
     assert_int_equal(attn_ref_run(model, request, &expected), ATTN_OK);
     assert_close(result.outputs, outputs, sizes.outputs, case_number);
     assert_close(result.weights, weights, sizes.weights, case_number);

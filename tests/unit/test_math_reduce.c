@@ -83,6 +83,7 @@ static void assert_same_floats(const float *a, const float *b, size_t count) {
 
 static void assert_same_reductions(const attn_result *a, const attn_result *b,
                                    const attn_sizes *sizes) {
+    assert_same_floats(a->scores, b->scores, sizes->scores);
     assert_same_floats(a->span_weights, b->span_weights, sizes->span_weights);
     assert_same_floats(a->top_weights, b->top_weights, sizes->top);
     assert_same_floats(a->target_weights, b->target_weights, sizes->target_weights);

@@ -138,10 +138,10 @@ void inference_add_times(const struct inference *inference, struct wire_oip_batc
 /* --- results of attention --- */
 
 void inference_add_result_bytes(const attn_sizes *sizes, size_t *bytes) {
-    const size_t counts[] = {
-        sizes->outputs,      sizes->weights,       sizes->heads,          sizes->lse,
-        sizes->span_weights, sizes->top,           sizes->target_weights, sizes->received,
-        sizes->entropy,      sizes->block_weights, sizes->contributions};
+    const size_t counts[] = {sizes->outputs, sizes->weights,        sizes->heads,
+                             sizes->lse,     sizes->scores,         sizes->span_weights,
+                             sizes->top,     sizes->target_weights, sizes->received,
+                             sizes->entropy, sizes->block_weights,  sizes->contributions};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         size_add_mul_saturating(bytes, counts[i], sizeof(float));
     size_add_mul_saturating(bytes, sizes->top, sizeof(int64_t));
@@ -164,6 +164,7 @@ bool inference_alloc_result(struct arena *arena, const attn_sizes *sizes,
            alloc_floats(arena, sizes->weights, &ret_result->weights) &&
            alloc_floats(arena, sizes->heads, &ret_result->heads) &&
            alloc_floats(arena, sizes->lse, &ret_result->lse) &&
+           alloc_floats(arena, sizes->scores, &ret_result->scores) &&
            alloc_floats(arena, sizes->span_weights, &ret_result->span_weights) &&
            alloc_integers(arena, sizes->top, &ret_result->top_keys) &&
            alloc_floats(arena, sizes->top, &ret_result->top_weights) &&

@@ -20,10 +20,10 @@
  * weights is wanted. */
 static bool is_idle(const struct panel_work *work, const struct query_panel *panel) {
     const struct run *run = work->run;
+    bool sums = run->plan->layer.sums && panel->factor != 0.0F;
     if (work->num_queries == 0)
         return true;
-    return panel->factor == 0.0F && !work->weighs && run->panel_sums == NULL &&
-           run->lse == NULL;
+    return !sums && !work->weighs && run->panel_sums == NULL && run->lse == NULL;
 }
 
 /* The outputs of a head that is left out are 0. Its values were not projected. Heads that
@@ -53,18 +53,20 @@ static attn_head_sums *find_sums(const struct panel_work *work) {
            work->heads;
 }
 
-/* Attends to all keys. Writes the outputs, the weights that are wanted, what they are
- * reduced to, and sums where run->panel_sums is set. */
+/* Attends to all keys. Writes the outputs, the scores and weights that are wanted, what
+ * these are reduced to, and sums where run->panel_sums is set. */
 static void attend_panel(const struct panel_work *work, const struct head_rows *rows) {
     const struct query_panel panel = work_describe(work, rows);
     attn_head_sums *sums = work->run->panel_sums != NULL ? find_sums(work) : NULL;
 
     if (sums != NULL)
         *sums = (attn_head_sums){0};
+    if (work->run->request->reduce.scores) /* what attends may overwrite the queries */
+        chunks_score(work, &panel);
     if (!is_idle(work, &panel))
         chunks_attend(work, &panel, sums);
     clear_left_out(work, &panel);
-    if (work->weighs && plan_reduces(work->run->request))
+    if (work->weighs && plan_reduces_weights(work->run->request))
         reduce_panel(work);
 }
 

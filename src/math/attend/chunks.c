@@ -6,6 +6,7 @@
 #include "math/attend/bias.h"
 #include "math/attend/merge.h"
 #include "math/first_key.h"
+#include "math/plan/rules.h"
 
 #include <float.h>
 #include <math.h>
@@ -185,12 +186,17 @@ static size_t keys_in_chunk(size_t keys, size_t first, size_t key_len) {
     return left < key_len ? left : key_len;
 }
 
-/* Attends to one chunk of the keys of `whole`. */
-static void attend_chunk(const struct panel_work *work, const struct query_panel *whole,
-                         const struct chunks *chunks, size_t index) {
-    size_t first = index * KERNEL_CHUNK_KEYS;
+/* What the rows of a panel attend to in a chunk, and where their weights begin. */
+struct chunk_rows {
     size_t first_keys[KERNEL_COLUMNS_MAX], end_keys[KERNEL_COLUMNS_MAX];
     float *weights[KERNEL_COLUMNS_MAX];
+};
+
+/* Returns `whole` with the keys of one chunk, and with its rows in *ret_rows. */
+static struct query_panel cut_chunk(const struct panel_work *work,
+                                    const struct query_panel *whole, size_t index,
+                                    struct chunk_rows *ret_rows) {
+    size_t first = index * KERNEL_CHUNK_KEYS;
     struct query_panel chunk = *whole;
 
     chunk.keys += first * whole->keys_ld;
@@ -199,22 +205,76 @@ static void attend_chunk(const struct panel_work *work, const struct query_panel
     if (chunk.key_len > KERNEL_CHUNK_KEYS)
         chunk.key_len = KERNEL_CHUNK_KEYS;
     for (size_t c = 0; c < work->num_queries; c++) {
-        first_keys[c] = keys_in_chunk(work->first_keys[c], first, chunk.key_len);
-        end_keys[c] = keys_in_chunk(work->end_keys[c], first, chunk.key_len);
+        ret_rows->first_keys[c] =
+            keys_in_chunk(work->first_keys[c], first, chunk.key_len);
+        ret_rows->end_keys[c] = keys_in_chunk(work->end_keys[c], first, chunk.key_len);
         if (whole->weights != NULL)
-            weights[c] = whole->weights[c] != NULL ? whole->weights[c] + first : NULL;
+            ret_rows->weights[c] =
+                whole->weights[c] != NULL ? whole->weights[c] + first : NULL;
     }
-    chunk.first_keys = first_keys;
-    chunk.end_keys = end_keys;
-    chunk.weights = whole->weights != NULL ? weights : NULL;
+    chunk.first_keys = ret_rows->first_keys;
+    chunk.end_keys = ret_rows->end_keys;
+    chunk.weights = whole->weights != NULL ? ret_rows->weights : NULL;
     chunk.position -= (ptrdiff_t)first;
+    return chunk;
+}
+
+/* Attends to one chunk of the keys of `whole`. */
+static void attend_chunk(const struct panel_work *work, const struct query_panel *whole,
+                         const struct chunks *chunks, size_t index) {
+    struct chunk_rows rows;
+    struct query_panel chunk = cut_chunk(work, whole, index, &rows);
+
     chunk.max = chunks->max + index * chunks->step;
     chunk.sum = chunks->sum + index * chunks->step;
     chunk.outputs = chunks->outputs + index * chunks->outputs_step;
     chunk.outputs_ld = whole->head_size;
     chunk.sums = chunks->sums != NULL ? chunks->sums + index : NULL;
-    run_kernel(work, first, &chunk);
+    run_kernel(work, index * KERNEL_CHUNK_KEYS, &chunk);
 }
+
+/* --- scores --- */
+
+/* Returns where the scores of row `c` go; NULL when they are not wanted. */
+static float *find_scores(const struct panel_work *work, size_t c) {
+    const struct run *run = work->run;
+    size_t sequence = work->at.sequence;
+    int32_t head = run->head_indices[work->row_heads[c]];
+    int32_t query = run_find_query(run, sequence, work->row_queries[c]);
+    size_t row = (size_t)head * plan_weights_rows(run->request, sequence) + (size_t)query;
+
+    if (head < 0 || query < 0)
+        return NULL;
+    return run->reduced->scores + work->at.first_score + row * work->mask->key_len;
+}
+
+void chunks_score(const struct panel_work *work, const struct query_panel *whole) {
+    const struct range chunks = find_chunks(work);
+    float *scores[KERNEL_COLUMNS_MAX];
+    struct query_panel panel = *whole;
+    struct chunk_rows rows;
+
+    panel.weights = scores;
+    for (size_t c = 0; c < work->num_queries; c++) {
+        scores[c] = find_scores(work, c);
+        for (size_t k = 0; scores[c] != NULL && k < panel.key_len; k++)
+            scores[c][k] = -INFINITY;
+        if (work->keyless[c])
+            scores[c] = NULL;
+    }
+    for (size_t i = chunks.first; work->num_queries > 0 && i < chunks.end; i++) {
+        struct query_panel chunk = cut_chunk(work, &panel, i, &rows);
+        bias_fill(work, i * KERNEL_CHUNK_KEYS, true, &chunk);
+        work->kernels->score(&chunk);
+    }
+    for (size_t c = 0; work->kind->missing_score != NULL && c < work->num_queries; c++) {
+        float missing = (float)work->kind->missing_score(work, c);
+        for (size_t k = 0; scores[c] != NULL && k < panel.key_len; k++)
+            scores[c][k] += missing;
+    }
+}
+
+/* --- attention --- */
 
 /* Multiplies the weights of a chunk by its factors. */
 static void scale_weights(const struct panel_work *work, const float *factors,

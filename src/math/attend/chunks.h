@@ -9,6 +9,10 @@
 
 #include "math/attend/work.h"
 
+/* Writes the scores that are wanted. Comes before the panel attends, which may overwrite
+ * its queries. */
+void chunks_score(const struct panel_work *work, const struct query_panel *whole);
+
 /* Attends to all keys, in scratch of the thread. Writes outputs and weights, and adds to
  * `sums` unless that is NULL. */
 void chunks_attend(const struct panel_work *work, const struct query_panel *whole,

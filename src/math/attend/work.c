@@ -51,7 +51,7 @@ static float *find_weights(const struct panel_work *work, size_t c) {
     const struct run *run = work->run;
     size_t sequence = work->at.sequence, key_len = run->request->key_lens[sequence];
 
-    if (run->head_indices == NULL)
+    if (!plan_weighs(run->request))
         return NULL;
     bool mean = run->request->need_weights == ATTN_WEIGHTS_MEAN;
     int32_t head = mean ? 0 : run->head_indices[work->row_heads[c]];

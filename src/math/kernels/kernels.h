@@ -157,6 +157,12 @@ struct kernels {
     void (*attend_few)(const struct query_panel *panel);
     size_t few;
 
+    /* Writes the scores that softmax gets, natural ones, to the rows panel->weights, at
+     * the keys that each query attends to; uniform queries have theirs too. -INFINITY
+     * where the bias masks, NaN where a score is out of range. At most KERNEL_FEW_MAX
+     * queries, with biases as for attend_few(). Reads no values. */
+    void (*score)(const struct query_panel *panel);
+
     /* Transposes words: to[i * to_ld + r] = from[r * from_ld + i], for r < rows and
      * i < width. */
     void (*transpose)(const float *from, size_t from_ld, size_t rows, size_t width,

@@ -49,7 +49,7 @@ static bool weighs_head(const struct plan *plan, const attn_request *request,
                         size_t head) {
     if (plan->kind == PLAN_HEADS || request->need_lse)
         return true;
-    if (!plan_weighs(request))
+    if (!plan_has_rows(request))
         return false;
     if (request->need_weights == ATTN_WEIGHTS_MEAN || !plan_selects_heads(request))
         return true;
@@ -83,7 +83,7 @@ static attn_status plan_selection(const attn_model_info *info,
     for (size_t s = 0; s < request->num_sequences; s++)
         shortest = request->query_lens[s] < shortest ? request->query_lens[s] : shortest;
     if (status != ATTN_OK || request->weights_queries == NULL ||
-        !(plan_weighs(request) || request->need_contributions))
+        !(plan_has_rows(request) || request->need_contributions))
         return status;
     for (size_t i = 0; i < request->num_weights_queries; i++) {
         ptrdiff_t query = request->weights_queries[i];
@@ -270,8 +270,8 @@ static bool plan_results(const attn_model *model, const attn_request *request,
     bool outputs = plan->kind != PLAN_HEADS && !request->omit_outputs;
     size_t queries = sizes->num_queries, rows = 0;
 
-    plan->batch.any_scores =
-        plan->batch.longest_key_len > 1 || info->score.sinks || request->need_lse;
+    plan->batch.any_scores = plan->batch.longest_key_len > 1 || info->score.sinks ||
+                             request->need_lse || request->reduce.scores;
     for (size_t s = 0; request->need_contributions && s < request->num_sequences; s++)
         size_add_saturating(&rows, plan_weights_rows(request, s));
     plan->batch.contributing_rows = rows;

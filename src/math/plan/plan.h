@@ -49,6 +49,7 @@ struct sequence_position {
     size_t first_projected;        /* its first key among those that are projected */
     size_t first_direct;           /* its first row among those of direct sequences */
     size_t first_weight;           /* of the sequence, in the result's weights */
+    size_t first_score;            /* of the sequence, in the result's scores */
     size_t first_row;              /* among the queries that are selected */
     size_t first_block;            /* in the result's block_weights */
 };

@@ -30,7 +30,8 @@ bool plan_add_reduced(const attn_model_info *info, const attn_request *request,
     size_t key_len = request->key_lens[sequence];
     size_t ranges = reduce->top_in != NULL ? reduce->num_top_in : 1;
 
-    return add_product(&sizes->span_weights, heads, rows,
+    return add_product(&sizes->scores, heads, rows, reduce->scores ? key_len : 0, 1) &&
+           add_product(&sizes->span_weights, heads, rows,
                        reduce->spans != NULL ? reduce->num_spans : 0, 1) &&
            add_product(&sizes->top, heads, rows, ranges, reduce->top_k) &&
            add_product(&sizes->target_weights, heads, rows, reduce->targets != NULL, 1) &&
@@ -143,5 +144,8 @@ double plan_reduce_flops(const attn_request *request, const struct plan *plan) {
     flops +=
         SUM_FLOPS * (reduce->received + (reduce->block > 0) + (reduce->targets != NULL));
     flops += reduce->entropy ? ENTROPY_FLOPS : 0;
+    /* Alone, they are the only product of queries and keys. */
+    if (reduce->scores && (plan_weighs(request) || plan->layer.sums || request->need_lse))
+        flops += 2 * (double)batch->score_size;
     return flops * (batch->pairs + batch->direct_pairs) * (double)plan->layer.num_scored;
 }

@@ -4,7 +4,7 @@
 
 #include "base/size.h"
 
-bool plan_reduces(const attn_request *request) {
+bool plan_reduces_weights(const attn_request *request) {
     const attn_reductions *reduce = &request->reduce;
     return reduce->spans != NULL || reduce->top_k > 0 || reduce->targets != NULL ||
            reduce->entropy || plan_accumulates(request);

@@ -47,9 +47,14 @@ static inline bool plan_sums_head(const struct plan *plan, const attn_request *r
     return plan->layer.sums && mask_head_factor(request, head) != 0.0F;
 }
 
-/* Returns whether weights are reduced; and whether that adds up over queries, so that the
- * panels of a head attend in order. */
-bool plan_reduces(const attn_request *request);
+/* Returns whether weights are reduced; whether anything of attn_request.reduce is wanted;
+ * and whether weights add up over queries, so that the panels of a head attend in
+ * order. */
+bool plan_reduces_weights(const attn_request *request);
+
+static inline bool plan_reduces(const attn_request *request) {
+    return request->reduce.scores || plan_reduces_weights(request);
+}
 
 static inline bool plan_accumulates(const attn_request *request) {
     return request->reduce.received || request->reduce.block > 0;
@@ -62,6 +67,11 @@ static inline bool plan_sums_prefixes(const attn_request *request) {
 
 /* Returns whether any weights are computed one by one, as results or to be reduced. */
 static inline bool plan_weighs(const attn_request *request) {
+    return request->need_weights != ATTN_WEIGHTS_NONE || plan_reduces_weights(request);
+}
+
+/* Returns whether heads and queries are told apart by their rows of weights or scores. */
+static inline bool plan_has_rows(const attn_request *request) {
     return request->need_weights != ATTN_WEIGHTS_NONE || plan_reduces(request);
 }
 

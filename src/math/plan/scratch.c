@@ -179,7 +179,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     size_t queries = plan->sizes.num_queries, projected = batch->projected_keys;
     size_t widest = size_max(info->width.key, info->width.value), heads = info->num_heads;
     const struct kernels *kernels = model->engine.kernels;
-    bool sums = plan->kind == PLAN_HEADS, weighs = plan_weighs(request);
+    bool sums = plan->kind == PLAN_HEADS, rows = plan_has_rows(request);
     /* The heads' outputs may overwrite the queries, or be a result themselves. */
     bool given = info->projection.given;
     bool in_outputs = !request->omit_outputs && !info->projection.output;
@@ -209,8 +209,8 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         [PLAN_HEAD_RANGES] = {PLAN_RANGES * PLAN_RANGES_MAX(heads), FLOATS(struct range)},
         [PLAN_FIRST_ITEMS] = {request->num_sequences + 1, FLOATS(size_t)},
         [PLAN_SEQUENCES] = {request->num_sequences, FLOATS(struct sequence_position)},
-        [PLAN_HEAD_INDICES] = {weighs ? heads : 0, 1},
-        [PLAN_QUERY_INDICES] = {weighs ? batch->longest_query_len : 0, 2},
+        [PLAN_HEAD_INDICES] = {rows ? heads : 0, 1},
+        [PLAN_QUERY_INDICES] = {rows ? batch->longest_query_len : 0, 2},
         [PLAN_SUMS] = {count_sums(&plan->sizes), FLOATS(double)},
         [PLAN_ONE_HEAD] = {plan->batch.contributing_rows, layer->hidden},
         [PLAN_NO_BIAS] = {request->need_contributions,

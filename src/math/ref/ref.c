@@ -23,7 +23,7 @@ struct reference {
 /* A sequence, and where it begins in the batch. */
 struct ref_position {
     size_t sequence, first_query, first_key;
-    double *weights; /* its part of the result, or NULL */
+    double *weights, *scores; /* its part of the results, or NULL */
 };
 
 /* Returns the position of row `i` of a sequence that begins at row `first`. */
@@ -229,6 +229,9 @@ static double ref_weigh(const struct reference *ref, const struct ref_position *
             ref_score(ref->model, size, query, key) + ref_bias(ref, at, h, q, k) + bias;
         attended++;
     }
+    size_t row = h * ref->request->query_lens[at->sequence] + q;
+    if (at->scores != NULL)
+        memcpy(at->scores + row * key_len, ret_weights, key_len * sizeof *ret_weights);
     if (attended > 0)
         return ref_softmax(ret_weights, key_len,
                            info->score.sinks ? &ref->model->sinks[h] : NULL);
@@ -325,7 +328,8 @@ static void ref_attend(const struct reference *ref, const struct ref_position *a
 
 static void ref_batch(const struct reference *ref) {
     const attn_request *request = ref->request;
-    struct ref_position at = {.weights = ref->result->weights};
+    struct ref_position at = {.weights = ref->result->weights,
+                              .scores = ref->result->scores};
 
     if (request->need_weights == ATTN_WEIGHTS_NONE)
         at.weights = NULL;
@@ -345,6 +349,8 @@ static void ref_batch(const struct reference *ref) {
         at.first_query += query_len;
         at.first_key += key_len;
         at.weights = at.weights != NULL ? at.weights + count : NULL;
+        if (at.scores != NULL)
+            at.scores += ref->model->info.num_heads * query_len * key_len;
     }
 }
 

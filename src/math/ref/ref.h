@@ -7,9 +7,10 @@
 
 #include <attnd/attention.h>
 
-/* Laid out as in attn_result. What is NULL is not computed. */
+/* Laid out as in attn_result, but with the scores of all heads and queries. What is NULL
+ * is not computed. */
 struct ref_result {
-    double *outputs, *weights, *heads, *lse;
+    double *outputs, *weights, *heads, *lse, *scores;
 };
 
 /* Computes what attn_run() computes, for a request that attn_plan() accepts. The weights

@@ -28,6 +28,8 @@ static void find_sequences(const struct run *run, struct sequence_position *ret_
         size_t rows = plan_weights_rows(request, s);
         at.first_weight +=
             plan_weights_heads(&run->model->info, request) * rows * key_len;
+        at.first_score +=
+            plan_selected_heads(&run->model->info, request) * rows * key_len;
         at.first_row += rows;
         at.first_block += plan_selected_heads(&run->model->info, request) *
                           plan_count_blocks(request, rows) *
@@ -178,7 +180,7 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
 
     run->blocks = run->received + plan->sizes.received;
     find_sequences(run, sequences);
-    if (plan_weighs(request)) {
+    if (plan_has_rows(request)) {
         run->head_indices =
             fill_indices(plan_selects_heads(request) ? request->weights_heads : NULL,
                          request->num_weights_heads, model->info.num_heads,

@@ -102,7 +102,7 @@ void wire_selection_set(struct wire_request *request, enum wire_selected which,
 static bool reduces(const attn_request *batch) {
     const attn_reductions *reduce = &batch->reduce;
     return reduce->spans != NULL || reduce->top_k > 0 || reduce->targets != NULL ||
-           reduce->block > 0 || reduce->received || reduce->entropy ||
+           reduce->block > 0 || reduce->received || reduce->entropy || reduce->scores ||
            batch->need_contributions;
 }
 
