@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stepper.js: shows the steps of the chosen row, once the cursor rests. */
 
-/* Returns why a row has no steps, or null. They are measured by requests of other keys,
- * which only tell the scores of plain attention. */
-function refuseSteps({ model, mask }, head, numKeys) {
-  const { rope, norms, softcap, clip, sinks, distance_bias: bias, pre_norm: before } = model;
+/* Returns why a row has no steps, or null. A sink takes a part of each weight. */
+function refuseSteps({ model }, head, numKeys) {
   if (head === "mean")
     return "Choose one head: the mean of the heads has no scores.";
-  if (rope || norms || softcap || clip || sinks || bias || (before && before.applied) || !mask.isPrefix)
-    return "Steps are shown for plain attention only: without positions, windows, norms and caps.";
+  if (model.sinks)
+    return "Steps are not shown for layers with sinks.";
   return numKeys <= STEPS_KEYS_MAX ? null
     : `This row has ${formatCount(numKeys)} keys; steps are shown for up to ${STEPS_KEYS_MAX}.`;
 }

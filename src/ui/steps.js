@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* steps.js: how one row of one head comes about: scores, scaled, masked, softmax, sum.
  *
- * No reply has scores, so they are measured. Two keys share a row's weight as the
- * exponentials of their scores do. Here the second key is always a row of zeros: its score
- * is 0, apart from what a bias of the key projection adds to all scores alike, which
- * softmax cannot see. So ln(w / w of zeros) is the scaled score. In the same way, a query
- * with a single key attends to it with weight 1. Its output through this head alone,
- * without the bias, is what the key's value becomes. */
+ * The server tells the scores, also those that a mask hides: the row is sent again without
+ * it. A query with a single key attends to it with weight 1, so what it contributes to the
+ * output through this head is what the key's value becomes. */
 
 const STEPS_KEYS_MAX = 512;
 const STEPS_NUMBERS = 3; /* numbers of an output that the table has room for */
@@ -27,40 +24,30 @@ function packRows(batches) {
   return makeTensor("F32", [batches.length, batches[0].length, width], packed);
 }
 
-/* Measures row r of a head. Returns {scaled, values, exact}, or throws what the server
- * says: the scaled score of each key, what its value becomes in the output, and the head's
- * output for all keys at one time. */
+/* Asks for row r of a head. Returns {scaled, values, exact}, or throws what the server
+ * says: the score of each key, what its value becomes in the output, and the head's output
+ * for all keys that the row attends to. */
 async function measureRow(run, b, r, head, signal) {
-  const { model, request, sequences } = run, sequence = sequences[b];
-  const query = rowsOf(request, "queries", b)[sequence.rows[r]];
+  const { model, request, mask, sequences } = run, { rows, attends } = sequences[b];
+  const query = rowsOf(request, "queries", b)[rows[r]];
   const keys = rowsOf(request, "keys", b), values = rowsOf(request, "values", b);
-  const limit = sequence.counts[r];
-  const mask = Array.from({ length: model.num_heads }, (_, h) => Number(h === head));
-  const post = (fields, changes) => postAttention({ fields: { model: model.name, causal: false, window: 0, ...fields },
-    binary: true }, changes, signal);
+  const all = Array.from(keys, (_, k) => k), attended = all.filter((k) => attends(r, k));
+  const place = (places) => ({ queries: packRows([[query]]), keys: packRows([places.map((k) => keys[k])]),
+    values: packRows([places.map((k) => values[k])]), positions: [mask.query(b, rows[r])],
+    key_positions: places.map((k) => mask.key(b, k)) });
+  const ask = async (need, fields) => numbersOf((await postAttention({ binary: true, fields: { model: model.name,
+    pre_norm: request.fields.pre_norm ?? null, causal: false, window: 0, ...fields } },
+  { need, weights_heads: [head] }, signal)).tensors[need]);
 
-  const each = { queries: packRows(keys.map(() => [query])) };
-  const noKey = new Float32Array(keys[0].length), noValue = new Float32Array(values[0].length);
-  const [pairs, alone, bias, whole] = await Promise.all([
-    post({ ...each, keys: packRows(keys.map((key) => [key, noKey])),
-      values: packRows(values.map((value) => [value, noValue])) },
-    { need_weights: true, weights_heads: [head] }),
-    post({ ...each, keys: packRows(keys.map((key) => [key])),
-      values: packRows(values.map((value) => [value])) }, { head_mask: mask }),
-    post({ queries: packRows([[query]]), keys: packRows([[keys[0]]]), values: packRows([[values[0]]]) },
-      { head_mask: mask.map(() => 0) }),
-    post({ queries: packRows([[query]]), keys: packRows([keys.slice(0, limit)]),
-      values: packRows([values.slice(0, limit)]) }, { head_mask: mask }),
+  const [scores, alone, whole] = await Promise.all([
+    ask("scores", place(all)),
+    ask("contributions", { queries: packRows(all.map(() => [query])),
+      keys: packRows(Array.from(keys, (key) => [key])), values: packRows(Array.from(values, (value) => [value])) }),
+    ask("contributions", place(attended)),
   ]);
-
-  const shares = numbersOf(pairs.tensors.attention_weights);
-  const outputs = numbersOf(alone.tensors.outputs), offset = numbersOf(bias.tensors.outputs);
-  const size = offset.length;
-  return {
-    scaled: keys.map((_, k) => Math.log(shares[2 * k]) - Math.log(shares[2 * k + 1])),
-    values: keys.map((_, k) => Array.from(offset, (zero, o) => outputs[k * size + o] - zero)),
-    exact: Array.from(numbersOf(whole.tensors.outputs), (value, o) => value - offset[o]),
-  };
+  const size = whole.length;
+  return { scaled: Array.from(scores), exact: Array.from(whole),
+    values: all.map((k) => Array.from(alone.subarray(k * size, (k + 1) * size))) };
 }
 
 /* The places of the largest numbers of an output, in their order. */
@@ -72,7 +59,7 @@ function largestPlaces(numbers) {
 
 const listNumbers = (numbers, places) => places.map((o) => formatNumber(numbers[o], 3)).join("\n");
 
-/* A score to four decimals: a float32 weight does not tell it more closely. */
+/* A score to four decimals, for which the table has room. */
 const formatScore = (value) =>
   formatNumber(Number.isFinite(value) ? Math.round(value * 1e4) / 1e4 : value, 6);
 
@@ -80,24 +67,25 @@ const isRootScale = ({ scale, head_size: size }) => Math.abs(scale * Math.sqrt(s
 const nameScale = (model) =>
   (isRootScale(model) ? `÷ √${model.head_size}` : `× ${formatNumber(model.scale)}`);
 
+/* Whether nothing but a scale is between a product and its score. */
+const isOnlyScaled = ({ scoring, softcap, distance_bias: bias }) => scoring !== "additive" && !softcap && !bias;
+
 /* What each column shows: {title, cell(k), total}, the last not always. */
 function describeColumns({ run, b, r, weights, measured }) {
-  const { numKeys, counts } = run.sequences[b], limit = counts[r];
-  const isAdditive = run.model.scoring === "additive";
-  const factor = isAdditive ? 1 : 1 / run.model.scale;
-  const attended = measured.scaled.slice(0, limit);
+  const { numKeys, attends } = run.sequences[b];
+  const isScaled = isOnlyScaled(run.model), factor = isScaled ? 1 / run.model.scale : 1;
+  const attended = measured.scaled.filter((_, k) => attends(r, k));
   const largest = Math.max(...attended);
   const row = Array.from(weights.subarray(r * numKeys, (r + 1) * numKeys));
   const places = largestPlaces(measured.exact);
   const names = places.length < measured.exact.length ? `\nnumbers ${places.join(", ")}` : "";
   const sum = (list) => list.reduce((total, value) => total + value, 0);
-  const masked = (cell) => (k) => (k < limit ? cell(k) : "masked");
-  const parts = measured.exact.map((_, o) =>
-    sum(row.slice(0, limit).map((w, k) => w * measured.values[k][o])));
+  const masked = (cell) => (k) => (attends(r, k) ? cell(k) : "masked");
+  const parts = measured.exact.map((_, o) => sum(row.map((w, k) => w * measured.values[k][o])));
 
   return {
-    score: { title: isAdditive ? "score" : "q · k", cell: (k) => formatScore(measured.scaled[k] * factor) },
-    scaled: { title: isAdditive ? "not scaled" : nameScale(run.model),
+    score: { title: isScaled ? "q · k" : "score", cell: (k) => formatScore(measured.scaled[k] * factor) },
+    scaled: { title: isScaled ? nameScale(run.model) : "as it is",
       cell: (k) => formatScore(measured.scaled[k]) },
     masked: { title: "masked", cell: masked((k) => formatScore(measured.scaled[k])) },
     exp: { title: "exp(s − largest)",
@@ -117,10 +105,11 @@ function explainStep(step, { run, head, query, limit, numKeys, columns }) {
   switch (step) {
     case 0: return isAdditive
       ? `Head ${head} scores each key for the query “${query}”: it sums both projections, and `
-        + "weights their tanh. The score of a key of zeros counts as 0."
-      : `Head ${head} multiplies its projection of the query “${query}” with that of each key. `
-        + "The score of a key of zeros counts as 0.";
+        + "weights their tanh."
+      : `Head ${head} multiplies its projection of the query “${query}” with that of each key.`
+        + (isOnlyScaled(run.model) ? "" : " The scores have their scale, cap and bias by distance already.");
     case 1: return isAdditive ? "Additive scores are not scaled."
+      : !isOnlyScaled(run.model) ? "Scale, cap and bias by distance are in the scores already."
       : !isRootScale(run.model) ? `A score is multiplied by ${formatNumber(run.model.scale)}, the model's own scale.`
       : `A score is divided by √${size}, the root of the head's size, so that it does not grow with it.`;
     case 2: return limit === numKeys ? "No key of this row is masked."
@@ -137,10 +126,10 @@ function explainStep(step, { run, head, query, limit, numKeys, columns }) {
 /* Returns the table of the steps up to `step`. A narrow page has no room for those that are
  * over, so their cells have a class. */
 function makeSteps(step, { run, b, r, columns }) {
-  const { numKeys, counts } = run.sequences[b];
+  const { numKeys, attends } = run.sequences[b];
   const shown = STEPS.slice(0, step + 1).flatMap((each, i) => each.columns.map((name) => ({ ...columns[name],
     class: i < step && name !== "weight" ? "number over" : "number" })));
-  const rows = Array.from({ length: numKeys }, (_, k) => make("tr", { class: k >= counts[r] ? "off" : null },
+  const rows = Array.from({ length: numKeys }, (_, k) => make("tr", { class: attends(r, k) ? null : "off" },
     make("th", { scope: "row" }, run.keyLabels[k]),
     ...shown.map((column) => make("td", { class: column.class }, column.cell(k)))));
   const totals = make("tr", { hidden: !shown.some((column) => column.total) },

@@ -224,7 +224,7 @@ def step_to(page, step):
 
 
 def test_steps_have_the_true_scores_of_the_model(open_view, server):
-    """The page measures scores; here they are computed from the weights in the repository."""
+    """Here the scores are computed from the weights in the repository."""
     page = open_view("#model=journey&row=3&key=0&head=1")
     wait_for_steps(page, 6)
     query, key, _ = journey_projections()
@@ -285,6 +285,17 @@ def test_steps_show_scores_that_a_mask_hides(open_view):
     assert [row[3] == "masked" for row in table[1:7]] == [False, False, True, True, True, True]
     assert all(read_number(row[2]) * 20 ** 0.5 == pytest.approx(read_number(row[1]), abs=5e-4)
                for row in table[1:7])
+
+
+def test_steps_of_a_window_mask_what_is_outside(open_view):
+    page = open_view("#model=journey&row=3&head=1&step=4")
+    page.locator("#source").select_option("own")
+    choose(page, "own", json.dumps({"queries": JOURNEY_ROWS, "causal": False, "window": 1}))
+    expect(page.locator("#steps tbody tr").first).to_contain_text("masked")
+    table = read_table(page, "#steps table")
+    assert [row[3] == "masked" for row in table[1:7]] == [True, True, False, False, False, True]
+    total = " ".join(table[-1][-1].split())
+    assert page.locator("#step-text").inner_text().endswith(f"in one go as {total}.")
 
 
 # --- dark, small, without a mouse ---

@@ -649,6 +649,7 @@ def test_layer_of_a_folder_is_drawn_with_its_own_window(folder_page):
     expect(page.locator("#facts")).to_contain_text(
         "of gpt_oss, causal, 2 key heads, window 5, rotary positions (yarn), sinks, takes rows that the norm ")
     expect(page.locator("#compare tbody tr")).to_have_count(4)
+    expect(page.locator("#step-text")).to_have_text("Steps are not shown for layers with sinks.")
     for row, cells in enumerate(json.loads(save(page, "json")[1])["attention_weights"][0]):
         shown = [key for key, cell in enumerate(cells) if cell is not None]
         assert shown == list(range(max(0, row - 4), row + 1))
@@ -662,7 +663,7 @@ def test_layer_of_a_folder_is_drawn_with_its_own_window(folder_page):
 def test_keys_that_positions_and_windows_hide_are_masked(open_view, changes, attended):
     page = open_view("#model=journey")
     paste(page, json.dumps({"model": "journey", "queries": JOURNEY_ROWS[:4], "need": ["lse"], **changes}))
-    expect(page.locator("#step-text")).to_contain_text("plain attention only")
+    expect(page.locator("#step-text")).to_contain_text("of the query “2”")
     saved = json.loads(save(page, "json")[1])
     for row, cells in enumerate(saved["attention_weights"][0]):
         assert [key for key, cell in enumerate(cells) if cell is not None] == attended[row]
