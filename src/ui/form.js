@@ -24,7 +24,9 @@ const chosenModel = () => form.models.find((model) => model.name === state.model
 
 /* Splits the name of a layer of a folder: "m.decoder.3.cross" is "decoder.3.cross" of "m".
  * A name may have dots of its own. */
-function splitName({ name, family }) {
+function splitName({ name, family, capture }) {
+  if (capture)
+    return { folder: capture.file.name, layer: capture.layer };
   const [, folder, layer] = family === null ? []
     : name.match(/^(.*?)\.((?:(?:encoder|decoder|text|vision)\.)?\d+(?:\.cross)?)$/) ?? [];
   return { folder: folder ?? null, layer };
@@ -51,10 +53,12 @@ function showControls() {
   showModels();
   for (const [name, id] of Object.entries(CONTROLS))
     byId(id).value = state[name];
-  const known = chosenModel() && sentenceModel(chosenModel());
-  byId("text-part").hidden = !(known && state.source === "example");
-  byId("random-part").hidden = state.source !== "random";
-  byId("own-part").hidden = state.source !== "own";
+  const known = chosenModel() && sentenceModel(chosenModel()), source = chosenModel()?.capture ? "own" : state.source;
+  byId("main").classList.toggle("captured", Boolean(chosenModel()?.capture));
+  byId("input").classList.toggle("captured", Boolean(chosenModel()?.capture));
+  byId("text-part").hidden = !(known && source === "example");
+  byId("random-part").hidden = source !== "random";
+  byId("own-part").hidden = source !== "own";
   if (known) {
     byId("text").value = state.text || known.text;
     byId("words").textContent = `Known words: ${known.words.join(", ")}.`;
@@ -97,10 +101,10 @@ function readOwn(model) {
   return { about: form.file ? `From ${form.file.name}.` : "", request: { fields, binary: read.binary } };
 }
 
-/* Returns {about, request, queryLabels} of what the controls describe. */
-function readInput() {
-  const model = chosenModel();
-  const input = state.source === "own" ? readOwn(model)
+/* Returns {about, request, queryLabels, keyLabels} of what the controls describe. */
+async function readInput(model) {
+  const input = model.capture ? await makeCaptured(model)
+    : state.source === "own" ? readOwn(model)
     : state.source === "random" ? { about: "Random numbers of the model's sizes.",
       ...makeRandomInput(model, readInteger("count"), readInteger("seed")) }
       : makeExample(model, byId("text").value);

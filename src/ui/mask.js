@@ -33,28 +33,40 @@ function readPositions(value, lens) {
   return (b, i) => numbers[isOnce ? i : begins[b] + i];
 }
 
+/* Returns whether some head adds a finite bias to the score of row i and key k, or null where
+ * all do. A bias is [..][H][Tq or 1][Tk], of one sequence. */
+function readBias(bias, { queryLens: [numRows], keyLens: [numKeys] }) {
+  const numbers = numbersOf(bias), isOnce = bias.shape.at(-2) === 1, cells = (isOnce ? 1 : numRows) * numKeys;
+  const open = new Uint8Array(cells);
+  for (let i = 0; i < numbers.length; i++)
+    open[i % cells] |= numbers[i] > -Infinity;
+  return open.every(Boolean) ? null : (i, k) => open[(isOnce ? 0 : i * numKeys) + k] === 1;
+}
+
 /* Returns the mask of a request. `isPrefix` says that a row attends to the first keys. */
 function readMask(model, fields, shape) {
   const isGiven = (value) => value !== undefined && value !== null;
   const { positions } = fields;
   const own = fields.key_positions ?? (fields.keys ? null : positions);
   const window = Number(fields.window ?? model.window ?? 0);
+  const isOpen = fields.bias ? readBias(fields.bias, shape) : null;
   return {
     valid: readValid(fields, shape), window,
     causal: isGiven(fields.causal) ? String(fields.causal) === "true" : model.causal,
     query: readPositions(positions, shape.queryLens), key: readPositions(own, shape.keyLens),
-    isPrefix: window === 0 && !isGiven(positions) && !isGiven(own), hasSinks: model.sinks,
+    isPrefix: window === 0 && !isGiven(positions) && !isGiven(own) && !isOpen, hasSinks: model.sinks, isOpen,
   };
 }
 
 /* Returns {attends, counts} of some rows of sequence b. One that the mask leaves no key
  * attends to all keys, unless sinks take its weight. */
 function maskRows(mask, b, places, numKeys) {
-  const { valid, window, causal, query, key, isPrefix, hasSinks } = mask;
+  const { valid, window, causal, query, key, isPrefix, hasSinks, isOpen } = mask;
   const allows = (row, k) => {
     const distance = query(b, row) - key(b, k);
     return k < valid(b, row) && (!causal || distance >= 0)
-      && (window === 0 || (causal ? distance < window : Math.abs(distance) <= window));
+      && (window === 0 || (causal ? distance < window : Math.abs(distance) <= window))
+      && (!isOpen || isOpen(row, k));
   };
   const countKeys = (row) => {
     if (isPrefix)

@@ -82,7 +82,7 @@ function chooseCell({ row, key }) {
   if (newRow) {
     drawLinesSoon();
     drawOutputs();
-    measureSoon();
+    showSteps();
   }
   keepState();
 }
@@ -158,7 +158,7 @@ function drawLarge() {
   drawLegend(picture.scale);
   drawOutputs();
   showReadout(null);
-  measureSoon();
+  showSteps();
 }
 
 function drawLines() {
@@ -254,6 +254,12 @@ async function loadReport(request, signal) {
   measureChange();
 }
 
+/* What was captured has no layer that could be asked for its steps. */
+function showSteps() {
+  if (!page.run.model.capture)
+    measureSoon();
+}
+
 /* --- heads on and off --- */
 
 function switchHead(head, on) {
@@ -347,18 +353,27 @@ async function compute() {
   keepState();
   byId("status").textContent = "Computing …";
   try {
-    const { about, request, queryLabels: names } = readInput();
+    if (!model)
+      throw new Problem({ title: "No model is loaded.", detail: "Drop queries and keys that docs/examples/capture.py has saved, "
+        + "which need none. For layers start attnd with --model NAME=FILE, --model-dir DIR or --demo." });
+    const { about, request, queryLabels, keyLabels } = await readInput(model);
+    if (signal.aborted)
+      return;
     byId("about").textContent = about;
     showFacts(model);
     const run = await runRequest(model, request, { rows: readIndexes(state.rows, "rows"),
-      heads: readIndexes(state.heads, "heads"), labels: state.labels, names }, signal);
+      heads: readIndexes(state.heads, "heads"), labels: state.labels,
+      queryNames: queryLabels, keyNames: keyLabels }, signal);
     if (signal.aborted)
       return;
     clearProblems();
     beginTask("change"); /* what is under way is about the run before */
     Object.assign(page, { run, report: null, outputs: { numbers: run.outputs, off: [] } });
     showRun();
-    loadReport(request, signal);
+    if (model.capture)
+      byId("compare").replaceChildren();
+    else
+      loadReport(request, signal);
   } catch (error) {
     if (error.name === "AbortError")
       return;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request.js: requests to POST v1/attention and v1/heads, and their replies.
  *
- * A request is {fields, binary}. Fields have the names of the protocol. In a binary one
+ * A request is {fields, binary, path}; the path is v1/attention unless there is one. Fields have the names of the protocol. In a binary one
  * queries, keys, values and what else was read from a file are tensors; in JSON they are
  * nested lists. Replies of v1/attention are always safetensors, so that no number is
  * parsed as text. */
 
 const JSON_NUMBERS_MAX = 20000; /* made-up input with more numbers is sent in binary */
 const ROW_FIELDS = ["queries", "keys", "values"];
+const pathOf = ({ path = "v1/attention" }) => path;
 const PLACE_IN_BODY = /^line \d+, column \d+: /; /* of a body that this page wrote */
 
 /* An error that the API replied with, or that the page has found in the same terms. */
@@ -76,7 +77,7 @@ function encodeRequest({ fields, binary }, changes = {}) {
 
 async function postAttention(request, changes, signal) {
   const { type, body } = encodeRequest(request, changes);
-  const reply = await fetchReply("v1/attention", {
+  const reply = await fetchReply(pathOf(request), {
     method: "POST", body, signal,
     headers: { "Content-Type": type, "Accept": "application/vnd.safetensors" },
   });

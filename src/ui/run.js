@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run.js: one computed request: its weights by sequence and head, its masks and labels.
  *
- * A run is {model, request, sequences, heads, outputs, outSize, labels..., bytes, ms,
- * serverMs}: the reply came `ms` after the request, of which the server says that it took
+ * A run is {model, request, changes, sequences, heads, outputs, outSize, labels..., bytes, ms,
+ * serverMs}: changes are the fields that were sent besides those of the request. The reply came `ms` after the request, of which the server says that it took
  * serverMs; null when it says nothing.
  * `heads` are the heads that were asked for. A sequence is {rows, numKeys, weights,
  * attends, counts}: rows are the places of its queries in the request, weights [heads][rows][keys]
@@ -85,10 +85,10 @@ function readSequences(reply, shape, mask, heads, rows) {
 
 /* Splits "the dog | le chien" into labels of queries and of keys; those that are missing
  * are numbers. `labelsNote` says how many are missing, or too many. */
-function readLabels(text, names, shape) {
+function readLabels({ labels: text, queryNames, keyNames }, shape) {
   const [queries = [], keys = []] = text.split("|").map(splitWords);
   const isSelf = shape.keyLens.every((length, b) => length === shape.queryLens[b]);
-  const given = queries.length ? queries : names ?? [];
+  const given = queries.length ? queries : queryNames ?? [];
   const fill = (labels, lens) => Array.from({ length: Math.max(...lens) }, (_, i) => labels[i] ?? String(i));
   const compare = ({ length }, rows, lens) => {
     const count = Math.max(...lens);
@@ -99,12 +99,12 @@ function readLabels(text, names, shape) {
     labelsNote: [...compare(queries, "queries", shape.queryLens),
       ...compare(keys, "keys", shape.keyLens)].join(" "),
     queryLabels: fill(given, shape.queryLens),
-    keyLabels: fill(keys.length ? keys : isSelf ? given : [], shape.keyLens),
+    keyLabels: fill(keys.length ? keys : keyNames ?? (isSelf ? given : []), shape.keyLens),
   };
 }
 
-/* Runs a request. `choice` has rows and heads (lists or null), labels, and names, which
- * are the example's tokens. */
+/* Runs a request. `choice` has rows and heads (lists or null), labels, and the names that
+ * queries and keys have without them. */
 async function runRequest(model, request, choice, signal) {
   const { fields } = request, began = performance.now();
   const shape = shapeOf(fields); /* null: the server refuses the request, and says why */
@@ -112,18 +112,18 @@ async function runRequest(model, request, choice, signal) {
   if (shape)
     checkSize(model, shape, mask.causal, choice.rows, choice.heads);
 
-  const reply = await postAttention(request, {
-    need_weights: true, weights_heads: choice.heads, weights_queries: choice.rows, head_mask: null,
-  }, signal);
+  const changes = { ...(request.path ? { need: ["weights"] } : { need_weights: true, head_mask: null }),
+    weights_heads: choice.heads, weights_queries: choice.rows };
+  const reply = await postAttention(request, changes, signal);
   const ms = performance.now() - began;
   const heads = choice.heads ?? Array.from({ length: model.num_heads }, (_, h) => h);
   return {
     model, request, shape, heads, mask, ms, bytes: reply.bytes, serverMs: reply.serverMs,
-    rowChoice: choice.rows, headChoice: choice.heads,
+    changes,
     sequences: readSequences(reply, shape, mask, heads, choice.rows),
-    outputs: numbersOf(reply.tensors.outputs),
-    outSize: reply.tensors.outputs.shape.at(-1),
-    ...readLabels(choice.labels, choice.names, shape),
+    outputs: reply.tensors.outputs ? numbersOf(reply.tensors.outputs) : new Float32Array(0),
+    outSize: reply.tensors.outputs?.shape.at(-1) ?? 0,
+    ...readLabels(choice, shape),
   };
 }
 

@@ -170,14 +170,14 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere}`;
 /* What the request on screen has besides the fields of its input. */
 function shownChanges({ run, off }) {
   return {
-    need_weights: true, weights_heads: run.headChoice, weights_queries: run.rowChoice,
+    ...run.changes,
     head_mask: off.size ? Array.from({ length: run.model.num_heads }, (_, h) => Number(!off.has(h))) : null,
   };
 }
 
 function makeCurl(shown) {
   const { type, body } = encodeRequest(shown.run.request, shownChanges(shown));
-  const url = new URL("v1/attention", document.baseURI).href;
+  const url = new URL(pathOf(shown.run.request), document.baseURI).href;
   const isFile = typeof body !== "string" || body.length > CURL_BODY_MAX;
   const data = isFile ? `--data-binary @${requestName(shown, body)}` : `-d ${quoteShell(body)}`;
   const key = access.key === "" ? "" : "-H \"Authorization: Bearer $ATTND_KEY\" ";

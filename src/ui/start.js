@@ -6,6 +6,13 @@ const INPUT_CONTROLS = ["source", "text", "count", "seed", "causal", "window", "
   "rows", "heads"];
 const PICTURE_CONTROLS = ["scale", "range"];
 
+function chooseModel(name) {
+  Object.assign(state, { model: name, text: "", causal: "", window: "", valid: "",
+    labels: "", rows: "", heads: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
+  showControls();
+  compute();
+}
+
 function listenToControls() {
   byId("input").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -17,12 +24,6 @@ function listenToControls() {
     event.preventDefault(); /* a sentence is one line, whatever room it takes */
     compute();
   });
-  const chooseModel = (name) => {
-    Object.assign(state, { model: name, text: "", causal: "", window: "", valid: "",
-      labels: "", rows: "", heads: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
-    showControls();
-    compute();
-  };
   byId("model").addEventListener("change", () => {
     chooseModel(form.models.find((model) => optionOf(model) === byId("model").value).name);
   });
@@ -82,6 +83,8 @@ function listenToView() {
 
 function useOwn(read) {
   state.source = "own";
+  if (chosenModel()?.capture)
+    state.model = defaultModel();
   adoptOwn(read);
   showControls();
   compute();
@@ -99,12 +102,19 @@ function takeText() {
 
 async function takeFile(file) {
   try {
+    const layers = await openCapture(file);
+    if (layers) {
+      form.models = [...form.models.filter(({ capture }) => !capture), ...layers];
+      chooseModel(layers[0].name);
+      return;
+    }
     const read = await readRequestFile(file);
     form.file = { ...read, name: file.name };
     state.own = "";
     useOwn(read);
   } catch (error) {
-    state.source = "own";
+    if (!chosenModel()?.capture)
+      state.source = "own";
     showControls();
     showProblem(error);
   }
@@ -148,8 +158,8 @@ function listenToSaving() {
     byId("status").textContent = note();
   });
   copy("copy-curl", () => makeCurl(describeShown()), () => "The command is copied.");
-  copy("copy-link", () => new URL(printState(), location.href).href, () => (state.source === "own"
-    && (form.file || state.own.length > OWN_IN_LINK_MAX)
+  copy("copy-link", () => new URL(printState(), location.href).href, () => (chosenModel()?.capture
+    || state.source === "own" && (form.file || state.own.length > OWN_IN_LINK_MAX)
     ? "The link is copied, without your request, which is too long for one."
     : "The link is copied."));
 }
@@ -193,7 +203,7 @@ function listenToWindow() {
 
 function defaultModel() {
   const named = ["patterns", "journey"].find((name) => form.models.some((model) => model.name === name));
-  return named ?? form.models[0]?.name ?? "";
+  return named ?? form.models.find(({ capture }) => !capture)?.name ?? "";
 }
 
 async function start() {
@@ -204,13 +214,9 @@ async function start() {
     showProblem(error);
     return;
   }
-  if (form.models.length === 0) {
-    showProblem(new Problem({ title: "No model is loaded.",
-      detail: "This server takes requests to /v1/attention/dot-product, which need none. "
-        + "For the layers that this page draws, start attnd with --model NAME=FILE, --model-dir DIR or --demo." }));
-    return;
-  }
   readState(location.hash);
+  if (form.models.length === 0)
+    state.source = "own"; /* where files are chosen */
   if (!chosenModel())
     state.model = defaultModel();
   showControls();

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* capture.js: a file of captured queries and keys, as docs/examples/capture.py saves it. It is
+ * shown as a model whose layers go to POST v1/attention/dot-product. Tensors are read when
+ * their layer is chosen, so that the file may be larger than memory. */
+
+const DOT_PRODUCT = "v1/attention/dot-product";
+const CAPTURE_TENSORS = ["queries", "keys", "bias", "sinks", "positions"]; /* values are not drawn */
+const CAPTURE_OPTIONS = ["scale", "softcap", "causal", "window"];
+const HEADER_MAX = 2 ** 28; /* bytes */
+
+/* What is wrong with a capture, and what makes one. */
+const captureProblem = (name, what) => new Problem({ title: "Malformed capture", field: "queries",
+  detail: `${name}: ${what}; Captured.save() of docs/examples/capture.py writes what this page opens` });
+
+/* Returns {metadata, entries, begin} of a safetensors file, or null: entries are where its
+ * tensors are, from `begin` on. */
+async function readHeader(file) {
+  if (file.size < 16)
+    return null;
+  const size = Number(new DataView(await file.slice(0, 8).arrayBuffer()).getBigUint64(0, true));
+  if (size > Math.min(HEADER_MAX, file.size - 8))
+    return null;
+  try {
+    const { __metadata__: metadata = {}, ...entries } = JSON.parse(await file.slice(8, 8 + size).text());
+    return { metadata, entries, begin: 8 + size };
+  } catch {
+    return null; /* who reads it whole says what is wrong */
+  }
+}
+
+/* Returns the layers of a capture file as models, or null for another file. */
+async function openCapture(file) {
+  const header = await readHeader(file);
+  if (!header || typeof header.metadata.layers !== "string")
+    return null;
+  const readJson = (name) => {
+    const text = header.metadata[name];
+    try {
+      return text === undefined ? null : JSON.parse(text);
+    } catch {
+      throw captureProblem(file.name, `${name} is no JSON, but '${text.slice(0, 60)}'`);
+    }
+  };
+  const layers = readJson("layers"), tokens = readJson("tokens");
+  if (!Array.isArray(layers) || layers.length === 0)
+    throw captureProblem(file.name, `layers is no list of names, but ${JSON.stringify(layers).slice(0, 60)}`);
+  return layers.map((layer) => describeCaptured({ file, header, layer: String(layer), readJson,
+    tokens: Array.isArray(tokens) ? tokens.map(String) : null }));
+}
+
+/* Returns a layer as GET v1/models describes one. */
+function describeCaptured(capture) {
+  const { file, header: { entries }, layer, readJson } = capture;
+  for (const name of ["queries", "keys"])
+    if (entries[`${layer}.${name}`]?.shape?.length !== 3)
+      throw captureProblem(file.name, `layer ${layer} needs ${layer}.${name} [tokens, heads, size]; the file has `
+        + `${Object.entries(entries).slice(0, 6).map(([found, { shape }]) => `${found} [${shape}]`).join(", ") || "no tensors"}`);
+  const [, heads, size] = entries[`${layer}.queries`].shape, [, kvHeads] = entries[`${layer}.keys`].shape;
+  return { name: `${file.name}.${layer}`, capture, family: null, num_heads: heads, num_kv_heads: kvHeads,
+    head_size: size, query_size: heads * size, causal: readJson(`${layer}.causal`) ?? false,
+    window: readJson(`${layer}.window`), softcap: readJson(`${layer}.softcap`), sinks: `${layer}.sinks` in entries };
+}
+
+async function readCaptured({ file, header, layer }, name) {
+  const { dtype, shape, data_offsets: [begin, end] } = header.entries[`${layer}.${name}`];
+  const bytes = new Uint8Array(await file.slice(header.begin + begin, header.begin + end).arrayBuffer());
+  if (bytes.length !== end - begin)
+    throw captureProblem(file.name, `tensor '${layer}.${name}' ends after the file`);
+  return { dtype, shape, bytes };
+}
+
+/* Returns {about, request, queryLabels, keyLabels} of a layer. Heads are sent side by side, as rows
+ * of a layer's input are. */
+async function makeCaptured({ capture, num_heads, num_kv_heads }) {
+  const { file, header, layer, tokens } = capture, fields = { num_heads, num_kv_heads };
+  for (const name of CAPTURE_TENSORS.filter((each) => `${layer}.${each}` in header.entries))
+    fields[name] = await readCaptured(capture, name);
+  for (const name of CAPTURE_OPTIONS)
+    fields[name] = header.metadata[`${layer}.${name}`] ?? null;
+  for (const name of ["queries", "keys"]) {
+    const { shape: [length, heads, size] } = fields[name];
+    fields[name].shape = [length, heads * size];
+  }
+
+  const keys = tokens?.length === fields.keys.shape[0] ? tokens.map(nameToken) : null;
+  const positions = keys && fields.positions && Array.from(numbersOf(fields.positions));
+  const queries = positions ? positions.map((place) => keys[place] ?? String(place))
+    : tokens?.length === fields.queries.shape[0] ? tokens.map(nameToken) : null;
+  return { about: `Layer ${layer} of ${file.name}.`, request: { fields, binary: true, path: DOT_PRODUCT },
+    queryLabels: queries, keyLabels: keys };
+}
+
+/* A token as text: tokenizers write Ġ or ▁ for a space, and Ċ for the end of a line. */
+const spellToken = (token) => token.replace(/[Ġ▁]/g, " ").replace(/Ċ/g, "\n");
+
+/* The same as a label, which has no blanks around it. */
+const nameToken = (token) => spellToken(token).trim() || token;

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of captured queries and keys, as docs/examples/capture.py saves them: dropped, and drawn."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import requests
+from playwright.sync_api import expect
+
+from safetensors_file import make_safetensors
+from server import ROOT, Server
+from test_use import drop, wait_for_about
+from view import View, choose, expect_problem, forget_picture, move_by_keys, read_cell, save
+
+sys.path.insert(0, str(ROOT / "docs/examples"))
+
+from capture import Captured
+
+WORDS = "<s> ▁The ▁quick Ġbrown ▁fox jumps ▁over Ċ ▁the ▁dog".split()
+
+
+def make_request(rng, num_queries=10, num_keys=10, **options):
+    """Returns what capture.py keeps of a call: four heads, of which two share keys."""
+    return {"queries": rng.normal(size=(num_queries, 4, 8)).astype(np.float32),
+            "keys": rng.normal(size=(num_keys, 2, 8)).astype(np.float32), **options}
+
+
+def make_file(path, layers, tokens=None):
+    """Returns the bytes of a capture."""
+    Captured({name: [request] for name, request in layers.items()}, tokens).save(path / "text.safetensors")
+    return (path / "text.safetensors").read_bytes()
+
+
+def find_weights(request):
+    """Returns [H, Tq, Tk] of a request, masked ones NaN."""
+    queries, keys = request["queries"].astype(float), np.repeat(request["keys"].astype(float), 2, axis=1)
+    scores = np.einsum("qhd,khd->hqk", queries, keys) * request["scale"]
+    if "softcap" in request:
+        scores = request["softcap"] * np.tanh(scores / request["softcap"])
+    scores = scores + request.get("bias", 0)
+    distance = (request.get("positions", np.arange(len(queries)))[:, None] - np.arange(len(keys)))
+    if request.get("causal"):
+        scores[:, (distance < 0) | (distance >= request.get("window", len(keys)))] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    sinks = np.exp(request["sinks"][:, None, None] - scores.max(axis=-1, keepdims=True)) if "sinks" in request else 0
+    return np.where(np.isneginf(scores), np.nan, weights / (weights.sum(axis=-1, keepdims=True) + sinks))
+
+
+def read_weights(page):
+    """Returns the weights on screen as the page saves them, masked ones NaN, and all that it saves."""
+    saved = json.loads(save(page, "json")[1])
+    return np.array(saved["attention_weights"], float), saved
+
+
+@pytest.fixture
+def bare_page(browser):
+    """The page of a server without any model."""
+    with Server() as server:
+        view = View(browser, server)
+        view.page.goto(server.url)
+        view.page.view = view
+        expect_problem(view.page, "No model is loaded.")
+        yield view.page
+        view.close()
+
+
+def test_capture_is_drawn_without_a_model(bare_page, tmp_path):
+    page, rng = bare_page, np.random.default_rng(1)
+    layers = {"3": make_request(rng, scale=0.3, causal=True, window=4),
+              "14": make_request(rng, scale=0.5, causal=False, softcap=3.0,
+                                 sinks=np.array([0, 1, -1, 2], np.float32))}
+    drop(page, "text.safetensors", make_file(tmp_path, layers, WORDS))
+    wait_for_about(page, "Layer 3 of text.safetensors")
+    assert page.locator("#problem").is_hidden() and page.locator("#compare-title").is_hidden()
+    assert page.locator("#layer option").all_inner_texts() == ["3", "14"]
+    assert "text.safetensors.3: 4 heads of 8, rows 32 wide, causal, 2 key heads, window 4" \
+        in page.locator("#facts").inner_text()
+
+    weights, saved = read_weights(page)
+    np.testing.assert_allclose(weights, find_weights(layers["3"]), atol=1e-6)
+    assert saved["keys"] == saved["queries"] == "<s> The quick brown fox jumps over Ċ the dog".split()
+    assert page.locator("#grid .card").count() == 5 and page.locator("#grid input").first.is_hidden()
+    weight, row, key = move_by_keys(page, "Home", "PageDown", *["ArrowDown"] * 10, "End")
+    assert (row, key) == (9, 9) and abs(weight - weights[1, 9, 9]) < 5.1e-5
+    assert "query dog (row 9) → key dog (9)" in page.locator("#readout").inner_text()
+    assert move_by_keys(page, "Home") == (None, 9, 0)
+
+    choose(page, "layer", "text.safetensors.14")
+    np.testing.assert_allclose(read_weights(page)[0], find_weights(layers["14"]), atol=1e-6)
+    choose(page, "causal", "true")
+    np.testing.assert_allclose(read_weights(page)[0], find_weights(layers["14"] | {"causal": True}), atol=1e-6)
+
+
+def test_steps_of_generate_have_the_tokens_of_their_positions(open_view, tmp_path):
+    page, rng = open_view("#model=journey"), np.random.default_rng(2)
+    request = make_request(rng, 3, scale=0.3, causal=True, positions=np.array([7, 8, 9]))
+    forget_picture(page)
+    drop(page, "text.safetensors", make_file(tmp_path, {"0": request}, WORDS))
+    wait_for_about(page, "Layer 0")
+    weights, saved = read_weights(page)
+    np.testing.assert_allclose(weights, find_weights(request), atol=1e-6)
+    assert saved["queries"] == ["Ċ", "the", "dog"] and saved["keys"][:2] == ["<s>", "The"]
+    choose(page, "model", "journey")
+    assert page.locator("#source").is_visible() and page.locator("#outputs-title").is_visible()
+    assert len(read_weights(page)[0]) == 2
+
+
+@pytest.mark.parametrize("rows", [1, 10])
+def test_keys_that_the_bias_hides_are_masked(open_view, tmp_path, rows):
+    page, rng = open_view("#model=journey"), np.random.default_rng(3)
+    bias = rng.normal(size=(4, rows, 10)).astype(np.float32)
+    bias[:, :, 4] = bias[1:, :, 6] = -np.inf
+    request = make_request(rng, scale=0.3, causal=False, bias=bias)
+    forget_picture(page)
+    drop(page, "text.safetensors", make_file(tmp_path, {"decoder.0": request}))
+    wait_for_about(page, "Layer decoder.0")
+    expected = find_weights(request)
+    expected[1:, :, 6] = 0  # not masked in head 0
+    np.testing.assert_allclose(read_weights(page)[0], expected, atol=1e-6)
+    assert read_weights(page)[1]["queries"] == [str(i) for i in range(10)]
+
+
+def test_command_of_a_capture_gets_what_is_on_screen(open_view, server, tmp_path):
+    page, rng = open_view("#model=journey"), np.random.default_rng(4)
+    request = make_request(rng, scale=0.3, causal=True)
+    forget_picture(page)
+    drop(page, "text.safetensors", make_file(tmp_path, {"0": request}))
+    wait_for_about(page, "Layer 0")
+    choose(page, "rows", "0-8, 9")
+    name, body = save(page, "request")
+    assert name == "text-safetensors-0-head-0.request.safetensors"
+    reply = requests.post(f"{server.url}/v1/attention/dot-product", data=body, timeout=60,
+                        headers={"Content-Type": "application/vnd.safetensors", "Accept": "application/json"})
+    np.testing.assert_allclose(np.array(reply.json()["attention_weights"], float)[:, 9],
+                               find_weights(request)[:, 9], atol=1e-6)
+
+
+@pytest.mark.parametrize("tensors, metadata, words", [
+    ({"0.queries": np.ones((2, 4), np.float32)}, {"layers": '["0"]'}, "layer 0 needs 0.queries [tokens, heads, size]; "
+     "the file has 0.queries [2,4]"),
+    ({"0.queries": np.ones((2, 1, 4), np.float32)}, {"layers": '["0"]'}, "layer 0 needs 0.keys"),
+    ({"0.queries": np.ones((2, 1, 4), np.float32)}, {"layers": "0 1"}, "layers is no JSON, but '0 1'"),
+    ({"0.queries": np.ones((2, 1, 4), np.float32)}, {"layers": "{}"}, "layers is no list of names, but {}"),
+    ({"model__layers__0__q": np.ones((2, 4), np.float32)}, {}, "no tensor 'queries', but model__layers__0__q. "),
+])
+def test_capture_of_another_form_is_told_what_it_has(open_view, tensors, metadata, words):
+    page = open_view("#model=journey")
+    drop(page, "other.safetensors", make_safetensors(tensors, {name: "F32" for name in tensors}, metadata))
+    text = expect_problem(page, "Malformed", "queries")
+    assert words in text and "docs/examples/capture.py" in text
+    assert page.locator("#model").input_value() == "journey"
