@@ -97,9 +97,9 @@ bool wire_refuse_both_needs(struct wire_problem *ret_problem) {
                             "need alone, with \"weights\" for those of every head");
 }
 
-/* Reads the word at the cursor, an element of need, and moves past it. */
+/* Reads an element of need. */
 static bool read_need_word(struct wire_cursor *cursor, struct wire_place *place,
-                           struct wire_need *need) {
+                           void *context) {
     char word[WIRE_WORD_MAX + 1];
     struct wire_span span;
     if (wire_cursor_next(cursor) != '"')
@@ -107,27 +107,16 @@ static bool read_need_word(struct wire_cursor *cursor, struct wire_place *place,
     if (!wire_cursor_skip(cursor, place->depth, &span) ||
         !wire_word_read(cursor, &span, place->field, word))
         return false;
-    return wire_need_add(need, word, strlen(word), cursor->problem);
+    return wire_need_add(context, word, strlen(word), cursor->problem);
 }
 
 bool wire_need_read(const struct wire_cursor *cursor, const struct wire_span *span,
                     struct wire_need *need) {
     struct wire_cursor there = wire_cursor_at(cursor, span);
     struct wire_place place = {.field = "need"};
-    bool more = true;
-    if (span->start == NULL)
-        return true;
-    if (!wire_list_open(&there, &place, 1))
-        return false;
-
-    place.depth = 1;
-    for (size_t i = 0; more; i++) {
-        place.index[0] = i;
-        if (!read_need_word(&there, &place, need) ||
-            !wire_list_next(&there, &place, &more))
-            return false;
-    }
-    return true;
+    size_t count;
+    return span->start == NULL ||
+           wire_list_read(&there, &place, 1, SIZE_MAX, read_need_word, need, &count);
 }
 
 /* --- numbers --- */

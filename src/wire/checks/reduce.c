@@ -52,9 +52,10 @@ static void print_number(size_t number, char ret_text[NUMBER_BYTES]) {
         snprintf(ret_text, NUMBER_BYTES, "a number out of range");
 }
 
-bool wire_reduce_check_range(const struct wire_place *place, size_t first, size_t end,
-                             size_t keys, const char *of,
-                             struct wire_problem *ret_problem) {
+/* Checks the range first..end of a sequence of `keys` keys; `of` says which sequence it
+ * is: "its sequence". */
+static bool check_range(const struct wire_place *place, size_t first, size_t end,
+                        size_t keys, const char *of, struct wire_problem *ret_problem) {
     char where[128], begins[NUMBER_BYTES], ends[NUMBER_BYTES];
     if (first < end && end <= keys)
         return true;
@@ -72,7 +73,8 @@ bool wire_reduce_check_range(const struct wire_place *place, size_t first, size_
     return false;
 }
 
-size_t wire_reduce_shortest(const attn_request *batch) {
+/* Returns the keys of the shortest sequence. */
+static size_t find_shortest(const attn_request *batch) {
     size_t shortest = SIZE_MAX;
     for (size_t b = 0; b < batch->num_sequences; b++) {
         pace_add(1);
@@ -81,9 +83,67 @@ size_t wire_reduce_shortest(const attn_request *batch) {
     return shortest;
 }
 
+/* Checks all ranges. With `lens`, [num_sequences], each sequence has so many, and those
+ * of 0, 0 are none. */
+static bool check_ranges(const struct wire_ranges *ranges, const size_t *lens,
+                         const attn_request *batch, struct wire_problem *ret_problem) {
+    bool each = ranges->per_sequence || batch->num_sequences == 1;
+    const char *of = each ? "its sequence" : "the shortest sequence";
+    const size_t *range = ranges->list;
+    size_t lists = ranges->per_sequence ? batch->num_sequences : 1, row = 0;
+
+    for (size_t b = 0; b < lists; b++) {
+        size_t count = lens != NULL ? lens[b] : ranges->count;
+        size_t keys = ranges->per_sequence ? batch->key_lens[b] : find_shortest(batch);
+        for (size_t i = 0; i < count; i++, row++, range += 2) {
+            struct wire_place place = {ranges->field, ranges->levels, {row}, 0, 0};
+            pace_add(2 * sizeof(size_t));
+            if (ranges->levels == 2)
+                place = (struct wire_place){ranges->field, 2, {b, i}, 0, 0};
+            if (!(lens != NULL && range[0] == 0 && range[1] == 0) &&
+                !check_range(&place, range[0], range[1], keys, of, ret_problem))
+                return false;
+        }
+    }
+    return true;
+}
+
+bool wire_reduce_set_spans(const struct wire_ranges *spans, attn_request *batch,
+                           struct wire_problem *ret_problem) {
+    batch->reduce.spans = spans->list;
+    batch->reduce.num_spans = spans->count;
+    batch->reduce.spans_per_sequence = spans->per_sequence;
+    return check_ranges(spans, NULL, batch, ret_problem);
+}
+
+bool wire_reduce_set_top_in(const struct wire_ranges *ranges, attn_request *batch,
+                            struct wire_problem *ret_problem) {
+    batch->reduce.top_in = ranges->list;
+    batch->reduce.num_top_in = ranges->count;
+    return check_ranges(ranges, NULL, batch, ret_problem);
+}
+
+bool wire_reduce_set_targets(const struct wire_ranges *targets, struct arena *arena,
+                             attn_request *batch, struct wire_problem *ret_problem) {
+    size_t numbers = 2 * batch->query_lens[0];
+    batch->reduce.targets = targets->list;
+    if (!check_ranges(targets, batch->query_lens, batch, ret_problem))
+        return false;
+    if (targets->per_sequence || batch->num_sequences == 1)
+        return true;
+
+    size_t *all = arena_alloc(arena, batch->num_sequences, numbers * sizeof *all);
+    if (all == NULL)
+        return wire_problem_set_no_memory(ret_problem);
+    for (size_t b = 0; b < batch->num_sequences; b++)
+        pace_copy(all + b * numbers, targets->list, numbers * sizeof *all);
+    batch->reduce.targets = all;
+    return true;
+}
+
 bool wire_reduce_check_top(const attn_request *batch, struct wire_problem *ret_problem) {
     const attn_reductions *reduce = &batch->reduce;
-    size_t least = wire_reduce_shortest(batch), k = reduce->top_k;
+    size_t least = find_shortest(batch), k = reduce->top_k;
     bool ranges = reduce->top_in != NULL;
 
     for (size_t i = 0; ranges && i < reduce->num_top_in; i++) {
@@ -113,19 +173,5 @@ bool wire_reduce_even_queries(const attn_request *batch) {
         if (batch->query_lens[b] != batch->query_lens[0])
             return false;
     }
-    return true;
-}
-
-bool wire_reduce_repeat(const attn_request *batch, struct arena *arena,
-                        const size_t **targets, struct wire_problem *ret_problem) {
-    size_t numbers = 2 * batch->query_lens[0];
-    if (batch->num_sequences == 1)
-        return true;
-    size_t *all = arena_alloc(arena, batch->num_sequences, numbers * sizeof *all);
-    if (all == NULL)
-        return wire_problem_set_no_memory(ret_problem);
-    for (size_t b = 0; b < batch->num_sequences; b++)
-        pace_copy(all + b * numbers, *targets, numbers * sizeof *all);
-    *targets = all;
     return true;
 }

@@ -62,6 +62,43 @@ bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
     return true;
 }
 
+bool wire_elements_read(struct wire_cursor *cursor, const struct wire_place *place,
+                        size_t expected, wire_element_reader *read, void *context,
+                        size_t *ret_count) {
+    struct wire_place at = *place;
+    struct wire_span surplus;
+    bool more = true;
+    size_t count;
+
+    at.depth++;
+    for (count = 0; more; count++) {
+        at.index[place->depth] = count;
+        wire_cursor_next(cursor);
+        if (!(count < expected ? read(cursor, &at, context)
+                               : wire_cursor_skip(cursor, at.depth, &surplus)) ||
+            !wire_list_next(cursor, &at, &more))
+            return false;
+    }
+    *ret_count = count;
+    return true;
+}
+
+bool wire_list_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
+                    size_t expected, wire_element_reader *read, void *context,
+                    size_t *ret_count) {
+    return wire_list_open(cursor, place, levels) &&
+           wire_elements_read(cursor, place, expected, read, context, ret_count);
+}
+
+bool wire_list_check(struct wire_cursor *cursor, struct wire_place *place,
+                     size_t expected, size_t count, const char *reason) {
+    if (count == expected)
+        return true;
+    cursor->at--; /* to the bracket that came too early or too late */
+    wire_cursor_locate(cursor, place);
+    return wire_refuse_uneven(place, expected, count, reason, cursor->problem);
+}
+
 /* Returns value * 10^power, or SIZE_MAX when that is larger. */
 static size_t scale_by_ten(size_t value, int64_t power) {
     for (; power > 0 && value > 0 && value < SIZE_MAX; power--) {

@@ -21,6 +21,25 @@ bool wire_levels_read(const struct wire_cursor *cursor, const char *field, size_
 bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
                     bool *ret_more);
 
+/* Reads the element at `place`, and moves past it. */
+typedef bool wire_element_reader(struct wire_cursor *cursor, struct wire_place *place,
+                                 void *context);
+
+/* Reads the elements of the list at `place`, which was entered, and moves past its end.
+ * Those from index `expected` on are skipped. *ret_count is how many there are in all. */
+bool wire_elements_read(struct wire_cursor *cursor, const struct wire_place *place,
+                        size_t expected, wire_element_reader *read, void *context,
+                        size_t *ret_count);
+
+/* The same from before the list, which must have an element; `levels` is as above. */
+bool wire_list_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
+                    size_t expected, wire_element_reader *read, void *context,
+                    size_t *ret_count);
+
+/* Checks the elements of a list that was read just now: Uneven rows. */
+bool wire_list_check(struct wire_cursor *cursor, struct wire_place *place,
+                     size_t expected, size_t count, const char *reason);
+
 /* Reads the integer at `place`; `levels` is as above. A point or an exponent is allowed
  * where the number is whole (3.0, 30e-1), since JSON has only one type of numbers.
  * *ret_number is SIZE_MAX when the integer is larger, or negative. *ret_text is its

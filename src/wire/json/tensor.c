@@ -62,19 +62,17 @@ static bool check_even(struct tensor_reader *reader, struct wire_place *place,
                        size_t count, size_t *expected, const char *reason) {
     if (*expected == 0)
         *expected = count;
-    if (count == *expected)
-        return true;
-    reader->cursor.at--; /* the closing bracket */
-    wire_cursor_locate(&reader->cursor, place);
-    return wire_refuse_uneven(place, *expected, count, reason, reader->cursor.problem);
+    return wire_list_check(&reader->cursor, place, *expected, count, reason);
 }
 
 /* Reads an innermost list. */
-static bool read_row_numbers(struct tensor_reader *reader, struct wire_place *place) {
+static bool read_numbers(struct wire_cursor *cursor, struct wire_place *place,
+                         void *context) {
+    struct tensor_reader *reader = context;
     size_t count;
 
-    if (!wire_row_read(&reader->cursor, place, reader->form->nulls, reader->out,
-                       reader->end, &count) ||
+    if (!wire_row_read(cursor, place, reader->form->nulls, reader->out, reader->end,
+                       &count) ||
         !check_even(reader, place, count, &reader->size,
                     "all rows must be as wide as the first"))
         return false;
@@ -82,72 +80,42 @@ static bool read_row_numbers(struct tensor_reader *reader, struct wire_place *pl
     return true;
 }
 
-/* Reads a list of the numbers of each head. */
-static bool read_row_heads(struct tensor_reader *reader, struct wire_place *place) {
-    bool more = true;
+/* Reads a row: a list of numbers, or of the numbers of each head. */
+static bool read_row(struct wire_cursor *cursor, struct wire_place *place,
+                     void *context) {
+    struct tensor_reader *reader = context;
     size_t count;
-    if (!wire_list_open(&reader->cursor, place, reader->levels))
-        return false;
 
-    struct wire_place at = *place;
-    at.depth++;
-    for (count = 0; more; count++) {
-        at.index[place->depth] = count;
-        if (!read_row_numbers(reader, &at) ||
-            !wire_list_next(&reader->cursor, &at, &more))
-            return false;
-    }
-    return check_even(reader, place, count, &reader->tensor.heads,
+    if (!reader->form->heads)
+        return read_numbers(cursor, place, reader);
+    return wire_list_read(cursor, place, reader->levels, SIZE_MAX, read_numbers, reader,
+                          &count) &&
+           check_even(reader, place, count, &reader->tensor.heads,
                       "all rows must have as many heads as the first");
 }
 
-static bool read_row(struct tensor_reader *reader, struct wire_place *place) {
-    return reader->form->heads ? read_row_heads(reader, place)
-                               : read_row_numbers(reader, place);
-}
-
-/* Reads the rows of the sequence at `place`. */
-static bool read_sequence(struct tensor_reader *reader, struct wire_place *place,
-                          size_t *ret_rows) {
-    if (!wire_list_open(&reader->cursor, place, reader->levels))
-        return false;
-
-    struct wire_place at = *place;
-    bool more = true;
+/* Reads the rows of the next sequence. */
+static bool read_sequence(struct wire_cursor *cursor, struct wire_place *place,
+                          void *context) {
+    struct tensor_reader *reader = context;
+    struct wire_tensor *tensor = &reader->tensor;
     size_t rows;
-    at.depth++;
-    for (rows = 0; more; rows++) {
-        at.index[place->depth] = rows;
-        if (!read_row(reader, &at) || !wire_list_next(&reader->cursor, &at, &more))
-            return false;
-    }
 
-    *ret_rows = rows;
-    reader->tensor.num_rows += rows; /* of lists that exist: cannot wrap */
+    if (!wire_list_read(cursor, place, reader->levels, SIZE_MAX, read_row, reader, &rows))
+        return false;
+    tensor->lens[tensor->num_sequences++] = rows;
+    tensor->num_rows += rows; /* of lists that exist: cannot wrap */
     return true;
 }
 
 static bool read_sequences(struct tensor_reader *reader) {
-    struct wire_tensor *tensor = &reader->tensor;
     struct wire_place place = {.field = reader->field};
+    size_t count;
 
-    if (!tensor->batched) {
-        tensor->num_sequences = 1;
-        return read_sequence(reader, &place, tensor->lens);
-    }
-    if (!wire_list_open(&reader->cursor, &place, reader->levels))
-        return false;
-
-    bool more = true;
-    place.depth = 1;
-    for (size_t b = 0; more; b++) {
-        place.index[0] = b;
-        if (!read_sequence(reader, &place, &tensor->lens[b]) ||
-            !wire_list_next(&reader->cursor, &place, &more))
-            return false;
-        tensor->num_sequences++;
-    }
-    return true;
+    if (!reader->tensor.batched)
+        return read_sequence(&reader->cursor, &place, reader);
+    return wire_list_read(&reader->cursor, &place, reader->levels, SIZE_MAX,
+                          read_sequence, reader, &count);
 }
 
 bool wire_tensor_read_form(const struct wire_cursor *cursor, const struct wire_span *span,

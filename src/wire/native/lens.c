@@ -18,51 +18,41 @@ struct lens_reader {
     size_t *out;                    /* the next integer to be written */
 };
 
+/* Returns the sequence that a place is in. */
+static size_t sequence_of(const struct lens_reader *reader,
+                          const struct wire_place *place) {
+    return reader->rows->batched && place->depth > 0 ? place->index[0] : 0;
+}
+
 /* Reads the integer at `place`. */
-static bool read_row_integer(struct lens_reader *reader, struct wire_place *place,
-                             size_t sequence) {
-    const struct wire_tensor *keys = reader->keys;
-    size_t max = keys != NULL ? keys->lens[sequence] : ATTN_POSITION_MAX;
+static bool read_integer(struct wire_cursor *cursor, struct wire_place *place,
+                         void *context) {
+    struct lens_reader *reader = context;
+    size_t max = ATTN_POSITION_MAX;
     struct wire_span text;
     char limit[WIRE_LENS_LIMIT_MAX] = WIRE_POSITION_LIMIT;
-    if (!wire_uint_read(&reader->cursor, place, reader->levels, reader->out, &text))
+    if (!wire_uint_read(cursor, place, reader->levels, reader->out, &text))
         return false;
+    if (reader->keys != NULL)
+        max = reader->keys->lens[sequence_of(reader, place)];
     if (*reader->out++ <= max)
         return true;
 
-    if (keys != NULL)
+    if (reader->keys != NULL)
         wire_lens_limit(limit, max);
-    return wire_refuse_uint_range(&reader->cursor, place, &text, limit, max);
+    return wire_refuse_uint_range(cursor, place, &text, limit, max);
 }
 
-/* Reads a list that has one integer for each row of `sequence`. */
-static bool read_row_integers(struct lens_reader *reader, struct wire_place *place,
-                              size_t sequence) {
-    struct wire_cursor *cursor = &reader->cursor;
-    size_t expected = reader->rows->lens[sequence], count;
+/* Reads a list that has one integer for each row of a sequence. */
+static bool read_row_integers(struct wire_cursor *cursor, struct wire_place *place,
+                              void *context) {
+    struct lens_reader *reader = context;
+    size_t expected = reader->rows->lens[sequence_of(reader, place)], count;
     char reason[64];
-    if (!wire_list_open(cursor, place, reader->levels))
-        return false;
-
-    struct wire_place at = *place;
-    bool more = true;
-    at.depth++;
-    for (count = 0; more; count++) {
-        struct wire_span surplus;
-        wire_cursor_next(cursor);
-        at.index[place->depth] = count;
-        if (!(count < expected ? read_row_integer(reader, &at, sequence)
-                               : wire_cursor_skip(cursor, at.depth, &surplus)) ||
-            !wire_list_next(cursor, &at, &more))
-            return false;
-    }
-    if (count == expected)
-        return true;
-
-    cursor->at--; /* to the bracket that came too early or too late */
-    wire_cursor_locate(cursor, place);
     snprintf(reason, sizeof reason, "one for each %s of its sequence", reader->thing);
-    return wire_refuse_uneven(place, expected, count, reason, cursor->problem);
+    return wire_list_read(cursor, place, reader->levels, expected, read_integer, reader,
+                          &count) &&
+           wire_list_check(cursor, place, expected, count, reason);
 }
 
 static bool refuse_num_sequences(const struct lens_reader *reader, size_t got) {
@@ -79,34 +69,14 @@ static bool refuse_num_sequences(const struct lens_reader *reader, size_t got) {
     return false;
 }
 
-/* Reads the element for sequence `b`: an integer, or a list of one for each row. Skips it
- * when there is no such sequence. */
-static bool read_sequence_integers(struct lens_reader *reader, struct wire_place *place,
-                                   size_t b, bool per_row) {
-    struct wire_span surplus;
-    wire_cursor_next(&reader->cursor);
-    if (b >= reader->rows->num_sequences)
-        return wire_cursor_skip(&reader->cursor, 1, &surplus);
-    return per_row ? read_row_integers(reader, place, b)
-                   : read_row_integer(reader, place, b);
-}
-
-/* Reads a list with an element for each sequence. */
+/* Reads a list with an element for each sequence: an integer, or a list of one for each
+ * row. */
 static bool read_batch_integers(struct lens_reader *reader, bool per_row) {
     struct wire_place place = {.field = reader->field};
-    bool more = true;
-    size_t b;
-    if (!wire_list_open(&reader->cursor, &place, reader->levels))
-        return false;
-
-    place.depth = 1;
-    for (b = 0; more; b++) {
-        place.index[0] = b;
-        if (!read_sequence_integers(reader, &place, b, per_row) ||
-            !wire_list_next(&reader->cursor, &place, &more))
-            return false;
-    }
-    return b == reader->rows->num_sequences || refuse_num_sequences(reader, b);
+    size_t sequences = reader->rows->num_sequences, count;
+    return wire_list_read(&reader->cursor, &place, reader->levels, sequences,
+                          per_row ? read_row_integers : read_integer, reader, &count) &&
+           (count == sequences || refuse_num_sequences(reader, count));
 }
 
 bool wire_native_lens_read(const struct wire_cursor *cursor, const struct wire_span *span,
@@ -134,9 +104,9 @@ bool wire_native_lens_read(const struct wire_cursor *cursor, const struct wire_s
     if (queries->batched)
         read = read_batch_integers(&reader, per_query);
     else if (per_query)
-        read = read_row_integers(&reader, &place, 0);
+        read = read_row_integers(&reader.cursor, &place, &reader);
     else
-        read = read_row_integer(&reader, &place, 0);
+        read = read_integer(&reader.cursor, &place, &reader);
     if (!read)
         return false;
     batch->valid_lens = lens;
@@ -167,6 +137,6 @@ bool wire_native_positions_read(const struct wire_cursor *cursor,
     *ret_list = list;
     if (reader.levels == 2)
         return read_batch_integers(&reader, true);
-    return read_row_integers(&reader, &place, 0) &&
+    return read_row_integers(&reader.cursor, &place, &reader) &&
            wire_positions_repeat(positions, list, arena, ret_list, cursor->problem);
 }

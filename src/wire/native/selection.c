@@ -5,41 +5,33 @@
 #include "wire/checks/selection.h"
 #include "wire/json/list.h"
 
-/* Refuses the index at `place`, which does not exist. */
-static bool refuse_index(const struct wire_cursor *cursor,
-                         const struct wire_indices *indices, struct wire_place *place,
-                         const struct wire_span *text) {
-    const struct wire_cursor there = wire_cursor_at(cursor, text);
-    char limit[WIRE_INDICES_LIMIT_MAX];
+/* Indices that are being read, and where they are written. */
+struct index_reader {
+    struct wire_indices indices;
+    size_t *list;
+};
 
+/* Reads the index at `place`. A list with more elements than there are indices has one
+ * that appears twice or is out of range, and reading ends there. */
+static bool read_index(struct wire_cursor *cursor, struct wire_place *place,
+                       void *context) {
+    struct index_reader *reader = context;
+    struct wire_indices *indices = &reader->indices;
+    size_t i = place->index[0], *index = &reader->list[i];
+    char limit[WIRE_INDICES_LIMIT_MAX];
+    struct wire_span text;
+    if (!(indices->from_end ? wire_index_read : wire_uint_read)(cursor, place, 1, index,
+                                                                &text))
+        return false;
+    if (wire_indices_allow(indices, *index))
+        return wire_indices_add(indices, i, *index, cursor->problem);
+
+    const struct wire_cursor there = wire_cursor_at(cursor, &text);
     wire_indices_limit(indices, limit);
     wire_cursor_locate(&there, place);
-    return wire_refuse_int_range(place, text->start, (size_t)(text->end - text->start),
+    return wire_refuse_int_range(place, text.start, (size_t)(text.end - text.start),
                                  limit, wire_indices_least(indices), indices->limit - 1,
                                  cursor->problem);
-}
-
-/* Reads the elements of an open list. A list with more elements than there are indices
- * has one that appears twice or is out of range, and reading ends there. */
-static bool read_indices(struct wire_cursor *cursor, struct wire_indices *indices,
-                         size_t *list, size_t *ret_count) {
-    struct wire_place at = {.field = indices->field, .depth = 1};
-    bool more = true;
-
-    for (size_t i = 0; more; i++) {
-        struct wire_span text;
-        at.index[0] = i;
-        if (!(indices->from_end ? wire_index_read : wire_uint_read)(cursor, &at, 1,
-                                                                    &list[i], &text))
-            return false;
-        if (!wire_indices_allow(indices, list[i]))
-            return refuse_index(cursor, indices, &at, &text);
-        if (!wire_indices_add(indices, i, list[i], cursor->problem) ||
-            !wire_list_next(cursor, &at, &more))
-            return false;
-        *ret_count = i + 1;
-    }
-    return true;
 }
 
 /* Reads one of the two lists, which may be left out. */
@@ -47,21 +39,22 @@ static bool read_selection_list(const struct wire_cursor *text,
                                 const struct wire_span *span, enum wire_selected which,
                                 struct arena *arena, struct wire_request *request) {
     struct wire_cursor cursor = wire_cursor_at(text, span);
-    struct wire_indices indices;
+    struct index_reader reader;
+    size_t count = 0;
     if (span->start == NULL)
         return true;
-    if (!wire_indices_init(&indices, request, which, arena, cursor.problem))
+    if (!wire_indices_init(&reader.indices, request, which, arena, cursor.problem))
         return false;
 
-    size_t *list = arena_alloc(arena, span->commas + 1, sizeof *list), count = 0;
-    if (list == NULL)
+    reader.list = arena_alloc(arena, span->commas + 1, sizeof *reader.list);
+    if (reader.list == NULL)
         return wire_problem_set_no_memory(cursor.problem);
-    struct wire_place place = {.field = indices.field};
-    if (!wire_list_open(&cursor, &place, 1) ||
-        !read_indices(&cursor, &indices, list, &count) ||
-        !wire_indices_check_ends(&indices, list, count, &request->batch, cursor.problem))
+    struct wire_place place = {.field = reader.indices.field};
+    if (!wire_list_read(&cursor, &place, 1, SIZE_MAX, read_index, &reader, &count) ||
+        !wire_indices_check_ends(&reader.indices, reader.list, count, &request->batch,
+                                 cursor.problem))
         return false;
-    wire_selection_set(request, which, list, count);
+    wire_selection_set(request, which, reader.list, count);
     return true;
 }
 

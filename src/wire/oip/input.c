@@ -127,36 +127,27 @@ static int shown_digits(const struct wire_span *text) {
                                                       : DIGITS_SHOWN_MAX;
 }
 
-/* Reads the sizes of an open list, at most WIRE_OIP_RANK_MAX. */
-static bool read_shape_sizes(struct wire_cursor *cursor, struct wire_place *place,
-                             struct wire_oip_input *input) {
-    bool more = true;
-
-    place->depth = 1;
-    for (input->rank = 0; more; input->rank++) {
-        struct wire_span text;
-        size_t size;
-        if (input->rank == WIRE_OIP_RANK_MAX)
-            return wire_problem_set(
-                cursor->problem, WIRE_E_WRONG_RANK, input->name,
-                "%s has a shape of more than %d dimensions; send at most "
-                "%d",
-                input->name, WIRE_OIP_RANK_MAX, WIRE_OIP_RANK_MAX);
-
-        place->index[0] = input->rank;
-        if (!wire_uint_read(cursor, place, 1, &size, &text))
-            return false;
-        if (size == 0 || size == SIZE_MAX)
-            return wire_problem_set(
-                cursor->problem, size == 0 ? WIRE_E_EMPTY_TENSOR : WIRE_E_OUT_OF_RANGE,
-                input->name,
-                "%s[%zu] is %.*s; send a size of at least 1 that fits into "
-                "memory",
-                place->field, input->rank, shown_digits(&text), text.start);
-        input->shape[input->rank] = size;
-        if (!wire_list_next(cursor, place, &more))
-            return false;
-    }
+/* Reads a size of a shape. */
+static bool read_size(struct wire_cursor *cursor, struct wire_place *place,
+                      void *context) {
+    struct wire_oip_input *input = context;
+    struct wire_span text;
+    size_t size;
+    if (input->rank == WIRE_OIP_RANK_MAX)
+        return wire_problem_set(cursor->problem, WIRE_E_WRONG_RANK, input->name,
+                                "%s has a shape of more than %d dimensions; send at most "
+                                "%d",
+                                input->name, WIRE_OIP_RANK_MAX, WIRE_OIP_RANK_MAX);
+    if (!wire_uint_read(cursor, place, 1, &size, &text))
+        return false;
+    if (size == 0 || size == SIZE_MAX)
+        return wire_problem_set(
+            cursor->problem, size == 0 ? WIRE_E_EMPTY_TENSOR : WIRE_E_OUT_OF_RANGE,
+            input->name,
+            "%s[%zu] is %.*s; send a size of at least 1 that fits into "
+            "memory",
+            place->field, input->rank, shown_digits(&text), text.start);
+    input->shape[input->rank++] = size;
     return true;
 }
 
@@ -168,7 +159,7 @@ static bool read_input_shape(const struct wire_cursor *cursor,
     struct wire_cursor there = wire_cursor_at(cursor, span);
     if (span->start == NULL)
         return refuse_missing(cursor->problem, input->name, "shape");
-    if (!wire_list_open(&there, &place, 1) || !read_shape_sizes(&there, &place, input))
+    if (!wire_list_read(&there, &place, 1, SIZE_MAX, read_size, input, &input->rank))
         return false;
 
     input->count = 1;

@@ -153,62 +153,53 @@ struct integer_list {
     const struct wire_oip_input *input;
     size_t max;
     const char *limit;
+    size_t levels;   /* of lists, in JSON */
     size_t *numbers; /* [input->count] */
     size_t count;    /* read so far */
 };
 
-/* Reads the list at `place`, which must have `expected` numbers. */
-static bool read_integer_row(struct wire_cursor *cursor, const struct wire_place *place,
-                             size_t levels, size_t expected, struct integer_list *list) {
-    struct wire_place at = *place;
-    char got[64];
-    bool more = true;
-    size_t i;
-    if (!wire_list_open(cursor, &at, levels))
-        return false;
+static bool read_integer(struct wire_cursor *cursor, struct wire_place *place,
+                         void *context) {
+    struct integer_list *list = context;
+    size_t *number = &list->numbers[list->count++];
+    struct wire_span text;
+    return wire_uint_read(cursor, place, list->levels, number, &text) &&
+           (*number <= list->max ||
+            wire_refuse_uint_range(cursor, place, &text, list->limit, list->max));
+}
 
-    at.depth++;
-    for (i = 0; more && i < expected; i++) {
-        size_t *number = &list->numbers[list->count++];
-        struct wire_span text;
-        at.index[place->depth] = i;
-        if (!wire_uint_read(cursor, &at, levels, number, &text))
-            return false;
-        if (*number > list->max)
-            return wire_refuse_uint_range(cursor, &at, &text, list->limit, list->max);
-        if (!wire_list_next(cursor, &at, &more))
-            return false;
-    }
-    if (i == expected && !more)
+/* Reads the list at `place`, an innermost one. */
+static bool read_integer_row(struct wire_cursor *cursor, struct wire_place *place,
+                             void *context) {
+    struct integer_list *list = context;
+    const struct wire_oip_input *input = list->input;
+    size_t expected = list->levels == 1 ? input->count : input->shape[1], count;
+    char got[64];
+    if (!wire_list_read(cursor, place, list->levels, expected, read_integer, list,
+                        &count))
+        return false;
+    if (count == expected)
         return true;
 
-    snprintf(got, sizeof got, "has %s than %zu in a list", more ? "more" : "fewer",
-             expected);
-    return refuse_data_count(cursor, list->input, got);
+    snprintf(got, sizeof got, "has %s than %zu in a list",
+             count > expected ? "more" : "fewer", expected);
+    return refuse_data_count(cursor, input, got);
 }
 
 static bool read_json_integers(struct wire_cursor *cursor, struct integer_list *list) {
     const struct wire_oip_input *input = list->input;
     struct wire_place place = {.field = input->name};
-    bool flat = false, more = true;
-    size_t b;
+    bool flat = false;
+    size_t count;
     if (!find_data_levels(cursor, input, &flat))
         return false;
+    list->levels = flat ? 1 : 2;
     if (flat)
-        return read_integer_row(cursor, &place, 1, input->count, list);
-
-    if (!wire_list_open(cursor, &place, 2))
-        return false;
-    place.depth = 1;
-    for (b = 0; more && b < input->shape[0]; b++) {
-        place.index[0] = b;
-        wire_cursor_next(cursor);
-        if (!read_integer_row(cursor, &place, 2, input->shape[1], list) ||
-            !wire_list_next(cursor, &place, &more))
-            return false;
-    }
-    return (b == input->shape[0] && !more) ||
-           refuse_data_count(cursor, input, "has more or fewer lists");
+        return read_integer_row(cursor, &place, list);
+    return wire_list_read(cursor, &place, 2, input->shape[0], read_integer_row, list,
+                          &count) &&
+           (count == input->shape[0] ||
+            refuse_data_count(cursor, input, "has more or fewer lists"));
 }
 
 static bool read_binary_integers(const struct wire_oip_reader *reader,

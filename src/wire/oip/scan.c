@@ -110,13 +110,10 @@ static bool read_parameters(const struct wire_cursor *cursor,
 
 /* --- lists of objects --- */
 
-/* Reads element `index` of a list, and moves past it. */
-typedef bool element_reader(struct wire_cursor *cursor, size_t index, void *context);
-
 /* Reads a list of objects with `read`. */
 static bool read_list_of_objects(const struct wire_cursor *cursor,
                                  const struct wire_span *span, const char *field,
-                                 element_reader *read, void *context) {
+                                 wire_element_reader *read, void *context) {
     struct wire_place place = {.field = field};
     if (span->start == NULL)
         return true;
@@ -125,17 +122,9 @@ static bool read_list_of_objects(const struct wire_cursor *cursor,
     if (*span->start != '[')
         return wire_refuse_value_type(&there, &place, "array");
     there.at++;
-    if (wire_cursor_next(&there) == ']')
-        return true;
-
-    bool more = true;
-    place.depth = 1;
-    for (size_t i = 0; more; i++) {
-        place.index[0] = i;
-        if (!read(&there, i, context) || !wire_list_next(&there, &place, &more))
-            return false;
-    }
-    return true;
+    size_t count;
+    return wire_cursor_next(&there) == ']' ||
+           wire_elements_read(&there, &place, SIZE_MAX, read, context, &count);
 }
 
 /* Where inputs are read to. */
@@ -144,9 +133,10 @@ struct input_list {
     struct wire_oip_binary binary;
 };
 
-static bool read_input_element(struct wire_cursor *cursor, size_t index, void *context) {
+static bool read_input_element(struct wire_cursor *cursor, struct wire_place *place,
+                               void *context) {
     struct input_list *list = context;
-    return wire_oip_input_scan(cursor, index, &list->binary, list->inputs);
+    return wire_oip_input_scan(cursor, place->index[0], &list->binary, list->inputs);
 }
 
 /* --- outputs --- */
@@ -179,15 +169,16 @@ static bool read_output_name(const struct wire_cursor *cursor,
                             index, word);
 }
 
-static bool read_output_element(struct wire_cursor *cursor, size_t index, void *context) {
+static bool read_output_element(struct wire_cursor *cursor, struct wire_place *place,
+                                void *context) {
     struct output_list *list = context;
+    size_t index = place->index[0];
     struct wire_oip_reply *reply = list->reply;
     struct wire_span members[2], binary = {0};
-    struct wire_place place = {.field = "outputs", .depth = 1, .index = {index}};
     struct wire_place parameters = {.field = "parameters"};
     enum wire_result which = WIRE_RESULT_OUTPUTS;
 
-    if (!wire_object_scan(cursor, &place, 3, &output_keys, members) ||
+    if (!wire_object_scan(cursor, place, 3, &output_keys, members) ||
         !read_output_name(cursor, &members[0], index, &which))
         return false;
     for (size_t i = 0; i < reply->num_outputs; i++) {

@@ -10,145 +10,91 @@
 
 #define RANGES_RANK_MAX 3 /* of a tensor of ranges */
 
-/* Checks that a tensor of ranges has the shape `expected` of its own rank, in which
- * WIRE_SHAPE_ANY is any size. */
-static bool check_ranges_shape(const struct wire_safetensors_body *body,
-                               enum wire_safetensors_id id, const size_t *expected,
-                               const char *advice) {
+/* Reads a tensor of ranges, which must have from `min` to `max` axes, as `ranks` says,
+ * and of its own rank the shape that `shapes` lists, in which WIRE_SHAPE_ANY is any size.
+ * `advice` says what it holds. */
+static bool read_ranges(const struct wire_safetensors_body *body,
+                        enum wire_safetensors_id id, size_t min, size_t max,
+                        const char *ranks, const size_t shapes[][RANGES_RANK_MAX],
+                        const char *advice, struct wire_ranges *ret_ranges) {
     const struct safetensors_tensor *tensor = body->tensors[id];
     const char *name = wire_safetensors_name(id);
+    struct wire_integers integers;
     bool fits = true;
-    for (size_t axis = 0; axis < tensor->rank && axis < RANGES_RANK_MAX; axis++)
+    size_t *list;
+    if (!wire_safetensors_check_rank(body, id, min, max, ranks))
+        return false;
+    const size_t *expected = shapes[tensor->rank - min];
+    for (size_t axis = 0; axis < tensor->rank; axis++)
         fits = fits && (expected[axis] == WIRE_SHAPE_ANY ||
                         tensor->shape[axis] == expected[axis]);
-    if (fits)
-        return true;
-    wire_problem_set(body->problem, WIRE_E_SHAPE_MISMATCH, name,
-                     "%s has another shape than it needs; send %s", name, advice);
-    wire_shape_print(body->problem->expected, expected, tensor->rank);
-    wire_shape_print(body->problem->got, tensor->shape, tensor->rank);
-    return false;
-}
+    if (!fits) {
+        wire_problem_set(body->problem, WIRE_E_SHAPE_MISMATCH, name,
+                         "%s has another shape than it needs; send %s", name, advice);
+        wire_shape_print(body->problem->expected, expected, tensor->rank);
+        wire_shape_print(body->problem->got, tensor->shape, tensor->rank);
+        return false;
+    }
+    if (!wire_safetensors_open_integers(body, id, &integers, &list))
+        return false;
 
-/* Reads ranges first..end of the list, for sequences of `keys` keys. With `empty`, 0, 0
- * is a row without a range. */
-static bool safetensors_read_ranges(const struct wire_safetensors_body *body,
-                                    const struct wire_integers *integers, size_t first,
-                                    size_t end, size_t keys, const char *of, bool empty,
-                                    size_t *list) {
-    for (size_t i = first; i < end; i++) {
-        struct wire_place place = {.field = integers->field, .depth = integers->rank - 1};
-        size_t *range = list + 2 * i, rest = i;
-        pace_add(2 * sizeof(size_t));
-        if (!wire_integers_read(integers, 2 * i, &range[0], body->problem) ||
-            !wire_integers_read(integers, 2 * i + 1, &range[1], body->problem))
-            return false;
-        if (empty && range[0] == 0 && range[1] == 0)
-            continue;
-        for (size_t axis = place.depth; axis-- > 0; rest /= integers->shape[axis])
-            place.index[axis] = rest % integers->shape[axis];
-        if (!wire_reduce_check_range(&place, range[0], range[1], keys, of, body->problem))
+    for (size_t i = 0; i < tensor->elements; i++) {
+        pace_add(sizeof(size_t));
+        if (!wire_integers_read(&integers, i, &list[i], body->problem))
             return false;
     }
+    *ret_ranges = (struct wire_ranges){.field = name,
+                                       .list = list,
+                                       .count = tensor->elements / 2,
+                                       .levels = tensor->rank - 1};
     return true;
-}
-
-static const char *name_shortest(const attn_request *batch) {
-    return batch->num_sequences > 1 ? "the shortest sequence" : "its sequence";
 }
 
 static bool safetensors_read_spans(const struct wire_safetensors_body *body, bool batched,
                                    attn_request *batch) {
-    const enum wire_safetensors_id id = WIRE_SAFETENSORS_SPANS;
-    const struct safetensors_tensor *tensor = body->tensors[id];
-    attn_reductions *reduce = &batch->reduce;
-    struct wire_integers integers;
-    size_t *list;
-    if (tensor == NULL)
+    const size_t shapes[][RANGES_RANK_MAX] = {{WIRE_SHAPE_ANY, 2},
+                                              {batch->num_sequences, WIRE_SHAPE_ANY, 2}};
+    struct wire_ranges spans;
+    if (body->tensors[WIRE_SAFETENSORS_SPANS] == NULL)
         return true;
-    if (!wire_safetensors_check_rank(body, id, 2, batched ? 3 : 2,
-                                     batched ? "[S, 2], or [B, S, 2]" : "[S, 2]"))
+    if (!read_ranges(body, WIRE_SAFETENSORS_SPANS, 2, batched ? 3 : 2,
+                     batched ? "[S, 2], or [B, S, 2]" : "[S, 2]", shapes,
+                     "a first key and an end for each span", &spans))
         return false;
-    const size_t shared[RANGES_RANK_MAX] = {WIRE_SHAPE_ANY, 2};
-    const size_t own[RANGES_RANK_MAX] = {batch->num_sequences, WIRE_SHAPE_ANY, 2};
-    if (!check_ranges_shape(body, id, tensor->rank == 3 ? own : shared,
-                            "a first key and an end for each span") ||
-        !wire_safetensors_open_integers(body, id, &integers, &list))
-        return false;
-
-    reduce->spans = list;
-    reduce->spans_per_sequence = tensor->rank == 3;
-    reduce->num_spans = tensor->shape[tensor->rank - 2];
-    if (!reduce->spans_per_sequence)
-        return safetensors_read_ranges(body, &integers, 0, reduce->num_spans,
-                                       wire_reduce_shortest(batch), name_shortest(batch),
-                                       false, list);
-    for (size_t b = 0, first = 0; b < batch->num_sequences;
-         b++, first += reduce->num_spans) {
-        if (!safetensors_read_ranges(body, &integers, first, first + reduce->num_spans,
-                                     batch->key_lens[b], "its sequence", false, list))
-            return false;
-    }
-    return true;
+    spans.per_sequence = spans.levels == 2;
+    spans.count /= spans.per_sequence ? batch->num_sequences : 1;
+    return wire_reduce_set_spans(&spans, batch, body->problem);
 }
 
 static bool safetensors_read_top_in(const struct wire_safetensors_body *body,
                                     attn_request *batch) {
-    const enum wire_safetensors_id id = WIRE_SAFETENSORS_TOP_IN;
-    const struct safetensors_tensor *tensor = body->tensors[id];
-    const size_t list_shape[RANGES_RANK_MAX] = {WIRE_SHAPE_ANY, 2},
-                 one_shape[RANGES_RANK_MAX] = {2};
-    struct wire_integers integers;
-    size_t *list;
-    if (tensor == NULL)
-        return true;
-    if (!wire_safetensors_check_rank(body, id, 1, 2, "[2], or [R, 2]") ||
-        !check_ranges_shape(body, id, tensor->rank == 1 ? one_shape : list_shape,
-                            "a first key and an end for each range") ||
-        !wire_safetensors_open_integers(body, id, &integers, &list))
-        return false;
-    batch->reduce.top_in = list;
-    batch->reduce.num_top_in = tensor->elements / 2;
-    return safetensors_read_ranges(body, &integers, 0, tensor->elements / 2,
-                                   wire_reduce_shortest(batch), name_shortest(batch),
-                                   false, list);
+    static const size_t shapes[][RANGES_RANK_MAX] = {{2}, {WIRE_SHAPE_ANY, 2}};
+    struct wire_ranges ranges;
+    return body->tensors[WIRE_SAFETENSORS_TOP_IN] == NULL ||
+           (read_ranges(body, WIRE_SAFETENSORS_TOP_IN, 1, 2, "[2], or [R, 2]", shapes,
+                        "a first key and an end for each range", &ranges) &&
+            wire_reduce_set_top_in(&ranges, batch, body->problem));
 }
 
 /* Reads targets: of the rows of all sequences in order, or of one sequence for all. */
 static bool safetensors_read_targets(const struct wire_safetensors_body *body,
-                                     bool packed, bool batched, attn_request *batch) {
-    const enum wire_safetensors_id id = WIRE_SAFETENSORS_TARGETS;
-    const struct safetensors_tensor *tensor = body->tensors[id];
-    size_t rows = 0, first = 0, *list;
-    struct wire_integers integers;
-    if (tensor == NULL)
+                                     bool padded, attn_request *batch) {
+    struct wire_ranges targets;
+    size_t rows = 0;
+    if (body->tensors[WIRE_SAFETENSORS_TARGETS] == NULL)
         return true;
     for (size_t b = 0; b < batch->num_sequences; b++)
         rows += batch->query_lens[b];
-    bool padded = batched && !packed;
-    const size_t own[RANGES_RANK_MAX] = {batch->num_sequences, batch->query_lens[0], 2};
-    const size_t one[RANGES_RANK_MAX] = {padded ? batch->query_lens[0] : rows, 2};
-    if (!wire_safetensors_check_rank(body, id, 2, padded ? 3 : 2,
-                                     padded ? "[B, Tq, 2], or [Tq, 2]"
-                                            : "a range for each query, [rows, 2]") ||
-        !check_ranges_shape(body, id, tensor->rank == 3 ? own : one,
-                            "a first key and an end for each query, 0 and 0 for none") ||
-        !wire_safetensors_open_integers(body, id, &integers, &list))
+    const size_t shapes[][RANGES_RANK_MAX] = {
+        {padded ? batch->query_lens[0] : rows, 2},
+        {batch->num_sequences, batch->query_lens[0], 2}};
+    if (!read_ranges(
+            body, WIRE_SAFETENSORS_TARGETS, 2, padded ? 3 : 2,
+            padded ? "[B, Tq, 2], or [Tq, 2]" : "a range for each query, [rows, 2]",
+            shapes, "a first key and an end for each query, 0 and 0 for none", &targets))
         return false;
-
-    batch->reduce.targets = list;
-    if (padded && tensor->rank == 2)
-        return safetensors_read_ranges(body, &integers, 0, one[0],
-                                       wire_reduce_shortest(batch), name_shortest(batch),
-                                       true, list) &&
-               wire_reduce_repeat(batch, body->arena, &batch->reduce.targets,
-                                  body->problem);
-    for (size_t b = 0; b < batch->num_sequences; first += batch->query_lens[b++]) {
-        if (!safetensors_read_ranges(body, &integers, first, first + batch->query_lens[b],
-                                     batch->key_lens[b], "its sequence", true, list))
-            return false;
-    }
-    return true;
+    targets.per_sequence = !padded || targets.levels == 2;
+    return wire_reduce_set_targets(&targets, body->arena, batch, body->problem);
 }
 
 bool wire_safetensors_reduce_read(const struct wire_safetensors_body *body,
@@ -170,7 +116,7 @@ bool wire_safetensors_reduce_read(const struct wire_safetensors_body *body,
                                        &batch->reduce.top_k) &&
            safetensors_read_top_in(body, batch) &&
            wire_reduce_check_top(batch, body->problem) &&
-           safetensors_read_targets(body, request->packed, request->batched, batch) &&
+           safetensors_read_targets(body, request->batched && !request->packed, batch) &&
            wire_safetensors_read_count(texts, WIRE_OPTION_BLOCK,
                                        "a number of queries and keys",
                                        &batch->reduce.block);
