@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heads.c: attnd heads, which prints what each head does over a file of requests. */
+/* heads.c: attnd heads, which prints what each head of a layer, or of all layers of a
+ * folder, does over a file of requests or of hidden states. */
 #include "cli/heads.h"
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/heads_table.h"
+#include "cli/hidden.h"
 #include "cli/operand.h"
-#include "cli/request_file.h"
+#include "models/open.h"
+#include "models/team.h"
+#include "weights/families/folder.h"
+#include "wire/native/heads.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 /* --- analysis --- */
 
@@ -41,29 +48,36 @@ static attn_status analyse_request(void *context, attn_request *batch,
                      "use smaller numbers in queries, keys and values");
 }
 
-attn_status heads_analyse(const struct config *config, const attn_model *model,
-                          struct attn_heads *ret_heads, attn_error *ret_error) {
+/* Allocates the sums of a model's heads. */
+static attn_status init_heads(const attn_model *model, struct attn_heads *ret_heads,
+                              attn_error *ret_error) {
     size_t num_heads = attn_model_get_info(model)->num_heads;
-    struct attn_heads heads = {
-        .num_heads = num_heads,
-        .sums = calloc(num_heads, sizeof *heads.sums),
-        .gram = calloc(num_heads, num_heads * sizeof *heads.gram),
-    };
-    struct analysis analysis = {model, &heads};
 
-    attn_status status;
-    if (heads.sums == NULL || heads.gram == NULL)
-        status = error_set(ret_error, ATTN_E_NOMEM, "not enough memory for %zu heads",
-                           num_heads);
-    else
-        status = request_file_read(config, model, "analysed", analyse_request, &analysis,
-                                   ret_error);
-    if (status != ATTN_OK) {
-        heads_deinit(&heads);
+    *ret_heads = (struct attn_heads){
+        .num_heads = num_heads,
+        .sums = calloc(num_heads, sizeof *ret_heads->sums),
+        .gram = calloc(num_heads, num_heads * sizeof *ret_heads->gram),
+    };
+    if (ret_heads->sums != NULL && ret_heads->gram != NULL)
+        return ATTN_OK;
+    heads_deinit(ret_heads);
+    return error_set(ret_error, ATTN_E_NOMEM, "not enough memory for %zu heads",
+                     num_heads);
+}
+
+attn_status heads_analyse(const struct config *config, const attn_model *model,
+                          const char *done, struct attn_heads *ret_heads,
+                          attn_error *ret_error) {
+    struct analysis analysis = {model, ret_heads};
+
+    attn_status status = init_heads(model, ret_heads, ret_error);
+    if (status != ATTN_OK)
         return status;
-    }
-    *ret_heads = heads;
-    return ATTN_OK;
+    status =
+        request_file_read(config, model, done, analyse_request, &analysis, ret_error);
+    if (status != ATTN_OK)
+        heads_deinit(ret_heads);
+    return status;
 }
 
 void heads_deinit(struct attn_heads *heads) {
@@ -72,54 +86,233 @@ void heads_deinit(struct attn_heads *heads) {
     *heads = (struct attn_heads){.num_heads = 0};
 }
 
-/* --- the table --- */
+/* Returns a row for each head; NULL when memory is short. The caller frees them. */
+static struct heads_row *describe_heads(const struct attn_heads *heads, const char *layer,
+                                        attn_error *ret_error) {
+    struct heads_row *rows = calloc(heads->num_heads, sizeof *rows);
 
-/* Prints a number in a column, or "-" for NAN. */
-static void print_cell(double value) {
-    if (isnan(value))
-        printf("  %8s", "-");
-    else
-        printf("  %8.4f", value);
+    for (size_t i = 0; rows != NULL && i < heads->num_heads; i++) {
+        rows[i].layer = layer;
+        rows[i].head = i;
+        attn_heads_describe(heads, i, &rows[i].figures);
+    }
+    if (rows == NULL)
+        error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    return rows;
 }
 
-void heads_print(const struct attn_heads *heads) {
-    printf("head  importance  entropy  distance      self     first  previous  tags\n");
-    for (size_t i = 0; i < heads->num_heads; i++) {
-        attn_head head;
-        attn_heads_describe(heads, i, &head);
+attn_status heads_print(const struct attn_heads *heads, attn_error *ret_error) {
+    struct heads_row *rows = describe_heads(heads, NULL, ret_error);
 
-        printf("%4zu  %10.6f  %7.4f", i, head.importance, head.entropy);
-        print_cell(head.mean_distance);
-        print_cell(head.mass_on_self);
-        print_cell(head.mass_on_first);
-        print_cell(head.mass_on_previous);
-        for (size_t tag = 0; head.tags[tag] != NULL; tag++)
-            printf("%s%s", tag == 0 ? "  " : ", ", head.tags[tag]);
-        putchar('\n');
+    if (rows == NULL)
+        return ATTN_E_NOMEM;
+    heads_table_print(rows, heads->num_heads, 0);
+    free(rows);
+    return ATTN_OK;
+}
+
+/* --- layers --- */
+
+/* What one layer was found to do: rows of the table, or JSON. */
+struct layer_report {
+    struct heads_row *rows;
+    size_t count;
+    struct buf json;
+};
+
+/* What the command works on. */
+struct heads_job {
+    const struct config *config;
+    const attn_engine_options *engine;
+    struct folder *folder;        /* NULL: there is only `file` */
+    attn_model *file;             /* the layer of a file, or NULL */
+    struct hidden *hidden;        /* NULL: --data has requests */
+    size_t count, *layers;        /* of the folder; NULL: all */
+    struct layer_report *reports; /* [count] */
+};
+
+/* Looks at the heads of the model of task `i`, and keeps what is to be printed. */
+static attn_status report_heads(struct heads_job *job, size_t i, const attn_model *model,
+                                const char *layer, attn_error *ret_error) {
+    struct layer_report *report = &job->reports[i];
+    struct attn_heads heads;
+    struct analysis analysis = {model, &heads};
+    attn_status status;
+
+    if (job->hidden == NULL) {
+        status = heads_analyse(job->config, model, job->count > 1 ? NULL : "analysed",
+                               &heads, ret_error);
+    } else {
+        status = init_heads(model, &heads, ret_error);
+        if (status == ATTN_OK)
+            status = hidden_read(job->hidden, i, job->config, model, analyse_request,
+                                 &analysis, ret_error);
     }
+    if (status != ATTN_OK)
+        return status;
+
+    report->count = heads.num_heads;
+    report->rows = describe_heads(&heads, layer, ret_error);
+    if (job->config->heads.json)
+        wire_native_heads_print(model, &heads, &report->json);
+    heads_deinit(&heads);
+    if (report->json.status != ATTN_OK)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    return report->rows != NULL ? ATTN_OK : ATTN_E_NOMEM;
+}
+
+/* team_work.run */
+static attn_status report_layer(void *context, size_t i, attn_error *ret_error) {
+    struct heads_job *job = context;
+    size_t layer = job->layers != NULL ? job->layers[i] : i, count;
+    attn_model *model;
+    attn_error error;
+
+    if (job->file != NULL)
+        return report_heads(job, i, job->file, NULL, ret_error);
+    const char *part = folder_get_layers(job->folder, &count)[layer].part;
+    attn_status status =
+        folder_create_model(job->folder, layer, part, job->engine, &model, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    status = report_heads(job, i, model, job->count > 1 ? part : NULL, &error);
+    attn_model_destroy(model);
+    if (status != ATTN_OK)
+        error_set(ret_error, status, "layer %s: %s", part, error.text);
+    return status;
+}
+
+/* team_work.report */
+static void report_progress(void *context, size_t done, size_t count) {
+    (void)context;
+    fprintf(stderr, "attnd: %zu of %zu layers analysed\n", done, count);
+}
+
+static void print_json(const struct heads_job *job) {
+    for (size_t i = 0; i < job->count; i++)
+        printf("%s%.*s", i == 0 ? "{\"layers\":[" : ",\n", (int)job->reports[i].json.size,
+               job->reports[i].json.data);
+    printf("]}\n");
+}
+
+/* Prints the rows of all layers as one table. */
+static attn_status print_table(const struct heads_job *job, attn_error *ret_error) {
+    size_t total = 0, used = 0;
+
+    for (size_t i = 0; i < job->count; i++)
+        total += job->reports[i].count;
+    struct heads_row *rows = calloc(total, sizeof *rows);
+    if (rows == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < job->count; i++) {
+        for (size_t h = 0; h < job->reports[i].count; h++)
+            rows[used++] = job->reports[i].rows[h];
+    }
+    heads_table_print(rows, total, job->config->heads.sort);
+    free(rows);
+    return ATTN_OK;
 }
 
 /* --- the command --- */
 
+/* Opens the operand: a file, or a folder with the layers that --data is for. */
+static attn_status open_job(struct heads_job *job, struct model_spec *spec,
+                            attn_error *ret_error) {
+    bool norm = false;
+
+    attn_status status = folder_open_spec(spec, &job->folder, ret_error);
+    if (status == ATTN_OK && job->folder == NULL && job->hidden != NULL)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%.160s is one layer; name the folder of the model whose "
+                         "hidden_states %.160s has",
+                         spec->path, job->config->heads.data);
+    job->count = 1;
+    if (status == ATTN_OK && job->folder == NULL)
+        return operand_load_file(spec, job->engine, &job->file, ret_error);
+    if (status == ATTN_OK)
+        folder_get_layers(job->folder, &job->count);
+    if (status != ATTN_OK || job->hidden == NULL)
+        return status;
+
+    status = hidden_find_layers(job->hidden, job->folder, &job->layers, &job->count,
+                                &norm, ret_error);
+    if (status != ATTN_OK || !norm || spec->pre_norm)
+        return status;
+    folder_close(job->folder);
+    spec->pre_norm = true;
+    return folder_open_spec(spec, &job->folder, ret_error);
+}
+
+/* Checks that --data can be read once for each layer. */
+static attn_status check_data(const struct heads_job *job, attn_error *ret_error) {
+    const char *path = job->config->heads.data;
+    struct stat data;
+
+    if (job->count == 1 || stat(path, &data) != 0 || S_ISREG(data.st_mode))
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_VALUE,
+                     "%.200s is read once for each of %zu layers; save it to a file",
+                     path, job->count);
+}
+
+/* Does the work of all layers, on all CPUs, and prints it. */
+static attn_status run_job(struct heads_job *job, attn_error *ret_error) {
+    const struct team_work work = {.count = job->count,
+                                   .run = report_layer,
+                                   .report = report_progress,
+                                   .context = job};
+
+    attn_status status = check_data(job, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    job->reports = calloc(job->count, sizeof *job->reports);
+    if (job->reports == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < job->count; i++)
+        buf_init(&job->reports[i].json, SIZE_MAX);
+    status =
+        job->count == 1 ? report_layer(job, 0, ret_error) : team_run(&work, ret_error);
+    if (status == ATTN_OK && !job->config->heads.json)
+        status = print_table(job, ret_error);
+    else if (status == ATTN_OK)
+        print_json(job);
+    return status;
+}
+
+static void job_deinit(struct heads_job *job) {
+    for (size_t i = 0; job->reports != NULL && i < job->count; i++) {
+        free(job->reports[i].rows);
+        buf_deinit(&job->reports[i].json);
+    }
+    free(job->reports);
+    free(job->layers);
+    hidden_close(job->hidden);
+    attn_model_destroy(job->file);
+    folder_close(job->folder);
+}
+
 int command_heads(const struct config *config, const struct config_texts *files) {
-    struct attn_heads heads;
-    attn_model *model;
+    attn_engine_options engine;
+    struct model_spec spec;
+    struct heads_job job = {.config = config, .engine = &engine};
     attn_error error;
 
     if (config->heads.data == NULL) {
         error_set(&error, ATTN_E_VALUE, "--data is missing; " REQUEST_FILE_REMEDY);
         return operand_report(&error, 2);
     }
-    int exit_code = operand_load(config, files, &model);
+    int exit_code = operand_parse(config, files, &spec, &engine);
     if (exit_code != 0)
         return exit_code;
 
-    if (heads_analyse(config, model, &heads, &error) == ATTN_OK) {
-        heads_print(&heads);
-        heads_deinit(&heads);
-    } else {
+    attn_status status = hidden_open(&config->heads, &job.hidden, &error);
+    if (status == ATTN_OK)
+        status = open_job(&job, &spec, &error);
+    if (status == ATTN_OK)
+        status = run_job(&job, &error);
+    if (status != ATTN_OK)
         exit_code = operand_report(&error, 1);
-    }
-    attn_model_destroy(model);
+    job_deinit(&job);
+    model_spec_deinit(&spec);
     return exit_code;
 }

@@ -7,15 +7,17 @@
 
 #include <attnd/heads.h>
 
-/* Looks at the heads over all requests of --data. The caller owns *ret_heads. Errors:
- * those of request_file_read(); ATTN_E_VALUE for outputs that are not finite. */
+/* Looks at the heads over all requests of --data. `done` is as in request_file_read().
+ * The caller owns *ret_heads. Errors: those of request_file_read(); ATTN_E_VALUE for
+ * outputs that are not finite. */
 attn_status heads_analyse(const struct config *config, const attn_model *model,
-                          struct attn_heads *ret_heads, attn_error *ret_error);
+                          const char *done, struct attn_heads *ret_heads,
+                          attn_error *ret_error);
 
 /* Frees the arrays; a zeroed struct is fine. */
 void heads_deinit(struct attn_heads *heads);
 
-/* Prints a line for each head. */
-void heads_print(const struct attn_heads *heads);
+/* Prints a line for each head. Errors: ATTN_E_NOMEM. */
+attn_status heads_print(const struct attn_heads *heads, attn_error *ret_error);
 
 #endif

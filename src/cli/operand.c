@@ -16,6 +16,14 @@ int operand_report(const attn_error *error, int exit_code) {
     return exit_code;
 }
 
+attn_status operand_load_file(const struct model_spec *spec,
+                              const attn_engine_options *engine, attn_model **ret_model,
+                              attn_error *ret_error) {
+    attn_status status = attn_model_load("model", spec->path, &spec->options, engine,
+                                         ret_model, ret_error);
+    return folder_hint(spec->path, status, ret_error);
+}
+
 /* Loads the file of `spec`, or its folder's layer; refuses to choose among several. */
 static attn_status load_operand(const struct model_spec *spec,
                                 const attn_engine_options *engine, attn_model **ret_model,
@@ -24,11 +32,8 @@ static attn_status load_operand(const struct model_spec *spec,
     size_t count;
 
     attn_status status = folder_open_spec(spec, &folder, ret_error);
-    if (status == ATTN_OK && folder == NULL) {
-        status = attn_model_load("model", spec->path, &spec->options, engine, ret_model,
-                                 ret_error);
-        return folder_hint(spec->path, status, ret_error);
-    }
+    if (status == ATTN_OK && folder == NULL)
+        return operand_load_file(spec, engine, ret_model, ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -44,9 +49,8 @@ static attn_status load_operand(const struct model_spec *spec,
     return status;
 }
 
-int operand_load(const struct config *config, const struct config_texts *files,
-                 attn_model **ret_model) {
-    struct model_spec spec;
+int operand_parse(const struct config *config, const struct config_texts *files,
+                  struct model_spec *ret_spec, attn_engine_options *ret_engine) {
     attn_error error;
 
     if (files->count != 1) {
@@ -55,14 +59,26 @@ int operand_load(const struct config *config, const struct config_texts *files,
                   files->count);
         return operand_report(&error, 2);
     }
-    if (model_spec_parse_operand(files->items[0], &spec, &error) != ATTN_OK)
+    if (model_spec_parse_operand(files->items[0], ret_spec, &error) != ATTN_OK)
         return operand_report(&error, 2);
 
-    const attn_engine_options engine =
-        compute_engine_options(&config->compute, spec.precision, false);
-    attn_status status = attn_init(&error);
-    if (status == ATTN_OK)
-        status = load_operand(&spec, &engine, ret_model, &error);
+    *ret_engine = compute_engine_options(&config->compute, ret_spec->precision, false);
+    if (attn_init(&error) == ATTN_OK)
+        return 0;
+    model_spec_deinit(ret_spec);
+    return operand_report(&error, 1);
+}
+
+int operand_load(const struct config *config, const struct config_texts *files,
+                 attn_model **ret_model) {
+    attn_engine_options engine;
+    struct model_spec spec;
+    attn_error error;
+
+    int exit_code = operand_parse(config, files, &spec, &engine);
+    if (exit_code != 0)
+        return exit_code;
+    attn_status status = load_operand(&spec, &engine, ret_model, &error);
     model_spec_deinit(&spec);
     return status == ATTN_OK ? 0 : operand_report(&error, 1);
 }

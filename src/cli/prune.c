@@ -157,8 +157,8 @@ static attn_status measure_request(void *context, attn_request *batch,
 /* Looks at the heads over --data, orders them, and prints both. */
 static attn_status order_heads(struct pruning *pruning, attn_error *error) {
     size_t num_heads = pruning->num_heads;
-    attn_status status =
-        heads_analyse(pruning->config, pruning->whole, &pruning->heads, error);
+    attn_status status = heads_analyse(pruning->config, pruning->whole, "analysed",
+                                       &pruning->heads, error);
     if (status != ATTN_OK)
         return status;
 
@@ -168,8 +168,10 @@ static attn_status order_heads(struct pruning *pruning, attn_error *error) {
         return error_set(error, ATTN_E_NOMEM, "not enough memory for %zu heads",
                          num_heads);
     attn_heads_order(&pruning->heads, pruning->order, pruning->changes);
+    status = heads_print(&pruning->heads, error);
+    if (status != ATTN_OK)
+        return status;
 
-    heads_print(&pruning->heads);
     printf("\nkept  removed    change\n");
     for (size_t i = 0; i < num_heads; i++)
         printf("%4zu  %7zu  %8.6f\n", num_heads - 1 - i, pruning->order[i],

@@ -33,8 +33,13 @@ struct request_file {
     size_t line;     /* the number of the last request read */
     struct buf text; /* the request */
     struct request_memory memory;
-    size_t memory_max; /* bytes */
 };
+
+void request_memory_init(struct request_memory *memory, const struct config *config) {
+    memory->max = config->max_memory > 0 ? config->max_memory : machine_memory("") / 2;
+    memory->left = memory->max;
+    arena_init(&memory->arena, ARENA_KEEP);
+}
 
 void *request_alloc(struct request_memory *memory, size_t count, size_t size,
                     attn_error *ret_error) {
@@ -181,7 +186,7 @@ static attn_status use_requests(struct request_file *file, const char *done,
 
         attn_request batch;
         arena_reset(&file->memory.arena);
-        file->memory.left = file->memory_max;
+        file->memory.left = file->memory.max;
         status = decode_text(file, &batch, ret_error);
         if (status == ATTN_OK)
             status = use(context, &batch, &file->memory, ret_error);
@@ -190,7 +195,7 @@ static attn_status use_requests(struct request_file *file, const char *done,
 
         ++*ret_count;
         int64_t passed = clock_now_ns() - began;
-        if (passed >= report_after) {
+        if (done != NULL && passed >= report_after) {
             fprintf(stderr, "attnd: %zu request%s %s in %.0f s\n", *ret_count,
                     plural_of(*ret_count), done, (double)passed / NS_PER_S);
             report_after = 2 * passed; /* fewer lines, the longer it takes */
@@ -205,14 +210,12 @@ attn_status request_file_read(const struct config *config, const attn_model *mod
     struct request_file file = {
         .model = model,
         .file = fopen(path, "re"),
-        .memory_max =
-            config->max_memory > 0 ? config->max_memory : machine_memory("") / 2,
     };
     if (file.file == NULL)
         return error_set(ret_error, ATTN_E_IO, "--data: cannot read %.200s: %s", path,
                          strerror(errno));
     buf_init(&file.text, config->max_body);
-    arena_init(&file.memory.arena, ARENA_KEEP);
+    request_memory_init(&file.memory, config);
 
     attn_error error;
     size_t count = 0;

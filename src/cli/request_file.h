@@ -17,8 +17,11 @@
 /* The memory that a request may use; the arena is reset behind it. */
 struct request_memory {
     struct arena arena;
-    size_t left; /* of --max-memory, bytes */
+    size_t max, left; /* of --max-memory, bytes */
 };
+
+/* Prepares memory of --max-memory. The caller owns the arena. */
+void request_memory_init(struct request_memory *memory, const struct config *config);
 
 /* Returns uninitialised memory for `count` objects of `size` bytes, at ATTN_ALIGNMENT, or
  * NULL with *ret_error set: ATTN_E_NOMEM. */
@@ -33,7 +36,7 @@ typedef attn_status request_use(void *context, attn_request *batch,
 /* Calls `use` with every request of the file --data for `model`, whatever model they
  * name. They are bodies of /v1/attention: JSON on each line, where blank lines are
  * skipped, or one in safetensors. When that takes long, lines on standard error say how
- * far it has got; `done` is their verb, such as "analysed".
+ * far it has got; `done` is their verb, such as "analysed"; NULL: no lines.
  *
  * Errors, with one line that names the file, and the line and field at fault: those of
  * `use`; ATTN_E_IO; ATTN_E_FORMAT for a file without a request, or of another program;

@@ -17,9 +17,9 @@ const struct command_info command_infos[NUM_COMMANDS] = {
          .accepts_files = true},
     [COMMAND_HEADS] =
         {.name = "heads",
-         .usage = "attnd heads FILE[,KEY=VALUE]... --data REQUESTS",
+         .usage = "attnd heads FILE[,KEY=VALUE]... --data REQUESTS [OPTION]...",
          .help = "Print what each head attends to, and how much the outputs depend "
-                 "on it.",
+                 "on it; of a folder, in all its layers.",
          .accepts_files = true},
     [COMMAND_PRUNE] = {.name = "prune",
                        .usage =

@@ -9,7 +9,10 @@
 
 /* What only `attnd heads` and `attnd prune` read; a text that is NULL was left out. */
 struct config_heads {
-    char *data;   /* file of requests */
+    char *data;   /* file of requests, or of hidden states */
+    char *layers; /* ids of the hidden states, between commas */
+    int sort;     /* 0: layers in their order; else column sort - 1 of the table */
+    bool json;
     char *remove; /* numbers of heads, between commas */
     size_t keep;  /* how many heads; 0: left out */
     char *output; /* file of the pruned model */

@@ -104,6 +104,8 @@ void config_print_help(void) {
     printf("\nOptions of attnd heads and prune, which also use "
            "--engine, --cpu and --precision:\n");
     help_print_options(&config_options, "heads and prune");
+    printf("\nOptions of attnd heads alone:\n");
+    help_print_options(&config_options, "heads");
     printf("\nOptions of attnd prune alone:\n");
     help_print_options(&config_options, "prune");
     printf("\nExit status:\n");

@@ -9,6 +9,9 @@
 
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const model_controls[] = {"none", "explicit", NULL};
+static const char *const head_orders[] = {
+    "layer",    "importance", "entropy", "distance", "self", "first",
+    "previous", "sink",       "target",  "largest",  NULL}; /* as cli/heads_table.c */
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
 #define OPTION(text, type, member)                                                       \
@@ -148,11 +151,27 @@ static const struct option own_options[] = {
              "start says.",
      .command_line_only = true},
     {OPTION("data", TEXT, heads.data), .metavar = "REQUESTS",
-     .help = "File of requests to analyse the heads on: each line has the JSON of one "
-             "POST /v1/attention, or the file is one request in safetensors. The model "
-             "that it names does not matter. --max-body limits a request, and "
-             "--max-memory what it needs.",
+     .help =
+         "File of requests to analyse the heads on: each line has the JSON of one "
+         "POST /v1/attention, or the file is one request in safetensors. The model "
+         "that it names does not matter. --max-body limits a request, and "
+         "--max-memory what it needs. For heads of a folder, it may also be a file of "
+         "safetensors with hidden_states, [tokens, layers, width] or [layers, tokens, "
+         "width]; see --layers.",
      .command = "heads and prune", .command_line_only = true},
+    {OPTION("layers", TEXT, heads.layers), .metavar = "ID[,ID]...",
+     .help = "The ids of the layers in hidden_states, in the order of the file. State i "
+             "is what enters layer i, before its norm.",
+     .command = "heads", .command_line_only = true},
+    {OPTION("sort", CHOICE, heads.sort), .value = "layer",
+     .metavar = "layer|importance|entropy|distance|self|first|previous|sink|target|"
+                "largest",
+     .choices = head_orders,
+     .help = "The column by which the table is sorted, the largest first.",
+     .command = "heads", .command_line_only = true},
+    {OPTION("json", FLAG, heads.json),
+     .help = "Print JSON: for each layer the reply of POST /v1/heads.",
+     .command = "heads", .command_line_only = true},
     {OPTION("heads", TEXT, heads.remove), .metavar = "H[,H]...",
      .help = "The heads to remove, counted from 0.", .command = "prune",
      .command_line_only = true},
@@ -198,7 +217,6 @@ static const struct {
     {"weights", "attnd-bench has it"},
     {"wire", "attnd-bench has it"},
     {"seconds", "attnd-bench has it"},
-    {"json", "attnd-bench has it"},
 };
 
 const char *option_find_retired(const char *name, char separator) {

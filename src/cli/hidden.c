@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hidden.c: reads hidden states, [tokens, layers, width] or [layers, tokens, width]. */
+#include "cli/hidden.h"
+
+#include "base/error.h"
+#include "safetensors/file.h"
+#include "weights/families/folder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct hidden {
+    struct safetensors *file;
+    const struct safetensors_tensor *states; /* of rank 3 */
+    bool tokens_first;
+    size_t num_tokens, width;
+    size_t num_ids, *ids;
+};
+
+/* --- the file --- */
+
+/* Reads "0,8,16". */
+static attn_status read_ids(const char *text, struct hidden *hidden,
+                            attn_error *ret_error) {
+    hidden->ids = calloc(strlen(text) / 2 + 1, sizeof *hidden->ids);
+    if (hidden->ids == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+
+    for (const char *at = text;; at++) {
+        size_t digits = strspn(at, "0123456789");
+        if (digits == 0 || digits > 9 || (at[digits] != ',' && at[digits] != '\0'))
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "--layers: '%.40s' is not a list of ids, such as 0,8,16",
+                             text);
+        hidden->ids[hidden->num_ids++] = strtoul(at, NULL, 10);
+        at += digits;
+        if (*at == '\0')
+            return ATTN_OK;
+    }
+}
+
+/* Decides which axis counts layers: the one that is as long as the list of ids, and that
+ * of vLLM where both are. */
+static attn_status find_axes(struct hidden *hidden, attn_error *ret_error) {
+    const size_t *shape = hidden->states->shape;
+
+    if (shape[1] != hidden->num_ids && shape[0] != hidden->num_ids)
+        return error_set(ret_error, ATTN_E_SHAPE,
+                         "hidden_states are [%zu, %zu, %zu], but --layers has %zu id%s; "
+                         "list one for each layer, in the order of the file",
+                         shape[0], shape[1], shape[2], hidden->num_ids,
+                         plural_of(hidden->num_ids));
+    hidden->tokens_first = shape[1] == hidden->num_ids;
+    hidden->num_tokens = shape[hidden->tokens_first ? 0 : 1];
+    hidden->width = shape[2];
+    return ATTN_OK;
+}
+
+/* Checks the tensor, and what the options say of it. */
+static attn_status check_states(const struct config_heads *options, struct hidden *hidden,
+                                attn_error *ret_error) {
+    if (hidden->states->rank != 3)
+        return error_set(ret_error, ATTN_E_SHAPE,
+                         "hidden_states have %zu axes; save [tokens, layers, width]",
+                         hidden->states->rank);
+    if (options->layers == NULL)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "--layers is missing: hidden_states are [%zu, %zu, %zu], and "
+                         "the file does not say of which layers; give their ids, as in "
+                         "--layers 0,8,16",
+                         hidden->states->shape[0], hidden->states->shape[1],
+                         hidden->states->shape[2]);
+    attn_status status = safetensors_check_dtype(hidden->states, ret_error);
+    if (status == ATTN_OK)
+        status = read_ids(options->layers, hidden, ret_error);
+    return status == ATTN_OK ? find_axes(hidden, ret_error) : status;
+}
+
+/* Returns the tensor of the states, or NULL. */
+static const struct safetensors_tensor *find_states(const struct safetensors *file) {
+    size_t count = 0, i = 0;
+    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
+
+    while (i < count && strcmp(tensors[i].name, "hidden_states") != 0)
+        i++;
+    return i < count ? &tensors[i] : NULL;
+}
+
+attn_status hidden_open(const struct config_heads *options, struct hidden **ret_hidden,
+                        attn_error *ret_error) {
+    struct hidden *hidden = calloc(1, sizeof *hidden);
+
+    *ret_hidden = NULL;
+    if (hidden == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+
+    attn_error error;
+    attn_status status = safetensors_open_file(options->data, &hidden->file, &error);
+    if (status == ATTN_OK)
+        hidden->states = find_states(hidden->file);
+    if (hidden->states != NULL)
+        status = check_states(options, hidden, &error);
+    else if (options->layers == NULL)
+        status = ATTN_OK; /* it has requests, or their reader says what it is */
+    else if (status == ATTN_OK)
+        status = error_set(&error, ATTN_E_VALUE,
+                           "it has no hidden_states, whose layers --layers lists");
+    if (status == ATTN_OK && hidden->states != NULL) {
+        *ret_hidden = hidden;
+        return ATTN_OK;
+    }
+    hidden_close(hidden);
+    if (status != ATTN_OK)
+        error_set(ret_error, status, "%.200s: %s", options->data, error.text);
+    return status;
+}
+
+void hidden_close(struct hidden *hidden) {
+    if (hidden == NULL)
+        return;
+    safetensors_close(hidden->file);
+    free(hidden->ids);
+    free(hidden);
+}
+
+/* --- its layers --- */
+
+/* Returns the number of the layer that state `id` enters, or `count`. */
+static size_t find_layer(const struct layer *layers, size_t count, size_t id) {
+    char text[24], part[24];
+    size_t i = 0;
+
+    snprintf(part, sizeof part, "%zu", id);
+    snprintf(text, sizeof text, "text.%zu", id);
+    while (i < count && strcmp(layers[i].part, part) != 0 &&
+           strcmp(layers[i].part, text) != 0)
+        i++;
+    return i;
+}
+
+attn_status hidden_find_layers(const struct hidden *hidden, const struct folder *folder,
+                               size_t **ret_layers, size_t *ret_count, bool *ret_norm,
+                               attn_error *ret_error) {
+    size_t count = 0, *found = calloc(hidden->num_ids, sizeof *found);
+    const struct layer *layers = folder_get_layers(folder, &count);
+
+    if (found == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    *ret_norm = false;
+    for (size_t i = 0; i < hidden->num_ids; i++) {
+        found[i] = find_layer(layers, count, hidden->ids[i]);
+        if (found[i] < count) {
+            *ret_norm = *ret_norm || layers[found[i]].norm_before.kind != ATTN_NORM_NONE;
+            continue;
+        }
+        free(found);
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "--layers: state %zu enters no layer of the folder, whose last "
+                         "one is %s; the state after the last layer, whose id is "
+                         "num_hidden_layers, enters none",
+                         hidden->ids[i], layers[count - 1].part);
+    }
+    *ret_layers = found;
+    *ret_count = hidden->num_ids;
+    return ATTN_OK;
+}
+
+/* --- its rows --- */
+
+/* Reads the rows of state `i`, [num_tokens, width]. */
+static attn_status read_rows(const struct hidden *hidden, size_t i, float *rows,
+                             attn_error *ret_error) {
+    size_t width = hidden->width, tokens = hidden->num_tokens;
+    attn_status status = ATTN_OK;
+
+    if (!hidden->tokens_first)
+        return safetensors_read(hidden->states, i * tokens * width, tokens * width, rows,
+                                ret_error);
+    for (size_t t = 0; t < tokens && status == ATTN_OK; t++)
+        status = safetensors_read(hidden->states, (t * hidden->num_ids + i) * width,
+                                  width, rows + t * width, ret_error);
+    return status;
+}
+
+/* Makes one sequence of a state, which is its queries, keys and values. */
+static attn_status use_state(const struct hidden *hidden, size_t i,
+                             const attn_model *model, struct request_memory *memory,
+                             request_use *use, void *context, attn_error *ret_error) {
+    const attn_model_info *info = attn_model_get_info(model);
+    size_t count = hidden->num_tokens * hidden->width; /* of a tensor in a file */
+
+    if (hidden->width != info->width.query)
+        return error_set(ret_error, ATTN_E_SHAPE,
+                         "hidden_states are %zu wide, but the layer takes rows of %zu; "
+                         "name the folder of the model that they are of",
+                         hidden->width, info->width.query);
+    float *rows = request_alloc(memory, count, sizeof *rows, ret_error);
+    if (rows == NULL)
+        return ATTN_E_NOMEM;
+    attn_status status = read_rows(hidden, i, rows, ret_error);
+    attn_request batch = {
+        .num_sequences = 1,
+        .query_lens = &hidden->num_tokens,
+        .key_lens = &hidden->num_tokens,
+        .queries = rows,
+        .keys = rows,
+        .values = rows,
+        .causal = info->mask.causal,
+        .window = info->mask.window,
+    };
+    return status == ATTN_OK ? use(context, &batch, memory, ret_error) : status;
+}
+
+attn_status hidden_read(const struct hidden *hidden, size_t i,
+                        const struct config *config, const attn_model *model,
+                        request_use *use, void *context, attn_error *ret_error) {
+    struct request_memory memory;
+    attn_error error;
+
+    request_memory_init(&memory, config);
+    attn_status status = use_state(hidden, i, model, &memory, use, context, &error);
+    arena_deinit(&memory.arena);
+    if (status != ATTN_OK)
+        error_set(ret_error, status, "%.200s: %s", config->heads.data, error.text);
+    return status;
+}
