@@ -8,36 +8,26 @@
 #include "wire/json/object.h"
 #include "wire/json/tensor.h"
 #include "wire/models.h"
-#include "wire/native/lens.h"
 #include "wire/native/native.h"
-#include "wire/native/reduce.h"
-#include "wire/native/selection.h"
+#include "wire/native/rows.h"
 #include "wire/options.h"
 
-/* A body that is being decoded. */
-struct native_decoder {
-    struct wire_cursor text; /* for wire_cursor_at() */
-    const struct wire_span *members;
-    struct arena *arena;
-    bool heads_axis, targets_alone; /* see struct wire_native_scan */
-};
-
-static bool native_read_model(const struct native_decoder *decoder,
+static bool native_read_model(const struct wire_native_body *body,
                               const attn_model *const *models, size_t num_models,
                               const attn_model **ret_model) {
-    const struct wire_span *span = &decoder->members[WIRE_NATIVE_MODEL];
+    const struct wire_span *span = &body->members[WIRE_NATIVE_MODEL];
     char name[WIRE_WORD_MAX + 1];
-    if (span->start != NULL && !wire_word_read(&decoder->text, span, "model", name))
+    if (span->start != NULL && !wire_word_read(&body->text, span, "model", name))
         return false;
     return wire_model_find(span->start != NULL ? name : NULL, models, num_models,
-                           ret_model, decoder->text.problem);
+                           ret_model, body->text.problem);
 }
 
 /* Reads the options that requests with and without a model have. */
-static bool native_read_options(const struct native_decoder *decoder,
+static bool native_read_options(const struct wire_native_body *body,
                                 struct wire_request *request, struct wire_need *need) {
-    const struct wire_span *members = decoder->members;
-    const struct wire_cursor *text = &decoder->text;
+    const struct wire_span *members = body->members;
+    const struct wire_cursor *text = &body->text;
     attn_request *batch = &request->batch;
     return wire_bool_read(text, &members[WIRE_NATIVE_CAUSAL], "causal", &batch->causal) &&
            wire_window_read(text, &members[WIRE_NATIVE_WINDOW], &batch->window) &&
@@ -48,30 +38,30 @@ static bool native_read_options(const struct native_decoder *decoder,
 }
 
 /* Reads what the reply of a model has. */
-static bool native_read_need(const struct native_decoder *decoder,
+static bool native_read_need(const struct wire_native_body *body,
                              const struct wire_need *need, attn_request *batch) {
-    const struct wire_span *members = decoder->members;
+    const struct wire_span *members = body->members;
     if (members[WIRE_NATIVE_NEED].start != NULL) {
         if (members[WIRE_NATIVE_NEED_WEIGHTS].start != NULL)
-            return wire_refuse_both_needs(decoder->text.problem);
+            return wire_refuse_both_needs(body->text.problem);
         wire_need_apply(need, batch);
     }
-    return wire_need_weights_read(&decoder->text, &members[WIRE_NATIVE_NEED_WEIGHTS],
+    return wire_need_weights_read(&body->text, &members[WIRE_NATIVE_NEED_WEIGHTS],
                                   &batch->need_weights);
 }
 
 /* Reads a list of numbers. *ret_list is untouched when it is left out. */
-static bool native_read_list(const struct native_decoder *decoder,
+static bool native_read_list(const struct wire_native_body *body,
                              enum wire_native_member member, const char *field,
                              const float **ret_list, size_t *ret_count) {
-    const struct wire_span *span = &decoder->members[member];
-    struct wire_cursor cursor = wire_cursor_at(&decoder->text, span);
+    const struct wire_span *span = &body->members[member];
+    struct wire_cursor cursor = wire_cursor_at(&body->text, span);
     struct wire_place place = {.field = field};
     size_t room = span->commas + 1;
     if (span->start == NULL)
         return true;
 
-    float *list = arena_alloc(decoder->arena, room, sizeof *list);
+    float *list = arena_alloc(body->arena, room, sizeof *list);
     if (list == NULL)
         return wire_problem_set_no_memory(cursor.problem);
     if (!wire_row_read(&cursor, &place, false, list, list + room, ret_count))
@@ -80,7 +70,7 @@ static bool native_read_list(const struct native_decoder *decoder,
     return true;
 }
 
-/* wire_tensor_source of a body, whose decoder is the context. */
+/* wire_tensor_source of a body, which is the context. */
 static bool native_read_tensor(const void *context, enum wire_tensor_id id,
                                size_t min_levels, size_t max_levels, bool *ret_given,
                                struct wire_tensor *ret_tensor) {
@@ -90,50 +80,18 @@ static bool native_read_tensor(const void *context, enum wire_tensor_id id,
     } tensors[] = {[WIRE_TENSOR_QUERIES] = {WIRE_NATIVE_QUERIES, "queries"},
                    [WIRE_TENSOR_KEYS] = {WIRE_NATIVE_KEYS, "keys"},
                    [WIRE_TENSOR_VALUES] = {WIRE_NATIVE_VALUES, "values"}};
-    const struct native_decoder *decoder = context;
-    const struct wire_span *span = &decoder->members[tensors[id].member];
+    const struct wire_native_body *body = context;
+    const struct wire_span *span = &body->members[tensors[id].member];
 
     *ret_given = span->start != NULL;
     const struct wire_tensor_form form = {
-        .min = min_levels, .max = max_levels, .heads = decoder->heads_axis};
-    return !*ret_given || wire_tensor_read_form(&decoder->text, span, tensors[id].name,
-                                                &form, decoder->arena, ret_tensor);
-}
-
-/* wire_positions_source of a body, whose decoder is the context. */
-static bool native_read_positions(const void *context,
-                                  const struct wire_positions *positions,
-                                  const size_t **ret_list) {
-    const struct native_decoder *decoder = context;
-    const struct wire_span *span =
-        &decoder
-             ->members[positions->id == WIRE_TENSOR_QUERIES ? WIRE_NATIVE_POSITIONS
-                                                            : WIRE_NATIVE_KEY_POSITIONS];
-    return span->start == NULL ||
-           wire_native_positions_read(&decoder->text, span, positions, decoder->arena,
-                                      ret_list);
-}
-
-/* Reads what belongs to the rows of a request whose tensors and model are set. */
-static bool native_read_rows(const struct native_decoder *decoder,
-                             const struct wire_tensors *tensors,
-                             const struct wire_need *need, struct wire_request *request) {
-    const struct wire_span *members = decoder->members;
-    const struct wire_span *lens = &members[WIRE_NATIVE_VALID_LENS];
-    attn_request *batch = &request->batch;
-    return wire_native_reduce_read(&decoder->text, members, need, decoder->arena,
-                                   request) &&
-           wire_native_selection_read(&decoder->text, members, decoder->arena, request) &&
-           (lens->start == NULL ||
-            wire_native_lens_read(&decoder->text, lens, &tensors->queries, &tensors->keys,
-                                  decoder->arena, batch)) &&
-           wire_positions_read(native_read_positions, decoder, tensors,
-                               attn_model_get_info(request->model), batch,
-                               decoder->text.problem);
+        .min = min_levels, .max = max_levels, .heads = body->heads_axis};
+    return !*ret_given || wire_tensor_read_form(&body->text, span, tensors[id].name,
+                                                &form, body->arena, ret_tensor);
 }
 
 /* Reads everything but the model, which is known already. */
-static bool native_read_request(const struct native_decoder *decoder,
+static bool native_read_request(const struct wire_native_body *body,
                                 const attn_model_info *info,
                                 struct wire_request *request) {
     struct wire_tensors tensors;
@@ -142,31 +100,30 @@ static bool native_read_request(const struct native_decoder *decoder,
     size_t num_heads = 0;
     batch->causal = info->mask.causal;
     batch->window = info->mask.window;
-    if (!native_read_options(decoder, request, &need) ||
-        !native_read_need(decoder, &need, batch) ||
-        !native_read_list(decoder, WIRE_NATIVE_HEAD_MASK, "head_mask", &batch->head_mask,
+    if (!native_read_options(body, request, &need) ||
+        !native_read_need(body, &need, batch) ||
+        !native_read_list(body, WIRE_NATIVE_HEAD_MASK, "head_mask", &batch->head_mask,
                           &num_heads) ||
         (batch->head_mask != NULL &&
-         !wire_head_mask_check(num_heads, info, decoder->text.problem)) ||
-        !wire_tensors_read(native_read_tensor, decoder, info, &tensors,
-                           decoder->text.problem))
+         !wire_head_mask_check(num_heads, info, body->text.problem)) ||
+        !wire_tensors_read(native_read_tensor, body, info, &tensors, body->text.problem))
         return false;
 
     wire_request_set_tensors(&tensors, request);
     need.words[WIRE_NEED_TARGET] |=
-        decoder->targets_alone && decoder->members[WIRE_NATIVE_TARGETS].start != NULL;
-    return native_read_rows(decoder, &tensors, &need, request);
+        body->targets_alone && body->members[WIRE_NATIVE_TARGETS].start != NULL;
+    return wire_native_rows_read(body, &tensors, &need, request);
 }
 
 bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         const attn_model *const *models, size_t num_models,
                         struct arena *arena, struct wire_request *ret_request,
                         struct wire_problem *ret_problem) {
-    const struct native_decoder decoder = {{body, body, body, ret_problem},
-                                           scan->members,
-                                           arena,
-                                           false,
-                                           scan->targets_alone};
+    const struct wire_native_body decoder = {{body, body, body, ret_problem},
+                                             scan->members,
+                                             arena,
+                                             false,
+                                             scan->targets_alone};
     struct wire_request request = {0};
     if (!native_read_model(&decoder, models, num_models, &request.model) ||
         !native_read_request(&decoder, attn_model_get_info(request.model), &request))
@@ -209,10 +166,10 @@ bool wire_native_read(const struct wire_input *input, struct wire_request *ret_r
 
 /* --- without a model --- */
 
-static bool native_read_given(const struct native_decoder *decoder,
+static bool native_read_given(const struct wire_native_body *body,
                               struct wire_given *given) {
-    const struct wire_span *members = decoder->members;
-    const struct wire_cursor *text = &decoder->text;
+    const struct wire_span *members = body->members;
+    const struct wire_cursor *text = &body->text;
     given->has_scale = members[WIRE_NATIVE_SCALE].start != NULL;
     given->need_given = members[WIRE_NATIVE_NEED].start != NULL;
     return wire_count_read(text, &members[WIRE_NATIVE_NUM_HEADS], "num_heads",
@@ -224,17 +181,17 @@ static bool native_read_given(const struct native_decoder *decoder,
                             &given->softcap) &&
            (members[WIRE_NATIVE_SOFTCAP].start == NULL ||
             wire_given_check_softcap(given->softcap, text->problem)) &&
-           native_read_list(decoder, WIRE_NATIVE_SINKS, "sinks", &given->sinks,
+           native_read_list(body, WIRE_NATIVE_SINKS, "sinks", &given->sinks,
                             &given->num_sinks) &&
-           native_read_list(decoder, WIRE_NATIVE_SLOPES, "slopes", &given->slopes,
+           native_read_list(body, WIRE_NATIVE_SLOPES, "slopes", &given->slopes,
                             &given->num_slopes);
 }
 
 /* Reads the bias, of 2 to 4 levels, as rows: in 4 levels these have two axes. */
-static bool native_read_bias(const struct native_decoder *decoder,
+static bool native_read_bias(const struct wire_native_body *body,
                              struct wire_request *request) {
-    const struct wire_span *span = &decoder->members[WIRE_NATIVE_BIAS];
-    struct wire_cursor cursor = wire_cursor_at(&decoder->text, span), ahead = cursor;
+    const struct wire_span *span = &body->members[WIRE_NATIVE_BIAS];
+    struct wire_cursor cursor = wire_cursor_at(&body->text, span), ahead = cursor;
     struct wire_tensor tensor;
     size_t levels;
     if (span->start == NULL)
@@ -244,11 +201,10 @@ static bool native_read_bias(const struct native_decoder *decoder,
 
     const struct wire_tensor_form form = {
         .min = 2, .max = 3, .heads = wire_cursor_levels(&ahead) == 4, .nulls = true};
-    if (!wire_tensor_read_form(&decoder->text, span, "bias", &form, decoder->arena,
-                               &tensor))
+    if (!wire_tensor_read_form(&body->text, span, "bias", &form, body->arena, &tensor))
         return false;
     if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY)
-        return wire_problem_set(decoder->text.problem, WIRE_E_UNEVEN_ROWS, "bias",
+        return wire_problem_set(body->text.problem, WIRE_E_UNEVEN_ROWS, "bias",
                                 "bias has lists of several lengths on one level; send "
                                 "as many everywhere");
 
@@ -259,7 +215,7 @@ static bool native_read_bias(const struct native_decoder *decoder,
     if (levels == 4)
         bias = (struct wire_bias){
             4, {first, rows, tensor.heads, width / tensor.heads}, tensor.rows};
-    return wire_given_set_bias(&bias, request, decoder->text.problem);
+    return wire_given_set_bias(&bias, request, body->text.problem);
 }
 
 bool wire_native_read_given(const struct wire_input *input,
@@ -273,11 +229,11 @@ bool wire_native_read_given(const struct wire_input *input,
     if (!wire_native_scan_given(body, input->size, &scan, ret_problem))
         return false;
 
-    const struct native_decoder decoder = {{body, body, body, ret_problem},
-                                           scan.members,
-                                           input->arena,
-                                           scan.heads_axis,
-                                           false};
+    const struct wire_native_body decoder = {{body, body, body, ret_problem},
+                                             scan.members,
+                                             input->arena,
+                                             scan.heads_axis,
+                                             false};
     size_t bytes = scan.decode_bytes;
     size_add_saturating(&bytes, wire_given_cost());
     if (!input->reserve(input->context, bytes, ret_problem) ||
@@ -285,7 +241,7 @@ bool wire_native_read_given(const struct wire_input *input,
         !native_read_given(&decoder, &given) ||
         !wire_given_read(native_read_tensor, &decoder, &given, &tensors, ret_problem) ||
         !wire_given_apply(&given, &tensors, input->arena, &request, ret_problem) ||
-        !native_read_rows(&decoder, &tensors, &given.need, &request) ||
+        !wire_native_rows_read(&decoder, &tensors, &given.need, &request) ||
         !native_read_bias(&decoder, &request) ||
         !wire_given_check_causal(&request.batch, ret_problem))
         return false;

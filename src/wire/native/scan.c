@@ -5,7 +5,7 @@
 #include "wire/json/object.h"
 #include "wire/json/tensor.h"
 #include "wire/native/native.h"
-#include "wire/native/reduce.h"
+#include "wire/native/rows.h"
 
 /* The keys that requests with and without a model have. */
 #define COMMON_NAMES                                                                     \

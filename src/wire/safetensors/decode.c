@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: decodes a request in safetensors: its header, its options and its tensors. */
 #include "base/error.h"
-#include "base/pace.h"
 #include "base/size.h"
 #include "wire/checks/given.h"
-#include "wire/checks/selection.h"
 #include "wire/checks/tensor_check.h"
 #include "wire/json/cost.h"
 #include "wire/json/value.h"
 #include "wire/models.h"
-#include "wire/safetensors/lens.h"
 #include "wire/safetensors/options.h"
-#include "wire/safetensors/reduce.h"
+#include "wire/safetensors/rows.h"
 #include "wire/safetensors/safetensors.h"
 
 #include <stdio.h>
@@ -210,39 +207,6 @@ static bool check_lens_needed(const struct wire_safetensors_body *body) {
 
 /* --- the request --- */
 
-static bool read_selection(const struct safetensors_decoder *decoder,
-                           enum wire_safetensors_id id, enum wire_selected which) {
-    const struct wire_safetensors_body *body = &decoder->body;
-    const struct safetensors_tensor *tensor = body->tensors[id];
-    struct wire_indices indices;
-    struct wire_integers integers;
-    size_t *list;
-    if (tensor == NULL)
-        return true;
-    if (!wire_safetensors_check_rank(body, id, 1, 1, "a list of indices, [N]") ||
-        !wire_safetensors_open_integers(body, id, &integers, &list) ||
-        !wire_indices_init(&indices, decoder->request, which, body->arena, body->problem))
-        return false;
-
-    for (size_t i = 0; i < tensor->elements; i++) {
-        if (!(indices.from_end ? wire_integers_read_index : wire_integers_read)(
-                &integers, i, &list[i], body->problem))
-            return false;
-        if (!wire_indices_allow(&indices, list[i])) {
-            char limit[WIRE_INDICES_LIMIT_MAX];
-            wire_indices_limit(&indices, limit);
-            return wire_integers_refuse(&integers, i, limit, wire_indices_least(&indices),
-                                        indices.limit - 1, body->problem);
-        }
-        if (!wire_indices_add(&indices, i, list[i], body->problem))
-            return false;
-        pace_add(sizeof(size_t));
-    }
-    wire_selection_set(decoder->request, which, list, tensor->elements);
-    return wire_indices_check_ends(&indices, list, tensor->elements,
-                                   &decoder->request->batch, body->problem);
-}
-
 /* Sets the tensors of the request, and reads what belongs to their rows. */
 static bool read_row_fields(const struct safetensors_decoder *decoder,
                             const struct wire_tensors *tensors,
@@ -254,15 +218,7 @@ static bool read_row_fields(const struct safetensors_decoder *decoder,
     request->packed = body->tensors[WIRE_SAFETENSORS_QUERY_LENS] != NULL ||
                       body->tensors[WIRE_SAFETENSORS_KEY_LENS] != NULL;
     request->in_body = wire_safetensors_is_in_body(body);
-    return wire_safetensors_reduce_read(body, &decoder->options, need, request) &&
-           read_selection(decoder, WIRE_SAFETENSORS_WEIGHTS_HEADS, WIRE_SELECTED_HEADS) &&
-           read_selection(decoder, WIRE_SAFETENSORS_WEIGHTS_QUERIES,
-                          WIRE_SELECTED_QUERIES) &&
-           wire_selection_check(request, body->problem) &&
-           wire_safetensors_read_lens(body, &tensors->queries, &request->batch) &&
-           wire_positions_read(wire_safetensors_read_positions, body, tensors,
-                               attn_model_get_info(request->model), &request->batch,
-                               body->problem) &&
+    return wire_safetensors_read_rows(body, &decoder->options, tensors, need, request) &&
            wire_finite_check(tensors, request, body->problem);
 }
 
