@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 /* What --part chooses, in the order of its words. */
-enum bench_part { BENCH_LAYER, BENCH_ATTENTION, BENCH_PROJECTION };
+enum bench_part { BENCH_LAYER, BENCH_ATTENTION, BENCH_PROJECTION, BENCH_DOT_PRODUCT };
 
 extern const char *const bench_parts[]; /* the words of --part, then NULL */
 
@@ -22,7 +22,8 @@ struct bench_config {
     struct config_compute compute; /* first, see option_set */
     struct config_texts models;
     struct config_texts shapes;
-    int part; /* enum bench_part */
+    int part;        /* enum bench_part */
+    size_t kv_heads; /* of BENCH_DOT_PRODUCT; 0: as many as heads */
     bool causal;
     bool weights;
     bool peaks;
@@ -65,7 +66,7 @@ struct bench_layer {
     const char *name;              /* in the report; NULL: made up */
     const struct folder *folder;   /* NULL: the path of `spec` is a file */
     size_t index;                  /* of the layer in the folder */
-    size_t width, heads;
+    size_t width, heads, kv_heads;
 };
 
 struct bench_report {
@@ -85,7 +86,7 @@ struct bench_report {
     struct bench_times contenders[BENCH_CONTENDERS_MAX];
     size_t num_peaks;
     struct bench_peaks peaks[BENCH_CONTENDERS_MAX]; /* each of another set of kernels */
-    /* Bytes per second that reading as many words takes; of BENCH_ATTENTION alone. */
+    /* Bytes per second that reading as many words takes; of parts without projections. */
     double reading[BENCH_ROUNDS_MAX];
 };
 
@@ -114,6 +115,11 @@ int bench_wire(const struct bench_config *config);
 
 /* Prints an error to standard error; returns `exit_code`. */
 int bench_report_error(const char *text, int exit_code);
+
+/* Returns whether the report's part is compared with reading its keys and values. */
+static inline bool bench_is_attention(const struct bench_report *report) {
+    return report->part == BENCH_ATTENTION || report->part == BENCH_DOT_PRODUCT;
+}
 
 /* Print a report to standard output, for people or as one line of JSON. */
 void bench_print_text(const struct bench_report *report);

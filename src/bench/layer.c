@@ -9,12 +9,14 @@
 #include "base/machine.h"
 #include "base/noise.h"
 #include "bench/tiles.h"
+#include "math/dot_product.h"
 #include "math/model.h"
 #include "math/plan/plan.h"
 #include "models/spec.h"
 #include "sched/loop.h"
 #include "sched/pool.h"
 
+#include <math.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +33,7 @@ struct bench {
     const struct bench_layer *layer;
     struct bench_report *report;
     attn_model *models[ENGINES_MAX + 1]; /* of the engines; then NULL */
+    attn_model given;                    /* models[0] of BENCH_DOT_PRODUCT */
     attn_request request;
     attn_parallel parallel;
     attn_result result;
@@ -47,6 +50,7 @@ static const unsigned steps_of[] = {
     [BENCH_LAYER] = ATTN_STEPS_ALL,
     [BENCH_ATTENTION] = ATTN_STEP_ATTEND | ATTN_PROJECTED,
     [BENCH_PROJECTION] = ATTN_STEP_PROJECT_OUT | ATTN_PROJECTED,
+    [BENCH_DOT_PRODUCT] = ATTN_STEPS_ALL,
 };
 
 /* The steps whose results a part needs. */
@@ -54,6 +58,7 @@ static const unsigned steps_before[] = {
     [BENCH_LAYER] = 0,
     [BENCH_ATTENTION] = ATTN_STEP_PROJECT_IN | ATTN_PROJECTED,
     [BENCH_PROJECTION] = ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND | ATTN_PROJECTED,
+    [BENCH_DOT_PRODUCT] = 0,
 };
 
 /* --- timing --- */
@@ -92,7 +97,7 @@ static size_t num_tasks(const struct bench_report *report) {
 }
 
 /* Reads as much as keys and values are in float32, in the memory where all contenders
- * have them: behind the queries. */
+ * have them: behind the queries, or where they are given. */
 static void run_read_task(void *data, size_t index, size_t thread) {
     const struct bench *b = data;
     const struct bench_report *r = b->report;
@@ -102,7 +107,10 @@ static void run_read_task(void *data, size_t index, size_t thread) {
     size_t first = index * share, end = first + share;
 
     (void)thread;
-    words += r->sequences * r->query_len * r->heads * r->head_size;
+    if (r->part == BENCH_DOT_PRODUCT)
+        words = b->input;
+    else
+        words += r->sequences * r->query_len * r->heads * r->head_size;
     if (end > r->read_words)
         end = r->read_words;
     for (; first < end; first += READ_WORDS)
@@ -122,7 +130,7 @@ static bool run_round(void *context, size_t index) {
 
     for (size_t i = 0; i < r->num_peaks; i++)
         bench_peaks_time(&r->peaks[i], &b->parallel, index);
-    if (r->part == BENCH_ATTENTION)
+    if (bench_is_attention(r))
         r->reading[index] = (double)r->read_words * sizeof(float) /
                             bench_time(r->threads, run_reading, b);
     for (size_t c = 0; c < r->num_contenders; c++) {
@@ -166,6 +174,29 @@ static void add_peaks(struct bench_report *r, struct bench_times *contender,
     contender->peaks = i;
 }
 
+/* Makes the only contender where no model is needed. */
+static attn_status make_given(struct bench *b, attn_error *error) {
+    struct bench_report *r = b->report;
+    size_t size = b->layer->width / b->layer->heads;
+    const attn_engine_options engine =
+        compute_engine_options(&b->config->compute, NULL, false);
+    const attn_dot_product options = {.num_heads = b->layer->heads,
+                                      .num_kv_heads = b->layer->kv_heads,
+                                      .head_size = size,
+                                      .scale = 1 / sqrt((double)size),
+                                      .cpu = engine.cpu};
+
+    attn_status status = dot_product_init(&options, &b->given, error);
+    if (status != ATTN_OK)
+        return status;
+    b->models[0] = &b->given;
+    r->num_contenders = 1;
+    r->contenders[0] = (struct bench_times){
+        .name = "native", .cpu = b->given.info.engine.cpu, .precision = "f32"};
+    add_peaks(r, &r->contenders[0], b->given.engine.kernels);
+    return ATTN_OK;
+}
+
 /* Makes the contenders: both engines, or the one that --engine names. Native runs in the
  * precision of the model or --precision, and in float32. */
 static attn_status make_contenders(struct bench *b, attn_error *error) {
@@ -207,7 +238,7 @@ static void add_tiles(struct bench *b) {
     struct bench_report *r = b->report;
     size_t peaks = r->contenders[r->num_contenders - 1].peaks;
 
-    if (!bench_tiles_support(b->models[0], &b->request))
+    if (r->part == BENCH_DOT_PRODUCT || !bench_tiles_support(b->models[0], &b->request))
         return;
     r->has_baseline = true;
     r->contenders[r->num_contenders++] = (struct bench_times){
@@ -237,7 +268,8 @@ static attn_status describe_timed_layer(struct bench *b, attn_error *error) {
 static bool make_positions(struct bench *b) {
     struct bench_report *r = b->report;
 
-    if (b->layer->spec == NULL || !r->causal || r->key_len <= r->query_len)
+    if ((b->layer->spec == NULL && r->part != BENCH_DOT_PRODUCT) || !r->causal ||
+        r->key_len <= r->query_len)
         return true;
     b->positions = calloc(r->sequences, r->query_len * sizeof *b->positions);
     for (size_t i = 0; b->positions != NULL && i < r->sequences * r->query_len; i++)
@@ -245,7 +277,8 @@ static bool make_positions(struct bench *b) {
     return b->positions != NULL;
 }
 
-/* Makes the lengths and the input, which serves as queries, keys and values. */
+/* Makes the lengths and the input, which serves as queries, keys and values. Values that
+ * are given follow the keys. */
 static attn_status make_input(struct bench *b) {
     const attn_model_info *info = attn_model_get_info(b->models[0]);
     struct bench_report *r = b->report;
@@ -255,6 +288,8 @@ static attn_status make_input(struct bench *b) {
     width = info->width.key > width ? info->width.key : width;
     width = info->width.value > width ? info->width.value : width;
     b->lens = calloc(r->sequences, 2 * sizeof *b->lens);
+    if (r->part == BENCH_DOT_PRODUCT)
+        rows *= 2;
     b->input = calloc(rows, width * sizeof *b->input);
     if (b->lens == NULL || b->input == NULL || !make_positions(b))
         return ATTN_E_NOMEM;
@@ -285,7 +320,8 @@ static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
             bytes = plan.sizes.scratch_bytes;
     } while (b->models[++c] != NULL);
 
-    size_t tiles = bench_tiles_scratch(b->models[0], &plan.sizes);
+    size_t tiles =
+        r->part == BENCH_DOT_PRODUCT ? 0 : bench_tiles_scratch(b->models[0], &plan.sizes);
     *ret_scratch_bytes = tiles > bytes ? tiles : bytes;
     *ret_sizes = plan.sizes;
     return ATTN_OK;
@@ -298,6 +334,8 @@ static attn_status make_request(struct bench *b, attn_error *error) {
     if (status != ATTN_OK)
         return status;
 
+    bool given = r->part == BENCH_DOT_PRODUCT;
+    size_t key_width = attn_model_get_info(b->models[0])->width.key;
     b->parallel.num_threads = r->threads;
     b->request = (attn_request){
         .num_sequences = r->sequences,
@@ -305,7 +343,9 @@ static attn_status make_request(struct bench *b, attn_error *error) {
         .key_lens = b->lens + r->sequences,
         .queries = b->input,
         .keys = b->input,
-        .values = b->input,
+        .values = b->input + (given ? r->sequences * r->key_len * key_width : 0),
+        .omit_outputs = given,
+        .need_heads = given,
         .positions = b->positions,
         .causal = r->causal,
         .window = r->window,
@@ -320,9 +360,10 @@ static attn_status make_request(struct bench *b, attn_error *error) {
         return status;
 
     b->scratch = aligned_alloc(ATTN_ALIGNMENT, scratch_bytes);
-    b->result.outputs = malloc(sizes.outputs * sizeof(float));
+    b->result.outputs = malloc((sizes.outputs + 1) * sizeof(float));
+    b->result.heads = malloc((sizes.heads + 1) * sizeof(float));
     b->result.weights = sizes.weights > 0 ? malloc(sizes.weights * sizeof(float)) : NULL;
-    if (b->scratch == NULL || b->result.outputs == NULL ||
+    if (b->scratch == NULL || b->result.outputs == NULL || b->result.heads == NULL ||
         (sizes.weights > 0 && b->result.weights == NULL))
         return ATTN_E_NOMEM;
     return ATTN_OK;
@@ -335,7 +376,8 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
     struct sched_client client = {0};
     struct sched_pool *pool;
 
-    attn_status status = make_contenders(b, error);
+    attn_status status = b->report->part == BENCH_DOT_PRODUCT ? make_given(b, error)
+                                                              : make_contenders(b, error);
     if (status == ATTN_OK)
         status = describe_timed_layer(b, error);
     if (status == ATTN_OK)
@@ -360,13 +402,14 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
 }
 
 static void bench_deinit(struct bench *b) {
-    for (size_t i = 0; b->models[i] != NULL; i++)
+    for (size_t i = 0; b->models[i] != NULL && b->models[i] != &b->given; i++)
         attn_model_destroy(b->models[i]);
     free(b->lens);
     free(b->positions);
     free(b->input);
     free(b->scratch);
     free(b->result.outputs);
+    free(b->result.heads);
     free(b->result.weights);
 }
 

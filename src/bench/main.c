@@ -26,8 +26,8 @@ static const char about[] =
     "peak of its instructions these are: with factors in registers, and \"loaded\" from "
     "the first-level cache. With one worker, times are CPU time. cblas "
     "tiles is a plain program over cblas, on one thread; it is left out where it cannot "
-    "compute the layer. With --part attention a line also has the bytes of keys and "
-    "values per second, next to reading memory.";
+    "compute the layer. With --part attention or dot-product a line also has the bytes "
+    "of keys and values per second, next to reading memory.";
 
 /* Parses B,T[,TK] or B,T,WIDTH,HEADS[,TK]. */
 static bool parse_shape(const char *text, struct bench_shape *ret_shape) {
@@ -94,9 +94,13 @@ static int bench_shape(const struct bench_config *config, const char *text) {
         return refuse_shape(text, "is not B,T,WIDTH,HEADS[,TK] with HEADS dividing "
                                   "WIDTH, or B,T[,TK] for a --model");
     if (shape.heads > 0)
-        return bench_layer_run(
-            config, &shape,
-            &(struct bench_layer){.width = shape.width, .heads = shape.heads});
+        return bench_layer_run(config, &shape,
+                               &(struct bench_layer){.width = shape.width,
+                                                     .heads = shape.heads,
+                                                     .kv_heads = config->kv_heads});
+    if (config->part == BENCH_DOT_PRODUCT)
+        return refuse_shape(text, "has no WIDTH and HEADS, which --part dot-product "
+                                  "needs");
     if (config->models.count == 0)
         return refuse_shape(text, "has no WIDTH and HEADS; add them, or name a layer "
                                   "by --model");
@@ -112,6 +116,9 @@ static int bench_shape(const struct bench_config *config, const char *text) {
 
 static int run_asked(const struct bench_config *config) {
     attn_error error;
+    if (config->kv_heads > 0 && config->part != BENCH_DOT_PRODUCT)
+        return bench_report_error("--kv-heads is for --part dot-product; leave it out",
+                                  EXIT_USAGE);
     if (attn_init(&error) != ATTN_OK)
         return bench_report_error(error.text, 1);
     if (config->peaks)

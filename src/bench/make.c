@@ -67,7 +67,7 @@ static double count_flop(const attn_model *model, const struct bench_report *r,
     double outputs = 2 * queries * heads * value_size * (double)info->width.out;
     double attention = 2 * pairs * heads * (score_size + value_size);
 
-    if (r->part == BENCH_ATTENTION)
+    if (bench_is_attention(r))
         return attention;
     if (!info->projection.output)
         outputs = 0;

@@ -2,10 +2,13 @@
 /* options.c: the options of attnd-bench alone; config/compute.c has the shared ones. */
 #include "bench/bench.h"
 
+#include <limits.h>
+
 #define OPTION(text, type, member)                                                       \
     .name = (text), .kind = OPTION_##type, .offset = offsetof(struct bench_config, member)
 
-const char *const bench_parts[] = {"layer", "attention", "projection", NULL};
+const char *const bench_parts[] = {"layer", "attention", "projection", "dot-product",
+                                   NULL};
 
 static const struct option own_options[] = {
     {OPTION("model", TEXTS, models), .metavar = "NAME=PATH[,KEY=VALUE]...",
@@ -18,9 +21,13 @@ static const struct option own_options[] = {
          "names. Without TK there are as many keys as queries. The default is "
          "8,512,768,12, or 8,512 where there is a --model. May be repeated."},
     {OPTION("part", CHOICE, part), .value = "layer",
-     .metavar = "layer|attention|projection", .choices = bench_parts,
+     .metavar = "layer|attention|projection|dot-product", .choices = bench_parts,
      .help = "What to time: the whole layer, the attention between the projections, "
-             "or the output projection."},
+             "the output projection, or queries and keys as POST "
+             "/v1/attention/dot-product takes them, whose rows have WIDTH numbers."},
+    {OPTION("kv-heads", COUNT, kv_heads), .max = INT_MAX, .metavar = "N",
+     .help = "Key heads of --part dot-product, of which HEADS is a multiple. 0 means as "
+             "many as HEADS."},
     {OPTION("causal", FLAG, causal),
      .help = "Use a causal mask, which a --model may have without this."},
     {OPTION("weights", FLAG, weights),

@@ -72,6 +72,8 @@ static void print_text_head(const struct bench_report *report) {
         printf(" of %zu, %zu key head%s", report->head_size, report->key_heads,
                plural_of(report->key_heads));
     printf(", %zu key%s", report->key_len, plural_of(report->key_len));
+    if (report->part == BENCH_DOT_PRODUCT && report->key_heads < report->heads)
+        printf(", %zu key head%s", report->key_heads, plural_of(report->key_heads));
     if (report->part == BENCH_ATTENTION)
         printf(", keys and values %s",
                report->contenders[0].by_head ? "by head (native)" : "strided");
@@ -88,7 +90,7 @@ static void print_text_head(const struct bench_report *report) {
     printf("; %zu round%s\n", report->num_rounds, plural_of(report->num_rounds));
 
     print_text_peaks(report);
-    if (report->part == BENCH_ATTENTION) {
+    if (bench_is_attention(report)) {
         struct bench_spread reading = bench_spread(report->reading, report->num_rounds);
         printf("  %-18s %47.1f GB/s (%.1f..%.1f)\n", "read bandwidth",
                reading.median * 1e-9, reading.min * 1e-9, reading.max * 1e-9);
@@ -108,14 +110,14 @@ void bench_print_text(const struct bench_report *report) {
                share_of_loaded(report, c));
         if (report->has_baseline)
             printf("  %.2fx cblas tiles", over_baseline(report, c));
-        if (report->part == BENCH_ATTENTION)
+        if (bench_is_attention(report))
             printf("%7.1f GB/s  %.2f of reading",
                    count_read_bytes(report) / s.median * 1e-9,
                    share_of_reading(report, c));
         printf("\n");
     }
     if (!report->has_baseline)
-        printf("  %-11s left out, since it computes plain attention alone\n",
+        printf("  %-11s left out, since it computes layers of plain attention alone\n",
                "cblas tiles");
     fflush(stdout);
 }
@@ -138,7 +140,7 @@ void bench_print_json(const struct bench_report *report) {
     printf("\"peak_gflops\":%.3f,\"loaded_peak_gflops\":%.3f,",
            bench_spread(peaks->registers, report->num_rounds).median * 1e-9,
            bench_spread(peaks->loaded, report->num_rounds).median * 1e-9);
-    if (report->part == BENCH_ATTENTION)
+    if (bench_is_attention(report))
         printf("\"read_gb_per_s\":%.3f,",
                bench_spread(report->reading, report->num_rounds).median * 1e-9);
     printf("\"results\":[");
@@ -155,7 +157,7 @@ void bench_print_json(const struct bench_report *report) {
                share_of_loaded(report, c));
         if (report->has_baseline)
             printf(",\"over_baseline\":%.4f", over_baseline(report, c));
-        if (report->part == BENCH_ATTENTION)
+        if (bench_is_attention(report))
             printf(",\"by_head\":%s,\"gb_per_s\":%.6f,\"of_reading\":%.4f",
                    times->by_head ? "true" : "false",
                    count_read_bytes(report) / s.median * 1e-9,

@@ -78,6 +78,17 @@ def test_attention_is_compared_with_reading_its_keys_and_values():
         assert result["of_reading"] > 0
 
 
+@pytest.mark.parametrize("causal, pairs", [([], 3 * 1024), (["--causal"], 1022 + 1023 + 1024)])
+def test_dot_product_is_compared_with_reading_and_counts_its_pairs(causal, pairs):
+    """With a causal mask, the queries are the last ones."""
+    report, = bench("--shape", "2,3,128,4,1024", "--part", "dot-product", "--kv-heads", "2", *causal)
+    assert (report["heads"], report["key_heads"], report["head_size"]) == (4, 2, 32)
+    assert report["done_gflop"] == pytest.approx(2 * 4 * 2 * pairs * (32 + 32) * 1e-9)
+    result, = report["results"]
+    bytes_read = result["gb_per_s"] * result["median_ms"] * 1e6
+    assert bytes_read == pytest.approx(2 * 2 * 1024 * 64 * 4, rel=1e-3) and result["of_peak"] > 0
+
+
 @pytest.mark.parametrize("part", ["layer", "projection"])
 def test_other_parts_are_not_compared_with_reading(part):
     report, = bench("--shape", "1,3,8,2", "--part", part)
@@ -184,6 +195,9 @@ def test_model_that_cannot_be_timed_says_why(tmp_path):
     folder = f"g={FOLDERS / 'gpt2'}"
     for options, code, words in [
             (["--shape", "1,8"], 2, "no WIDTH and HEADS"),
+            (["--part", "dot-product", "--shape", "1,8"], 2, "which --part dot-product needs"),
+            (["--part", "dot-product", "--shape", "1,8,8,4", "--kv-heads", "3"], 1, "not a multiple"),
+            (["--kv-heads", "2"], 2, "--kv-heads is for --part dot-product"),
             (["--model", "g", "--shape", "1,8"], 2, "--model"),
             (["--model", "g=missing", "--shape", "1,8"], 1, "missing"),
             (["--model", folder + ",context_length=4", "--shape", "1,8"], 1, "context length"),
