@@ -4,7 +4,7 @@
 /* The controls whose values are texts or numbers of the state. */
 const CONTROLS = {
   source: "source", text: "text", count: "count", seed: "seed", own: "own",
-  causal: "causal", window: "window", valid: "valid-lens", labels: "labels", rows: "rows", heads: "heads",
+  causal: "causal", window: "window", valid: "valid-lens", labels: "labels", rows: "rows", heads: "heads", keys: "shown-keys",
   scale: "scale", range: "range", lines: "lines",
 };
 
@@ -14,7 +14,7 @@ const ERROR_PLACES = {
   window: ["window", "window"], valid_lens: ["valid-lens", "valid-lens"],
   count: ["count", "count"], seed: ["count", "seed"], rows: ["rows", "rows"], weights_queries: ["rows", "rows"],
   heads: ["heads", "heads"], weights_heads: ["heads", "heads"],
-  queries: ["queries", "own"], keys: ["queries", "own"], values: ["queries", "own"],
+  shown_keys: ["shown-keys", "shown-keys"], queries: ["queries", "own"], keys: ["queries", "own"], values: ["queries", "own"],
   positions: ["queries", "own"], key_positions: ["queries", "own"],
 };
 

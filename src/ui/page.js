@@ -62,12 +62,13 @@ function showTags() {
 
 function showReadout(cell) {
   const { run } = page, shown = describeShown(), { sequence, weights } = shown.picture;
-  const { row, key } = cell ?? state, isMasked = !sequence.attends(row, key);
+  const { row, key } = cell ?? state, place = sequence.keys?.[key] ?? key, isMasked = !sequence.attends(row, key);
   const query = `${run.queryLabels[sequence.rows[row]]}`, label = `${run.keyLabels[key]}`;
   const weight = weights[row * sequence.numKeys + key];
   byId("readout").replaceChildren(
     make("b", {}, isMasked ? "masked" : formatDecimals(weight)), " ",
-    make("span", {}, `query ${query} (row ${sequence.rows[row]}) → key ${label} (${key})`));
+    make("span", {}, run.block > 1 ? `queries ${query} → keys ${label}`
+      : `query ${query} (row ${sequence.rows[row]}) → key ${label} (${place})`));
   return `${isMasked ? "masked" : formatDecimals(weight)}, query ${query}, key ${label}`;
 }
 
@@ -99,6 +100,7 @@ function moveByKey(event) {
     case "ArrowRight": key++; break;
     case "Home": key = 0; break;
     case "End": key = numKeys - 1; break;
+    case "Enter": zoomIn(); break;
     case "PageUp": stepHead(-1); break;
     case "PageDown": stepHead(1); break;
     default: return;
@@ -148,11 +150,13 @@ function chooseFirstCell({ sequence: { rows, numKeys }, weights }) {
 function drawLarge() {
   const shown = describeShown(), { head, picture } = shown, sequence = picture.sequence;
   chooseFirstCell(picture);
+  byId("zoom-in").hidden = !canZoom(page.run);
+  byId("zoom-out").hidden = !page.run.model.capture || (state.rows === "" && state.keys === "");
   byId("large-title").textContent = head === "mean" ? "Mean of the heads" : `Head ${head}`;
   showTags();
   const label = (row) => page.run.queryLabels[row];
   setOptions(byId("row"), sequence.rows.map((row, r) =>
-    [r, label(row) === String(row) ? label(row) : `${row} ${label(row)}`]), state.row);
+    [r, page.run.block > 1 || label(row) === String(row) ? label(row) : `${row} ${label(row)}`]), state.row);
   page.heatmap.at = { row: state.row, key: state.key };
   page.heatmap.show(picture).then(drawLines);
   drawLegend(picture.scale);
@@ -198,7 +202,9 @@ async function drawGrid() {
     return;
   const scale = scaleOf(b);
   byId("grid-note").textContent = `These pictures share one scale, up to ${formatNumber(scale.max, 3)}`
-    + (state.range === "one" ? "." : ", the largest weight of all of them.");
+    + (state.range === "one" ? "." : ", the largest weight of all of them.")
+    + (run.block > 1 ? ` A cell is a block of ${run.block} queries and ${run.block} keys: the sum of the weights on `
+      + "these keys, in the mean of these queries." : "");
   for (const [i, head] of heads.entries()) {
     await runInFrames(paintWeights(weightsOf(run, b, head), run.sequences[b], THUMBNAIL_PIXELS,
       THUMBNAIL_PIXELS, scale, page.colours, cards[i].querySelector("canvas")), signal);
@@ -316,11 +322,19 @@ async function measureChange() {
 
 /* --- computing --- */
 
-function takeOffer({ rows, heads }) {
-  Object.assign(state, { rows, heads, row: -1, key: -1 });
+function takeOffer(offer) {
+  Object.assign(state, { row: -1, key: -1 }, offer);
   showControls();
   compute();
 }
+
+/* Shows the tokens around the chosen cell of a capture, or all. */
+function zoomIn() {
+  if (page.run && canZoom(page.run))
+    takeOffer({ heads: state.heads, ...findZoom(page.run, state) });
+}
+
+const zoomOut = () => takeOffer({ rows: "", keys: "", heads: state.heads });
 
 /* What a layer of a folder has besides plain attention, in words. */
 function listFeatures(model) {
@@ -362,8 +376,8 @@ async function compute() {
     byId("about").textContent = about;
     showFacts(model);
     const run = await runRequest(model, request, { rows: readIndexes(state.rows, "rows"),
-      heads: readIndexes(state.heads, "heads"), labels: state.labels,
-      queryNames: queryLabels, keyNames: keyLabels }, signal);
+      heads: readIndexes(state.heads, "heads"), keys: model.capture ? readIndexes(state.keys, "shown_keys") : null,
+      labels: state.labels, queryNames: queryLabels, keyNames: keyLabels }, signal);
     if (signal.aborted)
       return;
     clearProblems();
@@ -400,7 +414,8 @@ function showRun() {
 
 /* Where the first key takes nearly all of the weight, the rest is seen on a log scale. */
 function showAdvice() {
-  const share = firstShare(page.run.sequences[state.sequence]), box = byId("advice");
+  const { block, sequences: { [state.sequence]: sequence } } = page.run, box = byId("advice");
+  const share = block > 1 || sequence.keys ? 0 : firstShare(sequence);
   box.hidden = state.scale === "log" || share < FIRST_SHARE_ADVICE;
   if (box.hidden)
     return;

@@ -6,7 +6,8 @@
  * serverMs; null when it says nothing.
  * `heads` are the heads that were asked for. A sequence is {rows, numKeys, weights,
  * attends, counts}: rows are the places of its queries in the request, weights [heads][rows][keys]
- * views of the reply. attends(r, k) says whether row r attends to key k, and counts[r] to
+ * views of the reply; `keys` are the places of its keys where not all are shown. In a run whose
+ * `block` is not 1, rows and keys are blocks of that many. attends(r, k) says whether row r attends to key k, and counts[r] to
  * how many. */
 
 const CELLS_MAX = 2048 * 2048;      /* weights of one head that are drawn */
@@ -103,27 +104,39 @@ function readLabels({ labels: text, queryNames, keyNames }, shape) {
   };
 }
 
-/* Runs a request. `choice` has rows and heads (lists or null), labels, and the names that
+/* Returns the sequences of a run, and its labels. */
+function readPicture(reply, shape, mask, heads, block, choice) {
+  const labels = readLabels(choice, shape), { keys } = choice;
+  if (block > 1)
+    return { sequences: [readBlocks(numbersOf(reply.tensors.block_weights), shape, mask, heads, block)],
+      labelsNote: labels.labelsNote, queryLabels: nameBlocks(shape.queryLens[0], block),
+      keyLabels: nameBlocks(shape.keyLens[0], block) };
+  const sequences = readSequences(reply, shape, mask, heads, choice.rows);
+  return keys ? { ...labels, sequences: sequences.map((sequence) => cropKeys(sequence, keys)),
+    keyLabels: keys.map((key) => labels.keyLabels[key]) } : { ...labels, sequences };
+}
+
+/* Runs a request. `choice` has rows, heads and keys (lists or null), labels, and the names that
  * queries and keys have without them. */
 async function runRequest(model, request, choice, signal) {
   const { fields } = request, began = performance.now();
   const shape = shapeOf(fields); /* null: the server refuses the request, and says why */
   const mask = shape && readMask(model, fields, shape);
-  if (shape)
+  const block = shape && request.path ? chooseBlock(model, shape, choice) : 1;
+  if (shape && block === 1)
     checkSize(model, shape, mask.causal, choice.rows, choice.heads);
 
-  const changes = { ...(request.path ? { need: ["weights"] } : { need_weights: true, head_mask: null }),
+  const changes = { ...(block > 1 ? { need: ["blocks"], block } : request.path ? { need: ["weights"] } : { need_weights: true, head_mask: null }),
     weights_heads: choice.heads, weights_queries: choice.rows };
   const reply = await postAttention(request, changes, signal);
   const ms = performance.now() - began;
   const heads = choice.heads ?? Array.from({ length: model.num_heads }, (_, h) => h);
   return {
     model, request, shape, heads, mask, ms, bytes: reply.bytes, serverMs: reply.serverMs,
-    changes,
-    sequences: readSequences(reply, shape, mask, heads, choice.rows),
+    changes, block,
     outputs: reply.tensors.outputs ? numbersOf(reply.tensors.outputs) : new Float32Array(0),
     outSize: reply.tensors.outputs?.shape.at(-1) ?? 0,
-    ...readLabels(choice, shape),
+    ...readPicture(reply, shape, mask, heads, block, choice),
   };
 }
 

@@ -44,12 +44,13 @@ function makeCsv({ picture, run, b, outputs }) {
 /* All heads of the sequence that is shown, and the outputs without those that are off.
  * Masked weights are null. */
 function makeJson({ run, b, outputs }) {
-  const { rows, numKeys, attends, weights } = run.sequences[b];
+  const { rows, keys, numKeys, attends, weights } = run.sequences[b];
   const heads = weights.map((head) => rows.map((_, r) => Array.from({ length: numKeys }, (_unused, k) =>
     (attends(r, k) ? Number(printFloat(head[r * numKeys + k])) : null))));
   return JSON.stringify({ model: run.model.name, sequence: b, heads: run.heads,
     queries: rows.map((row) => run.queryLabels[row]), query_places: rows,
-    keys: run.keyLabels.slice(0, numKeys), attention_weights: heads, heads_off: outputs.off,
+    keys: run.keyLabels.slice(0, numKeys), key_places: keys, block: run.block > 1 ? run.block : undefined,
+    attention_weights: heads, heads_off: outputs.off,
     outputs: outputsOf(run, b, outputs.numbers).map((row) => Array.from(row, (value) => Number(printFloat(value)))) });
 }
 

@@ -3,12 +3,12 @@
 
 /* What a change of a control needs. */
 const INPUT_CONTROLS = ["source", "text", "count", "seed", "causal", "window", "valid", "labels",
-  "rows", "heads"];
+  "rows", "heads", "keys"];
 const PICTURE_CONTROLS = ["scale", "range"];
 
 function chooseModel(name) {
   Object.assign(state, { model: name, text: "", causal: "", window: "", valid: "",
-    labels: "", rows: "", heads: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
+    labels: "", rows: "", heads: "", keys: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
   showControls();
   compute();
 }
@@ -63,6 +63,9 @@ function listenToView() {
     }
   });
   byId("heatmap").addEventListener("keydown", moveByKey);
+  byId("heatmap").addEventListener("dblclick", zoomIn);
+  byId("zoom-in").addEventListener("click", zoomIn);
+  byId("zoom-out").addEventListener("click", zoomOut);
   byId("sequence").addEventListener("change", (event) => {
     Object.assign(state, { sequence: Number(event.target.value), row: -1, key: -1 });
     redraw();

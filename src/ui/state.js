@@ -7,7 +7,7 @@ const OWN_IN_LINK_MAX = 6000; /* characters of a pasted request that a link can 
 
 const STATE_DEFAULTS = {
   model: "", source: "example", text: "", count: 16, seed: 1, own: "",
-  causal: "", window: "", valid: "", labels: "", rows: "", heads: "",
+  causal: "", window: "", valid: "", labels: "", rows: "", heads: "", keys: "",
   sequence: 0, head: 0, row: -1, key: -1, off: "", /* -1: the page chooses */
   scale: "linear", range: "head", lines: "row", step: 0,
 };

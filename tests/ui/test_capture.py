@@ -2,6 +2,7 @@
 """Files of captured queries and keys, as docs/examples/capture.py saves them: dropped, and drawn."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -52,6 +53,15 @@ def read_weights(page):
     """Returns the weights on screen as the page saves them, masked ones NaN, and all that it saves."""
     saved = json.loads(save(page, "json")[1])
     return np.array(saved["attention_weights"], float), saved
+
+
+def move_by_blocks(page, *keys):
+    """Returns (weight, queries, keys) of the block that is read out."""
+    page.locator("#heatmap").focus()
+    for key in keys:
+        page.keyboard.press(key)
+    weight, queries, keys = re.match(r"(\S+) queries (\S+) → keys (\S+)$", page.locator("#readout").inner_text()).groups()
+    return weight, queries, keys
 
 
 @pytest.fixture
@@ -135,6 +145,74 @@ def test_command_of_a_capture_gets_what_is_on_screen(open_view, server, tmp_path
                         headers={"Content-Type": "application/vnd.safetensors", "Accept": "application/json"})
     np.testing.assert_allclose(np.array(reply.json()["attention_weights"], float)[:, 9],
                                find_weights(request)[:, 9], atol=1e-6)
+
+
+def mean_blocks(weights, size):
+    """Returns what `blocks` has: sums over the keys of a block, means over its rows."""
+    edges = np.arange(0, weights.shape[1], size)
+    sums = np.add.reduceat(np.add.reduceat(np.nan_to_num(weights), edges, axis=2), edges, axis=1)
+    return sums / np.diff(np.append(edges, weights.shape[1]))[:, None]
+
+
+def test_long_capture_is_drawn_as_blocks_and_zoomed(bare_page, tmp_path):
+    page, rng = bare_page, np.random.default_rng(5)
+    request = make_request(rng, 2100, 2100, scale=0.5, causal=True, window=500)
+    tokens = [f"▁w{i}" for i in range(2100)]
+    drop(page, "text.safetensors", make_file(tmp_path, {"7": request}, tokens))
+    wait_for_about(page, "Layer 7")
+    weights, saved = read_weights(page)
+    exact = find_weights(request)
+    assert saved["block"] == 5 and saved["queries"][:2] == saved["keys"][:2] == ["0-4", "5-9"]
+    np.testing.assert_allclose(np.nan_to_num(weights), mean_blocks(exact, 5), atol=1e-6)
+    rows, keys = np.mgrid[:420, :420]  # the last block that a row sees has 500 keys before its last row
+    np.testing.assert_array_equal(np.isnan(weights[0]), (keys > rows) | (keys < rows - 100))
+    assert page.locator("#advice").is_hidden()
+    assert "A cell is a block of 5 queries and 5 keys" in page.locator("#grid-note").inner_text()
+    _, row, key = move_by_blocks(page, "Home", *["ArrowRight"] * 100, *["ArrowUp"] * 52)
+    assert (row, key) == ("1000-1004", "500-504")
+
+    forget_picture(page)
+    page.locator("#zoom-in").click()
+    expect(page.locator("#rows")).to_have_value("970-1033")
+    expect(page.locator("#shown-keys")).to_have_value("470-533")
+    page.view.wait()
+    weights, saved = read_weights(page)
+    assert saved["queries"][0] == "w970" and saved["keys"][0] == "w470" and saved["key_places"][-1] == 533
+    np.testing.assert_allclose(weights, exact[:, 970:1034, 470:534], atol=1e-6)
+    weight, row, key = read_cell(page)
+    assert row == 1002 and abs(weight - np.nanmax(exact[0, 1002, 470:534])) < 5.1e-5
+    assert exact[0, 1002, key] == np.nanmax(exact[0, 1002, 470:534])
+    assert f"query w1002 (row 1002) → key w{key} ({key})" in page.locator("#readout").inner_text()
+    assert page.locator("#zoom-in").is_hidden()
+
+    choose(page, "shown-keys", "")
+    np.testing.assert_allclose(read_weights(page)[0], exact[:, 970:1034], atol=1e-6)
+    page.evaluate("document.getElementById('status').textContent = ''")
+    forget_picture(page)
+    page.locator("#zoom-out").click()
+    page.view.wait()
+    assert read_weights(page)[1]["block"] == 5
+
+    page.locator("#shown-keys").fill("0-63")
+    expect_problem(page, "Rows are missing", "shown-keys")
+    page.locator("#rows").fill("3-9")
+    expect(page.locator("#problem")).to_be_hidden()
+    page.locator("#shown-keys").fill("2100")
+    assert "keys are 0 to 2099" in expect_problem(page, "Out of range", "shown-keys")
+
+
+def test_short_capture_is_zoomed_by_keyboard(open_view, tmp_path):
+    page, rng = open_view("#model=journey"), np.random.default_rng(6)
+    request = make_request(rng, 90, 100, scale=0.5, causal=False)
+    drop(page, "text.safetensors", make_file(tmp_path, {"7": request}))
+    wait_for_about(page, "Layer 7")
+    page.wait_for_timeout(200)
+    move_by_keys(page, "Home", *["ArrowRight"] * 99)
+    page.keyboard.press("Enter")
+    expect(page.locator("#shown-keys")).to_have_value("36-99")
+    expect(page.locator("#rows")).to_have_value("22-85")
+    expect(page.locator("#row option")).to_have_count(64)
+    np.testing.assert_allclose(read_weights(page)[0], find_weights(request)[:, 22:86, 36:], atol=1e-6)
 
 
 @pytest.mark.parametrize("tensors, metadata, words", [
