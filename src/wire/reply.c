@@ -12,62 +12,43 @@
 /* Of what a reply has of one sequence. */
 #define SEQUENCE_STEPS 8
 
-const char *wire_result_name(enum wire_result which) {
-    static const char *const names[] = {[WIRE_RESULT_OUTPUTS] = "outputs",
-                                        [WIRE_RESULT_WEIGHTS] = "attention_weights",
-                                        [WIRE_RESULT_HEADS] = "heads",
-                                        [WIRE_RESULT_LSE] = "lse",
-                                        [WIRE_RESULT_SCORES] = "scores",
-                                        [WIRE_RESULT_SPAN_WEIGHTS] = "span_weights",
-                                        [WIRE_RESULT_TOP_KEYS] = "top_keys",
-                                        [WIRE_RESULT_TOP_WEIGHTS] = "top_weights",
-                                        [WIRE_RESULT_TARGET_WEIGHTS] = "target_weights",
-                                        [WIRE_RESULT_RECEIVED] = "received",
-                                        [WIRE_RESULT_ENTROPY] = "entropy",
-                                        [WIRE_RESULT_BLOCK_WEIGHTS] = "block_weights",
-                                        [WIRE_RESULT_CONTRIBUTIONS] = "contributions"};
-    return names[which];
-}
+/* A tensor of a reply. */
+struct result {
+    const char *name;
+    bool wanted;
+    const void *numbers; /* NULL: not computed yet */
+};
 
-/* Whether the reply to the request has that tensor. */
-static bool has_result(const attn_request *batch, enum wire_result which) {
+static struct result find_result(const attn_request *batch, const attn_result *result,
+                                 enum wire_result which) {
     const attn_reductions *reduce = &batch->reduce;
-    const bool has[WIRE_NUM_RESULTS] = {
-        [WIRE_RESULT_OUTPUTS] = !batch->omit_outputs,
-        [WIRE_RESULT_WEIGHTS] = batch->need_weights != ATTN_WEIGHTS_NONE,
-        [WIRE_RESULT_HEADS] = batch->need_heads,
-        [WIRE_RESULT_LSE] = batch->need_lse,
-        [WIRE_RESULT_SCORES] = reduce->scores,
-        [WIRE_RESULT_SPAN_WEIGHTS] = reduce->spans != NULL,
-        [WIRE_RESULT_TOP_KEYS] = reduce->top_k > 0,
-        [WIRE_RESULT_TOP_WEIGHTS] = reduce->top_k > 0,
-        [WIRE_RESULT_TARGET_WEIGHTS] = reduce->targets != NULL,
-        [WIRE_RESULT_RECEIVED] = reduce->received,
-        [WIRE_RESULT_ENTROPY] = reduce->entropy,
-        [WIRE_RESULT_BLOCK_WEIGHTS] = reduce->block > 0,
-        [WIRE_RESULT_CONTRIBUTIONS] = batch->need_contributions,
+    const struct result results[WIRE_NUM_RESULTS] = {
+        [WIRE_RESULT_OUTPUTS] = {"outputs", !batch->omit_outputs, result->outputs},
+        [WIRE_RESULT_WEIGHTS] = {"attention_weights",
+                                 batch->need_weights != ATTN_WEIGHTS_NONE,
+                                 result->weights},
+        [WIRE_RESULT_HEADS] = {"heads", batch->need_heads, result->heads},
+        [WIRE_RESULT_LSE] = {"lse", batch->need_lse, result->lse},
+        [WIRE_RESULT_SCORES] = {"scores", reduce->scores, result->scores},
+        [WIRE_RESULT_SPAN_WEIGHTS] = {"span_weights", reduce->spans != NULL,
+                                      result->span_weights},
+        [WIRE_RESULT_TOP_KEYS] = {"top_keys", reduce->top_k > 0, result->top_keys},
+        [WIRE_RESULT_TOP_WEIGHTS] = {"top_weights", reduce->top_k > 0,
+                                     result->top_weights},
+        [WIRE_RESULT_TARGET_WEIGHTS] = {"target_weights", reduce->targets != NULL,
+                                        result->target_weights},
+        [WIRE_RESULT_RECEIVED] = {"received", reduce->received, result->received},
+        [WIRE_RESULT_ENTROPY] = {"entropy", reduce->entropy, result->entropy},
+        [WIRE_RESULT_BLOCK_WEIGHTS] = {"block_weights", reduce->block > 0,
+                                       result->block_weights},
+        [WIRE_RESULT_CONTRIBUTIONS] = {"contributions", batch->need_contributions,
+                                       result->contributions},
     };
-    return has[which];
+    return results[which];
 }
 
-/* Returns the numbers of a tensor, or NULL. */
-static const void *find_numbers(const attn_result *result, enum wire_result which) {
-    const void *const numbers[WIRE_NUM_RESULTS] = {
-        [WIRE_RESULT_OUTPUTS] = result->outputs,
-        [WIRE_RESULT_WEIGHTS] = result->weights,
-        [WIRE_RESULT_HEADS] = result->heads,
-        [WIRE_RESULT_LSE] = result->lse,
-        [WIRE_RESULT_SCORES] = result->scores,
-        [WIRE_RESULT_SPAN_WEIGHTS] = result->span_weights,
-        [WIRE_RESULT_TOP_KEYS] = result->top_keys,
-        [WIRE_RESULT_TOP_WEIGHTS] = result->top_weights,
-        [WIRE_RESULT_TARGET_WEIGHTS] = result->target_weights,
-        [WIRE_RESULT_RECEIVED] = result->received,
-        [WIRE_RESULT_ENTROPY] = result->entropy,
-        [WIRE_RESULT_BLOCK_WEIGHTS] = result->block_weights,
-        [WIRE_RESULT_CONTRIBUTIONS] = result->contributions,
-    };
-    return numbers[which];
+const char *wire_result_name(enum wire_result which) {
+    return find_result(&(attn_request){0}, &(attn_result){0}, which).name;
 }
 
 /* Gives a tensor planes, the selected heads, and rows, the selected queries. */
@@ -117,8 +98,9 @@ struct wire_reply_tensor wire_reply_get(const struct wire_request *request,
     const attn_model_info *info = attn_model_get_info(request->model);
     size_t selected =
         batch->weights_heads != NULL ? batch->num_weights_heads : info->num_heads;
-    struct wire_reply_tensor tensor = {.name = wire_result_name(which),
-                                       .numbers = find_numbers(result, which),
+    const struct result found = find_result(batch, result, which);
+    struct wire_reply_tensor tensor = {.name = found.name,
+                                       .numbers = found.numbers,
                                        .num_sequences = batch->num_sequences,
                                        .batched = request->batched,
                                        .block = 1,
@@ -154,7 +136,7 @@ size_t wire_reply_list(const struct wire_request *request, const attn_result *re
                        struct wire_reply_tensor ret_tensors[WIRE_NUM_RESULTS]) {
     size_t count = 0;
     for (int i = 0; i < WIRE_NUM_RESULTS; i++) {
-        if (has_result(&request->batch, (enum wire_result)i))
+        if (find_result(&request->batch, result, (enum wire_result)i).wanted)
             ret_tensors[count++] = wire_reply_get(request, result, (enum wire_result)i);
     }
     return count;
