@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers are read to the same bits as by strtod(), and only in the grammar of JSON. */
+#include "wire/decimal/powers.h"
 #include "wire/decimal/read.h"
-#include "wire/decimal/read_powers.h"
 #include "wire_fixture.h"
 
 #include <float.h>

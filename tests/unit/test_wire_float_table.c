@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Printing in batches reads nothing beside its table of powers: here the table has
  * protected pages before and behind it. No sanitizer sees what a gather reads. */
-#include "wire/decimal/print_powers.h"
+#include "wire/decimal/powers.h"
 
 #include <float.h>
 #include <setjmp.h>
@@ -14,10 +14,10 @@
 #include <cmocka.h>
 
 /* The file under test, with a table that a test can place. */
-static const uint64_t *placed_powers = print_powers;
-#define print_powers placed_powers
+static const uint64_t *placed_powers = wire_powers;
+#define wire_powers placed_powers
 #include "wire/decimal/print_avx2.c" /* NOLINT(bugprone-suspicious-include) */
-#undef print_powers
+#undef wire_powers
 
 /* Returns memory of one page, between two that cannot be read. */
 static char *map_guarded_page(size_t page) {
@@ -32,9 +32,9 @@ static void find_with_table(void *table, const float values[WIRE_DIGITS_BATCH]) 
     struct wire_digits expected, found;
 
     wire_digits_find(values, &expected);
-    placed_powers = memcpy(table, print_powers, sizeof print_powers);
+    placed_powers = memcpy(table, wire_powers, sizeof wire_powers);
     wire_digits_find(values, &found);
-    placed_powers = print_powers;
+    placed_powers = wire_powers;
     assert_memory_equal(&found, &expected, sizeof found);
 }
 
@@ -52,7 +52,7 @@ static void test_digits_are_found_without_reading_beside_the_table(void **state)
 
     char *memory = map_guarded_page(page);
     find_with_table(memory, values);
-    find_with_table(memory + page - sizeof print_powers, values);
+    find_with_table(memory + page - sizeof wire_powers, values);
     munmap(memory - page, 3 * page);
 }
 

@@ -10,8 +10,8 @@
 #include "wire/decimal/print.h"
 
 #include "base/endian.h"
+#include "wire/decimal/powers.h"
 #include "wire/decimal/print_avx2.h"
-#include "wire/decimal/print_powers.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static struct decimal find_shortest(uint32_t bits) {
     bool closer_below = fraction == 0 && exponent > 1; /* a power of two */
 
     int k = closer_below ? log10_of_three_quarters(q) : log10_of_power_of_two(q);
-    uint64_t power = print_powers[-k - PRINT_POWERS_MIN];
+    uint64_t power = wire_powers[-k - WIRE_POWERS_MIN] + 1; /* rounded up */
     uint32_t unit = UINT32_C(1) << (q + log2_of_power_of_ten(-k) + 1);
     /* The value and the ends of its interval, in quarters of 10^k. The ends themselves
      * read back when c is even, since reading rounds to even. */

@@ -5,7 +5,7 @@
 #include "wire/decimal/print_avx2.h"
 
 #ifdef __x86_64__
-#include "wire/decimal/print_powers.h"
+#include "wire/decimal/powers.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -81,9 +81,10 @@ AVX2 static void find_four(const uint32_t *bits, uint64_t *ret_first, uint64_t *
     lanes k = (multiply(exponent, ALL(1262611)) + (BIAS << 22) - EXPONENT_BIAS * 1262611 -
                multiply(closer_below, ALL(524031))) >>
               22;
-    lanes index = (BIAS - PRINT_POWERS_MIN) - k;
-    lanes power = (lanes)_mm256_i64gather_epi64((const long long *)print_powers,
-                                                (__m256i)index, sizeof *print_powers);
+    lanes index = (BIAS - WIRE_POWERS_MIN) - k;
+    lanes power = (lanes)_mm256_i64gather_epi64((const long long *)wire_powers,
+                                                (__m256i)index, sizeof *wire_powers);
+    power += 1; /* rounded up */
     lanes log2 =
         (multiply(2 * BIAS - k, ALL(1741647)) + (LOG2_BIAS << 19) - BIAS * 1741647) >> 19;
     lanes shift = exponent + log2 - (EXPONENT_BIAS + LOG2_BIAS - 1);

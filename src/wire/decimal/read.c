@@ -10,7 +10,7 @@
 #include "wire/decimal/read.h"
 
 #include "wire/decimal/bytes.h"
-#include "wire/decimal/read_powers.h"
+#include "wire/decimal/powers.h"
 
 #include <assert.h>
 #include <locale.h>
@@ -30,6 +30,9 @@ __extension__ typedef unsigned __int128 uint128;
 #define FAST_NUMBER     44 /* bytes of a number that read_fast() reads */
 #define FAST_BYTES      48 /* with its comma and a space */
 #define DIGITS_MAX      19 /* that always fit in a uint64_t */
+/* DIGITS_MAX digits times a power up to this, from WIRE_POWERS_MIN on, give every normal
+ * float32. */
+#define POWER_MAX 38
 /* An exponent past this is out of range for any number of digits that a text can have. */
 #define EXPONENT_MAX INT64_C(1000000000000000)
 
@@ -129,13 +132,12 @@ static inline bool round_decimal(uint64_t w, int64_t power, bool negative,
         *ret_number = negative ? -0.0F : 0.0F;
         return true;
     }
-    if (power < WIRE_READ_POWERS_MIN || power > WIRE_READ_POWERS_MAX)
+    if (power < WIRE_POWERS_MIN || power > POWER_MAX)
         return false;
 
     int zeros = __builtin_clzll(w);
-    uint64_t bits = (uint64_t)((uint128)(w << zeros) *
-                                   wire_read_powers[power - WIRE_READ_POWERS_MIN] >>
-                               64);
+    uint64_t bits =
+        (uint64_t)((uint128)(w << zeros) * wire_powers[power - WIRE_POWERS_MIN] >> 64);
     int half = (int)(~bits >> 63); /* factors begin with 1, the product with 1 or 01 */
     bits <<= half;
     /* 217706 / 2^16 is close enough to log2(10) for these powers. The first bit has the

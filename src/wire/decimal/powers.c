@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* read_powers.c: printed by read_powers.py; not to be edited. */
-#include "wire/decimal/read_powers.h"
+/* powers.c: printed by powers.py; not to be edited. */
+#include "wire/decimal/powers.h"
 
 /* clang-format off */
-const uint64_t wire_read_powers[WIRE_READ_POWERS_MAX - WIRE_READ_POWERS_MIN + 1] = {
+const uint64_t wire_powers[WIRE_POWERS_MAX - WIRE_POWERS_MIN + 1] = {
     0xC8DE047564D20A8B, /* -57 */
     0xFB158592BE068D2E, /* -56 */
     0x9CED737BB6C4183D, /* -55 */
@@ -100,4 +100,11 @@ const uint64_t wire_read_powers[WIRE_READ_POWERS_MAX - WIRE_READ_POWERS_MIN + 1]
     0xC097CE7BC90715B3, /* 36 */
     0xF0BDC21ABB48DB20, /* 37 */
     0x96769950B50D88F4, /* 38 */
+    0xBC143FA4E250EB31, /* 39 */
+    0xEB194F8E1AE525FD, /* 40 */
+    0x92EFD1B8D0CF37BE, /* 41 */
+    0xB7ABC627050305AD, /* 42 */
+    0xE596B7B0C643C719, /* 43 */
+    0x8F7E32CE7BEA5C6F, /* 44 */
+    0xB35DBF821AE4F38B, /* 45 */
 };

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""read_powers.py: prints read_powers.c."""
+"""powers.py: prints powers.c."""
 
-MIN, MAX = -57, 38
+MIN, MAX = -57, 45
 
 
 def leading_64_bits(power):
@@ -16,11 +16,11 @@ def leading_64_bits(power):
 
 
 print("""/* SPDX-License-Identifier: Apache-2.0 */
-/* read_powers.c: printed by read_powers.py; not to be edited. */
-#include "wire/decimal/read_powers.h"
+/* powers.c: printed by powers.py; not to be edited. */
+#include "wire/decimal/powers.h"
 
 /* clang-format off */
-const uint64_t wire_read_powers[WIRE_READ_POWERS_MAX - WIRE_READ_POWERS_MIN + 1] = {""")
+const uint64_t wire_powers[WIRE_POWERS_MAX - WIRE_POWERS_MIN + 1] = {""")
 for power in range(MIN, MAX + 1):
     print(f"    0x{leading_64_bits(power):016X}, /* {power} */")
 print("};")
