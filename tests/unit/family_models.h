@@ -5,7 +5,7 @@
 
 #include "family_cases.h"
 
-#include "math/ref/ref.h"
+#include "ref.h"
 #include "weights/families/model/make.h"
 
 /* Makes the model of a layer. The caller destroys it. */

@@ -4,7 +4,7 @@
 #ifndef ATTND_TESTS_RUN_LAYER_H
 #define ATTND_TESTS_RUN_LAYER_H
 
-#include "math/ref/ref.h"
+#include "ref.h"
 
 #include <attnd/attention.h>
 #include <math.h>

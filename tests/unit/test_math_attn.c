@@ -3,8 +3,8 @@
  * out by hand, with every engine, instruction set and precision; and what attn_plan()
  * refuses. */
 #include "math/model.h"
-#include "math/ref/ref.h"
 #include "random_model.h"
+#include "ref.h"
 
 #include <attnd/attention.h>
 #include <limits.h>

@@ -3,8 +3,8 @@
  * chunks are merged. */
 #include "math/attend/merge.h"
 #include "math/model.h"
-#include "math/ref/ref.h"
 #include "random_model.h"
+#include "ref.h"
 #include "split_plainly.h"
 
 #include <attnd/heads.h>

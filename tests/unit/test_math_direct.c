@@ -2,9 +2,9 @@
 /* test_math_direct.c: few queries over many keys, whose projections are turned round. */
 #include "math/model.h"
 #include "math/plan/plan.h"
-#include "math/ref/ref.h"
 #include "math/steps.h"
 #include "random_model.h"
+#include "ref.h"
 
 #include <math.h>
 #include <setjmp.h>

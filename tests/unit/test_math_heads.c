@@ -2,8 +2,8 @@
 /* test_math_heads.c: what heads do, against explicit reruns of the float64 reference with
  * heads left out; with every engine, instruction set and precision. */
 #include "math/model.h"
-#include "math/ref/ref.h"
 #include "random_model.h"
+#include "ref.h"
 #include "split_plainly.h"
 
 #include <attnd/heads.h>

@@ -3,8 +3,8 @@
  * reference, with every engine, instruction set and precision. */
 #include "math/model.h"
 #include "math/plan/plan.h"
-#include "math/ref/ref.h"
 #include "random_model.h"
+#include "ref.h"
 
 #include <attnd/attention.h>
 #include <math.h>

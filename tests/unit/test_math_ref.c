@@ -2,7 +2,7 @@
 /* test_math_ref.c: the reference that kernels are compared with, on layers so small that
  * the right numbers are known. */
 #include "math/model.h"
-#include "math/ref/ref.h"
+#include "ref.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ref.c: the definition of the layer, loop by loop, in float64. */
-#include "math/ref/ref.h"
+#include "ref.h"
 
-#include "math/ref/rows.h"
+#include "ref_rows.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.h: what becomes of a row before and after it is projected, in float64. */
-#ifndef ATTND_MATH_REF_ROWS_H
-#define ATTND_MATH_REF_ROWS_H
+/* ref_rows.h: what becomes of a row before and after it is projected, in float64. */
+#ifndef ATTND_TESTS_REF_ROWS_H
+#define ATTND_TESTS_REF_ROWS_H
 
 #include "math/model.h"
 

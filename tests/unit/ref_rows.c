@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.c: linear maps, norms and rotations, as they are defined. */
-#include "math/ref/rows.h"
+/* ref_rows.c: linear maps, norms and rotations, as they are defined. */
+#include "ref_rows.h"
 
 #include <math.h>
 

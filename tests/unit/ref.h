@@ -2,8 +2,8 @@
 /* ref.h: the layer computed plainly, from its definition, in float64. It is the oracle
  * that every kernel is compared with, so it is kept simple rather than fast. It decides
  * on its own which keys a query attends to. */
-#ifndef ATTND_MATH_REF_H
-#define ATTND_MATH_REF_H
+#ifndef ATTND_TESTS_REF_H
+#define ATTND_TESTS_REF_H
 
 #include <attnd/attention.h>
 
