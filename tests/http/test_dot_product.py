@@ -258,14 +258,16 @@ BAD = {  # changes, title, field, what the detail has
     "word alone": ({"need": ["blocks"]}, "Missing key", "block", "queries and keys make a block"),
     "empty span": ({"need": ["spans"], "spans": [[0, 1], [2, 2]]}, "Out of range", "spans", "spans[1]"),
     "far span": ({"need": ["spans"], "spans": [[0, 4]]}, "Out of range", "spans", "has 3 keys"),
-    "short span": ({"need": ["spans"], "spans": [[0]]}, "Uneven rows", "spans", "needs 2"),
+    "short span": ({"need": ["spans"], "spans": [[0]]}, "Uneven rows", "spans",
+                   "send a first key, and the key after the last"),
     "top_k 0": ({"need": ["top"], "top_k": 0}, "Out of range", "top_k", "at least 1"),
     "top_k 4": ({"need": ["top"], "top_k": 4}, "Out of range", "top_k", "has 3 keys"),
     "top_in": ({"need": ["top"], "top_k": 2, "top_in": [1, 2]}, "Out of range", "top_k", "has 1 key"),
     "many ranges": ({"need": ["top"], "top_k": 1, "top_in": [[0, 1]] * 1025}, "Out of range", "top_in",
                     "1024 at most"),
     "block 0": ({"need": ["blocks"], "block": 0}, "Out of range", "block", "at least 1"),
-    "targets": ({"need": ["target"], "targets": [None]}, "Uneven rows", "targets", "needs 2"),
+    "targets": ({"need": ["target"], "targets": [None]}, "Uneven rows", "targets",
+                "send one for each query"),
     "target": ({"need": ["target"], "targets": [[2, 1], None]}, "Out of range", "targets", "targets[0]"),
     "row twice": ({"weights_queries": [1, -1]}, "Duplicate index", "weights_queries", "is -1"),
     "row far": ({"weights_queries": [-3]}, "Out of range", "weights_queries", "2 rows"),
@@ -289,6 +291,16 @@ def test_binary_numbers_must_be_finite(server, name, number):
     tensors[name].flat[-1] = number
     reply = post_tensors(server, tensors)
     assert reply.status_code == 400 and reply.json()["field"] == name, reply.text
+
+
+@pytest.mark.parametrize("name", ["keys", "values"])
+def test_rows_that_only_bias_masks_must_be_finite(server, name):
+    tensors = {"queries": np.ones((2, 1, 3), np.float32), "keys": np.ones((2, 1, 3), np.float32),
+               "values": np.ones((2, 1, 3), np.float32), "bias": np.float32([[0, -np.inf]])}
+    assert post_tensors(server, tensors).status_code == 200
+    tensors[name][1] = np.nan
+    problem = post_tensors(server, tensors).json()
+    assert (problem["title"], problem["field"]) == ("Out of range", name), problem
 
 
 def test_server_without_a_model_serves_the_route(start_server):

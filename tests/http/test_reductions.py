@@ -433,7 +433,7 @@ def test_wrong_option_is_refused(server, name, binary):
     request = {"queries": rows(3, 5), "need": [WORD_OF[field]]} | options
     problem = assert_problem(refused(server, request, binary), 400, title, field)
     assert detail in problem["detail"], problem
-    assert title == "Uneven rows" or "send " in problem["detail"], problem
+    assert "send " in problem["detail"], problem
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -459,7 +459,9 @@ def test_ragged_sequences_have_their_own_limits(server, binary):
                              "Out of range", "spans")
     assert "its sequence has 2 keys" in problem["detail"]
     one = own | {"spans": [[[0, 2]]]}
-    assert_problem(refused(server, one, binary), 400, "Shape mismatch" if binary else "Uneven rows", "spans")
+    uneven = "Shape mismatch" if binary else "Uneven rows"
+    problem = assert_problem(refused(server, one, binary), 400, uneven, "spans")
+    assert "send " in problem["detail"], problem
     top = {"queries": BATCH, "need": ["top"], "top_k": 3}
     problem = assert_problem(refused(server, top, binary), 400, "Out of range", "top_k")
     assert "the shortest sequence has 2 keys" in problem["detail"]

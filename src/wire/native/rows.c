@@ -239,7 +239,7 @@ static bool native_read_range(struct wire_cursor *cursor, struct wire_place *pla
     return wire_list_read(cursor, place, reader->levels, 2, native_read_bound, reader,
                           &count) &&
            wire_list_check(cursor, place, 2, count,
-                           "a first key, and the key after the last");
+                           "send a first key, and the key after the last");
 }
 
 /* Reads a list of ranges: those of a sequence, or of all. */
@@ -247,11 +247,12 @@ static bool native_read_ranges(struct wire_cursor *cursor, struct wire_place *pl
                                void *context) {
     struct range_reader *reader = context;
     bool in_batch = place->depth > 0;
-    const char *reason = "as many as in the first sequence";
+    const char *reason = "send as many as for the first sequence";
     size_t expected = reader->ranges.count, count;
     if (reader->lens != NULL) {
         expected = reader->lens[in_batch ? place->index[0] : 0];
-        reason = in_batch ? "one for each query of its sequence" : "one for each query";
+        reason = in_batch ? "send one for each query of its sequence"
+                          : "send one for each query";
     }
     if (!wire_list_read(cursor, place, reader->levels, expected > 0 ? expected : SIZE_MAX,
                         native_read_range, reader, &count))
@@ -272,7 +273,8 @@ static bool native_read_levels(struct range_reader *reader, size_t sequences,
     if (per_sequence)
         return wire_list_read(cursor, &place, reader->levels, sequences,
                               native_read_ranges, reader, &count) &&
-               wire_list_check(cursor, &place, sequences, count, "one for each sequence");
+               wire_list_check(cursor, &place, sequences, count,
+                               "send one list for each sequence");
     if (reader->levels > 1)
         return native_read_ranges(cursor, &place, reader);
     reader->ranges.count = 1;
