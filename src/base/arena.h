@@ -3,8 +3,7 @@
  *
  * A worker keeps its arena from job to job. So in the long run a job that needs at most
  * `keep` bytes allocates nothing from the system and touches no fresh pages. */
-#ifndef ATTND_BASE_ARENA_H
-#define ATTND_BASE_ARENA_H
+#pragma once
 
 #include <stddef.h>
 
@@ -34,5 +33,3 @@ void *arena_alloc(struct arena *arena, size_t count, size_t size);
 /* Invalidates everything that was allocated. Memory of at most arena->keep bytes is kept
  * for the next job, as one chunk. */
 void arena_reset(struct arena *arena);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A function that writes a text returns nothing. The buffer keeps the first error, after
  * which nothing is appended; the caller that made the buffer looks once, at the end. */
-#ifndef ATTND_BASE_BUF_H
-#define ATTND_BASE_BUF_H
+#pragma once
 
 #include <attnd/status.h>
 #include <stddef.h>
@@ -47,5 +46,3 @@ __attribute__((format(printf, 2, 3))) void buf_append_format(struct buf *buf,
 /* Hands the bytes over: the caller frees them with free(). The buffer is empty
  * afterwards. */
 char *buf_take(struct buf *buf, size_t *ret_size);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clock.h: clocks that never go backwards, for durations and deadlines. */
-#ifndef ATTND_BASE_CLOCK_H
-#define ATTND_BASE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -19,5 +18,3 @@ static inline int64_t clock_thread_ns(void) {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* container_of.h: from a member to the struct that embeds it. */
-#ifndef ATTND_BASE_CONTAINER_OF_H
-#define ATTND_BASE_CONTAINER_OF_H
+#pragma once
 
 #include <stddef.h>
 
@@ -9,5 +8,3 @@
  * sched_job finds the struct that it belongs to in this way. */
 #define container_of(pointer, type, member)                                              \
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
-
-#endif

@@ -2,8 +2,7 @@
 /* dtype.h: element types by their names in safetensors files, and reading elements.
  *
  * Elements are little-endian, and may be at any alignment. */
-#ifndef ATTND_BASE_DTYPE_H
-#define ATTND_BASE_DTYPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ static inline float dtype_round_bf16(float number) {
 
 /* Returns the signed integer of `size` bytes, 4 or 8, at `bytes`. */
 int64_t dtype_read_integer(const unsigned char *bytes, size_t size);
-
-#endif

@@ -4,10 +4,7 @@
  * Safetensors files, binary bodies and texts that are read eight bytes at a time are all
  * little-endian, and are copied to numbers without a conversion. A file that relies on
  * this includes this header. */
-#ifndef ATTND_BASE_ENDIAN_H
-#define ATTND_BASE_ENDIAN_H
+#pragma once
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "attnd runs on little-endian machines only");
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* error.h: fills an attn_error, and what the wording of errors needs. */
-#ifndef ATTND_BASE_ERROR_H
-#define ATTND_BASE_ERROR_H
+#pragma once
 
 #include <attnd/status.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ error_set(attn_error *ret_error, attn_status status, const char *format, ...);
 static inline const char *plural_of(size_t count) {
     return count == 1 ? "" : "s";
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hash.h: FNV-1a (Fowler, Noll and Vo 1991), for tables in memory. Not for secrets. */
-#ifndef ATTND_BASE_HASH_H
-#define ATTND_BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@ static inline uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
         hash = (hash ^ at[i]) * 1099511628211U;
     return hash;
 }
-
-#endif

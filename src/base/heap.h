@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* heap.h: how malloc() gets memory from the system and returns it. */
-#ifndef ATTND_BASE_HEAP_H
-#define ATTND_BASE_HEAP_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ void heap_trim(size_t keep);
  * for the first time with a fault for each 2 MiB, not for each 4 KiB. Returns NULL when
  * memory is short. Thread-safe. */
 void *heap_alloc(size_t bytes);
-
-#endif

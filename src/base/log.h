@@ -8,8 +8,7 @@
  *
  * Logging never waits. A line for which standard error has no room, or that it refuses,
  * is dropped; a warning says how many before the next line that is written. */
-#ifndef ATTND_BASE_LOG_H
-#define ATTND_BASE_LOG_H
+#pragma once
 
 #include "base/output.h"
 #include <stdatomic.h>
@@ -85,5 +84,3 @@ unsigned long long log_num_dropped(void);
 /* Says why the process fails, at any level, and waits up to a second for room. As text it
  * is "attnd: REASON", for the user of the command; as JSON it is one more event. */
 void log_failure(const char *reason);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* machine.h: how much of this machine the process may use. */
-#ifndef ATTND_BASE_MACHINE_H
-#define ATTND_BASE_MACHINE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ size_t machine_memory(const char *root);
  * that the machine has available, or fewer when a cgroup has less left. What a cgroup
  * holds of files that were not used lately counts as left. `root` is as above. */
 size_t machine_free_memory(const char *root);
-
-#endif

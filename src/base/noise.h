@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* noise.h: numbers to try the layer with, the same ones every time. */
-#ifndef ATTND_BASE_NOISE_H
-#define ATTND_BASE_NOISE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@ static inline void noise_fill(float *numbers, size_t count, float scale) {
         numbers[i] = ((float)(x >> 8) / 0x1p23F - 1.0F) * scale;
     }
 }
-
-#endif

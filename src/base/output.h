@@ -2,8 +2,7 @@
 /* output.h: writes to a pipe, terminal, socket or file that others share, without waiting
  * for the reader. Their O_NONBLOCK is left as it is, because it would change for all
  * processes that share the descriptor. It also creates files, whole or not at all. */
-#ifndef ATTND_BASE_OUTPUT_H
-#define ATTND_BASE_OUTPUT_H
+#pragma once
 
 #include <attnd/status.h>
 #include <limits.h>
@@ -42,5 +41,3 @@ attn_status output_create_file(const char *path, const struct output_piece *piec
 /* Checks that nothing has the name `path`, before long work for that file. Errors:
  * ATTN_E_VALUE, as above. */
 attn_status output_check_new(const char *path, attn_error *ret_error);
-
-#endif

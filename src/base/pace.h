@@ -10,8 +10,7 @@
  * There is one count for each thread, so that it need not be passed to every loop. A
  * checkpoint may run other requests on the same thread. These have arenas and a pace of
  * their own, and do not touch what the thread was doing. */
-#ifndef ATTND_BASE_PACE_H
-#define ATTND_BASE_PACE_H
+#pragma once
 
 #include "base/dtype.h"
 
@@ -67,5 +66,3 @@ void pace_to_float(const struct dtype *dtype, const unsigned char *bytes, size_t
                    float *ret_values);
 void pace_copy(void *to, const void *from, size_t bytes);
 void pace_clear(void *to, size_t bytes);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Sizes from outside are added and multiplied only by these functions. Those that return
  * bool return false, and write nothing, when the result does not fit. */
-#ifndef ATTND_BASE_SIZE_H
-#define ATTND_BASE_SIZE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,5 +59,3 @@ static inline bool size_round_up(size_t a, size_t unit, size_t *ret_rounded) {
     *ret_rounded = sum & ~(unit - 1);
     return true;
 }
-
-#endif

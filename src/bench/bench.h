@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.h: the parts of attnd-bench: its options, layers to time, their report and its
  * printing, --peaks and --wire. */
-#ifndef ATTND_BENCH_BENCH_H
-#define ATTND_BENCH_BENCH_H
+#pragma once
 
 #include "bench/peaks.h"
 #include "bench/rounds.h"
@@ -124,5 +123,3 @@ static inline bool bench_is_attention(const struct bench_report *report) {
 /* Print a report to standard output, for people or as one line of JSON. */
 void bench_print_text(const struct bench_report *report);
 void bench_print_json(const struct bench_report *report);
-
-#endif

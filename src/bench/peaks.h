@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peaks.h: how many operations per second this CPU can do at all, by the multiply-adds of
  * a set of kernels. No product of matrices can be faster. */
-#ifndef ATTND_BENCH_PEAKS_H
-#define ATTND_BENCH_PEAKS_H
+#pragma once
 
 #include "bench/rounds.h"
 #include "math/kernels/kernels.h"
@@ -22,5 +21,3 @@ const char *bench_peaks_precision(const struct bench_peaks *peaks);
 /* Measures both for a round, on all threads of `parallel`. */
 void bench_peaks_time(struct bench_peaks *peaks, const attn_parallel *parallel,
                       size_t round);
-
-#endif

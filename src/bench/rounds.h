@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rounds.h: timing in rounds. Every contender runs once in each round. So each
  * ratio is of runs that are close in time, and a machine that drifts does not matter. */
-#ifndef ATTND_BENCH_ROUNDS_H
-#define ATTND_BENCH_ROUNDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ struct bench_spread bench_spread(const double *values, size_t count);
 
 /* Returns the median of a / b, taken round by round. */
 double bench_ratio(const double *a, const double *b, size_t count);
-
-#endif

@@ -2,8 +2,7 @@
 /* tiles.h: the layer as a good program on top of cblas computes it, some queries at a
  * time. The kernels have to beat it: it is the baseline of attnd-bench, and a second
  * opinion in the tests. */
-#ifndef ATTND_BENCH_TILES_H
-#define ATTND_BENCH_TILES_H
+#pragma once
 
 #include "math/steps.h"
 
@@ -21,5 +20,3 @@ attn_status bench_tiles_run(const attn_model *model, const attn_request *request
 /* Returns the bytes of scratch for a request of these sizes, a multiple of
  * ATTN_ALIGNMENT. */
 size_t bench_tiles_scratch(const attn_model *model, const attn_sizes *sizes);
-
-#endif

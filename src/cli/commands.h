@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* commands.h: all subcommands except serve. Each returns the exit code of the process. */
-#ifndef ATTND_CLI_COMMANDS_H
-#define ATTND_CLI_COMMANDS_H
+#pragma once
 
 #include "config/config.h"
 
@@ -22,5 +21,3 @@ int command_prune(const struct config *config, const struct config_texts *files)
 
 /* Asks the server at --listen whether it is ready. Returns 0 when it is, else 1. */
 int command_health(const struct config *config);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* heads.h: what the heads of a model do over the requests of --data. */
-#ifndef ATTND_CLI_HEADS_H
-#define ATTND_CLI_HEADS_H
+#pragma once
 
 #include "config/config.h"
 
@@ -19,5 +18,3 @@ void heads_deinit(struct attn_heads *heads);
 
 /* Prints a line for each head. Errors: ATTN_E_NOMEM. */
 attn_status heads_print(const struct attn_heads *heads, attn_error *ret_error);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* heads_table.h: the table of what heads do. */
-#ifndef ATTND_CLI_HEADS_TABLE_H
-#define ATTND_CLI_HEADS_TABLE_H
+#pragma once
 
 #include <attnd/heads.h>
 
@@ -18,5 +17,3 @@ struct heads_row {
  * column sort - 1 first, and rows without one last. Sorts the rows. Columns that only
  * some models or requests have are left out where no row has a number. */
 void heads_table_print(struct heads_row *rows, size_t count, int sort);
-
-#endif

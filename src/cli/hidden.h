@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hidden.h: hidden states that an engine has written, as vLLM does: what enters some
  * layers of a model. The file does not say which layers these are. */
-#ifndef ATTND_CLI_HIDDEN_H
-#define ATTND_CLI_HIDDEN_H
+#pragma once
 
 #include "cli/request_file.h"
 
@@ -31,5 +30,3 @@ attn_status hidden_find_layers(const struct hidden *hidden, const struct folder 
 attn_status hidden_read(const struct hidden *hidden, size_t i,
                         const struct config *config, const attn_model *model,
                         request_use *use, void *context, attn_error *ret_error);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* operand.h: the model that is the only operand of a command: FILE[,KEY=VALUE]..., or
  * FOLDER,layer=NAME. */
-#ifndef ATTND_CLI_OPERAND_H
-#define ATTND_CLI_OPERAND_H
+#pragma once
 
 #include "config/config.h"
 
@@ -28,5 +27,3 @@ int operand_load(const struct config *config, const struct config_texts *files,
 
 /* Prints an error for the operator; returns `exit_code`. */
 int operand_report(const attn_error *error, int exit_code);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request_file.h: the requests of a file: JSON, each on a line of its own, or one in
  * safetensors. One of them is in memory at a time. */
-#ifndef ATTND_CLI_REQUEST_FILE_H
-#define ATTND_CLI_REQUEST_FILE_H
+#pragma once
 
 #include "base/arena.h"
 #include "config/config.h"
@@ -45,5 +44,3 @@ typedef attn_status request_use(void *context, attn_request *batch,
 attn_status request_file_read(const struct config *config, const attn_model *model,
                               const char *done, request_use *use, void *context,
                               attn_error *ret_error);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* commands.h: the one table of subcommands, for main(), --help and the man page. */
-#ifndef ATTND_CONFIG_COMMANDS_H
-#define ATTND_CONFIG_COMMANDS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -26,5 +25,3 @@ extern const struct command_info command_infos[NUM_COMMANDS];
 
 /* Returns the command of this name, or NUM_COMMANDS when there is none. */
 enum command command_find(const char *name);
-
-#endif

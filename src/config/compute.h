@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compute.h: the options of both programs, attnd and attnd-bench: how layers are
  * computed. */
-#ifndef ATTND_CONFIG_COMPUTE_H
-#define ATTND_CONFIG_COMPUTE_H
+#pragma once
 
 #include "config/option.h"
 
@@ -24,5 +23,3 @@ extern const struct option compute_options[COMPUTE_NUM_OPTIONS];
  * sets, or NULL. */
 attn_engine_options compute_engine_options(const struct config_compute *compute,
                                            const char *precision, bool serve_only);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.h: the value of every option of attnd. main.c, daemon, cli and models read it;
  * the rooms below them have option structs of their own, which these fill. */
-#ifndef ATTND_CONFIG_CONFIG_H
-#define ATTND_CONFIG_CONFIG_H
+#pragma once
 
 #include "config/commands.h"
 #include "config/compute.h"
@@ -93,5 +92,3 @@ void config_deinit(struct config *config);
 
 /* Prints the help to standard output. */
 void config_print_help(void);
-
-#endif

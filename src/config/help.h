@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* help.h: what --help and the man page both say. */
-#ifndef ATTND_CONFIG_HELP_H
-#define ATTND_CONFIG_HELP_H
+#pragma once
 
 #include "config/option.h"
 
@@ -23,5 +22,3 @@ void help_print_indented(const char *text, int indent);
 /* Prints the options of a set whose `command` is this one or, when it is NULL, is NULL
  * too. */
 void help_print_options(const struct option_set *set, const char *command);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* option.h: an option, and sets of them. Flags, ATTND_* variables, the fields of the
  * configuration file, --help and the man page all come from them. */
-#ifndef ATTND_CONFIG_OPTION_H
-#define ATTND_CONFIG_OPTION_H
+#pragma once
 
 #include <attnd/status.h>
 #include <stdbool.h>
@@ -66,5 +65,3 @@ const struct option *option_find(const struct option_set *set, const char *name,
 
 /* Finds an option by its letter, which is not '\0'. Returns NULL when there is none. */
 const struct option *option_find_letter(const struct option_set *set, char letter);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.h: the options of attnd, and those that it had. */
-#ifndef ATTND_CONFIG_OPTIONS_H
-#define ATTND_CONFIG_OPTIONS_H
+#pragma once
 
 #include "config/config.h"
 
@@ -10,5 +9,3 @@ extern const struct option_set config_options; /* they fill a struct config */
 /* Returns what to do instead of an option that an earlier version had, a clause, or NULL
  * where there was none of this name. */
 const char *option_find_retired(const char *name, char separator);
-
-#endif

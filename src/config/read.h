@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* read.h: reads the options of any program from its flags. */
-#ifndef ATTND_CONFIG_READ_H
-#define ATTND_CONFIG_READ_H
+#pragma once
 
 #include "config/option.h"
 
@@ -13,5 +12,3 @@ attn_status option_read_flags(const struct option_set *set, int argc, char *cons
 
 /* Frees the texts of a struct of the set; a zeroed struct is fine. */
 void option_deinit(const struct option_set *set, void *values);
-
-#endif

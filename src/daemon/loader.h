@@ -4,8 +4,7 @@
  * It runs at a low priority, so that requests under way are hardly slower meanwhile. It
  * does one thing at a time, in the order in which they were asked for; several reloads
  * that are asked for meanwhile become one. */
-#ifndef ATTND_DAEMON_LOADER_H
-#define ATTND_DAEMON_LOADER_H
+#pragma once
 
 #include "models/catalogue.h"
 
@@ -31,5 +30,3 @@ void loader_refuse(struct loader *loader);
  * model; then the process may only exit. Nothing may be submitted any more. Accepts
  * NULL. */
 bool loader_stop(struct loader *loader);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Without that variable nothing is sent. A message that cannot be sent within a second is
  * dropped. All functions but the first may be called by any thread. */
-#ifndef ATTND_DAEMON_NOTIFY_H
-#define ATTND_DAEMON_NOTIFY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -22,5 +21,3 @@ void notify_stopping(void);
 /* Returns how often notify_alive() should be called, in ns; 0: never. */
 int64_t notify_alive_ns(void);
 void notify_alive(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve.h: the command serve. */
-#ifndef ATTND_DAEMON_SERVE_H
-#define ATTND_DAEMON_SERVE_H
+#pragma once
 
 #include "config/config.h"
 
@@ -9,5 +8,3 @@
  * is that of this build. Returns the exit code of the process: 0, 1, or 2 for wrong
  * options. */
 int daemon_serve(const struct config *config, const char *commit);
-
-#endif

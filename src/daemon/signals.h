@@ -3,8 +3,7 @@
  *
  * sigwait() would not do: OpenBLAS starts threads before main(), and a signal mask that
  * is set later does not reach them. */
-#ifndef ATTND_DAEMON_SIGNALS_H
-#define ATTND_DAEMON_SIGNALS_H
+#pragma once
 
 #include <attnd/status.h>
 #include <stdbool.h>
@@ -29,5 +28,3 @@ bool signals_stop_requested(void);
 /* Whether SIGHUP, or SIGUSR1, has come since the last call. */
 bool signals_take_reload(void);
 bool signals_take_debug(void);
-
-#endif

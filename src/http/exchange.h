@@ -4,8 +4,7 @@
  * An exchange belongs to its HTTP thread. Between handover_suspend() and
  * handover_resume() it belongs to whom it was handed to, such as the worker that runs its
  * job. It has one owner at a time, so it has no lock. */
-#ifndef ATTND_HTTP_EXCHANGE_H
-#define ATTND_HTTP_EXCHANGE_H
+#pragma once
 
 #include "base/buf.h"
 #include "http/log/trace.h"
@@ -119,5 +118,3 @@ struct exchange {
     struct exchange_reply reply;
     struct exchange_record record;
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* handover.h: hands an exchange to a worker, or to the thread that loads models, while
  * its connection is suspended, and takes it back. */
-#ifndef ATTND_HTTP_HANDOVER_H
-#define ATTND_HTTP_HANDOVER_H
+#pragma once
 
 #include "http/exchange.h"
 
@@ -30,5 +29,3 @@ void handover_give_turn(struct turn *turn);
 /* On the HTTP thread: the client will send nothing more. A job that waits is taken back,
  * and the connection is then closed. One that runs may end early. */
 void handover_client_left(struct exchange *exchange);
-
-#endif

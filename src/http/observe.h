@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* observe.h: what is noted about a request, and reported to all who watch it. On the HTTP
  * thread, but observe_model() on any owner. */
-#ifndef ATTND_HTTP_OBSERVE_H
-#define ATTND_HTTP_OBSERVE_H
+#pragma once
 
 #include "http/exchange.h"
 
@@ -19,5 +18,3 @@ void observe_reply(struct exchange *exchange);
 /* When the request has ended: completes its facts. `sent` is whether libmicrohttpd has
  * sent the whole reply. */
 void observe_end(struct exchange *exchange, bool sent);
-
-#endif

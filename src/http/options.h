@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http/options.h: the server's settings. */
-#ifndef ATTND_HTTP_OPTIONS_H
-#define ATTND_HTTP_OPTIONS_H
+#pragma once
 
 #include "sched/budget.h"
 #include "sched/pool.h"
@@ -40,5 +39,3 @@ struct http_options {
     struct sched_pool *pool;
     struct sched_budget *budget;
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* page.h: the page's files, and their headers, as replies have them. */
-#ifndef ATTND_HTTP_PAGE_H
-#define ATTND_HTTP_PAGE_H
+#pragma once
 
 #include "http/exchange.h"
 
@@ -28,5 +27,3 @@ struct page {
  * freed by page_deinit() too. */
 attn_status page_init(struct page *page);
 void page_deinit(struct page *page);
-
-#endif

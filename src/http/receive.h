@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* receive.h: takes a request from libmicrohttpd's callbacks to the route's handler, and
  * its reply back. */
-#ifndef ATTND_HTTP_RECEIVE_H
-#define ATTND_HTTP_RECEIVE_H
+#pragma once
 
 #include <microhttpd.h>
 
@@ -14,5 +13,3 @@ enum MHD_Result receive_handle(void *cls, struct MHD_Connection *connection,
                                void **req_cls);
 void receive_completed(void *cls, struct MHD_Connection *connection, void **req_cls,
                        enum MHD_RequestTerminationCode code);
-
-#endif

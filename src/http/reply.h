@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http/reply.h: makes the reply of an exchange, and hands it to libmicrohttpd.
  * wire/reply.h describes the tensors of one. */
-#ifndef ATTND_HTTP_REPLY_H
-#define ATTND_HTTP_REPLY_H
+#pragma once
 
 #include "http/exchange.h"
 
@@ -29,5 +28,3 @@ const attn_model *reply_find_model(struct exchange *exchange, const char *list_r
 /* Queues the reply, whose bytes then belong to libmicrohttpd. Returns MHD_NO, which
  * closes the connection, when memory is short. */
 enum MHD_Result reply_send(struct exchange *exchange);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route.h: which handler serves a path, by a table that routes.c has. */
-#ifndef ATTND_HTTP_ROUTE_H
-#define ATTND_HTTP_ROUTE_H
+#pragma once
 
 #include "wire/problem.h"
 
@@ -69,5 +68,3 @@ bool route_is_open(const struct route *route);
 /* Returns how errors are written for requests of this path, which need not be a
  * route's. */
 const struct wire_error_format *route_errors(const char *path);
-
-#endif

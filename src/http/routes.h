@@ -3,8 +3,7 @@
  *
  * attention_* and heads_* are in attention.c, oip_* in oip.c, page_* in page.c, the
  * others in info.c. */
-#ifndef ATTND_HTTP_ROUTES_H
-#define ATTND_HTTP_ROUTES_H
+#pragma once
 
 #include "http/route.h"
 
@@ -45,5 +44,3 @@ void oip_handle_load(struct exchange *exchange);
 void oip_handle_unload(struct exchange *exchange);
 void page_handle(struct exchange *exchange); /* the three files of the page */
 void openapi_handle(struct exchange *exchange);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http/server.h: starts and stops the HTTP server: its sockets and its threads. */
-#ifndef ATTND_HTTP_SERVER_H
-#define ATTND_HTTP_SERVER_H
+#pragma once
 
 #include "http/options.h"
 
@@ -46,5 +45,3 @@ bool http_server_replied_to_all(const struct http_server *server);
 
 /* Frees the server. Call it after http_server_stop() has returned true. Accepts NULL. */
 void http_server_destroy(struct http_server *server);
-
-#endif

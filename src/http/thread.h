@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http/thread.h: one HTTP thread, which owns one libmicrohttpd daemon and all its
  * connections. */
-#ifndef ATTND_HTTP_THREAD_H
-#define ATTND_HTTP_THREAD_H
+#pragma once
 
 #include "base/log.h"
 #include "http/log/trace.h"
@@ -99,5 +98,3 @@ void http_thread_wake(struct http_thread *thread);
 
 /* Closes what http_thread_start() opened. Call it after the thread has ended. */
 void http_thread_deinit(struct http_thread *thread);
-
-#endif

@@ -4,8 +4,7 @@
  * Matrices are row-major; ld is the distance between rows in floats. Sizes and ld are at
  * most INT_MAX, which attn_plan() and attn_model_create() check. Thread-safe for distinct
  * results, after attn_init(). */
-#ifndef ATTND_MATH_BLAS_H
-#define ATTND_MATH_BLAS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -25,5 +24,3 @@ void blas_multiply_transposed(size_t m, size_t n, size_t k, float alpha,
  * is 0. */
 void blas_multiply(size_t m, size_t n, size_t k, struct blas_matrix a,
                    struct blas_matrix b, float beta, float *c, size_t ldc);
-
-#endif

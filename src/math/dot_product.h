@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dot_product.h: attention without a model is a layer without projections: a model that
  * has sizes and options, but no weights. What serves layers serves it too. */
-#ifndef ATTND_MATH_DOT_PRODUCT_H
-#define ATTND_MATH_DOT_PRODUCT_H
+#pragma once
 
 #include "math/model.h"
 
@@ -16,5 +15,3 @@
  * ATTN_E_OVERFLOW. */
 attn_status dot_product_init(const attn_dot_product *options, attn_model *ret_model,
                              attn_error *ret_error);
-
-#endif

@@ -4,8 +4,7 @@
  * The native engine multiplies by weights that were packed once. The openblas
  * engine calls cblas on the weights as they are. The attention between the projections is
  * the same for both. */
-#ifndef ATTND_MATH_ENGINE_H
-#define ATTND_MATH_ENGINE_H
+#pragma once
 
 #include "math/kernels/kernels.h"
 
@@ -103,5 +102,3 @@ void engine_project_split(const struct engine *engine, const struct linear *line
                           struct range columns, const struct range *depth,
                           size_t num_depths, const float *x, size_t x_ld, size_t rows,
                           float *y, size_t y_ld);
-
-#endif

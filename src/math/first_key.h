@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* first_key.h: splits what a row attends to into the first key and the rest. Many heads
  * rest most of their weight there, whatever else they do. */
-#ifndef ATTND_MATH_FIRST_KEY_H
-#define ATTND_MATH_FIRST_KEY_H
+#pragma once
 
 #include <attnd/heads.h>
 #include <math.h>
@@ -32,5 +31,3 @@ static inline void first_key_add_rest(double rest, bool itself, attn_head_sums *
 static inline double first_key_entropy(double weight) {
     return weight > 0 ? -weight * log(weight) : 0;
 }
-
-#endif

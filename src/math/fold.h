@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fold.h: folds two linear maps that follow each other into one. */
-#ifndef ATTND_MATH_FOLD_H
-#define ATTND_MATH_FOLD_H
+#pragma once
 
 #include <stddef.h>
 
@@ -12,5 +11,3 @@
  * the others. Thread-safe; allocates nothing. */
 void fold_product(const float *a, const float *b, const float *addend, size_t rows,
                   size_t inner, size_t columns, float *ret_product);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * attn_plan() has accepted every request by itself. The functions are pure: they keep,
  * allocate and lock nothing. All are thread-safe for distinct memory. */
-#ifndef ATTND_MATH_JOIN_H
-#define ATTND_MATH_JOIN_H
+#pragma once
 
 #include <attnd/attention.h>
 
@@ -61,5 +60,3 @@ void join_pack(const attn_model *model, const attn_request *const *requests, siz
  * request's results begin in it, in the order of join_pack(), and moves *rest past
  * them. */
 attn_result join_take(attn_result *rest, const attn_sizes *sizes);
-
-#endif

@@ -6,8 +6,7 @@
  * allow it. valid_lens count rows of keys; the next two compare positions. Where key
  * positions ascend, as they nearly always do, and no bias is -INFINITY, the keys of a
  * query are one range of rows. */
-#ifndef ATTND_MATH_MASK_H
-#define ATTND_MATH_MASK_H
+#pragma once
 
 #include <attnd/attention.h>
 
@@ -104,5 +103,3 @@ static inline const float *mask_bias(const struct mask *mask, size_t head, size_
 static inline float mask_head_factor(const attn_request *request, size_t head) {
     return request->head_mask != NULL ? request->head_mask[head] : 1.0F;
 }
-
-#endif

@@ -2,8 +2,7 @@
 /* model.h: one layer: its weights as they were loaded, and the engine made from them. The
  * room src/weights writes the weights once; nothing writes to them afterwards. A model
  * that is loaded to serve only keeps what its engine needs. */
-#ifndef ATTND_MATH_MODEL_H
-#define ATTND_MATH_MODEL_H
+#pragma once
 
 #include "math/engine.h"
 
@@ -118,5 +117,3 @@ attn_status model_try(const attn_model *model, double *ret_flops, double *ret_ns
 attn_status model_describe(const attn_model_info *info,
                            const attn_engine_options *options, attn_model_info *ret_info,
                            attn_error *ret_error);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reserve.h: lays out several arrays in one block of memory, before it is allocated. */
-#ifndef ATTND_MATH_RESERVE_H
-#define ATTND_MATH_RESERVE_H
+#pragma once
 
 #include "base/size.h"
 
@@ -36,5 +35,3 @@ static inline bool reserve_arrays(const struct reserve_array *arrays, size_t cou
     }
     return true;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* steps.h: the steps of attn_run() one by one, so that each can be timed by itself. */
-#ifndef ATTND_MATH_STEPS_H
-#define ATTND_MATH_STEPS_H
+#pragma once
 
 #include <attnd/attention.h>
 
@@ -19,5 +18,3 @@ enum attn_steps {
  * plan/plan.h. */
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps);
-
-#endif

@@ -5,8 +5,7 @@
  * One thread at a time uses a catalogue: main() until the loader has started
  * (daemon/loader.h), and the loader then. Every change makes a new list of models, which
  * is published as one generation; without memory for that, the list before it stays. */
-#ifndef ATTND_MODELS_CATALOGUE_H
-#define ATTND_MODELS_CATALOGUE_H
+#pragma once
 
 #include "models/generation.h"
 #include "models/load.h"
@@ -52,5 +51,3 @@ bool catalogue_unload(struct catalogue *catalogue, const char *name,
 
 /* Frees the list, but not models that were published. */
 void catalogue_deinit(struct catalogue *catalogue);
-
-#endif

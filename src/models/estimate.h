@@ -8,8 +8,7 @@
  *
  * Workers and HTTP threads use one estimate at the same time, without a lock: each number
  * is an atomic of its own, and an update that is lost does no harm. */
-#ifndef ATTND_HTTP_WORK_ESTIMATE_H
-#define ATTND_HTTP_WORK_ESTIMATE_H
+#pragma once
 
 #include <attnd/model.h>
 #include <stdbool.h>
@@ -56,5 +55,3 @@ struct estimate_measured {
 
 void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
                     const struct estimate_measured *measured);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A member of the exchange, with the same owner. It is complete when the request ends;
  * what was not reached until then is 0. */
-#ifndef ATTND_MODELS_FACTS_H
-#define ATTND_MODELS_FACTS_H
+#pragma once
 
 #include "wire/problem.h"
 
@@ -39,5 +38,3 @@ struct request_facts {
     int64_t queue_ns, decode_ns, compute_ns, encode_ns;
     int64_t total_ns; /* from the complete headers to the end of the reply */
 };
-
-#endif

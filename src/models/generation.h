@@ -4,8 +4,7 @@
  * A generation is a set of models with their counters and estimates. It does not change
  * once it is published. An exchange holds the generation that it began with until it
  * ends, so a request never sees a mixture of two. */
-#ifndef ATTND_MODELS_GENERATION_H
-#define ATTND_MODELS_GENERATION_H
+#pragma once
 
 #include "base/buf.h"
 #include "models/estimate.h"
@@ -124,5 +123,3 @@ struct model_changer {
  * Thread-safe. */
 struct model_stats *generation_stats(const struct generation *generation,
                                      const attn_model *model);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* list.h: the models that the options name, each with what is loaded of it. One thread at
  * a time uses a list. */
-#ifndef ATTND_MODELS_LIST_H
-#define ATTND_MODELS_LIST_H
+#pragma once
 
 #include "models/spec.h"
 
@@ -61,5 +60,3 @@ bool entry_is_same(const struct model_entry *a, const struct model_entry *b);
 /* Returns the part of entry->error that clients may see, which has no more of the path
  * than the last part; "" where there is no error. */
 const char *entry_reason(const struct model_entry *entry);
-
-#endif

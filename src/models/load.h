@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* load.h: finds the models that the options name, and loads each to serve with its
  * engine. Errors are one line. */
-#ifndef ATTND_MODELS_LOAD_H
-#define ATTND_MODELS_LOAD_H
+#pragma once
 
 #include "config/config.h"
 #include "models/list.h"
@@ -41,5 +40,3 @@ attn_status load_measure(const struct config *config, const struct model_entry *
  * ATTN_E_NOMEM. */
 attn_status load_check_fit(const struct config *config, const struct model_list *list,
                            attn_error *ret_error);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* open.h: a checkpoint's folder, which has many layers, as a specification names it. */
-#ifndef ATTND_MODELS_OPEN_H
-#define ATTND_MODELS_OPEN_H
+#pragma once
 
 #include "models/spec.h"
 
@@ -20,5 +19,3 @@ attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_
  * download a model, where there is no file and `path` could be its name at Hugging Face.
  * Returns `status`. */
 attn_status folder_hint(const char *path, attn_status status, attn_error *error);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* spec.h: parses NAME=FILE[,KEY=VALUE]..., the value of --model, and the same
  * without NAME=, an operand. */
-#ifndef ATTND_MODELS_SPEC_H
-#define ATTND_MODELS_SPEC_H
+#pragma once
 
 #include <attnd/model.h>
 
@@ -30,5 +29,3 @@ attn_status model_spec_parse_operand(const char *text, struct model_spec *ret_sp
 
 /* Frees the memory; a zeroed struct is fine. */
 void model_spec_deinit(struct model_spec *spec);
-
-#endif

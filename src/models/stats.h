@@ -4,8 +4,7 @@
  *
  * Workers and HTTP threads count, and HTTP threads read at any time. A reader may see
  * some numbers of a request and not yet the others. */
-#ifndef ATTND_MODELS_STATS_H
-#define ATTND_MODELS_STATS_H
+#pragma once
 
 #include "models/facts.h"
 #include "obs/counter.h"
@@ -70,5 +69,3 @@ void model_stats_execute(struct model_stats *stats, size_t num_requests,
 /* Reads all counters. Any thread may call it. */
 void model_stats_get(const struct model_stats *stats,
                      struct wire_oip_statistics *ret_statistics);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* team.h: threads that share tasks, to load models with all CPUs. */
-#ifndef ATTND_CLI_TEAM_H
-#define ATTND_CLI_TEAM_H
+#pragma once
 
 #include <attnd/status.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ struct team_work {
  * one has failed. Returns the error of the first task, by number, that failed, as a
  * single thread would. Threads that the system refuses are done without. */
 attn_status team_run(const struct team_work *work, attn_error *ret_error);
-
-#endif

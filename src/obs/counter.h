@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* counter.h: a number that only grows. Relaxed, since no counter says anything about
  * other memory. Thread-safe. */
-#ifndef ATTND_OBS_COUNTER_H
-#define ATTND_OBS_COUNTER_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ static inline void obs_add(obs_counter *counter, uint64_t value) {
 static inline uint64_t obs_get(const obs_counter *counter) {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* histogram.h: how often values fell between fixed bounds, and their sum. Thread-safe. */
-#ifndef ATTND_OBS_HISTOGRAM_H
-#define ATTND_OBS_HISTOGRAM_H
+#pragma once
 
 #include "obs/counter.h"
 
@@ -39,5 +38,3 @@ void obs_histogram_add(const struct obs_histogram *histogram,
 
 /* Returns how many values were counted. */
 uint64_t obs_histogram_values(const struct obs_histogram_sums *sums);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* process.h: what the kernel says of this process. */
-#ifndef ATTND_OBS_PROCESS_H
-#define ATTND_OBS_PROCESS_H
+#pragma once
 
 /* Returns when the process started, in seconds since 1970; NAN when that cannot be
  * read. Every call gives another last digit, so call it once. */
@@ -16,5 +15,3 @@ struct obs_process {
 
 /* Thread-safe. */
 struct obs_process obs_process_read(void);
-
-#endif

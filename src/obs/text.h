@@ -5,8 +5,7 @@
  *     obs_text_value(&text, NULL, 0, 4);
  *
  * All samples of a family follow it. Thread-safe for distinct texts. */
-#ifndef ATTND_OBS_TEXT_H
-#define ATTND_OBS_TEXT_H
+#pragma once
 
 #include "base/buf.h"
 #include "obs/histogram.h"
@@ -39,5 +38,3 @@ void obs_text_value(struct obs_text *text, const struct obs_label *labels,
 void obs_text_histogram(struct obs_text *text, const struct obs_label *label,
                         const struct obs_scale *scale,
                         const struct obs_histogram_sums *sums);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Opening checks all of the header. Data is read only on request, and with pread(): a
  * mapped file that is truncated later would kill the process. */
-#ifndef ATTND_SAFETENSORS_FILE_H
-#define ATTND_SAFETENSORS_FILE_H
+#pragma once
 
 #include "safetensors/header.h"
 
@@ -44,5 +43,3 @@ attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t fir
 /* The same for a whole tensor; NULL is accepted and reads nothing. */
 attn_status safetensors_read_all(const struct safetensors_tensor *tensor,
                                  float *ret_values, attn_error *ret_error);
-
-#endif

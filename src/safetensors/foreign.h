@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* foreign.h: tells by its first bytes what a file is, and how one of another program
  * becomes safetensors. */
-#ifndef ATTND_SAFETENSORS_FOREIGN_H
-#define ATTND_SAFETENSORS_FOREIGN_H
+#pragma once
 
 #include <attnd/status.h>
 #include <stdbool.h>
@@ -24,5 +23,3 @@ bool safetensors_is_likely(const unsigned char *bytes, size_t size);
  * the file has them. */
 bool safetensors_find_foreign(const unsigned char *bytes, size_t size, const char *path,
                               enum safetensors_use use, attn_error *ret_error);
-
-#endif

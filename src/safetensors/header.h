@@ -9,8 +9,7 @@
  * All of the header is checked: every tensor's span fits its shape, and the spans follow
  * each other without hole or overlap from the first byte of the data to the last. The
  * data itself is not read. */
-#ifndef ATTND_SAFETENSORS_HEADER_H
-#define ATTND_SAFETENSORS_HEADER_H
+#pragma once
 
 #include "base/dtype.h"
 
@@ -64,5 +63,3 @@ void safetensors_header_deinit(struct safetensors_header *header);
 /* Borrows the object of strings __metadata__; NULL when there is none. */
 const struct json_t *
 safetensors_header_get_metadata(const struct safetensors_header *header);
-
-#endif

@@ -4,8 +4,7 @@
  * jansson 2.14's lexer mistakes a failed allocation for the end of the token, and may
  * then read a cut value without an error, or end the process. So any allocation that
  * fails while a text is parsed means that memory is short. */
-#ifndef ATTND_SAFETENSORS_PARSE_H
-#define ATTND_SAFETENSORS_PARSE_H
+#pragma once
 
 #include <attnd/status.h>
 #include <jansson.h>
@@ -19,5 +18,3 @@ void parse_json_init(void);
  * Thread-safe. */
 attn_status parse_json(const char *text, size_t size, size_t flags, json_t **ret_json,
                        json_error_t *ret_error);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* write.h: creates a file in the safetensors format (safetensors/header.h). */
-#ifndef ATTND_SAFETENSORS_WRITE_H
-#define ATTND_SAFETENSORS_WRITE_H
+#pragma once
 
 #include <attnd/status.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ attn_status safetensors_write_file(const char *path,
                                    const struct safetensors_source *tensors, size_t count,
                                    const struct safetensors_text *metadata,
                                    size_t num_metadata, attn_error *ret_error);
-
-#endif

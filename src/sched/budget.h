@@ -3,8 +3,7 @@
  *
  * malloc() seldom fails on Linux; the OOM killer ends the process instead. So sizes are
  * reserved here before memory is allocated. */
-#ifndef ATTND_SCHED_BUDGET_H
-#define ATTND_SCHED_BUDGET_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -40,5 +39,3 @@ static inline size_t sched_budget_left(struct sched_budget *budget) {
 static inline void sched_budget_release(struct sched_budget *budget, size_t bytes) {
     atomic_fetch_sub(&budget->used, bytes);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loop.h: parallel loops of a job. */
-#ifndef ATTND_SCHED_LOOP_H
-#define ATTND_SCHED_LOOP_H
+#pragma once
 
 #include "sched/worker.h"
 
@@ -18,5 +17,3 @@ void sched_parallel_for(void *worker, size_t count,
 /* For workers without a job: runs tasks of a loop, with the pool's lock released
  * meanwhile. Returns false when no loop has tasks left. */
 bool loop_help_locked(struct sched_worker *worker);
-
-#endif

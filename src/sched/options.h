@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.h: how a pool is made. */
-#ifndef ATTND_SCHED_OPTIONS_H
-#define ATTND_SCHED_OPTIONS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@ struct sched_options {
     void (*on_start)(void *context);
     void *context;
 };
-
-#endif

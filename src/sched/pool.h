@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool.h: the worker threads, and the bounded queue of the jobs that they run. */
-#ifndef ATTND_SCHED_POOL_H
-#define ATTND_SCHED_POOL_H
+#pragma once
 
 #include "sched/options.h"
 #include "sched/worker.h"
@@ -66,5 +65,3 @@ unsigned sched_retry_after(struct sched_pool *pool, const struct sched_job *job)
 
 /* Returns how many workers there are. */
 size_t sched_num_workers(const struct sched_pool *pool);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool_state.h: the state of a pool, for pool.c, loop.c and worker.c alone. */
-#ifndef ATTND_SCHED_POOL_STATE_H
-#define ATTND_SCHED_POOL_STATE_H
+#pragma once
 
 #include "sched/options.h"
 #include "sched/queue.h"
@@ -62,5 +61,3 @@ static inline void release_slot_locked(struct sched_pool *pool, struct sched_job
     pool->num_slots -= job->has_slot;
     job->has_slot = false;
 }
-
-#endif

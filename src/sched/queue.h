@@ -16,8 +16,7 @@
  * end of the job around them, and a new flow must still find its turn before that end.
  *
  * Nothing here has a lock: the pool's lock guards queue, flows and the jobs that wait. */
-#ifndef ATTND_SCHED_QUEUE_H
-#define ATTND_SCHED_QUEUE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -128,5 +127,3 @@ int64_t queue_work_before(const struct queue *queue, const struct sched_job *job
 
 /* Returns the work in ns of all jobs that wait, with what they will submit later. */
 int64_t queue_work(const struct queue *queue);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* worker.h: the worker that runs a job, and what the job calls on it. */
-#ifndef ATTND_SCHED_WORKER_H
-#define ATTND_SCHED_WORKER_H
+#pragma once
 
 #include "base/arena.h"
 #include "sched/queue.h"
@@ -87,5 +86,3 @@ void worker_end_locked(struct sched_worker *worker);
 /* Returns how long in ns the job of an outer worker must run until a large one that waits
  * may run inside it; 0 or less: no longer. */
 int64_t worker_find_wait(const struct sched_worker *worker, const struct sched_job *job);
-
-#endif

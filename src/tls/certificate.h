@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* certificate.h: the certificate that the server shows on connections with TLS. Only the
  * room tls knows GnuTLS. */
-#ifndef ATTND_TLS_CERTIFICATE_H
-#define ATTND_TLS_CERTIFICATE_H
+#pragma once
 
 #include <attnd/status.h>
 #include <stdbool.h>
@@ -39,5 +38,3 @@ int64_t tls_certificate_expiry(const struct tls_certificate *certificate);
 /* Lets a gnutls_session_t whose handshake has not begun show this certificate, which must
  * live as long as the session. Returns false when that fails. */
 bool tls_certificate_use(struct tls_certificate *certificate, void *session);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tls/client.h: one request over TLS, as attnd health sends it. */
-#ifndef ATTND_TLS_CLIENT_H
-#define ATTND_TLS_CLIENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,5 +10,3 @@
  * Returns false when there is no reply, which includes timeouts of the socket and a build
  * without TLS. */
 bool tls_request(int fd, const char *request, char *ret_reply, size_t size);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* session.h: what the server asks of a gnutls_session_t of libmicrohttpd, beside its
  * certificate (certificate.h). Call these on the thread of the session. */
-#ifndef ATTND_TLS_SESSION_H
-#define ATTND_TLS_SESSION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ bool tls_session_has_received(void *session);
 /* Sends `size` bytes and the end of what is sent, without waiting. A client that does not
  * read gets part of it or nothing. Call it after the handshake. */
 void tls_session_send_last(void *session, const char *data, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* assemble.h: makes a model from the tensors of a layer. */
-#ifndef ATTND_WEIGHTS_ASSEMBLE_H
-#define ATTND_WEIGHTS_ASSEMBLE_H
+#pragma once
 
 #include "weights/sizes.h"
 
@@ -41,5 +40,3 @@ attn_status assemble_model(const struct layer_sizes *sizes,
 /* Reads every tensor of the layer once, part by part, and keeps none. Errors, in
  * sizes->ret_error: those of safetensors_read(). */
 attn_status assemble_check_tensors(const struct layer_sizes *sizes);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.h: makes a model from an opened file, or describes what it would be. */
-#ifndef ATTND_WEIGHTS_CHECKPOINT_H
-#define ATTND_WEIGHTS_CHECKPOINT_H
+#pragma once
 
 #include "safetensors/file.h"
 
@@ -25,5 +24,3 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
 attn_status checkpoint_describe(const char *path, const attn_model_options *options,
                                 const attn_engine_options *engine, bool check_weights,
                                 attn_model_info *ret_info, attn_error *ret_error);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout.h: how attnd recognises the layout of a file. */
-#ifndef ATTND_WEIGHTS_LAYOUT_H
-#define ATTND_WEIGHTS_LAYOUT_H
+#pragma once
 
 #include "weights/layout_table.h"
 
@@ -23,5 +22,3 @@ attn_status layout_recognise(const struct safetensors *file, const char *prefix,
 attn_status layout_count_heads(const struct layout *layout,
                                const struct tensor_view *view, size_t *ret_num_heads,
                                attn_error *ret_error);
-
-#endif

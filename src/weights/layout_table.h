@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout_table.h: which tensor of a checkpoint is which model weight. */
-#ifndef ATTND_WEIGHTS_LAYOUT_TABLE_H
-#define ATTND_WEIGHTS_LAYOUT_TABLE_H
+#pragma once
 
 #include "safetensors/file.h"
 
@@ -94,5 +93,3 @@ bool layout_knows(const struct layout *layout, const char *name);
 
 /* Returns whether the view has every required tensor. */
 bool layout_fits(const struct layout *layout, const struct tensor_view *view);
-
-#endif

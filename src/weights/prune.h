@@ -4,8 +4,7 @@
  * The layout of a pruned model is d2l, whatever the layout that it comes from: there the
  * heads may be narrower than the inputs and outputs, whose sizes stay. H heads of size D,
  * of which H' are kept. */
-#ifndef ATTND_WEIGHTS_PRUNE_H
-#define ATTND_WEIGHTS_PRUNE_H
+#pragma once
 
 #include <attnd/model.h>
 
@@ -29,5 +28,3 @@ attn_status prune_create_model(const attn_model *model, const bool *left_out,
  * those of safetensors_write_file(). */
 attn_status prune_write_file(const attn_model *model, const char *path,
                              attn_error *ret_error);
-
-#endif

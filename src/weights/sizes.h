@@ -3,8 +3,7 @@
  * allocated for any of them.
  *
  * H heads of size D; M is the width between the stages of a two-stage projection. */
-#ifndef ATTND_WEIGHTS_SIZES_H
-#define ATTND_WEIGHTS_SIZES_H
+#pragma once
 
 #include "math/model.h"
 #include "weights/layout.h"
@@ -38,5 +37,3 @@ struct layer_sizes {
  * Errors, each naming the tensor or the option: ATTN_E_SHAPE, _FORMAT, _VALUE,
  * _OVERFLOW. */
 attn_status layer_sizes_find(struct layer_sizes *sizes, attn_error *ret_error);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* init.h: what reading requests needs from the process. */
-#ifndef ATTND_WIRE_INIT_H
-#define ATTND_WIRE_INIT_H
+#pragma once
 
 #include <attnd/status.h>
 
@@ -10,5 +9,3 @@
  * further calls do nothing. Returns ATTN_OK, or ATTN_E_NOMEM when the C library cannot
  * create the locale. */
 attn_status wire_init(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* integers.h: the integers of a binary tensor, which are lengths or indices. Many tools
  * only have floats, so these are taken as well where they are whole. */
-#ifndef ATTND_WIRE_INTEGERS_H
-#define ATTND_WIRE_INTEGERS_H
+#pragma once
 
 #include "base/dtype.h"
 #include "wire/problem.h"
@@ -33,5 +32,3 @@ bool wire_integers_read_index(const struct wire_integers *tensor, size_t i,
  * the reason for the range ("its sequence has 6 keys"). */
 bool wire_integers_refuse(const struct wire_integers *tensor, size_t i, const char *limit,
                           int64_t min, size_t max, struct wire_problem *ret_problem);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* media.h: the media types of requests and replies, and which one a reply to POST
  * /v1/attention has. */
-#ifndef ATTND_WIRE_MEDIA_H
-#define ATTND_WIRE_MEDIA_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -52,5 +51,3 @@ bool wire_accept_allows(const struct wire_accept *accept, enum wire_media media)
  * instead of application/octet-stream. WIRE_NUM_MEDIA when none is acceptable. */
 enum wire_media wire_accept_choose(const struct wire_accept *accept,
                                    enum wire_media request);
-
-#endif

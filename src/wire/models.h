@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* models.h: finds the model that a request names, and what it must have. */
-#ifndef ATTND_WIRE_MODELS_H
-#define ATTND_WIRE_MODELS_H
+#pragma once
 
 #include "wire/problem.h"
 
@@ -23,5 +22,3 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
 /* Returns whether the model's keys come from another stack than its queries: a request
  * must then have keys, and has no positions. */
 bool wire_model_is_cross(const attn_model_info *info);
-
-#endif

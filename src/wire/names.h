@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* names.h: what PyTorch, transformers and others call the fields of a request. */
-#ifndef ATTND_WIRE_NAMES_H
-#define ATTND_WIRE_NAMES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -9,5 +8,3 @@
  * other program is known to have it. `given`: in a request without a model. Constant.
  * Thread-safe. */
 const char *wire_name_remedy(const char *name, bool given);
-
-#endif

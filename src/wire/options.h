@@ -4,8 +4,7 @@
  *
  * Each function reads the value at `span`, and leaves its output untouched when the span
  * is empty. It returns false with the cursor's problem set. */
-#ifndef ATTND_WIRE_OPTIONS_H
-#define ATTND_WIRE_OPTIONS_H
+#pragma once
 
 #include "wire/json/cursor.h"
 #include "wire/request.h"
@@ -80,5 +79,3 @@ bool wire_timeout_us_read(const struct wire_cursor *cursor, const struct wire_sp
 /* Reads priority, an integer of 0..INT32_MAX, with the errors of window. */
 bool wire_priority_read(const struct wire_cursor *cursor, const struct wire_span *span,
                         uint32_t *ret_priority);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * It has a fixed size and is set without an allocation, so that running out of memory can
  * be reported as well. */
-#ifndef ATTND_WIRE_PROBLEM_H
-#define ATTND_WIRE_PROBLEM_H
+#pragma once
 
 #include "base/buf.h"
 
@@ -104,5 +103,3 @@ struct wire_error_format {
 
 /* application/problem+json (RFC 9457). */
 extern const struct wire_error_format wire_problem_format;
-
-#endif

@@ -2,8 +2,7 @@
 /* protocol.h: the interface of a protocol: a function that reads a request, and a table
  * of functions that encode a reply. They only share struct wire_request, so that a
  * request of one protocol or media type can have a reply of another. */
-#ifndef ATTND_WIRE_PROTOCOL_H
-#define ATTND_WIRE_PROTOCOL_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -68,5 +67,3 @@ struct wire_writer {
 
     const char *smaller; /* how to ask for a smaller reply, for people */
 };
-
-#endif

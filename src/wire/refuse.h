@@ -3,8 +3,7 @@
  *
  * Each function sets *ret_problem and returns false, so that a reader can end with
  * `return wire_refuse_...`. */
-#ifndef ATTND_WIRE_REFUSE_H
-#define ATTND_WIRE_REFUSE_H
+#pragma once
 
 #include "wire/problem.h"
 
@@ -80,5 +79,3 @@ void wire_levels_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t m
 
 /* Writes why a valid length is at most `num_keys`: "its sequence has 6 keys". */
 void wire_lens_limit(char ret_text[WIRE_LENS_LIMIT_MAX], size_t num_keys);
-
-#endif

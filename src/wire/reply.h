@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reply.h: the tensors of a reply, described in the same way for all protocols. */
-#ifndef ATTND_WIRE_REPLY_H
-#define ATTND_WIRE_REPLY_H
+#pragma once
 
 #include "base/arena.h"
 #include "wire/problem.h"
@@ -79,5 +78,3 @@ size_t wire_reply_lens_bytes(const struct wire_request *request);
  * one that is not. */
 bool wire_reply_check(const struct wire_request *request, const attn_result *result,
                       struct wire_problem *ret_problem);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request.h: a decoded request, the same for all protocols. */
-#ifndef ATTND_WIRE_REQUEST_H
-#define ATTND_WIRE_REQUEST_H
+#pragma once
 
 #include <attnd/attention.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ struct wire_request {
     int64_t timeout_ns; /* how long the client waits from acceptance on; 0: no limit */
     uint32_t priority;  /* among its client's requests: 1 is first, 0 (default) last */
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensor.h: one tensor of a request, in one form for every format of request body. */
-#ifndef ATTND_WIRE_TENSOR_H
-#define ATTND_WIRE_TENSOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,5 +23,3 @@ struct wire_tensor {
     const void *encoded;
     const char *type;
 };
-
-#endif

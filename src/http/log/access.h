@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* access.h: what is told of a request: a line of the log and a header. */
-#ifndef ATTND_HTTP_LOG_ACCESS_H
-#define ATTND_HTTP_LOG_ACCESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ void access_log(const struct exchange *exchange);
  * Returns false when no worker had the request. */
 bool access_format_timing(const struct exchange *exchange,
                           char ret_value[ACCESS_TIMING_MAX]);
-
-#endif

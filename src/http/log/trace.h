@@ -4,8 +4,7 @@
  * The client's X-Request-Id is the id if it has 1 to 128 visible ASCII characters.
  * Otherwise the id is 128 random bits in hex. W3C Trace Context defines traceparent:
  * https://www.w3.org/TR/trace-context/. */
-#ifndef ATTND_HTTP_LOG_TRACE_H
-#define ATTND_HTTP_LOG_TRACE_H
+#pragma once
 
 #include <microhttpd.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ struct trace {
  * refuses random bytes. */
 void trace_begin(struct trace *ret_trace, struct MHD_Connection *connection,
                  struct trace_source *source);
-
-#endif

@@ -4,8 +4,7 @@
  * Each HTTP thread counts for itself, so that they do not take cache lines from each
  * other; a reader adds up. Requests about a model are counted with the model
  * (models/stats.h). So the memory for all labels is fixed. */
-#ifndef ATTND_HTTP_METRICS_METRICS_H
-#define ATTND_HTTP_METRICS_METRICS_H
+#pragma once
 
 #include "base/log.h"
 #include "models/facts.h"
@@ -72,5 +71,3 @@ const char *metrics_refusal_reason(enum wire_error error);
  * so at most one line in ten seconds says how many there were since the last, and why.
  * Costs one load when there is nothing. Thread-safe. */
 void metrics_warn_of_refusals(struct metrics *metrics);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* address.h: which addresses are one client, and ranges of addresses. */
-#ifndef ATTND_HTTP_NET_ADDRESS_H
-#define ATTND_HTTP_NET_ADDRESS_H
+#pragma once
 
 #include <attnd/status.h>
 #include <stdbool.h>
@@ -49,5 +48,3 @@ struct address address_of_client(const struct address *address);
  * ATTN_E_NOMEM. */
 attn_status address_ranges_read(char *const *texts, size_t count,
                                 struct address_ranges *ret_ranges, attn_error *ret_error);
-
-#endif

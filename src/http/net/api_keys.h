@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api_keys.h: the keys of --api-key-file, one of which a request must carry. */
-#ifndef ATTND_HTTP_NET_API_KEYS_H
-#define ATTND_HTTP_NET_API_KEYS_H
+#pragma once
 
 #include <attnd/status.h>
 #include <stdbool.h>
@@ -31,5 +30,3 @@ bool api_keys_find(const struct api_keys *keys, const char *text, size_t size,
 
 /* Accepts NULL. */
 void api_keys_destroy(struct api_keys *keys);
-
-#endif

@@ -6,8 +6,7 @@
  * users: connections, and requests that a proxy has forwarded for it. It lives on while
  * it has used more of the workers than its share: a new connection for each request gains
  * nothing. */
-#ifndef ATTND_HTTP_NET_CLIENT_H
-#define ATTND_HTTP_NET_CLIENT_H
+#pragma once
 
 #include "http/net/address.h"
 #include "http/net/turns.h"
@@ -56,5 +55,3 @@ struct client *client_acquire(struct client_table *table, const struct address *
  * is freed at once, or by a later call when it is no longer ahead of its share.
  * Thread-safe. */
 void client_release(struct client_table *table, struct client *client);
-
-#endif

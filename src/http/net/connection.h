@@ -6,8 +6,7 @@
  * see that a peer reads what the kernel holds. So all deadlines are here. They are looked
  * at once a second, and a connection is ended by shutdown(2), which libmicrohttpd
  * notices. */
-#ifndef ATTND_HTTP_NET_CONNECTION_H
-#define ATTND_HTTP_NET_CONNECTION_H
+#pragma once
 
 #include "http/net/client.h"
 #include "http/net/framing.h"
@@ -136,5 +135,3 @@ double connection_time_of_byte(const struct connection *connection, int64_t now)
  * by what its client holds. Does nothing when the last time was less than a second
  * ago. */
 void connection_sweep(struct connection_list *list);
-
-#endif

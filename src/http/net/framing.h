@@ -12,8 +12,7 @@
  * must begin where the one before has ended. Only pointers are compared; no byte is read
  * that was not received. Other versions are arranged differently, and those from 1.0.0
  * on refuse such requests themselves, so nothing is compared there. */
-#ifndef ATTND_HTTP_NET_FRAMING_H
-#define ATTND_HTTP_NET_FRAMING_H
+#pragma once
 
 #include "wire/problem.h"
 
@@ -67,5 +66,3 @@ const char *framing_path(const char *url);
 
 /* Returns host[:port] of a whole URL, *ret_size bytes of it; NULL for a path. */
 const char *framing_host(const char *url, size_t *ret_size);
-
-#endif

@@ -10,8 +10,7 @@
  * request costs nothing either, so there is no such limit.
  *
  * Everything belongs to the HTTP thread. */
-#ifndef ATTND_HTTP_NET_HANDSHAKES_H
-#define ATTND_HTTP_NET_HANDSHAKES_H
+#pragma once
 
 #include "http/net/client.h"
 
@@ -65,5 +64,3 @@ struct handshake *handshakes_take(struct handshakes *handshakes);
 
 /* Removes a handshake, whatever its state. */
 void handshakes_remove(struct handshakes *handshakes, struct handshake *handshake);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* listen.h: from HOST:PORT to bound sockets. */
-#ifndef ATTND_HTTP_NET_LISTEN_H
-#define ATTND_HTTP_NET_LISTEN_H
+#pragma once
 
 #include <attnd/status.h>
 #include <netdb.h>
@@ -23,5 +22,3 @@ bool listen_is_loopback(const char *listen);
 attn_status listen_open(const char *option, const char *listen, size_t count,
                         int *ret_fds, char *ret_address, size_t size,
                         attn_error *ret_error);
-
-#endif

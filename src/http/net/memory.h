@@ -11,8 +11,7 @@
  * never dropped. Any thread may drop an upload of any other, so an upload has a state of
  * its own, which changes atomically: its HTTP thread makes it busy while it adds bytes,
  * and it is dropped while it is idle. */
-#ifndef ATTND_HTTP_NET_MEMORY_H
-#define ATTND_HTTP_NET_MEMORY_H
+#pragma once
 
 #include "base/buf.h"
 #include "http/net/client.h"
@@ -98,5 +97,3 @@ bool upload_append(struct upload *upload, const char *data, size_t size,
 /* Ends the upload; body and share belong to the caller alone from now on. Returns false
  * when it was dropped before: both are empty then. Does nothing the second time. */
 bool upload_end(struct upload *upload);
-
-#endif

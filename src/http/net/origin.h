@@ -5,8 +5,7 @@
  * reaches. It names the page's origin in the header Origin, and a page cannot change it.
  * So a request with an Origin needs one that is the server's own, or one that
  * --cors-origin allows. A program that is not a browser need not send it. */
-#ifndef ATTND_HTTP_NET_ORIGIN_H
-#define ATTND_HTTP_NET_ORIGIN_H
+#pragma once
 
 #include "wire/problem.h"
 
@@ -51,5 +50,3 @@ bool origin_is_own(const char *text, const char *host, size_t size, bool over_lo
 bool origin_check(struct MHD_Connection *connection, const char *url,
                   const struct origins *allowed, const char **ret_cross,
                   struct wire_problem *ret_problem);
-
-#endif

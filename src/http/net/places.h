@@ -4,8 +4,7 @@
  * The place of a connection is held by the client of its present request. While there is
  * none, its peer holds it: a client, or a proxy. So a client has as many places as it can
  * get, until another one wants one. */
-#ifndef ATTND_HTTP_NET_PLACES_H
-#define ATTND_HTTP_NET_PLACES_H
+#pragma once
 
 #include "http/net/connection.h"
 
@@ -27,5 +26,3 @@ bool place_take(struct connection *newcomer);
  * descriptors. A connection whose request is complete stays. Returns false when none
  * ends. */
 bool place_end_one(struct connection_list *list);
-
-#endif

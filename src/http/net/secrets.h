@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* secrets.h: the keys and the certificate of now, and the files that they come from. Both
  * may be replaced while requests are served. */
-#ifndef ATTND_HTTP_NET_SECRETS_H
-#define ATTND_HTTP_NET_SECRETS_H
+#pragma once
 
 #include "http/net/api_keys.h"
 #include "tls/certificate.h"
@@ -55,5 +54,3 @@ bool secrets_has_certificate(const struct secrets *secrets);
 /* Returns the certificate for a new connection, which the caller releases; NULL without
  * TLS. Any thread may call it. */
 struct tls_certificate *secrets_acquire_certificate(struct secrets *secrets);
-
-#endif

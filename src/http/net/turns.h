@@ -8,8 +8,7 @@
  * round: those of a client in the order in which they came, and clients by turns.
  *
  * Everything belongs to the HTTP thread. */
-#ifndef ATTND_HTTP_NET_TURNS_H
-#define ATTND_HTTP_NET_TURNS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ void turns_begin_round(struct turns *turns);
 
 /* Returns a request that waited and has a turn in this round, or NULL. */
 struct turn *turns_give(struct turns *turns);
-
-#endif

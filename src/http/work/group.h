@@ -5,8 +5,7 @@
  * takes such a request also takes those that can be joined with it, of any client.
  * Nothing waits for more to come. Each request keeps its own exchange, reply and errors,
  * and gets the bits that it would get alone. */
-#ifndef ATTND_HTTP_WORK_GROUP_H
-#define ATTND_HTTP_WORK_GROUP_H
+#pragma once
 
 #include "http/work/inference.h"
 
@@ -24,5 +23,3 @@ bool group_mark(struct inference *inference);
 bool group_finish(struct inference *first,
                   void (*end)(struct inference *inference,
                               const struct wire_problem *problem));
-
-#endif

@@ -5,8 +5,7 @@
  * The worker owns the exchange meanwhile. All sizes are known, and reserved from the
  * budget, before memory is allocated for them. Each phase returns false with *problem set
  * when the request ends there. */
-#ifndef ATTND_HTTP_WORK_INFERENCE_H
-#define ATTND_HTTP_WORK_INFERENCE_H
+#pragma once
 
 #include "http/exchange.h"
 
@@ -87,5 +86,3 @@ bool inference_encode(struct inference *inference, struct wire_problem *problem)
 
 /* Adds what the phases took. */
 void inference_add_times(const struct inference *inference, struct wire_oip_batch *sum);
-
-#endif

@@ -4,8 +4,7 @@
  * One piece is in memory at a time: a worker writes it, the HTTP thread sends it. So the
  * complete text is never in memory, no HTTP thread writes text, and a slow client does
  * not occupy a worker. */
-#ifndef ATTND_HTTP_STREAM_H
-#define ATTND_HTTP_STREAM_H
+#pragma once
 
 #include "base/arena.h"
 
@@ -48,5 +47,3 @@ bool stream_has_ended(const struct http_stream *stream);
 /* Copies up to `size` bytes of the piece to `out`. Returns how many; 0 when the piece was
  * sent and the next one must be written. */
 size_t stream_send(struct http_stream *stream, char *out, size_t size);
-
-#endif

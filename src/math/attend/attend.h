@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attend.h: what the steps of the layer do between its projections. */
-#ifndef ATTND_MATH_ATTEND_ATTEND_H
-#define ATTND_MATH_ATTEND_ATTEND_H
+#pragma once
 
 #include "math/run/run.h"
 
@@ -19,5 +18,3 @@ void run_attend(const struct run *run);
 /* The last part of the second step: projects the weighted sums of values of direct
  * sequences to the heads' outputs. */
 void run_project_sums(const struct run *run);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bias.h: what is added to the scores of a panel: biases by distance, those of the
  * request, and -INFINITY for pairs that the positions of unordered keys mask. */
-#ifndef ATTND_MATH_ATTEND_BIAS_H
-#define ATTND_MATH_ATTEND_BIAS_H
+#pragma once
 
 #include "math/attend/work.h"
 
@@ -16,5 +15,3 @@ void bias_fill(const struct panel_work *work, size_t first, bool few,
 /* Fills the tile of row `c` alone, for attend_few(). */
 void bias_fill_row(const struct panel_work *work, size_t first, size_t c,
                    struct query_panel *panel);
-
-#endif

@@ -4,8 +4,7 @@
  * do not decide the order of a sum, nor do other queries, but for direct sequences.
  *
  * `whole` is the panel over all keys, from work_describe(). */
-#ifndef ATTND_MATH_ATTEND_CHUNK_H
-#define ATTND_MATH_ATTEND_CHUNK_H
+#pragma once
 
 #include "math/attend/work.h"
 
@@ -27,5 +26,3 @@ void chunks_attend_one(const struct panel_work *work, const struct query_panel *
 /* Does the rest of chunks_attend(), when every chunk was attended to. */
 void chunks_merge(const struct panel_work *work, const struct query_panel *whole,
                   float *partials);
-
-#endif

@@ -6,8 +6,7 @@
  * values times these weights. Two such results make one of all their keys (Milakov and
  * Gimelshein 2018, section 3.1). Results depend on the order in which chunks are merged,
  * in the last bits, so they are always merged in the order of the keys. */
-#ifndef ATTND_MATH_ATTEND_MERGE_H
-#define ATTND_MATH_ATTEND_MERGE_H
+#pragma once
 
 #include "math/kernels/kernels.h"
 
@@ -34,5 +33,3 @@ void partial_merge(const struct kernels *kernels, size_t count, size_t size,
  * KERNEL_COLUMNS_MAX. */
 void partial_factors(const struct kernels *kernels, size_t count, const float *chunk_max,
                      const struct partial *total, float *ret_factors);
-
-#endif

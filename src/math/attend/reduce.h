@@ -4,8 +4,7 @@
  * What adds up over queries, received and block_weights, is summed in float64, in the
  * order of the queries of a head. So neither threads nor the division into panels change
  * a bit. */
-#ifndef ATTND_MATH_ATTEND_REDUCE_H
-#define ATTND_MATH_ATTEND_REDUCE_H
+#pragma once
 
 #include "math/attend/work.h"
 
@@ -17,5 +16,3 @@ void reduce_clear(const struct run *run);
 
 /* Writes the sums to the results, after the last panel. */
 void reduce_finish(const struct run *run);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* work.h: one panel of queries of a sequence: what each of them attends to, and what the
  * kernels read and write for it. */
-#ifndef ATTND_MATH_ATTEND_WORK_H
-#define ATTND_MATH_ATTEND_WORK_H
+#pragma once
 
 #include "math/mask.h"
 #include "math/run/run.h"
@@ -83,5 +82,3 @@ struct query_panel work_describe(const struct panel_work *work,
 /* Returns where the outputs of row `c` go, of a panel that is described. */
 struct row_outputs work_outputs(const struct panel_work *work,
                                 const struct query_panel *panel, size_t c);
-
-#endif

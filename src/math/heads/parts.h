@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parts.h: the parts of attn_heads_add() that follow the attention. */
-#ifndef ATTND_MATH_HEADS_PARTS_H
-#define ATTND_MATH_HEADS_PARTS_H
+#pragma once
 
 #include "math/run/run.h"
 
@@ -16,5 +15,3 @@ void heads_contribute(const struct run *run, double *gram, double *squared_norm)
 /* Writes what even weights amount to in the rows of each panel of queries to
  * run->even_sums. The panels are tasks, since unordered keys are looked at one by one. */
 void heads_even(const struct run *run);
-
-#endif

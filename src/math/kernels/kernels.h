@@ -10,8 +10,7 @@
  * Products read their factors in words of 32 bits. A word is one float32 or, in a set for
  * bfloat16, a pair of bfloat16 that are neighbours along the depth, the first of them in
  * the lower half (the VNNI layout). Words are stored in arrays of float. */
-#ifndef ATTND_MATH_KERNELS_KERNELS_H
-#define ATTND_MATH_KERNELS_KERNELS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -247,5 +246,3 @@ const struct kernels *kernels_runnable(size_t index);
  * when the bytes cannot be counted. */
 size_t kernel_scratch_bytes(size_t score_size, size_t head_size, size_t key_len,
                             bool weights);
-
-#endif

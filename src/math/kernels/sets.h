@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sets.h: the sets of kernels; dispatch.c knows which of them this CPU can run. */
-#ifndef ATTND_MATH_KERNELS_SETS_H
-#define ATTND_MATH_KERNELS_SETS_H
+#pragma once
 
 #include "math/kernels/kernels.h"
 
@@ -17,5 +16,3 @@ extern const struct kernels kernels_portable;
 
 /* everywhere in a build for tests: sets for x86-64 by matrix/model.inc */
 extern const struct kernels model_avx512, model_amx_f32, model_amx_bf16;
-
-#endif

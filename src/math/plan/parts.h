@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parts.h: the last parts of plan_make(), in their order, once sequences are counted; and
  * those about reductions. */
-#ifndef ATTND_MATH_PLAN_PARTS_H
-#define ATTND_MATH_PLAN_PARTS_H
+#pragma once
 
 #include "math/plan/plan.h"
 
@@ -24,5 +23,3 @@ bool plan_scratch(const attn_model *model, const attn_request *request,
 /* Counts the operations of the attention, and of all three steps. */
 void plan_count_flops(const attn_model *model, const attn_request *request,
                       struct plan *plan);
-
-#endif

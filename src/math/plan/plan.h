@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan.h: how attn_run() divides its scratch memory and its work. make.c fills in the
  * parts of a plan in order: each part reads those above it. */
-#ifndef ATTND_MATH_PLAN_PLAN_H
-#define ATTND_MATH_PLAN_PLAN_H
+#pragma once
 
 #include "math/kernels/kernels.h"
 
@@ -212,5 +211,3 @@ static inline size_t plan_value_row(const struct kernels *kernels,
 /* As attn_plan() or attn_heads_plan(), but also works out the offsets. */
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error);
-
-#endif

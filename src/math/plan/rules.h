@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rules.h: which way a sequence is computed, and what of it is wanted. */
-#ifndef ATTND_MATH_PLAN_RULES_H
-#define ATTND_MATH_PLAN_RULES_H
+#pragma once
 
 #include "math/mask.h"
 #include "math/model.h"
@@ -96,5 +95,3 @@ static inline size_t plan_count_blocks(const attn_request *request, size_t count
     size_t block = request->reduce.block;
     return block > 0 ? count / block + (count % block != 0) : 0;
 }
-
-#endif

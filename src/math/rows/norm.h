@@ -3,8 +3,7 @@
  *
  * Bits depend on the numbers of the row alone. The functions are thread-safe for distinct
  * results. */
-#ifndef ATTND_MATH_ROWS_NORM_H
-#define ATTND_MATH_ROWS_NORM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,5 +37,3 @@ void norm_row(const struct norm *norm, const float *x, float *y);
 /* Clamps numbers to -clip..clip. A NaN stays one, and an infinity becomes one: it may
  * come of a sum that overflowed in passing. */
 void norm_clip(float clip, size_t count, float *x);
-
-#endif

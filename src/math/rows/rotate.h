@@ -5,8 +5,7 @@
  * A position is the sum of a multiple of ROTATE_STEP and a rest. Cosine and sine of its
  * angle follow from the two, in float64, and are rounded once. So rows of one call
  * share most of what is expensive, and bits depend on the position alone. */
-#ifndef ATTND_MATH_ROWS_ROTATE_H
-#define ATTND_MATH_ROWS_ROTATE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -47,5 +46,3 @@ void rotate_turn(struct rotation_angles *angles, size_t position);
 
 /* Rotates the first 2 * num_pairs numbers of a head by the angles. */
 void rotate_apply(const struct rotation_angles *angles, float *head);
-
-#endif

@@ -2,8 +2,7 @@
 /* run.h: what the steps of attn_run() have in common: the request, its plan, the arrays
  * of scratch, the heads that are computed, and how threads share a step. How a step is
  * divided never changes a bit of what the native engine computes. */
-#ifndef ATTND_MATH_RUN_RUN_H
-#define ATTND_MATH_RUN_RUN_H
+#pragma once
 
 #include "math/model.h"
 #include "math/plan/plan.h"
@@ -168,5 +167,3 @@ void run_project_outputs(const struct run *run, float *outputs);
 /* Projects the outputs of each selected head by itself, without the bias, for the
  * selected queries: `contributions` is that of attn_result. */
 void run_contribute(const struct run *run, float *contributions);
-
-#endif

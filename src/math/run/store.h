@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store.h: moves projected keys and values to where the attention reads them, in words
  * and in the layouts of struct query_panel. */
-#ifndef ATTND_MATH_RUN_STORE_H
-#define ATTND_MATH_RUN_STORE_H
+#pragma once
 
 #include "math/plan/plan.h"
 
@@ -34,5 +33,3 @@ void store_key_panels(const struct store_rows *all, const struct store_place *pl
  * Thread-safe for distinct rows or columns. */
 void store_value_pairs(const struct store_rows *all, const struct store_place *place,
                        struct range columns, struct range rows, const float *tile);
-
-#endif

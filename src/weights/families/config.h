@@ -5,8 +5,7 @@
  * A key that is absent means the default of the family's class. A key that is null means
  * "not set", which is often something else: no window, or as many key heads as query
  * heads. So each reader takes both values. */
-#ifndef ATTND_WEIGHTS_FAMILIES_CONFIG_H
-#define ATTND_WEIGHTS_FAMILIES_CONFIG_H
+#pragma once
 
 #include <attnd/status.h>
 #include <jansson.h>
@@ -74,5 +73,3 @@ const char *config_get_text(const struct config_section *section, const char *ke
 /* Checks demands KEY=VALUE or KEY=VALUE|VALUE, separated by spaces, or NULL: a key that
  * is present and not null must have such a value, since attnd computes nothing else. */
 void config_check_demands(const struct config_section *section, const char *demands);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Keys are as in config.h: alternative spellings of one key, separated by spaces. NULL
  * means that the family does not have such a key, so that config.json is not asked. */
-#ifndef ATTND_WEIGHTS_FAMILIES_FAMILY_H
-#define ATTND_WEIGHTS_FAMILIES_FAMILY_H
+#pragma once
 
 #include "weights/families/layer.h"
 
@@ -146,5 +145,3 @@ bool family_list_has(const char *names, const char *name);
 /* Returns why attnd does not compute the family of that model_type; NULL when it does not
  * know the type. A constant. */
 const char *family_refusal(const char *type);
-
-#endif

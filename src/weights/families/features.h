@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* features.h: describes layers of checkpoints for attnd inspect. */
-#ifndef ATTND_WEIGHTS_FAMILIES_FEATURES_H
-#define ATTND_WEIGHTS_FAMILIES_FEATURES_H
+#pragma once
 
 #include "weights/families/layer.h"
 
@@ -11,5 +10,3 @@
  * 10000, window 4096"; or "plain". */
 void layer_describe_features(const struct layer *layer,
                              char ret_text[FEATURES_TEXT_SIZE]);
-
-#endif

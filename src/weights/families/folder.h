@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* folder.h: the attention layers of a checkpoint's folder: config.json, and
  * model.safetensors or its shards. See docs/checkpoints.md. */
-#ifndef ATTND_WEIGHTS_FAMILIES_FOLDER_H
-#define ATTND_WEIGHTS_FAMILIES_FOLDER_H
+#pragma once
 
 #include "weights/families/layer.h"
 
@@ -76,5 +75,3 @@ attn_status folder_check_weights(const struct folder *folder, size_t i,
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error);
-
-#endif

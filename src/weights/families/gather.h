@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gather.h: reads the weights of a layer in the order in which the engine takes them. */
-#ifndef ATTND_WEIGHTS_FAMILIES_GATHER_H
-#define ATTND_WEIGHTS_FAMILIES_GATHER_H
+#pragma once
 
 #include "weights/families/layer.h"
 
@@ -10,5 +9,3 @@
  * ret_bias [num_heads * head_rows]. Errors: ATTN_E_NOMEM, those of safetensors_read(). */
 attn_status gather_linear(const struct layer_linear *linear, float *ret_weight,
                           float *ret_bias, attn_error *ret_error);
-
-#endif

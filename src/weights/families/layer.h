@@ -6,8 +6,7 @@
  * of a query and a key. The order inside a layer: norm before, project, clip, norm of
  * queries and keys, rotate, scale, softcap, bias by distance, mask, softmax with sinks,
  * project. */
-#ifndef ATTND_WEIGHTS_FAMILIES_LAYER_H
-#define ATTND_WEIGHTS_FAMILIES_LAYER_H
+#pragma once
 
 #include "weights/families/tensors.h"
 
@@ -97,5 +96,3 @@ struct layer {
     const struct safetensors_tensor *sinks; /* [H], or NULL */
     struct layer_linear linears[NUM_LAYER_LINEARS];
 };
-
-#endif

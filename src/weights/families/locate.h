@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* locate.h: finds which tensors have the weights of a layer. */
-#ifndef ATTND_WEIGHTS_FAMILIES_LOCATE_H
-#define ATTND_WEIGHTS_FAMILIES_LOCATE_H
+#pragma once
 
 #include "weights/families/traits.h"
 
@@ -13,5 +12,3 @@
 attn_status locate_tensors(const struct match *match, const struct match_stack *stack,
                            const struct folder_tensors *tensors,
                            const struct layer_biases *biases, struct layer *layer);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* match.h: finds the family of a folder, and the prefixes of its tensors' names. */
-#ifndef ATTND_WEIGHTS_FAMILIES_MATCH_H
-#define ATTND_WEIGHTS_FAMILIES_MATCH_H
+#pragma once
 
 #include "weights/families/config.h"
 #include "weights/families/family.h"
@@ -37,5 +36,3 @@ attn_status match_find(const json_t *config, const struct folder_tensors *tensor
  * Returns false when it is longer than any that a table has. */
 bool match_name(const struct match_stack *stack, size_t index, const char *module,
                 const char *name, const char *ending, char ret_name[MATCH_NAME_SIZE]);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rotation.h: what config.json says of a layer's rotary positions, in the spelling of any
  * version of transformers. */
-#ifndef ATTND_WEIGHTS_FAMILIES_ROTATION_H
-#define ATTND_WEIGHTS_FAMILIES_ROTATION_H
+#pragma once
 
 #include "weights/families/config.h"
 #include "weights/families/family.h"
@@ -15,5 +14,3 @@
  * know. */
 void rotation_read(const struct family *family, const struct config_section *section,
                    size_t head_size, bool sliding, struct layer_rotation *ret_rotation);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.h: the tensors of a model folder, from model.safetensors or else from the
  * shards that model.safetensors.index.json names. */
-#ifndef ATTND_WEIGHTS_FAMILIES_TENSORS_H
-#define ATTND_WEIGHTS_FAMILIES_TENSORS_H
+#pragma once
 
 #include "safetensors/file.h"
 
@@ -42,5 +41,3 @@ const struct safetensors_tensor *folder_tensors_find(const struct folder_tensors
 
 /* Returns the index of the first tensor whose name does not sort before `name`. */
 size_t folder_tensors_lower(const struct folder_tensors *tensors, const char *name);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* traits.h: what a layer computes, as config.json and the defaults of its family say. */
-#ifndef ATTND_WEIGHTS_FAMILIES_TRAITS_H
-#define ATTND_WEIGHTS_FAMILIES_TRAITS_H
+#pragma once
 
 #include "weights/families/match.h"
 
@@ -20,5 +19,3 @@ void traits_name(const struct match_stack *stack, size_t index,
 attn_status traits_read(const struct match *match, const struct match_stack *stack,
                         size_t index, struct layer *ret_layer,
                         struct layer_biases *ret_biases);
-
-#endif

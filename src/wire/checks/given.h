@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* given.h: what the formats of POST /v1/attention/dot-product have in common. A request
  * there has queries, keys and values, and no model: its sizes and options become one. */
-#ifndef ATTND_WIRE_GIVEN_H
-#define ATTND_WIRE_GIVEN_H
+#pragma once
 
 #include "wire/checks/tensor_check.h"
 #include "wire/options.h"
@@ -56,5 +55,3 @@ bool wire_given_set_bias(const struct wire_bias *bias, struct wire_request *requ
 /* Refuses a causal mask where there are fewer queries than keys without positions: the
  * last query would see the first keys only. Missing key. */
 bool wire_given_check_causal(const attn_request *batch, struct wire_problem *ret_problem);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduce.h: what all formats check of the options that say what attention weights are
  * reduced to: spans, top_k, top_in, targets and block. */
-#ifndef ATTND_WIRE_REDUCE_H
-#define ATTND_WIRE_REDUCE_H
+#pragma once
 
 #include "base/arena.h"
 #include "wire/options.h"
@@ -45,5 +44,3 @@ bool wire_reduce_check_top(const attn_request *batch, struct wire_problem *ret_p
 
 /* Returns whether all sequences have as many queries. */
 bool wire_reduce_even_queries(const attn_request *batch);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* selection.h: what all protocols check of weights_heads and weights_queries, which
  * select the attention weights of a reply. */
-#ifndef ATTND_WIRE_SELECTION_H
-#define ATTND_WIRE_SELECTION_H
+#pragma once
 
 #include "base/arena.h"
 #include "wire/problem.h"
@@ -63,5 +62,3 @@ void wire_selection_set(struct wire_request *request, enum wire_selected which,
  * set. */
 bool wire_selection_check(const struct wire_request *request,
                           struct wire_problem *ret_problem);
-
-#endif

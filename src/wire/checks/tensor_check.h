@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensor_check.h: reads queries, keys and values in one order for all protocols, and
  * checks them against the model and each other. */
-#ifndef ATTND_WIRE_TENSOR_CHECK_H
-#define ATTND_WIRE_TENSOR_CHECK_H
+#pragma once
 
 #include "base/arena.h"
 #include "wire/problem.h"
@@ -93,5 +92,3 @@ bool wire_finite_check(const struct wire_tensors *tensors,
  * set. */
 bool wire_head_mask_check(size_t count, const attn_model_info *model,
                           struct wire_problem *ret_problem);
-
-#endif

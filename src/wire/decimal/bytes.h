@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bytes.h: reads a text one or eight bytes at a time, never past its end. */
-#ifndef ATTND_WIRE_DECIMAL_BYTES_H
-#define ATTND_WIRE_DECIMAL_BYTES_H
+#pragma once
 
 #include "base/endian.h"
 
@@ -40,5 +39,3 @@ static inline const char *wire_skip_space(const char *at, const char *end) {
     }
     return at;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* powers.h: powers of ten to 64 bits, for reading and printing numbers. */
-#ifndef ATTND_WIRE_DECIMAL_POWERS_H
-#define ATTND_WIRE_DECIMAL_POWERS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -11,5 +10,3 @@
 
 /* The first 64 bits of 10^(WIRE_POWERS_MIN + i), cut off; the highest bit is 1. */
 extern const uint64_t wire_powers[WIRE_POWERS_MAX - WIRE_POWERS_MIN + 1];
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* print.h: prints a float32 as the shortest decimal that reads back to it. */
-#ifndef ATTND_WIRE_DECIMAL_PRINT_H
-#define ATTND_WIRE_DECIMAL_PRINT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -21,5 +20,3 @@ size_t wire_float_print(float value, char text[WIRE_FLOAT_PRINT_ROOM]);
  * `text` has room for WIRE_FLOAT_PRINT_MAX + 1 bytes for each, and
  * WIRE_FLOAT_PRINT_ROOM more. */
 char *wire_floats_print(const float *values, size_t count, char *text);
-
-#endif

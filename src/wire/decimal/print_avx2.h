@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* print_avx2.h: finds the shortest decimals of many float32 together. */
-#ifndef ATTND_WIRE_DECIMAL_PRINT_AVX2_H
-#define ATTND_WIRE_DECIMAL_PRINT_AVX2_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ bool wire_digits_available(void);
  * prints. Thread-safe. */
 void wire_digits_find(const float values[WIRE_DIGITS_BATCH],
                       struct wire_digits *ret_digits);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* read.h: reads lists of JSON numbers as float32. */
-#ifndef ATTND_WIRE_DECIMAL_READ_H
-#define ATTND_WIRE_DECIMAL_READ_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -37,5 +36,3 @@ enum wire_stop wire_floats_read(struct wire_floats *floats);
 
 /* Returns the end of the JSON number that begins at `at`, or NULL when none does. */
 const char *wire_number_end(const char *at, const char *end);
-
-#endif

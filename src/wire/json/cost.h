@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cost.h: the memory that jansson needs to parse a text. */
-#ifndef ATTND_WIRE_JSON_COST_H
-#define ATTND_WIRE_JSON_COST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -9,5 +8,3 @@
  * not be nested more than WIRE_DEPTH_MAX deep. *bytes becomes SIZE_MAX when the sum is
  * larger. Thread-safe. */
 void wire_json_cost(const char *text, size_t size, size_t *bytes);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cursor.h: a position in the text of a request. It skips values without reading them,
  * and its errors have a line and a column. */
-#ifndef ATTND_WIRE_JSON_CURSOR_H
-#define ATTND_WIRE_JSON_CURSOR_H
+#pragma once
 
 #include "wire/decimal/bytes.h"
 #include "wire/refuse.h"
@@ -75,5 +74,3 @@ bool wire_refuse_syntax(const struct wire_cursor *cursor, const struct wire_plac
  * a value. */
 bool wire_refuse_value_type(const struct wire_cursor *cursor, struct wire_place *place,
                             const char *expected);
-
-#endif

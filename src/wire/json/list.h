@@ -3,8 +3,7 @@
  *
  * Each function returns false with the cursor's problem set: Malformed JSON, Wrong type,
  * Wrong rank, Empty tensor, Out of range, Out of memory. */
-#ifndef ATTND_WIRE_JSON_LIST_H
-#define ATTND_WIRE_JSON_LIST_H
+#pragma once
 
 #include "wire/json/cursor.h"
 
@@ -62,5 +61,3 @@ bool wire_refuse_uint_range(const struct wire_cursor *cursor, struct wire_place 
  * With `nulls`, null is -INFINITY. */
 bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, bool nulls,
                    float *out, float *out_end, size_t *ret_count);
-
-#endif

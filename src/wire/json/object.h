@@ -3,8 +3,7 @@
  * and reads those that are words or booleans.
  *
  * Each function returns false with the cursor's problem set. */
-#ifndef ATTND_WIRE_JSON_OBJECT_H
-#define ATTND_WIRE_JSON_OBJECT_H
+#pragma once
 
 #include "wire/json/cursor.h"
 
@@ -46,5 +45,3 @@ bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *sp
  * the span is empty. Wrong type, Malformed JSON. */
 bool wire_bool_read(const struct wire_cursor *cursor, const struct wire_span *span,
                     const char *field, bool *ret_bool);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensor.h: reads tensors from nested lists in the text of a request, in one pass. */
-#ifndef ATTND_WIRE_JSON_TENSOR_H
-#define ATTND_WIRE_JSON_TENSOR_H
+#pragma once
 
 #include "base/arena.h"
 #include "wire/json/cursor.h"
@@ -30,5 +29,3 @@ struct wire_tensor_form {
 bool wire_tensor_read_form(const struct wire_cursor *cursor, const struct wire_span *span,
                            const char *field, const struct wire_tensor_form *form,
                            struct arena *arena, struct wire_tensor *ret_tensor);
-
-#endif

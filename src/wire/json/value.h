@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* value.h: parses the strings of a request with jansson; they may have escapes and must
  * be UTF-8. */
-#ifndef ATTND_WIRE_JSON_VALUE_H
-#define ATTND_WIRE_JSON_VALUE_H
+#pragma once
 
 #include "wire/json/cursor.h"
 
@@ -16,5 +15,3 @@ json_t *wire_string_load(const struct wire_cursor *cursor, const struct wire_spa
 /* Refuses the key at `span`, quotes included, because its object already has it. */
 bool wire_refuse_duplicate(const struct wire_cursor *cursor,
                            const struct wire_span *span);
-
-#endif

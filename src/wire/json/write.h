@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* write.h: strings and numbers of JSON. Texts around them are added by base/buf.h. */
-#ifndef ATTND_WIRE_JSON_WRITE_H
-#define ATTND_WIRE_JSON_WRITE_H
+#pragma once
 
 #include "base/buf.h"
 #include "wire/decimal/print.h"
@@ -23,5 +22,3 @@ char *wire_json_put_number(char *out, float number);
 
 /* The same of an index of 0..INT32_MAX; null when it is negative. */
 char *wire_json_put_index(char *out, int64_t index);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* describe.h: the descriptions of models for GET /v1/models and GET /v1/models/NAME. */
-#ifndef ATTND_WIRE_NATIVE_DESCRIBE_H
-#define ATTND_WIRE_NATIVE_DESCRIBE_H
+#pragma once
 
 #include "base/buf.h"
 
@@ -13,5 +12,3 @@ void wire_native_print_model(const attn_model_info *info, struct buf *body);
 /* Adds {"models":[...]}. */
 void wire_native_print_models(const attn_model *const *models, size_t num_models,
                               struct buf *body);
-
-#endif

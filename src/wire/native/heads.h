@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* heads.h: the JSON that POST /v1/heads replies with (docs/protocol.md). */
-#ifndef ATTND_WIRE_NATIVE_HEADS_H
-#define ATTND_WIRE_NATIVE_HEADS_H
+#pragma once
 
 #include "base/buf.h"
 #include "wire/problem.h"
@@ -19,5 +18,3 @@ bool wire_native_heads_check(const attn_heads *heads, struct wire_problem *ret_p
 /* Adds the reply to `reply`. */
 void wire_native_heads_print(const attn_model *model, const attn_heads *heads,
                              struct buf *reply);
-
-#endif

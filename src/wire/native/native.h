@@ -2,8 +2,7 @@
 /* native.h: the JSON of POST /v1/attention and its routes (docs/protocol.md). The server
  * needs only the functions and the table at the end; tests and the benchmark read in two
  * steps. */
-#ifndef ATTND_WIRE_NATIVE_NATIVE_H
-#define ATTND_WIRE_NATIVE_NATIVE_H
+#pragma once
 
 #include "wire/json/cursor.h"
 #include "wire/protocol.h"
@@ -78,5 +77,3 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
 wire_read wire_native_read;
 wire_read wire_native_read_given; /* POST /v1/attention/dot-product */
 extern const struct wire_writer wire_native_writer;
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rows.h: reads from JSON what belongs to the rows of a request: valid_lens and
  * positions, the heads and queries that are selected, and what weights are reduced to. */
-#ifndef ATTND_WIRE_NATIVE_ROWS_H
-#define ATTND_WIRE_NATIVE_ROWS_H
+#pragma once
 
 #include "wire/checks/tensor_check.h"
 #include "wire/native/native.h"
@@ -28,5 +27,3 @@ bool wire_native_targets_batched(const struct wire_cursor *cursor);
 bool wire_native_rows_read(const struct wire_native_body *body,
                            const struct wire_tensors *tensors,
                            const struct wire_need *need, struct wire_request *request);
-
-#endif

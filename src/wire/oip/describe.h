@@ -2,8 +2,7 @@
 /* describe.h: the descriptions of the server and its models in the Open Inference
  * Protocol. Each printer adds one JSON text to `body`. Thread-safe for distinct
  * buffers. */
-#ifndef ATTND_WIRE_OIP_DESCRIBE_H
-#define ATTND_WIRE_OIP_DESCRIBE_H
+#pragma once
 
 #include "base/buf.h"
 
@@ -50,5 +49,3 @@ struct wire_oip_listing {
 /* The list of models, or of those that are ready: loaded, unless the server drains. */
 void wire_oip_print_index(const struct wire_oip_listing *listings, size_t count,
                           bool draining, bool ready_only, struct buf *body);
-
-#endif

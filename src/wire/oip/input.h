@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* input.h: scans one element of `inputs` of a request. */
-#ifndef ATTND_WIRE_OIP_INPUT_H
-#define ATTND_WIRE_OIP_INPUT_H
+#pragma once
 
 #include "wire/oip/request.h"
 
@@ -16,5 +15,3 @@ struct wire_oip_binary {
  * name may appear once. Returns false with the cursor's problem set. */
 bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
                          struct wire_oip_binary *binary, struct wire_oip_input *inputs);
-
-#endif

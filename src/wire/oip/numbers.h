@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* numbers.h: reads the numbers of one input. */
-#ifndef ATTND_WIRE_OIP_NUMBERS_H
-#define ATTND_WIRE_OIP_NUMBERS_H
+#pragma once
 
 #include "wire/oip/request.h"
 
@@ -32,5 +31,3 @@ const size_t *wire_oip_read_integers(const struct wire_oip_reader *reader,
  * `wanted`. */
 bool wire_oip_refuse_shape(const struct wire_oip_reader *reader,
                            const struct wire_oip_input *input, const char *wanted);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* oip.h: the Open Inference Protocol v2 over REST, with the binary tensor data extension
  * (docs/protocol-v2.md). */
-#ifndef ATTND_WIRE_OIP_OIP_H
-#define ATTND_WIRE_OIP_OIP_H
+#pragma once
 
 #include "wire/protocol.h"
 
@@ -46,5 +45,3 @@ extern const struct wire_writer wire_oip_writer;
 
 /* {"error":"..."} */
 extern const struct wire_error_format wire_oip_error_format;
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request.h: a request of the Open Inference Protocol before its numbers are read. */
-#ifndef ATTND_WIRE_OIP_REQUEST_H
-#define ATTND_WIRE_OIP_REQUEST_H
+#pragma once
 
 #include "wire/checks/selection.h"
 #include "wire/json/cursor.h"
@@ -58,5 +57,3 @@ struct wire_oip_scan {
     uint32_t priority;   /* wire_request.priority */
     size_t decode_bytes; /* the most that decoding needs besides the body */
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scan.h: finds the inputs, outputs and parameters of a request of the Open Inference
  * Protocol. */
-#ifndef ATTND_WIRE_OIP_SCAN_H
-#define ATTND_WIRE_OIP_SCAN_H
+#pragma once
 
 #include "wire/oip/request.h"
 
@@ -10,5 +9,3 @@
  * that has escapes. Returns false with *ret_problem set. Thread-safe. */
 bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_scan,
                    struct wire_problem *ret_problem);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* selection.h: reads weights_heads and weights_queries, which may be inputs or, since a
  * parameter cannot be a list, strings such as "0,3". */
-#ifndef ATTND_WIRE_OIP_SELECTION_H
-#define ATTND_WIRE_OIP_SELECTION_H
+#pragma once
 
 #include "wire/oip/numbers.h"
 
@@ -15,5 +14,3 @@ size_t wire_oip_selection_cost(const struct wire_oip_scan *scan, size_t num_head
 bool wire_oip_selection_read(const struct wire_oip_reader *reader,
                              const struct wire_oip_scan *scan,
                              struct wire_request *request);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.h: the strings of __metadata__ in the header of a safetensors body. */
-#ifndef ATTND_WIRE_SAFETENSORS_OPTIONS_H
-#define ATTND_WIRE_SAFETENSORS_OPTIONS_H
+#pragma once
 
 #include "safetensors/header.h"
 #include "wire/options.h"
@@ -60,5 +59,3 @@ bool wire_safetensors_read_number(const struct wire_safetensors_options *options
 bool wire_safetensors_read_count(const struct wire_safetensors_options *options,
                                  enum wire_safetensors_option option, const char *thing,
                                  size_t *ret_count);
-
-#endif

@@ -2,8 +2,7 @@
 /* rows.h: reads from a safetensors body what belongs to the rows of a request: valid_lens
  * and positions, the heads and queries that are selected, and what their weights are
  * reduced to. */
-#ifndef ATTND_WIRE_SAFETENSORS_ROWS_H
-#define ATTND_WIRE_SAFETENSORS_ROWS_H
+#pragma once
 
 #include "wire/checks/tensor_check.h"
 #include "wire/safetensors/options.h"
@@ -17,5 +16,3 @@ bool wire_safetensors_read_rows(const struct wire_safetensors_body *body,
                                 const struct wire_tensors *tensors,
                                 const struct wire_need *need,
                                 struct wire_request *request);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * The tensors of a request have the names of the JSON's fields, with query_lens and
  * key_lens for a batch without padding. Options are strings in __metadata__. */
-#ifndef ATTND_WIRE_SAFETENSORS_SAFETENSORS_H
-#define ATTND_WIRE_SAFETENSORS_SAFETENSORS_H
+#pragma once
 
 #include "wire/protocol.h"
 
@@ -17,5 +16,3 @@ wire_read wire_safetensors_read_given; /* POST /v1/attention/dot-product */
 
 /* The size of a reply is known from the start. */
 extern const struct wire_writer wire_safetensors_writer;
-
-#endif

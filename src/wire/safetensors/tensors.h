@@ -3,8 +3,7 @@
  *
  * Each reader returns false with the problem set: Wrong dtype, Wrong type, Wrong rank,
  * Empty tensor, Out of range, Shape mismatch, Out of memory. */
-#ifndef ATTND_WIRE_SAFETENSORS_TENSORS_H
-#define ATTND_WIRE_SAFETENSORS_TENSORS_H
+#pragma once
 
 #include "base/arena.h"
 #include "safetensors/header.h"
@@ -84,5 +83,3 @@ bool wire_safetensors_open_integers(const struct wire_safetensors_body *body,
 bool wire_safetensors_read_tensor(const struct wire_safetensors_body *body,
                                   enum wire_safetensors_id id, size_t min, size_t max,
                                   struct wire_tensor *ret_tensor);
-
-#endif

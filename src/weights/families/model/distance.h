@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* distance.h: what is added to scores by the distance of a key from the query. */
-#ifndef ATTND_WEIGHTS_FAMILIES_MODEL_DISTANCE_H
-#define ATTND_WEIGHTS_FAMILIES_MODEL_DISTANCE_H
+#pragma once
 
 #include "weights/families/layer.h"
 
@@ -17,5 +16,3 @@ size_t distance_find_bucket(const struct layer_bias *bias, ptrdiff_t distance);
  * ATTN_E_NOMEM, those of safetensors_read(). */
 attn_status distance_read_biases(const struct layer_bias *bias, size_t num_heads,
                                  float *ret_biases, attn_error *ret_error);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* frequencies.h: the frequencies of rotary positions, exact in float64. */
-#ifndef ATTND_WEIGHTS_FAMILIES_MODEL_FREQUENCIES_H
-#define ATTND_WEIGHTS_FAMILIES_MODEL_FREQUENCIES_H
+#pragma once
 
 #include "math/model.h"
 #include "weights/families/layer.h"
@@ -19,5 +18,3 @@ attn_status frequencies_fill(const struct layer_rotation *rotation,
  * ATTN_E_NOMEM. */
 attn_status rotation_separate_pairs(float *rows, size_t num_heads, size_t head_size,
                                     size_t columns, size_t dims);
-
-#endif

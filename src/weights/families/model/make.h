@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* make.h: what the model of a layer is, and how its numbers are read. */
-#ifndef ATTND_WEIGHTS_FAMILIES_MODEL_MAKE_H
-#define ATTND_WEIGHTS_FAMILIES_MODEL_MAKE_H
+#pragma once
 
 #include "math/model.h"
 #include "weights/families/layer.h"
@@ -15,5 +14,3 @@ void layer_fill_info(const struct layer *layer, bool pre_norm, attn_model_info *
  * says. Errors, with one line: ATTN_E_NOMEM, ATTN_E_VALUE, those of
  * safetensors_read(). */
 attn_status layer_read_model(const void *layer, attn_model *model, attn_error *ret_error);
-
-#endif
