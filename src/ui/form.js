@@ -5,7 +5,7 @@
 const CONTROLS = {
   source: "source", text: "text", count: "count", seed: "seed", own: "own",
   causal: "causal", window: "window", valid: "valid-lens", labels: "labels", rows: "rows", heads: "heads", keys: "shown-keys",
-  scale: "scale", range: "range", lines: "lines",
+  scale: "scale", range: "range", lines: "lines", reading: "reading",
 };
 
 /* Where errors of a field appear, and at which control. */
@@ -53,9 +53,10 @@ function showControls() {
   showModels();
   for (const [name, id] of Object.entries(CONTROLS))
     byId(id).value = state[name];
-  const known = chosenModel() && sentenceModel(chosenModel()), source = chosenModel()?.capture ? "own" : state.source;
-  byId("main").classList.toggle("captured", Boolean(chosenModel()?.capture));
-  byId("input").classList.toggle("captured", Boolean(chosenModel()?.capture));
+  const known = chosenModel() && sentenceModel(chosenModel()), isCaptured = !chosenModel() || Boolean(chosenModel().capture);
+  const source = isCaptured ? "own" : state.source; /* where files are chosen; without a model there is nothing else */
+  byId("main").classList.toggle("captured", isCaptured);
+  byId("input").classList.toggle("captured", isCaptured);
   byId("text-part").hidden = !(known && source === "example");
   byId("random-part").hidden = source !== "random";
   byId("own-part").hidden = source !== "own";

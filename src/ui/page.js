@@ -81,6 +81,8 @@ function chooseCell({ row, key }) {
   announce(showReadout(null));
   byId("row").value = String(row);
   if (newRow) {
+    reader.chosen = null;
+    showText();
     drawLinesSoon();
     drawOutputs();
     showSteps();
@@ -162,6 +164,7 @@ function drawLarge() {
   drawLegend(picture.scale);
   drawOutputs();
   showReadout(null);
+  showText();
   showSteps();
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run.js: one computed request: its weights by sequence and head, its masks and labels.
  *
- * A run is {model, request, changes, sequences, heads, outputs, outSize, labels..., bytes, ms,
+ * A run is {model, request, changes, sequences, heads, received, outputs, outSize, labels..., bytes, ms,
  * serverMs}: changes are the fields that were sent besides those of the request. The reply came `ms` after the request, of which the server says that it took
  * serverMs; null when it says nothing.
  * `heads` are the heads that were asked for. A sequence is {rows, numKeys, weights,
@@ -126,14 +126,14 @@ async function runRequest(model, request, choice, signal) {
   if (shape && block === 1)
     checkSize(model, shape, mask.causal, choice.rows, choice.heads);
 
-  const changes = { ...(block > 1 ? { need: ["blocks"], block } : request.path ? { need: ["weights"] } : { need_weights: true, head_mask: null }),
+  const changes = { ...(block > 1 ? { need: ["blocks", "received"], block } : request.path ? { need: ["weights", "received"] } : { need_weights: true, head_mask: null }),
     weights_heads: choice.heads, weights_queries: choice.rows };
   const reply = await postAttention(request, changes, signal);
   const ms = performance.now() - began;
   const heads = choice.heads ?? Array.from({ length: model.num_heads }, (_, h) => h);
   return {
     model, request, shape, heads, mask, ms, bytes: reply.bytes, serverMs: reply.serverMs,
-    changes, block,
+    changes, block, asked: new Map(), received: request.path ? numbersOf(reply.tensors.received) : null,
     outputs: reply.tensors.outputs ? numbersOf(reply.tensors.outputs) : new Float32Array(0),
     outSize: reply.tensors.outputs?.shape.at(-1) ?? 0,
     ...readPicture(reply, shape, mask, heads, block, choice),

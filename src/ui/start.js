@@ -218,8 +218,6 @@ async function start() {
     return;
   }
   readState(location.hash);
-  if (form.models.length === 0)
-    state.source = "own"; /* where files are chosen */
   if (!chosenModel())
     state.model = defaultModel();
   showControls();
@@ -228,6 +226,7 @@ async function start() {
   listenToFiles();
   listenToSaving();
   listenToWindow();
+  listenToText();
   drawSteps();
   compute();
 }

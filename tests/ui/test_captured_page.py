@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from safetensors_file import make_safetensors
 from server import ROOT, Server
 from test_use import drop, wait_for_about
-from view import View, choose, expect_problem, forget_picture, move_by_keys, read_cell, save
+from view import View, choose, expect_problem, forget_picture, move_by_keys, read_cell, read_number, save
 
 sys.path.insert(0, str(ROOT / "docs/examples"))
 
@@ -213,6 +213,78 @@ def test_short_capture_is_zoomed_by_keyboard(open_view, tmp_path):
     expect(page.locator("#rows")).to_have_value("22-85")
     expect(page.locator("#row option")).to_have_count(64)
     np.testing.assert_allclose(read_weights(page)[0], find_weights(request)[:, 22:86, 36:], atol=1e-6)
+
+
+def expect_colours(page, values):
+    """Waits until the tokens have the colours of values: the larger, the darker."""
+    values = np.nan_to_num(np.asarray(values, float))
+    shares = (values / values.max() * 255 + 0.5).astype(int)  # the scale is linear
+    for _ in range(100):
+        found = page.eval_on_selector_all("#tokens span", """spans => spans.map(
+            span => span.style.backgroundColor.match(/\\d+/g)?.map(Number) ?? [255, 255, 255])""")
+        light = np.array(found) @ [0.2126, 0.7152, 0.0722]
+        if len(light) == len(values) and (np.diff(light[np.argsort(shares, kind="stable")]) <= 1).all() \
+                and light.argmin() in np.flatnonzero(shares == 255) and np.ptp(light) > 100:
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError((light.tolist(), shares.tolist()))
+
+
+def test_text_has_colours_of_what_tokens_receive_and_of_a_row(bare_page, tmp_path):
+    page, rng = bare_page, np.random.default_rng(7)
+    request = make_request(rng, scale=0.6, causal=True)
+    drop(page, "text.safetensors", make_file(tmp_path, {"0": request}, WORDS))
+    wait_for_about(page, "Layer 0")
+    assert page.locator("#tokens").text_content() == "<s> The quick brown foxjumps over↵\n the dog"
+    weights = np.nan_to_num(find_weights(request))
+    expect_colours(page, weights[0].sum(axis=0))
+    assert "receives from 10 queries in head 0" in page.locator("#tokens-note").inner_text()
+    page.locator("#tokens span").nth(3).hover()
+    text, value = page.locator("#tokens-readout").inner_text().split(": ")
+    assert text == "brown (3)" and abs(read_number(value) - weights[0, :, 3].sum()) < 5.1e-5
+    page.locator("#grid .card button").last.click()
+    expect_colours(page, weights.mean(axis=0).sum(axis=0))
+
+    page.locator("#grid .card button").nth(2).click()
+    page.locator("#reading").select_option("row")
+    page.locator("#tokens span").nth(8).hover()
+    expect_colours(page, weights[2, 8])
+    assert page.locator("#tokens-readout").inner_text() == f"the (8): {weights[2, 8, 8]:.4f}"
+    assert "The weights of query 8 in head 2" in page.locator("#tokens-note").inner_text()
+    page.locator("#tokens span").nth(5).click()
+    assert read_cell(page)[1] == 5
+    page.locator("#tokens-title").hover()
+    expect_colours(page, weights[2, 5])
+    move_by_keys(page, "ArrowDown")
+    expect_colours(page, weights[2, 6])
+    choose(page, "rows", "2-9")
+    page.locator("#tokens span").nth(1).hover()  # a row that is asked for
+    expect_colours(page, weights[2, 1])
+    page.locator("#reading").select_option("received")
+    expect_colours(page, weights[2, 2:].sum(axis=0))
+
+
+def test_text_of_a_long_capture_asks_for_rows(open_view, tmp_path):
+    page, rng = open_view("#model=journey"), np.random.default_rng(8)
+    request = make_request(rng, 2000, 2200, scale=0.5, causal=True, positions=np.arange(200, 2200))
+    forget_picture(page)
+    drop(page, "text.safetensors", make_file(tmp_path, {"7": request}, [f"▁w{i}" for i in range(2200)]))
+    wait_for_about(page, "Layer 7")
+    weights = np.nan_to_num(find_weights(request))
+    expect_colours(page, weights[0].sum(axis=0))
+    page.locator("#reading").select_option("row")
+    assert "Point at a token" in page.locator("#tokens-note").inner_text()
+    page.locator("#tokens span").nth(300).hover()
+    expect_colours(page, weights[0, 100])
+    assert "The weights of query 100 in head 0" in page.locator("#tokens-note").inner_text()
+
+
+def test_text_without_tokens_says_so(open_view, tmp_path):
+    page, rng = open_view("#model=journey"), np.random.default_rng(9)
+    assert page.locator("#tokens-title").is_hidden()
+    drop(page, "text.safetensors", make_file(tmp_path, {"0": make_request(rng, 10, 6, scale=0.5, causal=False)}, WORDS))
+    expect(page.locator("#tokens-note")).to_have_text("The file has no tokens for the 6 keys of this layer.")
+    expect(page.locator("#row option").nth(2)).to_have_text("2 quick")
 
 
 @pytest.mark.parametrize("tensors, metadata, words", [
