@@ -5,7 +5,6 @@
 #include "bench/bench.h"
 #include "config/help.h"
 #include "config/read.h"
-#include "models/open.h"
 #include "models/spec.h"
 #include "weights/families/folder.h"
 #include "wire/init.h"

@@ -9,7 +9,7 @@
 #include "cli/heads_table.h"
 #include "cli/hidden.h"
 #include "cli/operand.h"
-#include "models/open.h"
+#include "models/spec.h"
 #include "models/team.h"
 #include "weights/families/folder.h"
 #include "wire/native/heads.h"

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "models/load.h"
-#include "models/open.h"
+#include "models/spec.h"
 #include "models/team.h"
 #include "weights/checkpoint.h"
 #include "weights/families/features.h"

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "models/load.h"
-#include "models/open.h"
 #include "models/spec.h"
 #include "weights/families/folder.h"
 

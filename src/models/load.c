@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/size.h"
-#include "models/open.h"
+#include "models/spec.h"
 #include "weights/checkpoint.h"
 #include "weights/families/folder.h"
 

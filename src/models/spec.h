@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spec.h: parses NAME=FILE[,KEY=VALUE]..., the value of --model, and the same
- * without NAME=, an operand. */
+/* spec.h: parses NAME=FILE[,KEY=VALUE]..., the value of --model, and the same without
+ * NAME=, an operand; and opens the folder that it names, which has many layers. */
 #pragma once
 
 #include <attnd/model.h>
@@ -29,3 +29,17 @@ attn_status model_spec_parse_operand(const char *text, struct model_spec *ret_sp
 
 /* Frees the memory; a zeroed struct is fine. */
 void model_spec_deinit(struct model_spec *spec);
+
+struct folder;
+
+/* Opens the folder that `spec` asks for. *ret_folder becomes NULL when the path is that
+ * of a file; a key that only folders have is refused then. Errors, with one line: those
+ * of folder_open(); ATTN_E_VALUE for a key that folders do not have. */
+attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_folder,
+                             attn_error *ret_error);
+
+/* Adds a remedy to an error about the file at `path`: that its folder is what can be
+ * loaded, where that has a config.json and the file does not fit any layout; or how to
+ * download a model, where there is no file and `path` could be its name at Hugging Face.
+ * Returns `status`. */
+attn_status folder_hint(const char *path, attn_status status, attn_error *error);

@@ -3,8 +3,8 @@
 #include "tensor_oracle.h"
 
 #include "base/size.h"
+#include "wire/json/object.h"
 #include "wire/json/tensor.h"
-#include "wire/json/value.h"
 
 #include <math.h>
 #include <stdlib.h>

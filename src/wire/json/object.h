@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* object.h: finds the members of objects, whose keys are known, in the text of a request,
- * and reads those that are words or booleans.
+ * and reads those that are strings, words or booleans.
  *
  * Each function returns false with the cursor's problem set. */
 #pragma once
 
 #include "wire/json/cursor.h"
+
+#include <jansson.h>
 
 #define WIRE_KEYS_MAX 32
 #define WIRE_WORD_MAX 128 /* bytes; no string that has a meaning is longer */
@@ -45,3 +47,12 @@ bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *sp
  * the span is empty. Wrong type, Malformed JSON. */
 bool wire_bool_read(const struct wire_cursor *cursor, const struct wire_span *span,
                     const char *field, bool *ret_bool);
+
+/* Parses the string at `span`, quotes included. Returns a new reference, or NULL with the
+ * cursor's problem set, with line and column: Malformed JSON, Out of memory.
+ * Thread-safe. */
+json_t *wire_string_load(const struct wire_cursor *cursor, const struct wire_span *span);
+
+/* Refuses the key at `span`, quotes included, because its object already has it. */
+bool wire_refuse_duplicate(const struct wire_cursor *cursor,
+                           const struct wire_span *span);

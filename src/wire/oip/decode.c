@@ -3,7 +3,7 @@
  * scan.c has found against the model, and reads their numbers. */
 #include "base/pace.h"
 #include "wire/checks/tensor_check.h"
-#include "wire/json/value.h"
+#include "wire/json/object.h"
 #include "wire/oip/numbers.h"
 #include "wire/oip/scan.h"
 #include "wire/oip/selection.h"

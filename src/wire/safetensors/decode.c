@@ -5,7 +5,7 @@
 #include "wire/checks/given.h"
 #include "wire/checks/tensor_check.h"
 #include "wire/json/cost.h"
-#include "wire/json/value.h"
+#include "wire/json/object.h"
 #include "wire/models.h"
 #include "wire/safetensors/options.h"
 #include "wire/safetensors/rows.h"

@@ -3,7 +3,7 @@
 #include "wire/safetensors/options.h"
 
 #include "wire/decimal/read.h"
-#include "wire/json/value.h"
+#include "wire/json/object.h"
 #include "wire/names.h"
 
 #include <stdio.h>
