@@ -92,8 +92,11 @@ class Client:
         """Returns the status, the headers and the bytes of a reply."""
         body, headers = encode(fields, self.json, rank)
         data = bytearray()
-        with self.session.post(self.url + path, data=body, headers=headers, timeout=self.timeout,
-                               stream=True) as reply:
+        try:
+            reply = self.session.post(self.url + path, data=body, headers=headers, timeout=self.timeout, stream=True)
+        except requests.ConnectionError as error:
+            raise type(error)(f"no answer from {self.url}; start attnd there, or give its address: {error}") from None
+        with reply:
             for piece in reply.iter_content(1 << 20):
                 data += piece
         return reply.status_code, reply.headers, data

@@ -39,6 +39,8 @@ class Captured:
         found = self.layers.get(str(layer))
         if found is None:
             raise CaptureError(f"layer {layer} was not captured; these were: {', '.join(self.layers) or 'none'}")
+        if not -len(found) <= sequence < len(found):
+            raise CaptureError(f"there is no sequence {sequence}; layer {layer} has {len(found)}, which begin at 0")
         return found[sequence]
 
     def attend(self, layer, need="weights", heads=None, queries=None, client=None, sequence=0, **options):
@@ -50,6 +52,8 @@ class Captured:
         words = need.split(",") if isinstance(need, str) else list(need)
         if "heads" not in words:
             request.pop("values", None)
+        elif "values" not in request:
+            raise CaptureError("heads are sums of values, which were not kept; use capture(..., values=True)")
         results = client.dot_product(**request, need=words, weights_heads=heads, weights_queries=queries, **options)
         return results[need] if need in words else results
 
@@ -108,6 +112,9 @@ def capture(model, layers=None, values=False, tokens=None):
     too. `tokens` are the labels of one sequence, without padding, which is cut off. The steps of generate() become
     one sequence; otherwise the last run of the model counts."""
     transformers = importlib.import_module("transformers")
+    if not isinstance(model, transformers.PreTrainedModel):
+        raise CaptureError("a capture is of a model of transformers, such as pipeline.model, not "
+                           f"{type(model).__name__}")
     masking = importlib.import_module("transformers.masking_utils")
     recorder = Recorder(model, layers, values)
     captured = Captured(recorder.layers, tokens)
@@ -135,7 +142,7 @@ def capture(model, layers=None, values=False, tokens=None):
         for part, kernel in kernels.items():
             part.set_attn_implementation(kernel)
 
-    if not recorder.layers:
+    if not recorder.layers or recorder.missing:
         raise CaptureError(recorder.reason())
 
 
@@ -143,15 +150,17 @@ class Recorder:
     """The attention function of a captured model."""
 
     def __init__(self, model, layers, values):
-        self.model, self.values, self.layers, self.called, self.masks = model, values, {}, set(), []
+        self.model, self.values, self.layers, self.called, self.masks = model, values, {}, {}, []
         self.counts = {}  # calls of each layer in one run of the model: albert's layers are one module
+        layers = [layers] if isinstance(layers, (int, str)) else layers
         self.wanted = None if layers is None else {str(layer) for layer in layers}
+        self.missing = set(self.wanted or ())
         self.names = {id(module): name for name, module in model.named_modules()}
 
     def reason(self):
         """Returns why nothing was captured."""
         if self.called:
-            return f"no layer has a name of {sorted(self.wanted)}; the model called {sorted(self.called)}"
+            return f"no layer has a name of {sorted(self.missing)}; the model called {', '.join(self.called)}"
         return (f"{type(self.model).__name__} never called its attention function: either the model did not run in "
                 "the block, or its family does not use AttentionInterface; send its hidden states to attnd instead")
 
@@ -162,8 +171,10 @@ class Recorder:
             layer = layer_name(path, self.model.config)
             count = self.counts[layer] = self.counts.get(layer, -1) + 1
             layer += f".{count}" if count else ""
-            self.called.add(layer)
-            if self.wanted is None or layer in self.wanted or layer.split(".")[0] in self.wanted:
+            self.called[layer] = None  # a set in order
+            names = {layer, layer.split(".")[0]}
+            if self.wanted is None or names & self.wanted:
+                self.missing -= names
                 self.record(layer, path, module, (query, key, value), attention_mask, kernel, options)
             return own_kernel(kernel, module)(module, query, key, value, attention_mask, **options)
         return attend

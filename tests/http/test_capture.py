@@ -9,6 +9,7 @@ import types
 
 import numpy as np
 import pytest
+import requests
 import safetensors.numpy
 
 from captures import FOLDER, NumpyClient, compute_weights, recorded_layers
@@ -195,7 +196,8 @@ def test_model_computes_as_before_while_it_is_captured(registry):
 
 @pytest.mark.parametrize("options, run, message", [
     ({}, False, "never called its attention function"),
-    ({"layers": [2]}, True, r"no layer has a name of \['2'\]; the model called \['0', '1'\]")])
+    ({"layers": 2}, True, r"no layer has a name of \['2'\]; the model called 0, 1"),
+    ({"layers": [1, 2]}, True, r"no layer has a name of \['2'\]; the model called 0, 1")])
 def test_capture_of_nothing_says_why(registry, options, run, message):
     model = Model(registry)
     with pytest.raises(CaptureError, match=message), capture.capture(model, **options):
@@ -206,6 +208,9 @@ def test_capture_of_nothing_says_why(registry, options, run, message):
 def test_model_that_refuses_or_has_another_kernel_is_an_error(registry):
     with pytest.raises(CaptureError, match="does not let its attention be replaced"), \
             capture.capture(Model(registry, can_set=False)):
+        pass
+    with pytest.raises(CaptureError, match="such as pipeline.model, not SimpleNamespace"), \
+            capture.capture(types.SimpleNamespace(model=Model(registry))):
         pass
     model = Model(registry)
     model.config._attn_implementation = "flash_attention_2"
@@ -352,6 +357,16 @@ def test_attend_returns_numpy_of_the_heads_and_rows_that_one_asks_for():
     assert np.allclose(captured.attend(2, heads=[3, 0], queries=-1, client=client), expected[[3, 0], -1:], atol=1e-6)
     results = captured.attend(2, need=["received", "heads"], client=client)
     assert {word: array.shape for word, array in results.items()} == {"received": (4, 5), "heads": (5, 4, 6)}
+
+
+@pytest.mark.parametrize("options, error, message", [
+    ({"sequence": 1}, CaptureError, "there is no sequence 1; layer 2 has 1, which begin at 0"),
+    ({"need": "heads"}, CaptureError, r"values, which were not kept; use capture\(..., values=True\)"),
+    ({"client": "127.0.0.1:1"}, requests.ConnectionError,
+     "no answer from http://127.0.0.1:1; start attnd there, or give its address: ")])
+def test_attend_that_cannot_says_what_to_do(options, error, message):
+    with pytest.raises(error, match=message):
+        Captured({"2": [make_request()]}).attend(2, **options)
 
 
 def test_viewers_get_the_arrays_and_tokens_that_they_take(monkeypatch):
