@@ -122,7 +122,7 @@ struct layer_report {
 
 /* What the command works on. */
 struct heads_job {
-    const struct config *config;
+    struct config config; /* max_memory is for one layer */
     const attn_engine_options *engine;
     struct folder *folder;        /* NULL: there is only `file` */
     attn_model *file;             /* the layer of a file, or NULL */
@@ -140,12 +140,12 @@ static attn_status report_heads(struct heads_job *job, size_t i, const attn_mode
     attn_status status;
 
     if (job->hidden == NULL) {
-        status = heads_analyse(job->config, model, job->count > 1 ? NULL : "analysed",
+        status = heads_analyse(&job->config, model, job->count > 1 ? NULL : "analysed",
                                &heads, ret_error);
     } else {
         status = init_heads(model, &heads, ret_error);
         if (status == ATTN_OK)
-            status = hidden_read(job->hidden, i, job->config, model, analyse_request,
+            status = hidden_read(job->hidden, i, &job->config, model, analyse_request,
                                  &analysis, ret_error);
     }
     if (status != ATTN_OK)
@@ -153,7 +153,7 @@ static attn_status report_heads(struct heads_job *job, size_t i, const attn_mode
 
     report->count = heads.num_heads;
     report->rows = describe_heads(&heads, layer, ret_error);
-    if (job->config->heads.json)
+    if (job->config.heads.json)
         wire_native_heads_print(model, &heads, &report->json);
     heads_deinit(&heads);
     if (report->json.status != ATTN_OK)
@@ -208,7 +208,7 @@ static attn_status print_table(const struct heads_job *job, attn_error *ret_erro
         for (size_t h = 0; h < job->reports[i].count; h++)
             rows[used++] = job->reports[i].rows[h];
     }
-    heads_table_print(rows, total, job->config->heads.sort);
+    heads_table_print(rows, total, job->config.heads.sort);
     free(rows);
     return ATTN_OK;
 }
@@ -225,7 +225,7 @@ static attn_status open_job(struct heads_job *job, struct model_spec *spec,
         return error_set(ret_error, ATTN_E_VALUE,
                          "%.160s is one layer; name the folder of the model whose "
                          "hidden_states %.160s has",
-                         spec->path, job->config->heads.data);
+                         spec->path, job->config.heads.data);
     job->count = 1;
     if (status == ATTN_OK && job->folder == NULL)
         return operand_load_file(spec, job->engine, &job->file, ret_error);
@@ -245,7 +245,7 @@ static attn_status open_job(struct heads_job *job, struct model_spec *spec,
 
 /* Checks that --data can be read once for each layer. */
 static attn_status check_data(const struct heads_job *job, attn_error *ret_error) {
-    const char *path = job->config->heads.data;
+    const char *path = job->config.heads.data;
     struct stat data;
 
     if (job->count == 1 || stat(path, &data) != 0 || S_ISREG(data.st_mode))
@@ -265,6 +265,7 @@ static attn_status run_job(struct heads_job *job, attn_error *ret_error) {
     attn_status status = check_data(job, ret_error);
     if (status != ATTN_OK)
         return status;
+    job->config.max_memory = request_memory_max(&job->config) / team_size(job->count);
     job->reports = calloc(job->count, sizeof *job->reports);
     if (job->reports == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
@@ -272,7 +273,7 @@ static attn_status run_job(struct heads_job *job, attn_error *ret_error) {
         buf_init(&job->reports[i].json, SIZE_MAX);
     status =
         job->count == 1 ? report_layer(job, 0, ret_error) : team_run(&work, ret_error);
-    if (status == ATTN_OK && !job->config->heads.json)
+    if (status == ATTN_OK && !job->config.heads.json)
         status = print_table(job, ret_error);
     else if (status == ATTN_OK)
         print_json(job);
@@ -294,11 +295,16 @@ static void job_deinit(struct heads_job *job) {
 int command_heads(const struct config *config, const struct config_texts *files) {
     attn_engine_options engine;
     struct model_spec spec;
-    struct heads_job job = {.config = config, .engine = &engine};
+    struct heads_job job = {.config = *config, .engine = &engine};
     attn_error error;
 
     if (config->heads.data == NULL) {
         error_set(&error, ATTN_E_VALUE, "--data is missing; " REQUEST_FILE_REMEDY);
+        return operand_report(&error, 2);
+    }
+    if (config->heads.json && config->heads.sort > 0) {
+        error_set(&error, ATTN_E_VALUE,
+                  "--sort is for the table; leave it or --json out");
         return operand_report(&error, 2);
     }
     int exit_code = operand_parse(config, files, &spec, &engine);

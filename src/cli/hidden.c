@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct hidden {
     struct safetensors *file;
@@ -54,6 +55,11 @@ static attn_status find_axes(struct hidden *hidden, attn_error *ret_error) {
     hidden->tokens_first = shape[1] == hidden->num_ids;
     hidden->num_tokens = shape[hidden->tokens_first ? 0 : 1];
     hidden->width = shape[2];
+    if (shape[0] == shape[1])
+        fprintf(stderr,
+                "attnd: hidden_states are [%zu, %zu, %zu], read as vLLM writes them: "
+                "[tokens, layers, width]\n",
+                shape[0], shape[1], shape[2]);
     return ATTN_OK;
 }
 
@@ -95,9 +101,15 @@ attn_status hidden_open(const struct config_heads *options, struct hidden **ret_
     if (hidden == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
 
+    /* A pipe is not opened: that would end its writer before the requests are read. */
+    struct stat data;
     attn_error error;
-    attn_status status = safetensors_open_file(options->data, &hidden->file, &error);
-    if (status == ATTN_OK)
+    attn_status status = ATTN_OK;
+    bool may_be = options->layers != NULL ||
+                  (stat(options->data, &data) == 0 && S_ISREG(data.st_mode));
+    if (may_be)
+        status = safetensors_open_file(options->data, &hidden->file, &error);
+    if (may_be && status == ATTN_OK)
         hidden->states = find_states(hidden->file);
     if (hidden->states != NULL)
         status = check_states(options, hidden, &error);

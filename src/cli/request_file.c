@@ -35,8 +35,12 @@ struct request_file {
     struct request_memory memory;
 };
 
+size_t request_memory_max(const struct config *config) {
+    return config->max_memory > 0 ? config->max_memory : machine_memory("") / 2;
+}
+
 void request_memory_init(struct request_memory *memory, const struct config *config) {
-    memory->max = config->max_memory > 0 ? config->max_memory : machine_memory("") / 2;
+    memory->max = request_memory_max(config);
     memory->left = memory->max;
     arena_init(&memory->arena, ARENA_KEEP);
 }

@@ -19,6 +19,9 @@ struct request_memory {
     size_t max, left; /* of --max-memory, bytes */
 };
 
+/* Returns the bytes of --max-memory, or half of those that the process may use. */
+size_t request_memory_max(const struct config *config);
+
 /* Prepares memory of --max-memory. The caller owns the arena. */
 void request_memory_init(struct request_memory *memory, const struct config *config);
 

@@ -142,6 +142,14 @@ def test_targets_are_what_the_weights_say(start_server, tmp_path):
         largest = np.mean([t[0] <= row.argmax() < t[1] for row, (_, _, t) in zip(found, pairs)])
         assert abs(head["mass_on_target"] - mass) <= 1e-5
         assert abs(head["target_is_largest"] - largest) <= 1e-9
+
+    tensors = {"queries": np.concatenate(rows), "query_lens": lens,
+               "targets": [target or [0, 0] for some in targets for target in some]}
+    body = make_safetensors(tensors, {name: "I64" for name in tensors} | {"queries": "F32"})
+    binary = requests.post(server.url + "/v1/heads", body, timeout=60,
+                           headers={"Content-Type": "application/vnd.safetensors"})
+    assert binary.json()["heads"] == reply, binary.text
+
     plain = server.heads({"queries": rows, "targets": [[None] * length for length in lens]}).json()
     assert plain["heads"][0]["mass_on_target"] is plain["heads"][0]["target_is_largest"] is None
     problem = assert_problem(server.heads({"queries": rows[0], "targets": [[0, 8]] * 7}), 400,

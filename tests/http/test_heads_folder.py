@@ -2,6 +2,7 @@
 """attnd heads of a folder: all layers, over requests or hidden states, and what it refuses."""
 
 import json
+import os
 import subprocess
 
 import numpy as np
@@ -69,9 +70,11 @@ def test_layers_may_come_first(tmp_path, dtype):
     assert texts[0] == texts[1] != ""
     square = states[:2]  # [2, 2, width] is read as vLLM writes it
     whole, first = (run_attnd("heads", FOLDERS / "gpt2", "--data", write_states(tmp_path / "x", part),
-                              "--layers", ids).stdout
+                              "--layers", ids)
                     for part, ids in ((square, "0,1"), (square[:, :1], "0")))
-    assert [row[1:] for row in table(whole, "layer ")][:4] == table(first, "head ")
+    assert [row[1:] for row in table(whole.stdout, "layer ")][:4] == table(first.stdout, "head ")
+    assert first.stderr == "" and error_of(whole).endswith(
+        f"[2, 2, {states.shape[2]}], read as vLLM writes them: [tokens, layers, width]\n")
 
 
 @pytest.fixture(name="requests_file", scope="module")
@@ -152,6 +155,7 @@ def test_bad_hidden_states_are_refused(tmp_path, name):
 
 @pytest.mark.parametrize("operand, options, words", [
     ("layer", ["--layers", "0,1"], "is one layer; name the folder"),
+    (GPT_OSS, ["--json", "--sort", "self"], "--sort is for the table; leave it or --json out"),
     (GPT_OSS, ["--sort", "mass"], "--sort: 'mass' is not one of layer|importance|"),
     (GPT_OSS, ["--max-memory", "2000"], "--max-memory")])
 def test_what_does_not_fit_the_operand_is_refused(tmp_path, operand, options, words):
@@ -177,6 +181,35 @@ def test_a_pipe_cannot_be_read_for_each_layer(requests_file):
                             input=requests_file.read_text(), capture_output=True, text=True,
                             env=clean_environment())
     assert result.returncode == 1 and "is read once for each of 2 layers; save it" in error_of(result)
+
+
+def test_pipe_of_one_layer_is_opened_once(tmp_path, requests_file):
+    """A reader that leaves a pipe before the first byte ends the writer."""
+    os.mkfifo(tmp_path / "pipe")
+    for _ in range(10):
+        with subprocess.Popen(["cp", requests_file, tmp_path / "pipe"]) as writer:
+            result = run_attnd("heads", f"{GPT_OSS},layer=0", "--data", tmp_path / "pipe")
+        assert (result.returncode, writer.returncode) == (0, 0), result
+
+
+def test_layers_at_a_time_share_the_memory(tmp_path):
+    (tmp_path / "data").write_text(json.dumps({"queries": np.ones((6, 48)).tolist()}))
+
+    def least(operand, **options):
+        """Returns how many bytes the operand needs, by bisection."""
+        too_few, enough = 0, 1 << 20
+        while enough - too_few > 1:
+            bytes_ = (too_few + enough) // 2
+            result = run_attnd("heads", operand, "--data", tmp_path / "data", "--max-memory", bytes_,
+                               **options)
+            assert result.returncode == 0 or "--max-memory" in error_of(result), result
+            too_few, enough = (too_few, bytes_) if result.returncode == 0 else (bytes_, enough)
+        return enough
+
+    alone = max(least(f"{GPT_OSS},layer={layer}") for layer in (0, 1))
+    one_cpu = {min(os.sched_getaffinity(0))}
+    assert least(GPT_OSS, preexec_fn=lambda: os.sched_setaffinity(0, one_cpu)) == alone
+    assert least(GPT_OSS) in (alone, 2 * alone)  # a cgroup may leave one CPU
 
 
 def test_layer_that_fails_is_named(tmp_path):
