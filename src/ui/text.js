@@ -25,6 +25,18 @@ function queryOf({ request: { fields }, shape }, k) {
   return shape.queryLens[0] === shape.keyLens[0] ? k : -1;
 }
 
+/* Returns a request for one query, and its row in it: the query alone where nothing is said of
+ * other rows, since a page takes long to send all. */
+function cutQuery(request, query) {
+  const { queries, positions, bias, valid_lens: lens } = request.fields;
+  if (bias || Array.isArray(lens))
+    return { request, row: query };
+  const [count, size] = queries.shape, width = queries.bytes.length / count;
+  const row = { ...queries, shape: [1, size], bytes: queries.bytes.subarray(query * width, (query + 1) * width) };
+  const place = positions ? numbersOf(positions)[query] : query;
+  return { request: { ...request, fields: { ...request.fields, queries: row, positions: [place] } }, row: 0 };
+}
+
 /* Returns the weights of one query, [heads][keys]. Where the picture has none of single tokens,
  * the server is asked for the row once. */
 async function readRow(run, query, signal) {
@@ -32,8 +44,9 @@ async function readRow(run, query, signal) {
   if (run.block === 1 && !keys && at >= 0)
     return Float32Array.from(weights.flatMap((head) => [...head.subarray(at * numKeys, (at + 1) * numKeys)]));
   if (!run.asked.has(query)) {
-    const reply = await postAttention(run.request, { ...run.changes, need: ["weights"], block: null,
-      weights_queries: [query] }, signal);
+    const { request, row } = cutQuery(run.request, query);
+    const reply = await postAttention(request, { ...run.changes, need: ["weights"], block: null,
+      weights_queries: [row] }, signal);
     run.asked.set(query, numbersOf(reply.tensors.attention_weights));
   }
   return run.asked.get(query);

@@ -3,21 +3,17 @@
 
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
 import requests
 from playwright.sync_api import expect
 
+from captures import capture, compute_weights, recorded_layers
 from safetensors_file import make_safetensors
-from server import ROOT, Server
+from server import Server
 from test_use import drop, wait_for_about
 from view import View, choose, expect_problem, forget_picture, move_by_keys, read_cell, read_number, save
-
-sys.path.insert(0, str(ROOT / "docs/examples"))
-
-from capture import Captured
 
 WORDS = "<s> ▁The ▁quick Ġbrown ▁fox jumps ▁over Ċ ▁the ▁dog".split()
 
@@ -30,23 +26,14 @@ def make_request(rng, num_queries=10, num_keys=10, **options):
 
 def make_file(path, layers, tokens=None):
     """Returns the bytes of a capture."""
-    Captured({name: [request] for name, request in layers.items()}, tokens).save(path / "text.safetensors")
+    capture.Captured({name: [request] for name, request in layers.items()}, tokens).save(path / "text.safetensors")
     return (path / "text.safetensors").read_bytes()
 
 
 def find_weights(request):
     """Returns [H, Tq, Tk] of a request, masked ones NaN."""
-    queries, keys = request["queries"].astype(float), np.repeat(request["keys"].astype(float), 2, axis=1)
-    scores = np.einsum("qhd,khd->hqk", queries, keys) * request["scale"]
-    if "softcap" in request:
-        scores = request["softcap"] * np.tanh(scores / request["softcap"])
-    scores = scores + request.get("bias", 0)
-    distance = (request.get("positions", np.arange(len(queries)))[:, None] - np.arange(len(keys)))
-    if request.get("causal"):
-        scores[:, (distance < 0) | (distance >= request.get("window", len(keys)))] = -np.inf
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    sinks = np.exp(request["sinks"][:, None, None] - scores.max(axis=-1, keepdims=True)) if "sinks" in request else 0
-    return np.where(np.isneginf(scores), np.nan, weights / (weights.sum(axis=-1, keepdims=True) + sinks))
+    weights = compute_weights(**request)
+    return np.where(weights == 0, np.nan, weights)
 
 
 def read_weights(page):
@@ -145,6 +132,23 @@ def test_command_of_a_capture_gets_what_is_on_screen(open_view, server, tmp_path
                         headers={"Content-Type": "application/vnd.safetensors", "Accept": "application/json"})
     np.testing.assert_allclose(np.array(reply.json()["attention_weights"], float)[:, 9],
                                find_weights(request)[:, 9], atol=1e-6)
+
+
+def test_recorded_families_are_drawn(open_view, tmp_path):
+    """A layer of each family, in one file: the weights are eager's."""
+    page = open_view("#model=journey")
+    layers = {name.replace(" ", "/"): (request, weights) for name, request, weights, _ in recorded_layers()}
+    chosen = {name.split("/")[0]: name for name in layers}.values()
+    forget_picture(page)
+    drop(page, "text.safetensors", make_file(tmp_path, {name: layers[name][0] for name in chosen}))
+    wait_for_about(page, "Layer ")
+    for name in chosen:
+        if page.locator("#layer").input_value() != f"text.safetensors.{name}":
+            choose(page, "layer", f"text.safetensors.{name}")
+        request, weights = layers[name]
+        shown = read_weights(page)[0]
+        np.testing.assert_allclose(np.nan_to_num(shown), weights, atol=1e-5, err_msg=name)
+        assert (np.isnan(shown) <= (find_weights(request) != find_weights(request))).all(), name
 
 
 def mean_blocks(weights, size):
@@ -277,6 +281,18 @@ def test_text_of_a_long_capture_asks_for_rows(open_view, tmp_path):
     page.locator("#tokens span").nth(300).hover()
     expect_colours(page, weights[0, 100])
     assert "The weights of query 100 in head 0" in page.locator("#tokens-note").inner_text()
+
+
+def test_text_asks_for_a_row_of_a_bias(open_view, tmp_path):
+    page, rng = open_view("#model=journey"), np.random.default_rng(10)
+    request = make_request(rng, scale=0.5, causal=False, bias=rng.normal(size=(1, 10, 10)).astype(np.float32))
+    forget_picture(page)
+    drop(page, "text.safetensors", make_file(tmp_path, {"0": request}, WORDS))
+    wait_for_about(page, "Layer 0")
+    choose(page, "shown-keys", "0-3")
+    page.locator("#reading").select_option("row")
+    page.locator("#tokens span").nth(7).hover()
+    expect_colours(page, find_weights(request)[0, 7])
 
 
 def test_text_without_tokens_says_so(open_view, tmp_path):
