@@ -90,8 +90,27 @@ async function makeCaptured({ capture, num_heads, num_kv_heads }) {
     queryLabels: queries, keyLabels: keys };
 }
 
-/* A token as text: tokenizers write Ġ or ▁ for a space, and Ċ for the end of a line. */
-const spellToken = (token) => token.replace(/[Ġ▁]/g, " ").replace(/Ċ/g, "\n");
+/* The bytes for which tokenizers like GPT-2's write a character of their own, Ġ for a space: these
+ * are, in their order, the characters from 256 on. Other bytes are the character of that number. */
+const OTHER_BYTES = Array.from({ length: 256 }, (_, byte) => byte)
+  .filter((byte) => byte <= 32 || (byte >= 127 && byte <= 160) || byte === 173);
+
+/* A token as text. One that has a part of a character stays as it is. */
+function spellToken(token) {
+  const bytes = [...token].map((char) => OTHER_BYTES[char.codePointAt(0) - 256] ?? char.codePointAt(0));
+  try {
+    if (bytes.every((byte) => byte < 256))
+      return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(new Uint8Array(bytes));
+  } catch { /* no bytes of UTF-8 */ }
+  return token.replaceAll("▁", " ").replace("<0x0A>", "\n");
+}
 
 /* The same as a label, which has no blanks around it. */
 const nameToken = (token) => spellToken(token).trim() || token;
+
+/* The tokens as a text to read. Where none has a space, each begins a word but those with ##. */
+function spellTokens(tokens) {
+  const spelled = tokens.map(spellToken), hasSpaces = spelled.some((token) => token.includes(" "));
+  return hasSpaces ? spelled : spelled.map((token, i) =>
+    (token.startsWith("##") ? token.slice(2) : i > 0 ? ` ${token}` : token));
+}

@@ -418,7 +418,7 @@ function showRun() {
 /* Where the first key takes nearly all of the weight, the rest is seen on a log scale. */
 function showAdvice() {
   const { block, sequences: { [state.sequence]: sequence } } = page.run, box = byId("advice");
-  const share = block > 1 || sequence.keys ? 0 : firstShare(sequence);
+  const share = sequence.keys ? 0 : firstShare(sequence);
   box.hidden = state.scale === "log" || share < FIRST_SHARE_ADVICE;
   if (box.hidden)
     return;
@@ -427,7 +427,7 @@ function showAdvice() {
     state.scale = byId("scale").value = "log";
     redraw();
   });
-  box.replaceChildren(`The first key takes ${Math.round(share * 100)} % of the weight. `, button);
+  box.replaceChildren(`The first ${block > 1 ? `${block} keys take` : "key takes"} ${Math.round(share * 100)} % of the weight. `, button);
 }
 
 function redraw() {

@@ -55,9 +55,9 @@ async function readRow(run, query, signal) {
 /* Makes the tokens, where the file has one for each key. */
 function makeTokens({ model, shape: { keyLens: [numKeys] } }) {
   const { tokens } = model.capture, hasTokens = tokens?.length === numKeys;
-  const spell = (token) => spellToken(token).replace(/\n/g, "↵\n");
   Object.assign(reader, { model, over: null, query: null, chosen: null,
-    spans: hasTokens ? tokens.map((token, k) => make("span", { "data-key": k }, spell(token))) : [] });
+    spans: hasTokens ? spellTokens(tokens).map((token, k) =>
+      make("span", { "data-key": k }, token.replaceAll("\n", "↵\n"))) : [] });
   byId("tokens").replaceChildren(...reader.spans);
   byId("tokens-note").textContent = hasTokens ? "" : `The file has no tokens for the ${formatCount(numKeys)} keys of this layer.`;
 }

@@ -15,7 +15,7 @@ from server import Server
 from test_use import drop, wait_for_about
 from view import View, choose, expect_problem, forget_picture, move_by_keys, read_cell, read_number, save
 
-WORDS = "<s> ▁The ▁quick Ġbrown ▁fox jumps ▁over Ċ ▁the ▁dog".split()
+WORDS = "<s> ▁The ▁quick Ġbrown ĠfÃ¼x jumps ▁Über Ċ ▁the ▁dog".split()
 
 
 def make_request(rng, num_queries=10, num_keys=10, **options):
@@ -77,7 +77,7 @@ def test_capture_is_drawn_without_a_model(bare_page, tmp_path):
 
     weights, saved = read_weights(page)
     np.testing.assert_allclose(weights, find_weights(layers["3"]), atol=1e-6)
-    assert saved["keys"] == saved["queries"] == "<s> The quick brown fox jumps over Ċ the dog".split()
+    assert saved["keys"] == saved["queries"] == "<s> The quick brown füx jumps Über Ċ the dog".split()
     assert page.locator("#grid .card").count() == 5 and page.locator("#grid input").first.is_hidden()
     weight, row, key = move_by_keys(page, "Home", "PageDown", *["ArrowDown"] * 10, "End")
     assert (row, key) == (9, 9) and abs(weight - weights[1, 9, 9]) < 5.1e-5
@@ -239,7 +239,7 @@ def test_text_has_colours_of_what_tokens_receive_and_of_a_row(bare_page, tmp_pat
     request = make_request(rng, scale=0.6, causal=True)
     drop(page, "text.safetensors", make_file(tmp_path, {"0": request}, WORDS))
     wait_for_about(page, "Layer 0")
-    assert page.locator("#tokens").text_content() == "<s> The quick brown foxjumps over↵\n the dog"
+    assert page.locator("#tokens").text_content() == "<s> The quick brown füxjumps Über↵\n the dog"
     weights = np.nan_to_num(find_weights(request))
     expect_colours(page, weights[0].sum(axis=0))
     assert "receives from 10 queries in head 0" in page.locator("#tokens-note").inner_text()
@@ -293,6 +293,26 @@ def test_text_asks_for_a_row_of_a_bias(open_view, tmp_path):
     page.locator("#reading").select_option("row")
     page.locator("#tokens span").nth(7).hover()
     expect_colours(page, find_weights(request)[0, 7])
+
+
+def test_text_of_word_pieces_has_spaces(open_view, tmp_path):
+    """BERT's tokens have none; the pieces of a word but the first have ##."""
+    page, rng = open_view("#model=journey"), np.random.default_rng(11)
+    forget_picture(page)
+    drop(page, "text.safetensors", make_file(tmp_path, {"0": make_request(rng, 5, 5, scale=0.5, causal=False)},
+                                             "[CLS] the jump ##ing fox".split()))
+    wait_for_about(page, "Layer 0")
+    assert page.locator("#tokens").text_content() == "[CLS] the jumping fox"
+
+
+def test_long_capture_with_a_sink_is_offered_the_logarithmic_scale(open_view, tmp_path):
+    page, rng = open_view("#model=journey"), np.random.default_rng(12)
+    request = make_request(rng, 2100, 2100, scale=0.1, causal=True)
+    request["queries"][:, :, 0] = 50
+    request["keys"][0, :, 0] = 8
+    drop(page, "text.safetensors", make_file(tmp_path, {"0": request}))
+    wait_for_about(page, "Layer 0")
+    assert page.locator("#advice").inner_text().startswith("The first 5 keys take 100 % of the weight.")
 
 
 def test_text_without_tokens_says_so(open_view, tmp_path):
