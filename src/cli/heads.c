@@ -86,96 +86,73 @@ void heads_deinit(struct attn_heads *heads) {
     *heads = (struct attn_heads){.num_heads = 0};
 }
 
-/* Returns a row for each head; NULL when memory is short. The caller frees them. */
-static struct heads_row *describe_heads(const struct attn_heads *heads, const char *layer,
-                                        attn_error *ret_error) {
-    struct heads_row *rows = calloc(heads->num_heads, sizeof *rows);
+attn_status heads_print(const struct layer_heads *layers, size_t count, int sort,
+                        attn_error *ret_error) {
+    size_t total = 0, used = 0;
 
-    for (size_t i = 0; rows != NULL && i < heads->num_heads; i++) {
-        rows[i].layer = layer;
-        rows[i].head = i;
-        attn_heads_describe(heads, i, &rows[i].figures);
+    for (size_t i = 0; i < count; i++)
+        total += layers[i].heads.num_heads;
+    struct heads_row *rows = calloc(total, sizeof *rows);
+    if (rows == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < count; i++) {
+        for (size_t head = 0; head < layers[i].heads.num_heads; head++, used++) {
+            rows[used].layer = count > 1 ? layers[i].name : NULL;
+            rows[used].head = head;
+            attn_heads_describe(&layers[i].heads, head, &rows[used].figures);
+        }
     }
-    if (rows == NULL)
-        error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    return rows;
-}
-
-attn_status heads_print(const struct attn_heads *heads, attn_error *ret_error) {
-    struct heads_row *rows = describe_heads(heads, NULL, ret_error);
-
-    if (rows == NULL)
-        return ATTN_E_NOMEM;
-    heads_table_print(rows, heads->num_heads, 0);
+    heads_table_print(rows, total, sort);
     free(rows);
     return ATTN_OK;
 }
 
 /* --- layers --- */
 
-/* What one layer was found to do: rows of the table, or JSON. */
-struct layer_report {
-    struct heads_row *rows;
-    size_t count;
-    struct buf json;
-};
-
 /* What the command works on. */
 struct heads_job {
     struct config config; /* max_memory is for one layer */
     const attn_engine_options *engine;
-    struct folder *folder;        /* NULL: there is only `file` */
-    attn_model *file;             /* the layer of a file, or NULL */
-    struct hidden *hidden;        /* NULL: --data has requests */
-    size_t count, *layers;        /* of the folder; NULL: all */
-    struct layer_report *reports; /* [count] */
+    struct folder *folder;     /* NULL: there is only `file` */
+    attn_model *file;          /* the layer of a file, or NULL */
+    struct hidden *hidden;     /* NULL: --data has requests */
+    size_t count, *layers;     /* of the folder; NULL: all */
+    struct layer_heads *found; /* [count] */
 };
 
-/* Looks at the heads of the model of task `i`, and keeps what is to be printed. */
-static attn_status report_heads(struct heads_job *job, size_t i, const attn_model *model,
-                                const char *layer, attn_error *ret_error) {
-    struct layer_report *report = &job->reports[i];
-    struct attn_heads heads;
-    struct analysis analysis = {model, &heads};
-    attn_status status;
+/* Looks at the heads of the model of task `i`. */
+static attn_status analyse_model(struct heads_job *job, size_t i, const attn_model *model,
+                                 attn_error *ret_error) {
+    struct attn_heads *heads = &job->found[i].heads;
+    struct analysis analysis = {model, heads};
 
-    if (job->hidden == NULL) {
-        status = heads_analyse(&job->config, model, job->count > 1 ? NULL : "analysed",
-                               &heads, ret_error);
-    } else {
-        status = init_heads(model, &heads, ret_error);
-        if (status == ATTN_OK)
-            status = hidden_read(job->hidden, i, &job->config, model, analyse_request,
-                                 &analysis, ret_error);
-    }
+    if (job->hidden == NULL)
+        return heads_analyse(&job->config, model, job->count > 1 ? NULL : "analysed",
+                             heads, ret_error);
+    attn_status status = init_heads(model, heads, ret_error);
     if (status != ATTN_OK)
         return status;
-
-    report->count = heads.num_heads;
-    report->rows = describe_heads(&heads, layer, ret_error);
-    if (job->config.heads.json)
-        wire_native_heads_print(model, &heads, &report->json);
-    heads_deinit(&heads);
-    if (report->json.status != ATTN_OK)
-        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    return report->rows != NULL ? ATTN_OK : ATTN_E_NOMEM;
+    return hidden_read(job->hidden, i, &job->config, model, analyse_request, &analysis,
+                       ret_error);
 }
 
 /* team_work.run */
-static attn_status report_layer(void *context, size_t i, attn_error *ret_error) {
+static attn_status analyse_layer(void *context, size_t i, attn_error *ret_error) {
     struct heads_job *job = context;
     size_t layer = job->layers != NULL ? job->layers[i] : i, count;
     attn_model *model;
     attn_error error;
 
+    job->found[i].name = "model";
     if (job->file != NULL)
-        return report_heads(job, i, job->file, NULL, ret_error);
+        return analyse_model(job, i, job->file, ret_error);
     const char *part = folder_get_layers(job->folder, &count)[layer].part;
+    job->found[i].name = part;
     attn_status status =
         folder_create_model(job->folder, layer, part, job->engine, &model, ret_error);
     if (status != ATTN_OK)
         return status;
-    status = report_heads(job, i, model, job->count > 1 ? part : NULL, &error);
+    status = analyse_model(job, i, model, &error);
     attn_model_destroy(model);
     if (status != ATTN_OK)
         error_set(ret_error, status, "layer %s: %s", part, error.text);
@@ -188,29 +165,24 @@ static void report_progress(void *context, size_t done, size_t count) {
     fprintf(stderr, "attnd: %zu of %zu layers analysed\n", done, count);
 }
 
-static void print_json(const struct heads_job *job) {
-    for (size_t i = 0; i < job->count; i++)
-        printf("%s%.*s", i == 0 ? "{\"layers\":[" : ",\n", (int)job->reports[i].json.size,
-               job->reports[i].json.data);
-    printf("]}\n");
-}
+/* Prints what POST /v1/heads replies for each layer. */
+static attn_status print_json(const struct heads_job *job, attn_error *ret_error) {
+    struct buf text;
 
-/* Prints the rows of all layers as one table. */
-static attn_status print_table(const struct heads_job *job, attn_error *ret_error) {
-    size_t total = 0, used = 0;
-
-    for (size_t i = 0; i < job->count; i++)
-        total += job->reports[i].count;
-    struct heads_row *rows = calloc(total, sizeof *rows);
-    if (rows == NULL)
-        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    buf_init(&text, SIZE_MAX);
+    buf_append_text(&text, "{\"layers\":[");
     for (size_t i = 0; i < job->count; i++) {
-        for (size_t h = 0; h < job->reports[i].count; h++)
-            rows[used++] = job->reports[i].rows[h];
+        buf_append_text(&text, i == 0 ? "" : ",\n");
+        wire_native_heads_print(job->found[i].name, &job->found[i].heads, &text);
     }
-    heads_table_print(rows, total, job->config.heads.sort);
-    free(rows);
-    return ATTN_OK;
+    buf_append_text(&text, "]}\n");
+    attn_status status = text.status;
+    if (status == ATTN_OK)
+        fwrite(text.data, 1, text.size, stdout);
+    else
+        error_set(ret_error, status, "out of memory");
+    buf_deinit(&text);
+    return status;
 }
 
 /* --- the command --- */
@@ -258,7 +230,7 @@ static attn_status check_data(const struct heads_job *job, attn_error *ret_error
 /* Does the work of all layers, on all CPUs, and prints it. */
 static attn_status run_job(struct heads_job *job, attn_error *ret_error) {
     const struct team_work work = {.count = job->count,
-                                   .run = report_layer,
+                                   .run = analyse_layer,
                                    .report = report_progress,
                                    .context = job};
 
@@ -266,26 +238,22 @@ static attn_status run_job(struct heads_job *job, attn_error *ret_error) {
     if (status != ATTN_OK)
         return status;
     job->config.max_memory = request_memory_max(&job->config) / team_size(job->count);
-    job->reports = calloc(job->count, sizeof *job->reports);
-    if (job->reports == NULL)
+    job->found = calloc(job->count, sizeof *job->found);
+    if (job->found == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    for (size_t i = 0; i < job->count; i++)
-        buf_init(&job->reports[i].json, SIZE_MAX);
     status =
-        job->count == 1 ? report_layer(job, 0, ret_error) : team_run(&work, ret_error);
-    if (status == ATTN_OK && !job->config.heads.json)
-        status = print_table(job, ret_error);
-    else if (status == ATTN_OK)
-        print_json(job);
-    return status;
+        job->count == 1 ? analyse_layer(job, 0, ret_error) : team_run(&work, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (job->config.heads.json)
+        return print_json(job, ret_error);
+    return heads_print(job->found, job->count, job->config.heads.sort, ret_error);
 }
 
 static void job_deinit(struct heads_job *job) {
-    for (size_t i = 0; job->reports != NULL && i < job->count; i++) {
-        free(job->reports[i].rows);
-        buf_deinit(&job->reports[i].json);
-    }
-    free(job->reports);
+    for (size_t i = 0; job->found != NULL && i < job->count; i++)
+        heads_deinit(&job->found[i].heads);
+    free(job->found);
     free(job->layers);
     hidden_close(job->hidden);
     attn_model_destroy(job->file);

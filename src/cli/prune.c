@@ -168,7 +168,8 @@ static attn_status order_heads(struct pruning *pruning, attn_error *error) {
         return error_set(error, ATTN_E_NOMEM, "not enough memory for %zu heads",
                          num_heads);
     attn_heads_order(&pruning->heads, pruning->order, pruning->changes);
-    status = heads_print(&pruning->heads, error);
+    const struct layer_heads whole = {"model", pruning->heads};
+    status = heads_print(&whole, 1, 0, error);
     if (status != ATTN_OK)
         return status;
 

@@ -50,7 +50,8 @@ static bool write_text(struct inference *inference, struct wire_problem *problem
         return false;
     buf_init(text, inference->reply_bound);
     text->status = buf_reserve(text, inference->reply_bound);
-    wire_native_heads_print(inference->request.model, &inference->heads, text);
+    wire_native_heads_print(attn_model_get_info(inference->request.model)->name,
+                            &inference->heads, text);
     if (text->status != ATTN_OK)
         return wire_problem_set_no_memory(problem);
 

@@ -69,12 +69,12 @@ static void add_head(const attn_heads *heads, size_t index, struct buf *reply) {
     buf_append_text(reply, "]}");
 }
 
-void wire_native_heads_print(const attn_model *model, const attn_heads *heads,
+void wire_native_heads_print(const char *model, const attn_heads *heads,
                              struct buf *reply) {
     size_t num_heads = heads->num_heads;
 
     buf_append_text(reply, "{\"model\":");
-    wire_json_add_string(reply, attn_model_get_info(model)->name);
+    wire_json_add_string(reply, model);
     buf_append_text(reply, ",\"heads\":[");
     for (size_t h = 0; h < num_heads; h++) {
         buf_append_text(reply, h > 0 ? "," : "");
