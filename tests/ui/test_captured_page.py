@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from captures import capture, compute_weights, recorded_layers
 from safetensors_file import make_safetensors
 from server import Server
-from test_use import drop, wait_for_about
+from test_use import HOSTILE, drop, wait_for_about
 from view import View, choose, expect_problem, forget_picture, move_by_keys, read_cell, read_number, save
 
 WORDS = "<s> ▁The ▁quick Ġbrown ĠfÃ¼x jumps ▁Über Ċ ▁the ▁dog".split()
@@ -313,6 +313,15 @@ def test_long_capture_with_a_sink_is_offered_the_logarithmic_scale(open_view, tm
     drop(page, "text.safetensors", make_file(tmp_path, {"0": request}))
     wait_for_about(page, "Layer 0")
     assert page.locator("#advice").inner_text().startswith("The first 5 keys take 100 % of the weight.")
+
+
+def test_hostile_capture_is_only_texts_also_on_a_phone(open_view, tmp_path):
+    page, rng = open_view("#model=journey", viewport={"width": 390, "height": 800}), np.random.default_rng(13)
+    request = make_request(rng, scale=0.5, causal=True)
+    drop(page, HOSTILE, make_file(tmp_path, {HOSTILE: request}, [HOSTILE, *WORDS[1:]]))
+    wait_for_about(page, HOSTILE)
+    assert HOSTILE in page.locator("#tokens").text_content() and page.locator("#main img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_text_without_tokens_says_so(open_view, tmp_path):
