@@ -56,8 +56,9 @@ ATTN_API attn_status attn_dot_product_plan(const attn_dot_product *options,
                                            const attn_request *request,
                                            attn_sizes *ret_sizes, attn_error *ret_error);
 
-/* As attn_run(). Queries and values are read where they are. Keys of the heads that take
- * part are copied, which also makes encoded ones float32. attn_init() need not have been
+/* As attn_run(). Queries are read where they are. With more than a few of them, keys and
+ * values of the heads that take part are copied, some key heads at a time; encoded keys
+ * are always, and become float32. attn_init() need not have been
  * called. */
 ATTN_API attn_status attn_dot_product_run(const attn_dot_product *options,
                                           const attn_request *request, void *scratch,

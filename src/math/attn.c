@@ -2,10 +2,24 @@
 /* attn.c: runs the layer in three steps, each of which waits for the one before. Queries,
  * keys and values are projected; each panel of queries of each head attends; the outputs
  * are projected. Threads of the caller share a step that is large enough. */
+#include "base/size.h"
 #include "math/attend/attend.h"
 #include "math/plan/plan.h"
 #include "math/run/run.h"
 #include "math/steps.h"
+
+/* Attends with the key heads of one phase after the other. Those that are given are
+ * copied before. */
+static void attend_in_phases(struct run *run) {
+    size_t heads = run->model->info.num_kv_heads, step = run->plan->layer.phase_heads;
+
+    for (size_t first = 0; first < heads; first += step) {
+        run->phase = (struct range){first, size_min(first + step, heads)};
+        if (run->model->info.projection.given)
+            run_pack_keys(run);
+        run_attend(run);
+    }
+}
 
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps) {
@@ -28,16 +42,13 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         run.lse = result->lse;
     run.reduced = result;
 
-    if ((steps & ATTN_STEP_PROJECT_IN) != 0) {
-        if (model->info.projection.given)
-            run_pack_keys(&run);
-        else
-            run_project_inputs(&run);
+    if ((steps & ATTN_STEP_PROJECT_IN) != 0 && !model->info.projection.given) {
+        run_project_inputs(&run);
         run_finish_rows(&run);
         run_fold_queries(&run);
     }
     if ((steps & ATTN_STEP_ATTEND) != 0) {
-        run_attend(&run);
+        attend_in_phases(&run);
         run_project_sums(&run);
         if (request->need_heads && in_outputs)
             run_copy_heads(&run, result->outputs);

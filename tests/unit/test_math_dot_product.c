@@ -184,6 +184,80 @@ static void test_library_computes_what_the_layer_does(void **state) {
 
 /* A bias masks keys and values that are not numbers, and a row whose keys it masks has
  * even weights, or with sinks none. */
+/* Copies columns first..first+width of rows `ld` wide. The caller frees them. */
+static float *copy_columns(const float *rows, size_t count, size_t ld, size_t first,
+                           size_t width) {
+    float *to = malloc(count * width * sizeof *to);
+    assert_non_null(to);
+    for (size_t r = 0; r < count; r++)
+        memcpy(to + r * width, rows + r * ld + first, width * sizeof *to);
+    return to;
+}
+
+/* So many keys that a key head's copies fill the memory of a phase: each attends alone,
+ * with the bits that it has when there is no other. */
+static void test_phases_of_key_heads_do_not_change_a_bit(void **state) {
+    enum { QUERIES = 100, KEYS = 50000, HEADS = 6, KV = 3, SIZE = 64, GROUP = 2 };
+    const size_t query_len = QUERIES, key_len = KEYS;
+    size_t num_threads = 2, own = (size_t)GROUP * SIZE;
+    const attn_parallel parallel = {num_threads, run_backwards, &num_threads};
+    const attn_dot_product all = {HEADS, KV, SIZE, 0, 0.125, 0, NULL, NULL, cpu},
+                           one = {GROUP, 1, SIZE, 0, 0.125, 0, NULL, NULL, cpu};
+    float *queries = malloc(sizeof *queries * QUERIES * HEADS * SIZE);
+    float *keys = malloc(sizeof *keys * KEYS * KV * SIZE), *values;
+    uint64_t seed = 20261307;
+    attn_model whole, alone;
+    attn_sizes sizes;
+    (void)state;
+
+    random_fill(&seed, queries, (size_t)QUERIES * HEADS * SIZE);
+    random_fill(&seed, keys, (size_t)KEYS * KV * SIZE);
+    values = copy_columns(keys, 1, 0, 0, (size_t)KEYS * KV * SIZE);
+    attn_request request = {.num_sequences = 1,
+                            .query_lens = &query_len,
+                            .key_lens = &key_len,
+                            .queries = queries,
+                            .keys = keys,
+                            .values = values,
+                            .reduce.received = true,
+                            .reduce.entropy = true,
+                            .omit_outputs = true,
+                            .need_heads = true,
+                            .need_lse = true,
+                            .parallel = &parallel};
+    assert_int_equal(dot_product_init(&all, &whole, NULL), ATTN_OK);
+    assert_int_equal(dot_product_init(&one, &alone, NULL), ATTN_OK);
+    attn_result got = run(&whole, &request, &sizes);
+    assert_true(sizes.scratch_bytes < sizeof *keys * 2 * KEYS * KV * SIZE);
+    for (size_t h = 0; h < KV; h++) {
+        attn_request part = request;
+        float *rows[] = {copy_columns(queries, QUERIES, HEADS * SIZE, h * own, own),
+                         copy_columns(keys, KEYS, KV * SIZE, h * SIZE, SIZE),
+                         copy_columns(values, KEYS, KV * SIZE, h * SIZE, SIZE)};
+        part.queries = rows[0];
+        part.keys = rows[1];
+        part.values = rows[2];
+        attn_result expected = run(&alone, &part, &sizes);
+        for (size_t q = 0; q < QUERIES; q++) {
+            assert_memory_equal(got.heads + q * HEADS * SIZE + h * own,
+                                expected.heads + q * own, own * sizeof(float));
+            assert_memory_equal(got.lse + q * HEADS + h * GROUP, expected.lse + q * GROUP,
+                                GROUP * sizeof(float));
+            assert_memory_equal(got.entropy + q * HEADS + h * GROUP,
+                                expected.entropy + q * GROUP, GROUP * sizeof(float));
+        }
+        assert_memory_equal(got.received + h * GROUP * KEYS, expected.received,
+                            (size_t)GROUP * KEYS * sizeof(float));
+        free_result(&expected);
+        for (size_t i = 0; i < 3; i++)
+            free(rows[i]);
+    }
+    free_result(&got);
+    free(queries);
+    free(keys);
+    free(values);
+}
+
 static void test_bias_masks_as_the_other_masks_do(void **state) {
     enum { QUERIES = 40, KEYS = 200, SIZE = 5 };
     static float queries[QUERIES * SIZE], keys[KEYS * SIZE], values[KEYS * SIZE],
@@ -370,6 +444,7 @@ int main(void) {
         cmocka_unit_test(test_other_queries_do_not_change_a_bit),
         cmocka_unit_test(test_weights_need_no_values_and_only_keys_of_their_heads),
         cmocka_unit_test(test_library_computes_what_the_layer_does),
+        cmocka_unit_test(test_phases_of_key_heads_do_not_change_a_bit),
         cmocka_unit_test(test_bias_masks_as_the_other_masks_do),
         cmocka_unit_test(test_encoded_keys_have_the_bits_of_float32),
         cmocka_unit_test(test_layers_take_neither_bias_nor_encoded_keys),

@@ -143,11 +143,23 @@ static struct plan_items items_of(const struct run *run, size_t sequence) {
     return plan_items(run->plan, run->model, run->request, sequence);
 }
 
+/* Returns which of the heads that attend together, of `count`, do so in this phase. */
+static struct range find_phase_heads(const struct run *run, size_t count) {
+    size_t key_heads = run->model->info.num_kv_heads;
+
+    if (run->phase.end - run->phase.first == key_heads)
+        return (struct range){0, count};
+    return (struct range){run->phase.first * count / key_heads,
+                          run->phase.end * count / key_heads};
+}
+
 static size_t count_attend_items(const struct run *run, size_t sequence) {
     const struct plan_items items = items_of(run, sequence);
+    const struct range heads = find_phase_heads(run, items.heads);
+    size_t count = heads.end - heads.first;
     if (run->panels.end > 0)
-        return items.panels > run->panels.first ? items.heads : 0;
-    return items.heads * items.panels * items.chunks;
+        return items.panels > run->panels.first ? count : 0;
+    return count * items.panels * items.chunks;
 }
 
 /* Copies rows next to each other; returns where they end. */
@@ -209,13 +221,14 @@ static void attend_items(const struct run *run, const struct sequence_position *
                          struct range items, size_t thread) {
     const struct plan_items all = items_of(run, at->sequence);
     size_t head_items = all.panels * all.chunks, item = items.first;
+    size_t first_head = find_phase_heads(run, all.heads).first;
     struct mask mask;
 
     mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
     while (item < items.end) {
         /* As many items of these heads as are left. */
-        size_t head = item / head_items;
-        size_t end = size_min((head + 1) * head_items, items.end);
+        size_t head = first_head + item / head_items;
+        size_t end = size_min((item / head_items + 1) * head_items, items.end);
         struct head_rows rows =
             gather_rows(run, at, head, (end - item) / all.chunks, thread);
         for (; item < end; item++) {
@@ -241,7 +254,8 @@ static void attend_in_order(const struct run *run, const struct sequence_positio
     struct mask mask;
 
     mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
-    for (size_t head = items.first; head < items.end; head++) {
+    for (size_t item = items.first; item < items.end; item++) {
+        size_t head = find_phase_heads(run, all.heads).first + item;
         struct head_rows rows =
             gather_rows(run, at, head, panels.end - panels.first, thread);
         for (size_t panel = panels.first; panel < panels.end; panel++) {
@@ -263,7 +277,8 @@ static void merge_items(const struct run *run, const struct sequence_position *a
 
     mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
     for (size_t item = items.first; item < items.end; item++) {
-        size_t head = item / all.chunks / all.panels;
+        size_t head =
+            find_phase_heads(run, all.heads).first + item / all.chunks / all.panels;
         struct panel_work work;
         if (all.chunks == 1 || item % all.chunks > 0)
             continue;
@@ -310,13 +325,17 @@ static void attend_in_steps(const struct run *run) {
     else if (STEP_FLOPS > plan->batch.panel_flops)
         step = (size_t)(STEP_FLOPS / plan->batch.panel_flops);
 
-    reduce_clear(run);
+    if (run->phase.first == 0)
+        reduce_clear(run);
     for (size_t first = 0; first < num_panels; first += step) {
         part.panels = (struct range){first, first + step};
-        run_items(&part, plan->flops.attend * (double)step / (double)num_panels,
+        run_items(&part,
+                  run_phase_flops(run, plan->flops.attend) * (double)step /
+                      (double)num_panels,
                   count_attend_items, attend_in_order);
     }
-    reduce_finish(run);
+    if (run->phase.end == run->model->info.num_kv_heads)
+        reduce_finish(run);
 }
 
 void run_attend(const struct run *run) {
@@ -334,7 +353,9 @@ void run_attend(const struct run *run) {
         attend_in_steps(run);
         return;
     }
-    run_items(run, plan->flops.attend, count_attend_items, attend_items);
+    run_items(run, run_phase_flops(run, plan->flops.attend), count_attend_items,
+              attend_items);
     if (plan->scratch.splits)
-        run_items(run, plan->flops.merge, count_attend_items, merge_items);
+        run_items(run, run_phase_flops(run, plan->flops.merge), count_attend_items,
+                  merge_items);
 }

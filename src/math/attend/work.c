@@ -109,7 +109,8 @@ static struct head_rows find_projected_rows(const struct run *run,
                                             size_t heads) {
     const struct plan *plan = run->plan;
     size_t shared = plan->layer.shared[at->kind];
-    size_t head = heads * shared / plan->layer.group, row = at->first_projected;
+    size_t head = heads * shared / plan->layer.group - run->phase.first;
+    size_t row = at->first_projected;
     size_t value_row = plan_value_row(run->model->engine.kernels, at);
 
     return (struct head_rows){

@@ -25,6 +25,7 @@
 #define SEQUENCE_STEPS 64 /* of planning one */
 #define PANELS_COLUMNS 16 /* narrower tiles gain nothing from keys in panels */
 #define PANELS_READ    3  /* panels of queries that read rows as fast, all in all */
+#define PHASE_BYTES    (32.0 * 1024 * 1024) /* of keys and values that are copied */
 
 /* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
 static bool valid_lens_fit(const attn_request *request, size_t sequence,
@@ -325,14 +326,31 @@ static void plan_layer(const attn_model *model, const attn_request *request,
         engine->additive_score == NULL && columns >= PANELS_COLUMNS;
     layer->packs =
         info->projection.given && (layer->key_panels || request->encoded_keys != NULL);
+    layer->packs_values = layer->packs && layer->key_panels && layer->sums &&
+                          request->need_weights != ATTN_WEIGHTS_MEAN;
     for (size_t h = 0; h < info->num_heads; h++)
         layer->num_scored +=
             plan_sums_head(plan, request, h) || weighs_head(plan, request, h);
 }
 
+/* Returns how many key heads attend at a time: as many as PHASE_BYTES have room for the
+ * keys and values of, but at least one. The mean needs all. */
+static size_t find_phase(const attn_model *model, const attn_request *request,
+                         const struct plan *plan) {
+    double numbers = (double)plan->batch.projected_keys *
+                     (double)(model->engine.score_size + model->info.width.head);
+    double heads = PHASE_BYTES / (numbers * sizeof(float));
+
+    if (!plan->layer.packs || request->need_weights == ATTN_WEIGHTS_MEAN ||
+        heads >= (double)model->info.num_kv_heads)
+        return model->info.num_kv_heads;
+    return size_max((size_t)heads, 1);
+}
+
 /* Plans how projected keys and values lie. */
-static void plan_rows(const attn_model *model, struct plan *plan) {
-    const struct plan_layer *layer = &plan->layer;
+static void plan_rows(const attn_model *model, const attn_request *request,
+                      struct plan *plan) {
+    struct plan_layer *layer = &plan->layer;
     const struct plan_batch *batch = &plan->batch;
     size_t size = model->engine.score_size, value_size = model->info.width.head;
 
@@ -342,7 +360,8 @@ static void plan_rows(const attn_model *model, struct plan *plan) {
         size /= model->engine.kernels->k_step;
     if (layer->by_head || layer->packs)
         plan->keys = (struct plan_rows){batch->projected_keys * size, size};
-    if (layer->by_head)
+    layer->phase_heads = find_phase(model, request, plan);
+    if (layer->by_head || layer->packs_values)
         plan->values = (struct plan_rows){batch->value_rows * value_size, value_size};
 }
 
@@ -356,9 +375,9 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
     attn_status status = plan_sequences(model, request, &plan, ret_error);
     if (status != ATTN_OK)
         return status;
+    plan_rows(model, request, &plan);
     if (!plan_results(model, request, &plan) || !plan_scratch(model, request, &plan))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
-    plan_rows(model, &plan);
     plan_count_flops(model, request, &plan);
     *ret_plan = plan;
     return ATTN_OK;

@@ -76,8 +76,11 @@ struct plan_layer {
     /* Keys by head, and those that are given, are transposed in panels, see struct
      * query_panel, except with additive scoring and in sets of narrow tiles. */
     bool key_panels;
-    /* Keys that are given are copied by head: into panels, or to become float32. */
-    bool packs;
+    /* Keys that are given are copied by head: into panels, or to become float32; with
+     * panels values are, too, whose rows may lie in a page each otherwise. Heads attend
+     * in phases of so many key heads, whose copies share their memory. */
+    bool packs, packs_values;
+    size_t phase_heads;
     /* Projected queries and keys are changed before the attention: normed or rotated.
      * Keys are then projected as rows, and go into panels afterwards. */
     bool finishes;

@@ -89,9 +89,10 @@ static void find_counts(const attn_model *model, const attn_request *request,
     scratch->direct_ld -= scratch->direct_ld % KERNEL_COLUMNS_MAX;
     scratch->max_chunks = (longest - 1) / KERNEL_CHUNK_KEYS + 1;
     if (longest >= GATHER_KEYS && request->need_weights != ATTN_WEIGHTS_MEAN)
-        scratch->gather_keys = size_min(
-            longest, plan->layer.by_head ? GATHER_KEYS_BY_HEAD
-                                         : GATHER_BYTES / sizeof(float) / key_floats);
+        scratch->gather_keys =
+            size_min(longest, plan->layer.by_head || plan->layer.packs_values
+                                  ? GATHER_KEYS_BY_HEAD
+                                  : GATHER_BYTES / sizeof(float) / key_floats);
     scratch->num_strips = (plan->sizes.num_queries - 1) / PLAN_HEAD_ROWS + 1;
     scratch->head_ld = info->width.head + 2 * (k_step - 1);
     split_chunks(model, request, plan);
@@ -169,6 +170,30 @@ static size_t count_normed(const attn_model_info *info, const struct plan *plan)
                     product_of(keys, widest));
 }
 
+/* Returns the words of keys that are projected or copied. */
+static size_t count_keys(const attn_model *model, const struct plan *plan) {
+    const struct plan_layer *layer = &plan->layer;
+    bool in_words = layer->key_panels && !layer->finishes;
+    size_t width =
+        layer->packs ? layer->phase_heads * model->engine.score_size : layer->key_width;
+
+    if (model->info.projection.given && !layer->packs)
+        return 0;
+    return product_of(plan->batch.projected_keys,
+                      width / (in_words ? model->engine.kernels->k_step : 1));
+}
+
+/* The same of values. */
+static size_t count_values(const attn_model *model, const struct plan *plan) {
+    const struct plan_layer *layer = &plan->layer;
+    size_t width = layer->packs_values ? layer->phase_heads * model->info.width.head
+                                       : layer->value_width;
+
+    if (model->info.projection.given && !layer->packs_values)
+        return 0;
+    return product_of(plan->batch.value_rows, width);
+}
+
 /* Lays out all arrays. */
 static bool lay_out_all(const attn_model *model, const attn_request *request,
                         struct plan *plan) {
@@ -188,8 +213,6 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         !given && model->engine.score_size != info->width.head && !in_result;
     size_t converted = size_min(size_max(queries, projected),
                                 plan_converted_rows(plan, kernels->strip_rows));
-    bool in_words = layer->key_panels && !layer->finishes;
-    size_t key_words = layer->key_width / (in_words ? kernels->k_step : 1);
     size_t floats;
 
     const struct reserve_array arrays[] = {
@@ -201,9 +224,9 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2,
                             info->rotation.size},
         [PLAN_QUERIES] = {given ? 0 : queries, layer->score_width},
-        [PLAN_KEYS] = {given && !layer->packs ? 0 : projected, key_words},
+        [PLAN_KEYS] = {count_keys(model, plan), 1},
         [PLAN_KEYS_END] = {layer->key_panels ? KEY_BLOCK : 0, 1},
-        [PLAN_VALUES] = {given ? 0 : batch->value_rows, layer->value_width},
+        [PLAN_VALUES] = {count_values(model, plan), 1},
         [PLAN_DIRECT_SUMS] = {batch->direct_rows, scratch->direct_ld},
         [PLAN_CONTEXT] = {own_context ? queries : 0, layer->hidden},
         [PLAN_HEAD_RANGES] = {PLAN_RANGES * PLAN_RANGES_MAX(heads), FLOATS(struct range)},

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.c: the keys of a layer without projections. An item is up to KEY_BLOCK keys of a
- * sequence, which are a panel of each key head. */
+/* pack.c: the keys and values of a layer without projections. An item is up to KEY_BLOCK
+ * keys of a sequence, which are a panel of each key head of the phase. */
 #include "math/run/run.h"
 
 #include "base/dtype.h"
+#include "base/size.h"
+
+#include <string.h>
 
 static size_t count_pack_items(const struct run *run, size_t sequence) {
     return (run->request->key_lens[sequence] - 1) / KEY_BLOCK + 1;
@@ -46,27 +49,41 @@ static void pack_keys(const struct run *run, size_t head, size_t first, size_t c
         run->model->engine.kernels->transpose(rows.from, rows.ld, count, size, to, count);
 }
 
+/* Copies `count` values of a head, from row `first` of the batch on. */
+static void pack_values(const struct run *run, size_t head, size_t first, size_t count,
+                        float *to) {
+    size_t size = run->model->info.width.head, width = run->plan->layer.value_width;
+    const float *from = run->request->values + first * width + head * size;
+
+    for (size_t k = 0; k < count; k++, from += width, to += size)
+        memcpy(to, from, size * sizeof *to);
+}
+
 static void pack_items(const struct run *run, const struct sequence_position *at,
                        struct range items, size_t thread) {
-    const struct plan_rows *packed = &run->plan->keys;
-    const struct ranges heads = run->key_heads;
+    const struct plan *plan = run->plan;
     size_t key_len = run->request->key_lens[at->sequence];
     float *tile = run_thread(run, thread, PLAN_THREAD_TILE);
 
     for (size_t item = items.first; item < items.end; item++) {
-        size_t first = item * KEY_BLOCK, left = key_len - first;
-        size_t count = left < KEY_BLOCK ? left : KEY_BLOCK;
-        float *to = run->keys + (at->first_projected + first) * packed->ld;
+        size_t first = item * KEY_BLOCK, count = size_min(key_len - first, KEY_BLOCK);
+        size_t row = at->first_projected + first;
 
-        for (size_t i = 0; i < heads.count; i++) {
-            for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
+        for (size_t h = run->phase.first; h < run->phase.end; h++) {
+            size_t place = h - run->phase.first;
+            if (ranges_find(run->key_heads, h) != SIZE_MAX)
                 pack_keys(run, h, at->first_key + first, count, tile,
-                          to + h * packed->head_ld);
+                          run->keys + place * plan->keys.head_ld + row * plan->keys.ld);
+            if (plan->layer.packs_values && ranges_find(run->summed_keys, h) != SIZE_MAX)
+                pack_values(run, h, at->first_key + first, count,
+                            run->values + place * plan->values.head_ld +
+                                row * plan->values.ld);
         }
     }
 }
 
 void run_pack_keys(const struct run *run) {
     if (run->plan->layer.packs)
-        run_items(run, run->plan->flops.finish, count_pack_items, pack_items);
+        run_items(run, run_phase_flops(run, run->plan->flops.finish), count_pack_items,
+                  pack_items);
 }

@@ -138,7 +138,8 @@ static void use_given(struct run *run) {
     const float *values = request->values != NULL ? request->values : request->queries;
 
     run->queries = (float *)(uintptr_t)request->queries;
-    run->values = (float *)(uintptr_t)values;
+    if (!run->plan->layer.packs_values)
+        run->values = (float *)(uintptr_t)values;
     if (!run->plan->layer.packs)
         run->keys = (float *)(uintptr_t)request->keys;
 }
@@ -164,6 +165,7 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         .no_bias = find_array(plan, scratch, PLAN_NO_BIAS),
         .partials = find_array(plan, scratch, PLAN_PARTIALS),
         .received = find_array(plan, scratch, PLAN_SUMS),
+        .phase = {0, plan->layer.phase_heads},
         .sequences = sequences,
         .first_items = find_array(plan, scratch, PLAN_FIRST_ITEMS),
         .thread_scratch = find_array(plan, scratch, PLAN_THREADS),

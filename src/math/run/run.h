@@ -89,6 +89,7 @@ struct run {
     const attn_result *reduced;
     double *received, *blocks;
     struct range panels; /* that attend in this step, where sums go on from it */
+    struct range phase;  /* key heads that attend now; see plan->layer.phase_heads */
     /* [panels of queries, H], written instead of weights; NULL when not wanted. */
     attn_head_sums *panel_sums;
     attn_head_sums *even_sums; /* [panels of queries], with panel_sums */
@@ -115,6 +116,12 @@ static inline float *run_thread(const struct run *run, size_t thread,
     const struct plan_scratch *scratch = &run->plan->scratch;
     return run->thread_scratch + thread * scratch->thread_floats +
            scratch->thread_first[array];
+}
+
+/* Returns the share of operations that the key heads of this phase have. */
+static inline double run_phase_flops(const struct run *run, double flops) {
+    return flops * (double)(run->phase.end - run->phase.first) /
+           (double)run->model->info.num_kv_heads;
 }
 
 /* Sets up a run of a plan. The caller sets the results that are wanted, and `context`
@@ -148,8 +155,8 @@ void run_items(const struct run *run, double flops,
  * sequences are not projected. */
 void run_project_inputs(const struct run *run);
 
-/* The first step of a layer without projections: where layer.packs, copies the keys of
- * heads whose scores are computed. */
+/* The first step of a layer without projections, in each phase: where layer.packs, copies
+ * the keys of heads whose scores are computed, and where layer.packs_values, values. */
 void run_pack_keys(const struct run *run);
 
 /* Copies the heads' outputs to `outputs` [sum of Tq, H*D]. */
