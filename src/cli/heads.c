@@ -92,7 +92,7 @@ attn_status heads_print(const struct layer_heads *layers, size_t count, int sort
 
     for (size_t i = 0; i < count; i++)
         total += layers[i].heads.num_heads;
-    struct heads_row *rows = calloc(total, sizeof *rows);
+    struct heads_row *rows = calloc(total + 1, sizeof *rows);
     if (rows == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
     for (size_t i = 0; i < count; i++) {

@@ -250,7 +250,7 @@ static float *find_scores(const struct panel_work *work, size_t c) {
 
 void chunks_score(const struct panel_work *work, const struct query_panel *whole) {
     const struct range chunks = find_chunks(work);
-    float *scores[KERNEL_COLUMNS_MAX];
+    float *scores[KERNEL_COLUMNS_MAX] = {NULL};
     struct query_panel panel = *whole;
     struct chunk_rows rows;
 
