@@ -21,12 +21,13 @@ pytestmark = pytest.mark.alone
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """It has many models, which are one file."""
+    """It has many models, which are one file. Readers are not cut off while a slow machine scrapes it."""
     folder = tmp_path_factory.mktemp("models")
     write_layer(folder / "m0.safetensors", 1, 2, 4)
     for number in range(1, NUM_MODELS):
         (folder / f"m{number}.safetensors").symlink_to("m0.safetensors")
-    with Server("--model-dir", folder, "--max-memory", 256 << 20, "--http-threads", 2) as running:
+    with Server("--model-dir", folder, "--max-memory", 256 << 20, "--http-threads", 2,
+                "--header-timeout", 120) as running:
         yield running
 
 
