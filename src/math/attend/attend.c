@@ -146,9 +146,6 @@ static struct plan_items items_of(const struct run *run, size_t sequence) {
 /* Returns which of the heads that attend together, of `count`, do so in this phase. */
 static struct range find_phase_heads(const struct run *run, size_t count) {
     size_t key_heads = run->model->info.num_kv_heads;
-
-    if (run->phase.end - run->phase.first == key_heads)
-        return (struct range){0, count};
     return (struct range){run->phase.first * count / key_heads,
                           run->phase.end * count / key_heads};
 }
@@ -251,11 +248,12 @@ static void attend_in_order(const struct run *run, const struct sequence_positio
                             struct range items, size_t thread) {
     const struct plan_items all = items_of(run, at->sequence);
     struct range panels = {run->panels.first, size_min(run->panels.end, all.panels)};
+    size_t first_head = find_phase_heads(run, all.heads).first;
     struct mask mask;
 
     mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
     for (size_t item = items.first; item < items.end; item++) {
-        size_t head = find_phase_heads(run, all.heads).first + item;
+        size_t head = first_head + item;
         struct head_rows rows =
             gather_rows(run, at, head, panels.end - panels.first, thread);
         for (size_t panel = panels.first; panel < panels.end; panel++) {
@@ -273,12 +271,12 @@ static void attend_in_order(const struct run *run, const struct sequence_positio
 static void merge_items(const struct run *run, const struct sequence_position *at,
                         struct range items, size_t thread) {
     const struct plan_items all = items_of(run, at->sequence);
+    size_t first_head = find_phase_heads(run, all.heads).first;
     struct mask mask;
 
     mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
     for (size_t item = items.first; item < items.end; item++) {
-        size_t head =
-            find_phase_heads(run, all.heads).first + item / all.chunks / all.panels;
+        size_t head = first_head + item / all.chunks / all.panels;
         struct panel_work work;
         if (all.chunks == 1 || item % all.chunks > 0)
             continue;

@@ -238,13 +238,11 @@ static void attend_chunk(const struct panel_work *work, const struct query_panel
 /* Returns where the scores of row `c` go; NULL when they are not wanted. */
 static float *find_scores(const struct panel_work *work, size_t c) {
     const struct run *run = work->run;
-    size_t sequence = work->at.sequence;
-    int32_t head = run->head_indices[work->row_heads[c]];
-    int32_t query = run_find_query(run, sequence, work->row_queries[c]);
-    size_t row = (size_t)head * plan_weights_rows(run->request, sequence) + (size_t)query;
+    size_t head, query;
 
-    if (head < 0 || query < 0)
+    if (!work_find_selected(work, c, &head, &query))
         return NULL;
+    size_t row = head * plan_weights_rows(run->request, work->at.sequence) + query;
     return run->reduced->scores + work->at.first_score + row * work->mask->key_len;
 }
 

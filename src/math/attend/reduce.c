@@ -339,17 +339,16 @@ void reduce_panel(const struct panel_work *work) {
     size_t sequence = work->at.sequence;
 
     for (size_t c = 0; c < work->num_queries; c++) {
-        int32_t head = run->head_indices[work->row_heads[c]];
-        int32_t query = run_find_query(run, sequence, work->row_queries[c]);
-        if (head < 0 || query < 0)
+        size_t head, query;
+        if (!work_find_selected(work, c, &head, &query))
             continue;
         const struct row row = {
             .work = work,
             .weights = work->weights[c],
             .keys = {work->first_keys[c], work->end_keys[c]},
             .c = c,
-            .head = (size_t)head,
-            .query = (size_t)query,
+            .head = head,
+            .query = query,
             .heads = plan_selected_heads(&run->model->info, run->request),
             .rows = plan_weights_rows(run->request, sequence),
         };

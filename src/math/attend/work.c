@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "math/plan/rules.h"
 
+#include <stdint.h>
 #include <string.h>
 
 /* Returns the first row of the panel. */
@@ -39,6 +40,16 @@ static void find_keys(struct panel_work *work) {
         work->keys.first = 0;
 }
 
+bool work_find_selected(const struct panel_work *work, size_t c, size_t *ret_head,
+                        size_t *ret_query) {
+    int32_t head = work->run->head_indices[work->row_heads[c]];
+    int32_t query = run_find_query(work->run, work->at.sequence, work->row_queries[c]);
+
+    *ret_head = (size_t)head;
+    *ret_query = (size_t)query;
+    return head >= 0 && query >= 0;
+}
+
 float *work_weights_room(const struct panel_work *work, size_t c) {
     const struct run *run = work->run;
     size_t key_len = run->request->key_lens[work->at.sequence];
@@ -50,18 +61,18 @@ float *work_weights_room(const struct panel_work *work, size_t c) {
 static float *find_weights(const struct panel_work *work, size_t c) {
     const struct run *run = work->run;
     size_t sequence = work->at.sequence, key_len = run->request->key_lens[sequence];
+    size_t head, query;
 
     if (!plan_weighs(run->request))
         return NULL;
     bool mean = run->request->need_weights == ATTN_WEIGHTS_MEAN;
-    int32_t head = mean ? 0 : run->head_indices[work->row_heads[c]];
-    int32_t query = run_find_query(run, sequence, work->row_queries[c]);
-    if (head < 0 || query < 0)
+    bool selected = work_find_selected(work, c, &head, &query);
+    if (mean ? query == SIZE_MAX : !selected)
         return NULL;
     if (run->weights == NULL)
         return work_weights_room(work, c);
-    size_t row = (size_t)head * plan_weights_rows(run->request, sequence);
-    return run->weights + work->at.first_weight + (row + (size_t)query) * key_len;
+    size_t row = mean ? 0 : head * plan_weights_rows(run->request, sequence);
+    return run->weights + work->at.first_weight + (row + query) * key_len;
 }
 
 /* Finds the rows of the panel, and where their weights go. */

@@ -71,6 +71,11 @@ void work_init(struct panel_work *work, const struct run *run,
                const struct sequence_position *at, const struct mask *mask, size_t heads,
                size_t panel, size_t thread);
 
+/* Finds which of the selected heads and queries row `c` is of, SIZE_MAX for one that is
+ * not selected. Returns whether both are. Only where plan_has_rows(). */
+bool work_find_selected(const struct panel_work *work, size_t c, size_t *ret_head,
+                        size_t *ret_query);
+
 /* Returns room for the weights of row `c` in the thread's scratch. */
 float *work_weights_room(const struct panel_work *work, size_t c);
 

@@ -348,9 +348,8 @@ static size_t find_phase(const attn_model *model, const attn_request *request,
 }
 
 /* Plans how projected keys and values lie. */
-static void plan_rows(const attn_model *model, const attn_request *request,
-                      struct plan *plan) {
-    struct plan_layer *layer = &plan->layer;
+static void plan_rows(const attn_model *model, struct plan *plan) {
+    const struct plan_layer *layer = &plan->layer;
     const struct plan_batch *batch = &plan->batch;
     size_t size = model->engine.score_size, value_size = model->info.width.head;
 
@@ -360,7 +359,6 @@ static void plan_rows(const attn_model *model, const attn_request *request,
         size /= model->engine.kernels->k_step;
     if (layer->by_head || layer->packs)
         plan->keys = (struct plan_rows){batch->projected_keys * size, size};
-    layer->phase_heads = find_phase(model, request, plan);
     if (layer->by_head || layer->packs_values)
         plan->values = (struct plan_rows){batch->value_rows * value_size, value_size};
 }
@@ -375,7 +373,8 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
     attn_status status = plan_sequences(model, request, &plan, ret_error);
     if (status != ATTN_OK)
         return status;
-    plan_rows(model, request, &plan);
+    plan.layer.phase_heads = find_phase(model, request, &plan);
+    plan_rows(model, &plan);
     if (!plan_results(model, request, &plan) || !plan_scratch(model, request, &plan))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     plan_count_flops(model, request, &plan);
