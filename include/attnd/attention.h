@@ -32,6 +32,8 @@
 extern "C" {
 #endif
 
+struct attn_packed;
+
 typedef enum attn_need_weights {
     ATTN_WEIGHTS_NONE,
     ATTN_WEIGHTS_ALL, /* of every head */
@@ -83,6 +85,9 @@ typedef struct attn_request {
      * numbers have as float32. Only without a model, see dot_product.h. */
     const void *encoded_keys;
     const char *keys_type;
+    /* Instead of keys and values, when not NULL: those of one sequence, see
+     * math/packed.h. Not for programs. Only without a model. */
+    const struct attn_packed *packed;
     const float *values; /* [sum of Tk, value_size]; may be `keys` itself */
     /* Keys at or past a length are not attended to. NULL for all keys; else [B], or
      * [sum of Tq] when valid_lens_per_query is set. None may exceed its sequence's Tk. */

@@ -6,13 +6,20 @@
 #include "bench/peaks.h"
 #include "bench/rounds.h"
 #include "config/compute.h"
+#include "math/packed.h"
 
 #include <attnd/attention.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 /* What --part chooses, in the order of its words. */
-enum bench_part { BENCH_LAYER, BENCH_ATTENTION, BENCH_PROJECTION, BENCH_DOT_PRODUCT };
+enum bench_part {
+    BENCH_LAYER,
+    BENCH_ATTENTION,
+    BENCH_PROJECTION,
+    BENCH_DOT_PRODUCT, /* this and the next one without a model */
+    BENCH_STORED
+};
 
 extern const char *const bench_parts[]; /* the words of --part, then NULL */
 
@@ -22,7 +29,7 @@ struct bench_config {
     struct config_texts models;
     struct config_texts shapes;
     int part;        /* enum bench_part */
-    size_t kv_heads; /* of BENCH_DOT_PRODUCT; 0: as many as heads */
+    size_t kv_heads; /* without a model; 0: as many as heads */
     bool causal;
     bool weights;
     bool peaks;
@@ -101,6 +108,16 @@ attn_status bench_layer_create(const struct bench_layer *layer,
 void bench_layer_count(const attn_model *model, const attn_request *request,
                        struct bench_report *report);
 
+/* Allocates memory for numbers as captures have it. */
+void *bench_stored_alloc(size_t count, size_t size);
+
+/* Makes keys that are kept, in float32 and in bfloat16, from `input`, which they borrow
+ * and which has more numbers. Which number is where does not matter to a clock. The
+ * caller frees *ret_halves. Returns ATTN_E_NOMEM when memory is short. */
+attn_status bench_stored_make(const attn_model *model, size_t num_keys,
+                              const float *input, struct attn_packed ret_packed[2],
+                              uint16_t **ret_halves);
+
 /* Times the layer, and prints the report. Returns the exit code. */
 int bench_layer_run(const struct bench_config *config, const struct bench_shape *shape,
                     const struct bench_layer *layer);
@@ -115,9 +132,14 @@ int bench_wire(const struct bench_config *config);
 /* Prints an error to standard error; returns `exit_code`. */
 int bench_report_error(const char *text, int exit_code);
 
+/* Returns whether a part has no model. */
+static inline bool bench_is_given(enum bench_part part) {
+    return part == BENCH_DOT_PRODUCT || part == BENCH_STORED;
+}
+
 /* Returns whether the report's part is compared with reading its keys and values. */
 static inline bool bench_is_attention(const struct bench_report *report) {
-    return report->part == BENCH_ATTENTION || report->part == BENCH_DOT_PRODUCT;
+    return report->part == BENCH_ATTENTION || bench_is_given(report->part);
 }
 
 /* Print a report to standard output, for people or as one line of JSON. */

@@ -11,6 +11,7 @@
 #include "bench/tiles.h"
 #include "math/dot_product.h"
 #include "math/model.h"
+#include "math/packed.h"
 #include "math/plan/plan.h"
 #include "models/spec.h"
 #include "sched/loop.h"
@@ -24,6 +25,7 @@
 
 #define READ_WORDS  262144 /* read at a time: more are slower */
 #define ENGINES_MAX 3
+#define TOP_K       8 /* keys that BENCH_STORED asks for */
 
 /* Everything for one shape. The job runs on a worker, which shares tasks with the
  * others. */
@@ -33,7 +35,10 @@ struct bench {
     const struct bench_layer *layer;
     struct bench_report *report;
     attn_model *models[ENGINES_MAX + 1]; /* of the engines; then NULL */
-    attn_model given;                    /* models[0] of BENCH_DOT_PRODUCT */
+    attn_model given;                    /* all models of bench_is_given() */
+    /* Of BENCH_STORED: keys in float32 and in bfloat16, by contender. */
+    struct attn_packed packed[2];
+    uint16_t *halves; /* those in bfloat16 */
     attn_request request;
     attn_parallel parallel;
     attn_result result;
@@ -51,6 +56,7 @@ static const unsigned steps_of[] = {
     [BENCH_ATTENTION] = ATTN_STEP_ATTEND | ATTN_PROJECTED,
     [BENCH_PROJECTION] = ATTN_STEP_PROJECT_OUT | ATTN_PROJECTED,
     [BENCH_DOT_PRODUCT] = ATTN_STEPS_ALL,
+    [BENCH_STORED] = ATTN_STEPS_ALL,
 };
 
 /* The steps whose results a part needs. */
@@ -59,6 +65,7 @@ static const unsigned steps_before[] = {
     [BENCH_ATTENTION] = ATTN_STEP_PROJECT_IN | ATTN_PROJECTED,
     [BENCH_PROJECTION] = ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND | ATTN_PROJECTED,
     [BENCH_DOT_PRODUCT] = 0,
+    [BENCH_STORED] = 0,
 };
 
 /* --- timing --- */
@@ -67,6 +74,8 @@ static const unsigned steps_before[] = {
 static bool run_steps(struct bench *b, unsigned steps) {
     const attn_model *model = b->models[b->turn];
 
+    if (b->report->part == BENCH_STORED)
+        b->request.packed = &b->packed[b->turn];
     if (model != NULL)
         b->status = attn_run_steps(model, &b->request, b->scratch, &b->result, steps);
     else
@@ -107,7 +116,7 @@ static void run_read_task(void *data, size_t index, size_t thread) {
     size_t first = index * share, end = first + share;
 
     (void)thread;
-    if (r->part == BENCH_DOT_PRODUCT)
+    if (bench_is_given(r->part))
         words = b->input;
     else
         words += r->sequences * r->query_len * r->heads * r->head_size;
@@ -189,11 +198,14 @@ static attn_status make_given(struct bench *b, attn_error *error) {
     attn_status status = dot_product_init(&options, &b->given, error);
     if (status != ATTN_OK)
         return status;
-    b->models[0] = &b->given;
-    r->num_contenders = 1;
-    r->contenders[0] = (struct bench_times){
-        .name = "native", .cpu = b->given.info.engine.cpu, .precision = "f32"};
-    add_peaks(r, &r->contenders[0], b->given.engine.kernels);
+    r->num_contenders = r->part == BENCH_STORED ? 2 : 1;
+    for (size_t c = 0; c < r->num_contenders; c++) {
+        b->models[c] = &b->given;
+        r->contenders[c] = (struct bench_times){.name = "native",
+                                                .cpu = b->given.info.engine.cpu,
+                                                .precision = c == 0 ? "f32" : "bf16"};
+        add_peaks(r, &r->contenders[c], b->given.engine.kernels);
+    }
     return ATTN_OK;
 }
 
@@ -238,7 +250,7 @@ static void add_tiles(struct bench *b) {
     struct bench_report *r = b->report;
     size_t peaks = r->contenders[r->num_contenders - 1].peaks;
 
-    if (r->part == BENCH_DOT_PRODUCT || !bench_tiles_support(b->models[0], &b->request))
+    if (bench_is_given(r->part) || !bench_tiles_support(b->models[0], &b->request))
         return;
     r->has_baseline = true;
     r->contenders[r->num_contenders++] = (struct bench_times){
@@ -268,7 +280,7 @@ static attn_status describe_timed_layer(struct bench *b, attn_error *error) {
 static bool make_positions(struct bench *b) {
     struct bench_report *r = b->report;
 
-    if ((b->layer->spec == NULL && r->part != BENCH_DOT_PRODUCT) || !r->causal ||
+    if ((b->layer->spec == NULL && !bench_is_given(r->part)) || !r->causal ||
         r->key_len <= r->query_len)
         return true;
     b->positions = calloc(r->sequences, r->query_len * sizeof *b->positions);
@@ -288,9 +300,9 @@ static attn_status make_input(struct bench *b) {
     width = info->width.key > width ? info->width.key : width;
     width = info->width.value > width ? info->width.value : width;
     b->lens = calloc(r->sequences, 2 * sizeof *b->lens);
-    if (r->part == BENCH_DOT_PRODUCT)
+    if (bench_is_given(r->part))
         rows *= 2;
-    b->input = calloc(rows, width * sizeof *b->input);
+    b->input = bench_stored_alloc(rows * width, sizeof *b->input);
     if (b->lens == NULL || b->input == NULL || !make_positions(b))
         return ATTN_E_NOMEM;
 
@@ -321,7 +333,7 @@ static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
     } while (b->models[++c] != NULL);
 
     size_t tiles =
-        r->part == BENCH_DOT_PRODUCT ? 0 : bench_tiles_scratch(b->models[0], &plan.sizes);
+        bench_is_given(r->part) ? 0 : bench_tiles_scratch(b->models[0], &plan.sizes);
     *ret_scratch_bytes = tiles > bytes ? tiles : bytes;
     *ret_sizes = plan.sizes;
     return ATTN_OK;
@@ -334,7 +346,7 @@ static attn_status make_request(struct bench *b, attn_error *error) {
     if (status != ATTN_OK)
         return status;
 
-    bool given = r->part == BENCH_DOT_PRODUCT;
+    bool given = bench_is_given(r->part), stored = r->part == BENCH_STORED;
     size_t key_width = attn_model_get_info(b->models[0])->width.key;
     b->parallel.num_threads = r->threads;
     b->request = (attn_request){
@@ -345,7 +357,8 @@ static attn_status make_request(struct bench *b, attn_error *error) {
         .keys = b->input,
         .values = b->input + (given ? r->sequences * r->key_len * key_width : 0),
         .omit_outputs = given,
-        .need_heads = given,
+        .need_heads = given && !stored,
+        .reduce.top_k = stored ? TOP_K : 0,
         .positions = b->positions,
         .causal = r->causal,
         .window = r->window,
@@ -353,17 +366,28 @@ static attn_status make_request(struct bench *b, attn_error *error) {
         .parallel = &b->parallel,
     };
 
+    if (stored && r->sequences != 1)
+        return error_set(error, ATTN_E_VALUE, "kept keys are one sequence; use B 1");
+    if (stored)
+        status =
+            bench_stored_make(&b->given, r->key_len, b->input, b->packed, &b->halves);
+    b->request.packed = stored ? &b->packed[0] : NULL;
+
     attn_sizes sizes;
     size_t scratch_bytes;
-    status = plan_contenders(b, &sizes, &scratch_bytes, error);
+    if (status == ATTN_OK)
+        status = plan_contenders(b, &sizes, &scratch_bytes, error);
     if (status != ATTN_OK)
         return status;
 
     b->scratch = aligned_alloc(ATTN_ALIGNMENT, scratch_bytes);
     b->result.outputs = malloc((sizes.outputs + 1) * sizeof(float));
     b->result.heads = malloc((sizes.heads + 1) * sizeof(float));
+    b->result.top_weights = malloc((sizes.top + 1) * sizeof(float));
+    b->result.top_keys = malloc((sizes.top + 1) * sizeof(int64_t));
     b->result.weights = sizes.weights > 0 ? malloc(sizes.weights * sizeof(float)) : NULL;
     if (b->scratch == NULL || b->result.outputs == NULL || b->result.heads == NULL ||
+        b->result.top_weights == NULL || b->result.top_keys == NULL ||
         (sizes.weights > 0 && b->result.weights == NULL))
         return ATTN_E_NOMEM;
     return ATTN_OK;
@@ -376,8 +400,8 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
     struct sched_client client = {0};
     struct sched_pool *pool;
 
-    attn_status status = b->report->part == BENCH_DOT_PRODUCT ? make_given(b, error)
-                                                              : make_contenders(b, error);
+    attn_status status = bench_is_given(b->report->part) ? make_given(b, error)
+                                                         : make_contenders(b, error);
     if (status == ATTN_OK)
         status = describe_timed_layer(b, error);
     if (status == ATTN_OK)
@@ -407,6 +431,9 @@ static void bench_deinit(struct bench *b) {
     free(b->lens);
     free(b->positions);
     free(b->input);
+    free(b->halves);
+    free(b->result.top_weights);
+    free(b->result.top_keys);
     free(b->scratch);
     free(b->result.outputs);
     free(b->result.heads);

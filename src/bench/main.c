@@ -97,9 +97,9 @@ static int bench_shape(const struct bench_config *config, const char *text) {
                                &(struct bench_layer){.width = shape.width,
                                                      .heads = shape.heads,
                                                      .kv_heads = config->kv_heads});
-    if (config->part == BENCH_DOT_PRODUCT)
+    if (bench_is_given((enum bench_part)config->part))
         return refuse_shape(text, "has no WIDTH and HEADS, which --part dot-product "
-                                  "needs");
+                                  "and stored need");
     if (config->models.count == 0)
         return refuse_shape(text, "has no WIDTH and HEADS; add them, or name a layer "
                                   "by --model");
@@ -115,8 +115,9 @@ static int bench_shape(const struct bench_config *config, const char *text) {
 
 static int run_asked(const struct bench_config *config) {
     attn_error error;
-    if (config->kv_heads > 0 && config->part != BENCH_DOT_PRODUCT)
-        return bench_report_error("--kv-heads is for --part dot-product; leave it out",
+    if (config->kv_heads > 0 && !bench_is_given((enum bench_part)config->part))
+        return bench_report_error("--kv-heads is for --part dot-product and stored; "
+                                  "leave it out",
                                   EXIT_USAGE);
     if (attn_init(&error) != ATTN_OK)
         return bench_report_error(error.text, 1);

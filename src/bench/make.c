@@ -60,7 +60,8 @@ static double count_flop(const attn_model *model, const struct bench_report *r,
                          double pairs) {
     const attn_model_info *info = &model->info;
     double score_size = (double)model->engine.score_size;
-    double value_size = (double)info->width.head;
+    /* Of kept keys only the largest weights are asked for. */
+    double value_size = r->part == BENCH_STORED ? 0 : (double)info->width.head;
     double heads = (double)info->num_heads, key_heads = (double)info->num_kv_heads;
     double queries = (double)r->sequences * (double)r->query_len;
     double keys = (double)r->sequences * (double)r->key_len;
@@ -97,7 +98,8 @@ void bench_layer_count(const attn_model *model, const attn_request *request,
     }
     report->read_words = report->sequences * (reached.end - reached.first) *
                          info->num_kv_heads *
-                         (model->engine.score_size + info->width.head);
+                         (model->engine.score_size +
+                          (report->part == BENCH_STORED ? 0 : info->width.head));
 
     double dense = (double)report->query_len * (double)report->key_len;
     report->dense_flop = count_flop(model, report, dense * sequences);

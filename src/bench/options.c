@@ -7,8 +7,8 @@
 #define OPTION(text, type, member)                                                       \
     .name = (text), .kind = OPTION_##type, .offset = offsetof(struct bench_config, member)
 
-const char *const bench_parts[] = {"layer", "attention", "projection", "dot-product",
-                                   NULL};
+const char *const bench_parts[] = {"layer",       "attention", "projection",
+                                   "dot-product", "stored",    NULL};
 
 static const struct option own_options[] = {
     {OPTION("model", TEXTS, models), .metavar = "NAME=PATH[,KEY=VALUE]...",
@@ -21,13 +21,15 @@ static const struct option own_options[] = {
          "names. Without TK there are as many keys as queries. The default is "
          "8,512,768,12, or 8,512 where there is a --model. May be repeated."},
     {OPTION("part", CHOICE, part), .value = "layer",
-     .metavar = "layer|attention|projection|dot-product", .choices = bench_parts,
-     .help = "What to time: the whole layer, the attention between the projections, "
-             "the output projection, or queries and keys as POST "
-             "/v1/attention/dot-product takes them, whose rows have WIDTH numbers."},
+     .metavar = "layer|attention|projection|dot-product|stored", .choices = bench_parts,
+     .help =
+         "What to time: the whole layer, the attention between the projections, the "
+         "output projection, or queries and keys as POST /v1/attention/dot-product takes "
+         "them, whose rows have WIDTH numbers. With stored the 8 largest weights of keys "
+         "that a capture keeps, in float32 and in bfloat16."},
     {OPTION("kv-heads", COUNT, kv_heads), .max = INT_MAX, .metavar = "N",
-     .help = "Key heads of --part dot-product, of which HEADS is a multiple. 0 means as "
-             "many as HEADS."},
+     .help = "Key heads of --part dot-product and stored, of which HEADS is a multiple. "
+             "0 means as many as HEADS."},
     {OPTION("causal", FLAG, causal),
      .help = "Use a causal mask, which a --model may have without this."},
     {OPTION("weights", FLAG, weights),

@@ -34,13 +34,15 @@ static double share_of_loaded(const struct bench_report *report, size_t c) {
                     report->peaks[report->contenders[c].peaks].loaded);
 }
 
-/* Returns the bytes of keys and values, as if each was read once. */
-static double count_read_bytes(const struct bench_report *report) {
-    return (double)report->read_words * sizeof(float);
+/* Returns the bytes of keys and values of a contender, as if each was read once. */
+static double count_read_bytes(const struct bench_report *report, size_t c) {
+    bool halves =
+        report->part == BENCH_STORED && report->contenders[c].precision[0] == 'b';
+    return (double)report->read_words * (halves ? sizeof(float) / 2 : sizeof(float));
 }
 
 static double share_of_reading(const struct bench_report *report, size_t c) {
-    return share_of(report, c, count_read_bytes(report), report->reading);
+    return share_of(report, c, count_read_bytes(report, c), report->reading);
 }
 
 /* Returns how many times as fast contender `c` is as the baseline. */
@@ -72,7 +74,7 @@ static void print_text_head(const struct bench_report *report) {
         printf(" of %zu, %zu key head%s", report->head_size, report->key_heads,
                plural_of(report->key_heads));
     printf(", %zu key%s", report->key_len, plural_of(report->key_len));
-    if (report->part == BENCH_DOT_PRODUCT && report->key_heads < report->heads)
+    if (bench_is_given(report->part) && report->key_heads < report->heads)
         printf(", %zu key head%s", report->key_heads, plural_of(report->key_heads));
     if (report->part == BENCH_ATTENTION)
         printf(", keys and values %s",
@@ -112,7 +114,7 @@ void bench_print_text(const struct bench_report *report) {
             printf("  %.2fx cblas tiles", over_baseline(report, c));
         if (bench_is_attention(report))
             printf("%7.1f GB/s  %.2f of reading",
-                   count_read_bytes(report) / s.median * 1e-9,
+                   count_read_bytes(report, c) / s.median * 1e-9,
                    share_of_reading(report, c));
         printf("\n");
     }
@@ -160,7 +162,7 @@ void bench_print_json(const struct bench_report *report) {
         if (bench_is_attention(report))
             printf(",\"by_head\":%s,\"gb_per_s\":%.6f,\"of_reading\":%.4f",
                    times->by_head ? "true" : "false",
-                   count_read_bytes(report) / s.median * 1e-9,
+                   count_read_bytes(report, c) / s.median * 1e-9,
                    share_of_reading(report, c));
         printf("}");
     }

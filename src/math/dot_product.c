@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "math/packed.h"
 
 #include <limits.h>
 #include <math.h>
@@ -83,7 +84,10 @@ attn_status dot_product_init(const attn_dot_product *options, attn_model *ret_mo
 /* Makes the layer, and checks that a request has the values that it needs. */
 static attn_status init_for(const attn_dot_product *options, const attn_request *request,
                             attn_model *ret_model, attn_error *ret_error) {
-    if (request->values == NULL && (!request->omit_outputs || request->need_heads))
+    const struct attn_packed *packed = request->packed;
+    bool has_values = packed != NULL ? packed->values != NULL : request->values != NULL;
+
+    if (!has_values && (!request->omit_outputs || request->need_heads))
         return error_set(ret_error, ATTN_E_VALUE,
                          "outputs or heads are wanted, but there are no values");
     return dot_product_init(options, ret_model, ret_error);

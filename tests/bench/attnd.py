@@ -34,9 +34,9 @@ Reductions = structure(spans=ADDRESS, num_spans=SIZE, spans_per_sequence=FLAG, t
                        top_in=ADDRESS, num_top_in=SIZE, targets=ADDRESS, block=SIZE, received=FLAG,
                        entropy=FLAG, scores=FLAG)
 Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, queries=ADDRESS,
-                    keys=ADDRESS, encoded_keys=ADDRESS, keys_type=ctypes.c_char_p, values=ADDRESS,
-                    valid_lens=ADDRESS, valid_lens_per_query=FLAG, positions=ADDRESS,
-                    key_positions=ADDRESS, causal=FLAG, window=SIZE, bias=ADDRESS,
+                    keys=ADDRESS, encoded_keys=ADDRESS, keys_type=ctypes.c_char_p, packed=ADDRESS,
+                    values=ADDRESS, valid_lens=ADDRESS, valid_lens_per_query=FLAG,
+                    positions=ADDRESS, key_positions=ADDRESS, causal=FLAG, window=SIZE, bias=ADDRESS,
                     bias_sequence_ld=SIZE, bias_head_ld=SIZE, bias_row_ld=SIZE, head_mask=ADDRESS,
                     need_weights=ctypes.c_int, reduce=Reductions, weights_heads=ADDRESS,
                     num_weights_heads=SIZE, weights_queries=ADDRESS, num_weights_queries=SIZE,

@@ -355,7 +355,7 @@ static void test_layers_take_neither_bias_nor_encoded_keys(void **state) {
     (void)state;
     assert_int_equal(attn_plan(model, &request, &sizes, &error), ATTN_E_UNSUPPORTED);
     assert_string_equal(error.text, "a layer with projections takes neither a bias nor "
-                                    "encoded keys");
+                                    "encoded or packed keys");
     request.bias = NULL;
     request.encoded_keys = &bias;
     assert_int_equal(attn_plan(model, &request, &sizes, &error), ATTN_E_UNSUPPORTED);

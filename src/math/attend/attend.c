@@ -86,6 +86,8 @@ static void merge_panel(const struct panel_work *work, float *partials) {
     if (!is_idle(work, &whole))
         chunks_merge(work, &whole, partials);
     clear_left_out(work, &whole);
+    if (work->weighs && plan_reduces_weights(work->run->request))
+        reduce_panel(work);
 }
 
 /* Adds the weights `one` [key_len] of head `head` to the mean over all heads. */
@@ -202,7 +204,11 @@ static struct head_rows gather_rows(const struct run *run,
                         : copy_rows(rows.keys, rows.keys_ld, key_len, key_width, keys);
     copy_rows(rows.values, rows.values_ld, (key_len + k_step - 1) / k_step, head_size,
               values);
-    return (struct head_rows){keys, values, key_width, head_size, rows.keys_in_panels};
+    return (struct head_rows){.keys = keys,
+                              .values = values,
+                              .keys_ld = key_width,
+                              .values_ld = head_size,
+                              .keys_in_panels = rows.keys_in_panels};
 }
 
 /* Returns where the results of the chunks of an item's panel begin. */

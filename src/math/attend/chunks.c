@@ -93,7 +93,7 @@ static void score_single_keys(const struct panel_work *work,
             continue;
         one.queries += c * whole->queries_ld;
         one.num_queries = 1;
-        one.keys += first * whole->keys_ld;
+        one.keys = query_panel_keys(whole, first);
         one.values += first / work->kernels->k_step * whole->values_ld;
         one.key_len = left < KEY_BLOCK ? left : KEY_BLOCK;
         one.first_keys = &from;
@@ -199,7 +199,7 @@ static struct query_panel cut_chunk(const struct panel_work *work,
     size_t first = index * KERNEL_CHUNK_KEYS;
     struct query_panel chunk = *whole;
 
-    chunk.keys += first * whole->keys_ld;
+    chunk.keys = query_panel_keys(whole, first);
     chunk.values += first / work->kernels->k_step * whole->values_ld;
     chunk.key_len -= first;
     if (chunk.key_len > KERNEL_CHUNK_KEYS)

@@ -52,9 +52,14 @@ bool work_find_selected(const struct panel_work *work, size_t c, size_t *ret_hea
 
 float *work_weights_room(const struct panel_work *work, size_t c) {
     const struct run *run = work->run;
-    size_t key_len = run->request->key_lens[work->at.sequence];
-    return run_thread(run, work->thread, PLAN_THREAD_WEIGHTS) +
-           c * plan_weights_ld(key_len);
+    const struct plan *plan = run->plan;
+    size_t ld = plan_weights_ld(run->request->key_lens[work->at.sequence]);
+    if (plan->scratch.shared_panels == 0)
+        return run_thread(run, work->thread, PLAN_THREAD_WEIGHTS) + c * ld;
+
+    const struct plan_items items = plan_items(plan, run->model, run->request, 0);
+    size_t panel = work->heads * items.panels + work->panel;
+    return run->shared_weights + (panel * plan->batch.panel_rows + c) * ld;
 }
 
 /* Finds where the weights of a row go in the result; NULL when they are not wanted. */
@@ -120,16 +125,21 @@ static struct head_rows find_projected_rows(const struct run *run,
                                             size_t heads) {
     const struct plan *plan = run->plan;
     size_t shared = plan->layer.shared[at->kind];
-    size_t head = heads * shared / plan->layer.group - run->phase.first;
-    size_t row = at->first_projected;
+    size_t head = heads * shared / plan->layer.group, row = at->first_projected;
     size_t value_row = plan_value_row(run->model->engine.kernels, at);
+    /* Copies have the heads of this phase. */
+    size_t key_head = plan->layer.packs ? head - run->phase.first : head;
+    size_t value_head = plan->layer.packs_values ? head - run->phase.first : head;
+    size_t key_word = key_head * plan->keys.head_ld + row * plan->keys.ld;
 
     return (struct head_rows){
-        .keys = run->keys + head * plan->keys.head_ld + row * plan->keys.ld,
+        .keys = run->keys + (plan->layer.keys_in_bf16 ? key_word / 2 : key_word),
         .keys_ld = plan->keys.ld,
-        .values = run->values + head * plan->values.head_ld + value_row * plan->values.ld,
+        .values =
+            run->values + value_head * plan->values.head_ld + value_row * plan->values.ld,
         .values_ld = plan->values.ld,
         .keys_in_panels = plan->layer.key_panels,
+        .keys_in_bf16 = plan->layer.keys_in_bf16,
     };
 }
 
@@ -243,6 +253,7 @@ struct query_panel work_describe(const struct panel_work *work,
         .keys = rows->keys,
         .keys_ld = rows->keys_ld,
         .keys_in_panels = rows->keys_in_panels,
+        .keys_in_bf16 = rows->keys_in_bf16,
         .values = rows->values,
         .values_ld = rows->values_ld,
         .key_len = work->mask->key_len,

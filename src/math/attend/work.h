@@ -9,8 +9,8 @@
 /* Keys and values of one head of one sequence. */
 struct head_rows {
     const float *keys, *values;
-    size_t keys_ld, values_ld; /* from one row of words to the next */
-    bool keys_in_panels;       /* see struct query_panel */
+    size_t keys_ld, values_ld;         /* from one row of words to the next */
+    bool keys_in_panels, keys_in_bf16; /* see struct query_panel */
 };
 
 /* Where the outputs of a row go, and what they are multiplied by; 0 leaves them out. */
@@ -76,7 +76,8 @@ void work_init(struct panel_work *work, const struct run *run,
 bool work_find_selected(const struct panel_work *work, size_t c, size_t *ret_head,
                         size_t *ret_query);
 
-/* Returns room for the weights of row `c` in the thread's scratch. */
+/* Returns room for the weights of row `c` in scratch: the thread's, or that of the panel
+ * where its chunks are tasks. */
 float *work_weights_room(const struct panel_work *work, size_t c);
 
 /* Describes the panel over all keys for the kernels, but for biases. The rows of a group

@@ -74,6 +74,9 @@ struct query_panel {
      * key k begins at k * keys_ld. Never with additive scores. The KEY_BLOCK words behind
      * the last panel may be read too. */
     bool keys_in_panels;
+    /* Such panels have bfloat16, two in a word of `keys`, where all else counts numbers.
+     * Only for attend_few() and score(), in sets for float32. */
+    bool keys_in_bf16;
     const float *values; /* [key_len, head_size] float32, or pairs of neighbours in a
                             column, [ceil(key_len / 2), head_size] */
     size_t values_ld;
@@ -111,6 +114,12 @@ struct query_panel {
     struct panel_sums *sums; /* to be written; NULL: not wanted */
     void *scratch;           /* kernel_scratch_bytes() */
 };
+
+/* Returns where the panel that begins at a key is, or its row. */
+static inline const float *query_panel_keys(const struct query_panel *panel, size_t key) {
+    size_t first = key * panel->keys_ld;
+    return panel->keys + (panel->keys_in_bf16 ? first / 2 : first);
+}
 
 /* One set. Its functions are thread-safe for distinct results and scratch. */
 struct kernels {

@@ -7,6 +7,7 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "math/mask.h"
+#include "math/packed.h"
 #include "math/plan/parts.h"
 #include "math/plan/rules.h"
 
@@ -137,8 +138,9 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
     const attn_model_info *info = &model->info;
     const struct plan_items items = plan_items(plan, model, request, sequence);
     size_t columns = model->engine.kernels->columns, key_len = mask->key_len;
-    size_t query_len = request->query_lens[sequence], heads = info->num_heads;
+    size_t query_len = request->query_lens[sequence];
     size_t score_size = model->engine.score_size, result_size = info->width.head;
+    double scored = (double)plan->layer.num_scored;
     double read_keys =
         (double)(mask->by_pair ? key_len : count_read_keys(model, request, key_len));
     double pairs = (double)query_len * read_keys;
@@ -146,13 +148,12 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
     double pair_flops = find_pair_flops(mask->by_pair, biased);
 
     if (items.kind == SEQUENCE_DIRECT) {
-        heads = plan->layer.num_scored;
         score_size = info->width.key;
         result_size = info->width.value;
         batch->num_direct++;
         batch->direct_queries += query_len;
         batch->direct_pairs += pairs;
-        if (!size_add_mul(&batch->direct_rows, query_len, heads))
+        if (!size_add_mul(&batch->direct_rows, query_len, plan->layer.num_scored))
             return false;
     } else {
         batch->projected_keys += key_len;
@@ -166,7 +167,7 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
         read_keys * (2 * ((double)score_size + (double)result_size) + pair_flops);
     size_t rows = size_min(items.rows, columns);
     batch->grouped = batch->grouped || items.kind == SEQUENCE_GROUPED;
-    batch->items_flops += flops * (double)query_len * (double)heads;
+    batch->items_flops += flops * (double)query_len * scored;
     if (flops * (double)rows > batch->panel_flops)
         batch->panel_flops = flops * (double)rows;
     batch->panel_rows = size_max(batch->panel_rows, rows);
@@ -224,12 +225,15 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
 /* Checks what only layers without projections take. */
 static attn_status check_given(const attn_model *model, const attn_request *request,
                                attn_error *ret_error) {
-    bool encoded = request->encoded_keys != NULL;
+    bool encoded = request->encoded_keys != NULL, packed = request->packed != NULL;
 
-    if ((request->bias != NULL || encoded) && !model->info.projection.given)
-        return error_set(
-            ret_error, ATTN_E_UNSUPPORTED,
-            "a layer with projections takes neither a bias nor encoded keys");
+    if ((request->bias != NULL || encoded || packed) && !model->info.projection.given)
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "a layer with projections takes neither a bias nor encoded or "
+                         "packed keys");
+    if (packed && (request->num_sequences != 1 ||
+                   request->key_lens[0] != request->packed->num_keys))
+        return error_set(ret_error, ATTN_E_SHAPE, "packed keys are one sequence");
     if (request->need_contributions && model->info.projection.given)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
                          "contributions need a layer with projections");
@@ -298,6 +302,24 @@ static bool repays_panels(const attn_model *model, const attn_request *request) 
     return false;
 }
 
+static bool is_bf16(const char *type) {
+    return strcmp(type, "BF16") == 0;
+}
+
+/* Plans how kept keys and values are read. Keys in bfloat16 are read as they are by
+ * panels of few queries, where reading is what takes time. */
+static void plan_packed(const attn_model *model, const attn_request *request,
+                        struct plan *plan) {
+    const struct attn_packed *packed = request->packed;
+    struct plan_layer *layer = &plan->layer;
+    bool few = plan_items(plan, model, request, 0).rows <= model->engine.kernels->few;
+
+    layer->key_panels = true;
+    layer->keys_in_bf16 = is_bf16(packed->keys_type) && few;
+    layer->packs = is_bf16(packed->keys_type) && !few;
+    layer->packs_values = layer->sums && is_bf16(packed->values_type);
+}
+
 /* Plans what follows from the model, and from what is wanted. */
 static void plan_layer(const attn_model *model, const attn_request *request,
                        struct plan *plan) {
@@ -331,6 +353,8 @@ static void plan_layer(const attn_model *model, const attn_request *request,
     for (size_t h = 0; h < info->num_heads; h++)
         layer->num_scored +=
             plan_sums_head(plan, request, h) || weighs_head(plan, request, h);
+    if (request->packed != NULL)
+        plan_packed(model, request, plan);
 }
 
 /* Returns how many key heads attend at a time: as many as PHASE_BYTES have room for the
@@ -341,14 +365,17 @@ static size_t find_phase(const attn_model *model, const attn_request *request,
                      (double)(model->engine.score_size + model->info.width.head);
     double heads = PHASE_BYTES / (numbers * sizeof(float));
 
-    if (!plan->layer.packs || request->need_weights == ATTN_WEIGHTS_MEAN ||
+    if ((!plan->layer.packs && !plan->layer.packs_values) ||
+        request->need_weights == ATTN_WEIGHTS_MEAN ||
         heads >= (double)model->info.num_kv_heads)
         return model->info.num_kv_heads;
     return size_max((size_t)heads, 1);
 }
 
 /* Plans how projected keys and values lie. */
-static void plan_rows(const attn_model *model, struct plan *plan) {
+static void plan_rows(const attn_model *model, const attn_request *request,
+                      struct plan *plan) {
+    const struct attn_packed *packed = request->packed;
     const struct plan_layer *layer = &plan->layer;
     const struct plan_batch *batch = &plan->batch;
     size_t size = model->engine.score_size, value_size = model->info.width.head;
@@ -361,6 +388,10 @@ static void plan_rows(const attn_model *model, struct plan *plan) {
         plan->keys = (struct plan_rows){batch->projected_keys * size, size};
     if (layer->by_head || layer->packs_values)
         plan->values = (struct plan_rows){batch->value_rows * value_size, value_size};
+    if (packed != NULL && !layer->packs)
+        plan->keys = (struct plan_rows){packed_head_ld(packed, size), size};
+    if (packed != NULL && !layer->packs_values)
+        plan->values = (struct plan_rows){packed_head_ld(packed, value_size), value_size};
 }
 
 attn_status plan_make(const attn_model *model, const attn_request *request,
@@ -374,7 +405,7 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
     if (status != ATTN_OK)
         return status;
     plan.layer.phase_heads = find_phase(model, request, &plan);
-    plan_rows(model, &plan);
+    plan_rows(model, request, &plan);
     if (!plan_results(model, request, &plan) || !plan_scratch(model, request, &plan))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     plan_count_flops(model, request, &plan);

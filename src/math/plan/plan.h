@@ -74,13 +74,16 @@ struct plan_layer {
      * [value_rows, value_width]. Attention then reads them more slowly. */
     bool by_head;
     /* Keys by head, and those that are given, are transposed in panels, see struct
-     * query_panel, except with additive scoring and in sets of narrow tiles. */
+     * query_panel, except with additive scoring and in sets of narrow tiles. Kept keys
+     * always are. */
     bool key_panels;
     /* Keys that are given are copied by head: into panels, or to become float32; with
-     * panels values are, too, whose rows may lie in a page each otherwise. Heads attend
+     * panels values are, too, whose rows may lie in a page each otherwise. Of kept ones
+     * only those are that must become float32. Heads attend
      * in phases of so many key heads, whose copies share their memory. */
     bool packs, packs_values;
     size_t phase_heads;
+    bool keys_in_bf16; /* kept keys are read as they are, see struct query_panel */
     /* Projected queries and keys are changed before the attention: normed or rotated.
      * Keys are then projected as rows, and go into panels afterwards. */
     bool finishes;
@@ -130,7 +133,8 @@ enum plan_array {
     PLAN_ONE_HEAD,      /* selected rows of one head's outputs, with contributions */
     PLAN_NO_BIAS,       /* zeros in place of that of the output projection */
     PLAN_PARTIALS,
-    PLAN_PANEL_SUMS, /* only with PLAN_HEADS, like the next two */
+    PLAN_SHARED_WEIGHTS, /* [shared_panels, panel_rows], to be reduced; else of threads */
+    PLAN_PANEL_SUMS,     /* only with PLAN_HEADS, like the next two */
     PLAN_EVEN_SUMS,
     PLAN_STRIP_PRODUCTS,
     PLAN_THREADS, /* [num_threads][thread_floats]: scratch of one thread each */
@@ -171,6 +175,7 @@ struct plan_scratch {
     bool splits;           /* chunks are tasks, because panels are few or large */
     size_t num_partials;   /* items of the attention, when it splits */
     size_t partial_floats; /* maximum, sum and outputs of panel_rows queries */
+    size_t shared_panels;  /* whose weights are reduced when their chunks are merged */
     size_t num_strips;     /* of PLAN_HEAD_ROWS queries */
     size_t head_ld;        /* from a row of one head's inputs to the next, whole words */
 };

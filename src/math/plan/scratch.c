@@ -24,6 +24,9 @@
 #define PARTIALS_MAX   (1 << 20)
 #define PARTIALS_SHARE (1.0 / 16)
 
+/* Floats of the weights that chunks share until they are reduced. */
+#define SHARED_MAX ((size_t)4 << 20)
+
 #define FLOATS(type) (sizeof(type) / sizeof(float))
 
 /* Returns a * b, or SIZE_MAX. */
@@ -38,6 +41,31 @@ static size_t count_sums(const attn_sizes *sizes) {
     size_t count = sizes->received;
     size_add_saturating(&count, sizes->block_weights);
     return count;
+}
+
+/* Returns whether what is reduced can wait until chunks are merged. */
+static bool reduces_merged(const attn_request *request) {
+    return !plan_reduces(request) ||
+           (request->num_sequences == 1 && !request->reduce.scores &&
+            !plan_accumulates(request));
+}
+
+/* Plans the weights that chunks share where they are tasks, and are reduced. They are not
+ * split when that is too much. */
+static void share_weights(const attn_model *model, const attn_request *request,
+                          struct plan *plan) {
+    struct plan_scratch *scratch = &plan->scratch;
+    const struct plan_items items = plan_items(plan, model, request, 0);
+    size_t row = plan_weights_ld(plan->batch.longest_key_len);
+
+    if (!scratch->splits || !plan_reduces_weights(request) ||
+        request->need_weights == ATTN_WEIGHTS_ALL)
+        return;
+    scratch->shared_panels = product_of(items.heads, items.panels);
+    scratch->splits = product_of(product_of(scratch->shared_panels, row),
+                                 plan->batch.panel_rows) <= SHARED_MAX;
+    if (!scratch->splits)
+        scratch->shared_panels = 0;
 }
 
 /* Decides whether chunks of the keys are tasks of their own: only when one panel would
@@ -56,7 +84,7 @@ static void split_chunks(const attn_model *model, const attn_request *request,
     scratch->partial_floats = product_of(batch->result_size + 2, batch->panel_rows);
     scratch->splits =
         plan->kind != PLAN_HEADS && request->need_weights != ATTN_WEIGHTS_MEAN &&
-        !plan_reduces(request) && request->parallel != NULL && scratch->max_chunks > 1 &&
+        reduces_merged(request) && request->parallel != NULL && scratch->max_chunks > 1 &&
         ((threads > 1 && 2 * threads * batch->panel_flops >= batch->items_flops) ||
          batch->panel_flops > SPLIT_FLOPS);
     if (!scratch->splits)
@@ -68,6 +96,7 @@ static void split_chunks(const attn_model *model, const attn_request *request,
     }
     scratch->splits =
         count * (double)scratch->partial_floats <= (max > share ? max : share);
+    share_weights(model, request, plan);
     scratch->num_partials = scratch->splits ? (size_t)count : 0;
 }
 
@@ -239,6 +268,8 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         [PLAN_NO_BIAS] = {request->need_contributions,
                           info->width.out + KERNEL_COLUMNS_MAX},
         [PLAN_PARTIALS] = {scratch->num_partials, scratch->partial_floats},
+        [PLAN_SHARED_WEIGHTS] = {product_of(scratch->shared_panels, batch->panel_rows),
+                                 plan_weights_ld(batch->longest_key_len)},
         [PLAN_PANEL_SUMS] = {sums ? product_of(batch->num_panels, heads) : 0,
                              FLOATS(attn_head_sums)},
         [PLAN_EVEN_SUMS] = {sums ? batch->num_panels : 0, FLOATS(attn_head_sums)},

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.c: the keys and values of a layer without projections. An item is up to KEY_BLOCK
- * keys of a sequence, which are a panel of each key head of the phase. */
+/* pack.c: the keys and values of a layer without projections, where they are copied. An
+ * item is up to KEY_BLOCK keys of a sequence, a panel of each key head of the phase. */
 #include "math/run/run.h"
 
 #include "base/dtype.h"
 #include "base/size.h"
+#include "math/packed.h"
 
 #include <string.h>
 
@@ -33,14 +34,29 @@ static struct key_rows decode_keys(const struct run *run, size_t head, size_t fi
     return (struct key_rows){to, size};
 }
 
+/* Makes `count` numbers of a kept head float32, from number `first` of its head on. */
+static void widen_packed(const void *from, size_t head_ld, size_t head, size_t first,
+                         size_t count, float *to) {
+    const struct dtype *type = dtype_find("BF16");
+    type->to_float((const unsigned char *)from +
+                       (head * head_ld + first) * type->bits / 8,
+                   count, to);
+}
+
 /* Packs `count` keys of a head, from row `first` of the batch on. */
 static void pack_keys(const struct run *run, size_t head, size_t first, size_t count,
                       float *tile, float *to) {
     const struct plan_layer *layer = &run->plan->layer;
     const attn_request *request = run->request;
     size_t size = run->model->engine.score_size, width = layer->key_width;
+    const struct attn_packed *packed = request->packed;
     struct key_rows rows;
 
+    if (packed != NULL) {
+        widen_packed(packed->keys, packed_head_ld(packed, size), head, first * size,
+                     count * size, to);
+        return;
+    }
     if (request->encoded_keys != NULL)
         rows = decode_keys(run, head, first, count, layer->key_panels ? tile : to);
     else
@@ -53,6 +69,13 @@ static void pack_keys(const struct run *run, size_t head, size_t first, size_t c
 static void pack_values(const struct run *run, size_t head, size_t first, size_t count,
                         float *to) {
     size_t size = run->model->info.width.head, width = run->plan->layer.value_width;
+    const struct attn_packed *packed = run->request->packed;
+    if (packed != NULL) {
+        widen_packed(packed->values, packed_head_ld(packed, size), head, first * size,
+                     count * size, to);
+        return;
+    }
+
     const float *from = run->request->values + first * width + head * size;
 
     for (size_t k = 0; k < count; k++, from += width, to += size)
@@ -71,7 +94,7 @@ static void pack_items(const struct run *run, const struct sequence_position *at
 
         for (size_t h = run->phase.first; h < run->phase.end; h++) {
             size_t place = h - run->phase.first;
-            if (ranges_find(run->key_heads, h) != SIZE_MAX)
+            if (plan->layer.packs && ranges_find(run->key_heads, h) != SIZE_MAX)
                 pack_keys(run, h, at->first_key + first, count, tile,
                           run->keys + place * plan->keys.head_ld + row * plan->keys.ld);
             if (plan->layer.packs_values && ranges_find(run->summed_keys, h) != SIZE_MAX)
@@ -83,7 +106,7 @@ static void pack_items(const struct run *run, const struct sequence_position *at
 }
 
 void run_pack_keys(const struct run *run) {
-    if (run->plan->layer.packs)
+    if (run->plan->layer.packs || run->plan->layer.packs_values)
         run_items(run, run_phase_flops(run, run->plan->flops.finish), count_pack_items,
                   pack_items);
 }

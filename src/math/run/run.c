@@ -3,6 +3,7 @@
 #include "math/run/run.h"
 
 #include "base/pace.h"
+#include "math/packed.h"
 #include "math/plan/rules.h"
 
 #define SEQUENCE_STEPS 32 /* of finding where a sequence is */
@@ -135,13 +136,17 @@ static void *find_array(const struct plan *plan, void *scratch, enum plan_array 
  * are not read either. */
 static void use_given(struct run *run) {
     const attn_request *request = run->request;
-    const float *values = request->values != NULL ? request->values : request->queries;
+    const struct attn_packed *packed = request->packed;
+    const void *keys = packed != NULL ? packed->keys : request->keys;
+    const void *values = packed != NULL ? packed->values : request->values;
 
+    if (values == NULL)
+        values = request->queries;
     run->queries = (float *)(uintptr_t)request->queries;
     if (!run->plan->layer.packs_values)
         run->values = (float *)(uintptr_t)values;
     if (!run->plan->layer.packs)
-        run->keys = (float *)(uintptr_t)request->keys;
+        run->keys = (float *)(uintptr_t)keys;
 }
 
 void run_init(struct run *run, const attn_model *model, const attn_request *request,
@@ -164,6 +169,7 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         .one_head = find_array(plan, scratch, PLAN_ONE_HEAD),
         .no_bias = find_array(plan, scratch, PLAN_NO_BIAS),
         .partials = find_array(plan, scratch, PLAN_PARTIALS),
+        .shared_weights = find_array(plan, scratch, PLAN_SHARED_WEIGHTS),
         .received = find_array(plan, scratch, PLAN_SUMS),
         .phase = {0, plan->layer.phase_heads},
         .sequences = sequences,

@@ -96,6 +96,7 @@ struct run {
     double *strip_products;    /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
     float *one_head, *no_bias; /* see plan_array */
     float *partials;           /* results of the chunks of panels, when they are tasks */
+    float *shared_weights;     /* see PLAN_SHARED_WEIGHTS */
     const struct sequence_position *sequences; /* [B] */
     size_t *first_items;   /* [B + 1]: items before each sequence, see run_items() */
     float *thread_scratch; /* [num_threads][plan->scratch.thread_floats] */
