@@ -20,6 +20,7 @@
 #   SOAK_SECONDS        length of the soak (20)
 #   BACKGROUND_LOAD     requests a second that each server gets besides those of its test (0)
 #   PROPERTY_CASES      random requests to compare with the reference (500)
+#   STORED_CASES        random questions of kept captures to compare with sent ones (500)
 #   PROPERTY_SEED       their seed, which is printed (random)
 #   SCHEMATHESIS_SECONDS  length of each of three runs of schemathesis on docs/openapi.json (10)
 set -eu

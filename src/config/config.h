@@ -47,6 +47,8 @@ struct config {
     size_t max_body;        /* bytes */
     size_t max_reply;       /* bytes */
     size_t max_memory;      /* bytes; 0: half of the memory of the process */
+    size_t capture_memory;  /* bytes; 0: no captures are kept */
+    size_t capture_ttl;     /* seconds */
     size_t idle_timeout;    /* seconds */
     size_t grace;           /* seconds */
     size_t readiness_delay; /* seconds */

@@ -108,7 +108,19 @@ static const struct option own_options[] = {
          "Memory that requests and idle workers together may hold; workers keep an "
          "eighth of it, or 64 MiB each if that is less. A request that could never fit "
          "the rest is refused with 413, one that does not fit now with 503. "
-         "0 means half of the memory that this process may use."},
+         "0 means half of the memory that this process may use, without "
+         "--capture-memory."},
+    {OPTION("capture-memory", BYTES, capture_memory), .value = "0", .max = SIZE_MAX / 4,
+     .metavar = "BYTES",
+     .help =
+         "Memory for captures that clients put with PUT /v1/captures/NAME and ask by "
+         "name afterwards, on top of --max-memory and the models. One key's name, or "
+         "without keys one client, may have half of it. A restart loses them. 0 means "
+         "that none are kept."},
+    {OPTION("capture-ttl", COUNT, capture_ttl), .value = "3600", .min = 1, .max = 86400,
+     .metavar = "SECONDS",
+     .help = "How long a capture is kept after the last request for its attention. "
+             "A client may ask for less."},
     {OPTION("header-timeout", COUNT, header_timeout), .value = "10", .min = 1,
      .max = 86400, .metavar = "SECONDS",
      .help = "Time for the headers of a request; a later one is refused with 408. "

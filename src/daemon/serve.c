@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/output.h"
+#include "base/size.h"
+#include "captures/store.h"
 #include "daemon/loader.h"
 #include "daemon/notify.h"
 #include "daemon/signals.h"
@@ -47,6 +49,7 @@ struct daemon {
     struct catalogue catalogue;
     size_t max_memory; /* bytes */
     struct sched_budget budget;
+    struct captures *captures; /* NULL: none are kept */
     struct sched_pool *pool;
     struct loader *loader;
     struct model_changer changer;
@@ -79,9 +82,9 @@ static void warm_up_at_start(void *context) {
 static attn_status start_workers(struct daemon *daemon, const struct config *config,
                                  attn_error *error) {
     size_t workers = num_workers_of(config);
-    size_t max_memory = config->max_memory;
-    if (max_memory == 0)
-        max_memory = machine_memory("") / 2;
+    size_t max_memory = config->max_memory, memory = machine_memory("");
+    if (max_memory == 0) /* captures come on top */
+        max_memory = (memory - size_min(config->capture_memory, memory)) / 2;
     size_t arena_keep = find_arena_keep(max_memory, workers);
 
     /* What idle workers keep is taken off what requests may hold. */
@@ -132,6 +135,7 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
         .changer = config->model_control != 0 ? &daemon->changer : NULL,
         .pool = daemon->pool,
         .budget = &daemon->budget,
+        .captures = daemon->captures,
     };
     attn_status status = http_server_create(&http, &daemon->server, error);
     if (status == ATTN_OK && http_server_admin_url(daemon->server) != NULL)
@@ -142,8 +146,22 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
                   LOG_NUMBER("workers", num_workers_of(config)),
                   LOG_NUMBER("http_threads", num_threads),
                   LOG_NUMBER("max_memory", daemon->max_memory),
+                  LOG_NUMBER("capture_memory", config->capture_memory),
                   LOG_TEXT("blas", attn_blas_text()));
     return status;
+}
+
+/* Makes room for captures, where they are to be kept. */
+static attn_status start_captures(struct daemon *daemon, const struct config *config,
+                                  attn_error *error) {
+    if (config->capture_memory == 0)
+        return ATTN_OK;
+    daemon->captures = captures_create(config->capture_memory,
+                                       (int64_t)config->capture_ttl * 1000000000);
+    daemon->catalogue.captures = daemon->captures;
+    return daemon->captures != NULL
+               ? ATTN_OK
+               : error_set(error, ATTN_E_NOMEM, "--capture-memory: out of memory");
 }
 
 /* Starts the workers, loads the models, and starts what receives requests. */
@@ -151,6 +169,8 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
                                 attn_error *error) {
     attn_status status = start_workers(daemon, config, error);
     daemon->catalogue.pool = daemon->pool;
+    if (status == ATTN_OK)
+        status = start_captures(daemon, config, error);
     if (status == ATTN_OK)
         status = catalogue_start(&daemon->catalogue, error);
     if (status != ATTN_OK)
@@ -188,12 +208,19 @@ static void print_address(struct daemon *daemon) {
         close(daemon->line_fd);
 }
 
+/* captures_keep_spaces(): whether a key has the name of the space. */
+static bool keeps_space(void *context, const char *space) {
+    return secrets_has_name(context, space);
+}
+
 /* Does what signals ask for; returns whether one did. Once attnd stops, nothing is read
  * again. */
 static bool obey_signals(struct daemon *daemon) {
     bool reload = signals_take_reload(), debug = signals_take_debug();
     if (reload && !signals_stop_requested()) {
         secrets_reload(&daemon->secrets);
+        if (daemon->captures != NULL)
+            captures_keep_spaces(daemon->captures, keeps_space, &daemon->secrets);
         loader_reload(daemon->loader);
     }
     if (debug)
@@ -382,6 +409,7 @@ int daemon_serve(const struct config *config, const char *commit) {
         _exit(exit_code); /* it still uses what would be released */
     sched_pool_destroy(daemon.pool);
     http_server_destroy(daemon.server);
+    captures_destroy(daemon.captures);
     catalogue_deinit(&daemon.catalogue);
     generations_deinit(&daemon.generations);
     free(daemon.trusted_proxies.items);

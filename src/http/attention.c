@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c: POST /v1/attention and POST /v1/heads. Content-Type and Accept choose the
- * formats of the body and of the reply. */
+/* attention.c: POST /v1/attention and its relatives, and POST /v1/heads. Content-Type
+ * and Accept choose the formats of the body and of the reply. */
+#include "http/captures/captures.h"
 #include "http/exchange.h"
 #include "http/routes.h"
 #include "http/work/inference.h"
@@ -120,6 +121,17 @@ void attention_handle(struct exchange *exchange) {
 void dot_product_handle(struct exchange *exchange) {
     struct exchange_codec codec = make_codec(exchange, &attention_kind);
 
+    codec.read = codec.body.text ? wire_native_read_given : wire_safetensors_read_given;
+    codec.body.models = NULL;
+    codec.body.num_models = 0;
+    submit_attention(exchange, &codec);
+}
+
+void stored_handle(struct exchange *exchange) {
+    struct exchange_codec codec = make_codec(exchange, &attention_kind);
+
+    if (!captures_use(exchange, true))
+        return;
     codec.read = codec.body.text ? wire_native_read_given : wire_safetensors_read_given;
     codec.body.models = NULL;
     codec.body.num_models = 0;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "captures/sha256.h"
 #include "http/log/trace.h"
 #include "http/net/connection.h"
 #include "http/options.h"
@@ -19,6 +20,8 @@
 
 #include <microhttpd.h>
 
+struct capture;
+struct capture_put;
 struct inference_kind; /* see work/inference.h */
 
 enum exchange_state {
@@ -39,7 +42,7 @@ struct exchange_codec {
     struct estimate_body body;        /* job_submit() sets its size */
 };
 
-/* A header of a reply. Both texts outlive the server. */
+/* A header of a reply. Both texts outlive the exchange. */
 struct reply_header {
     const char *name, *value;
 };
@@ -62,10 +65,11 @@ struct exchange_request {
 /* The body, while it arrives and until it has been read. */
 struct exchange_body {
     struct buf text;
-    struct upload upload; /* of `text`, until the request is complete */
-    size_t max;           /* bytes */
-    size_t discarded;     /* bytes of a body that was refused */
-    size_t max_discarded; /* beyond which the connection is closed */
+    struct upload upload;    /* of `text`, until the request is complete */
+    struct capture_put *put; /* owned: the file of which `text` is a piece; or NULL */
+    size_t max;              /* bytes */
+    size_t discarded;        /* bytes of a body that was refused */
+    size_t max_discarded;    /* beyond which the connection is closed */
 };
 
 /* What is done while the connection is suspended. */
@@ -79,6 +83,7 @@ struct exchange_work {
     bool abandoned;              /* the client left before it was computed */
     bool deferred;               /* it waits for its turn, not for a worker */
     struct turn turn;            /* that has not come */
+    struct capture *capture;     /* that the request uses, until it ends; or NULL */
 };
 
 struct exchange_reply {
@@ -91,8 +96,10 @@ struct exchange_reply {
     struct generation_text *shared;     /* has the bytes of `constant`; NULL: they last */
     const char *challenge;              /* WWW-Authenticate of a 401, or NULL */
     const struct reply_header *headers; /* of the route, up to a name of NULL; or NULL */
-    bool retry_later;                   /* with Retry-After */
-    bool close;                         /* with Connection: close */
+    struct reply_header etag_headers[2]; /* `headers` with an ETag, and its text */
+    char etag[SHA256_TEXT_MAX + 2];
+    bool retry_later; /* with Retry-After */
+    bool close;       /* with Connection: close */
 };
 
 /* What those are told who watch. */

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 struct address_ranges;
+struct captures;
 struct origins;
 struct secrets;
 struct model_changer;
@@ -38,4 +39,5 @@ struct http_options {
     bool needs_models;                   /* without any, the server is not ready */
     struct sched_pool *pool;
     struct sched_budget *budget;
+    struct captures *captures; /* NULL: none are kept */
 };

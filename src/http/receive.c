@@ -3,6 +3,8 @@
 #include "http/receive.h"
 
 #include "base/clock.h"
+#include "captures/put.h"
+#include "http/captures/captures.h"
 #include "http/handover.h"
 #include "http/net/framing.h"
 #include "http/net/origin.h"
@@ -24,16 +26,16 @@
 /* Of a body without a key, at most this much is read. */
 #define DISCARD_UNKNOWN_BYTES ((size_t)64 * 1024)
 
-/* Checks the headers that describe a body. Returns false with *problem set. */
-static bool check_body_headers(struct exchange *exchange, struct wire_problem *problem) {
+/* Checks that a body is as it is. Returns false with *problem set. */
+static bool check_encoding(const struct exchange *exchange,
+                           struct wire_problem *problem) {
     const char *encoding = MHD_lookup_connection_value(
         exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
-    if (encoding == NULL)
-        return exchange->request.route->check(exchange, problem);
-
-    return wire_problem_set(
-        problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_ENCODING,
-        "Content-Encoding '%.60s' is not supported; send the body without one", encoding);
+    return encoding == NULL ||
+           wire_problem_set(
+               problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_ENCODING,
+               "Content-Encoding '%.60s' is not supported; send the body without one",
+               encoding);
 }
 
 /* `size` is the number of bytes, or "more" when it is not known. */
@@ -131,9 +133,12 @@ static bool accept_headers(struct exchange *exchange, const char *path,
         return false;
     if (!route_check(route, exchange->thread->address, path, method, problem))
         return false;
+    if (route->access == ROUTE_OF_CAPTURE && strcmp(method, MHD_HTTP_METHOD_PUT) == 0)
+        return check_encoding(exchange, problem) &&
+               captures_begin_put(exchange, framing, problem);
     if (route->check == NULL)
         return discard_needless_body(exchange, framing, problem);
-    return check_body_headers(exchange, problem) &&
+    return check_encoding(exchange, problem) && route->check(exchange, problem) &&
            prepare_body(exchange, framing, problem);
 }
 
@@ -225,8 +230,11 @@ static void find_route(struct exchange *exchange, const char *path) {
     if (request->route == NULL)
         return;
     exchange->record.facts.route = (size_t)(request->route - table->routes);
-    exchange->record.facts.infers = request->route->access == ROUTE_INFERS;
-    if (name->start != NULL)
+    enum route_access access = request->route->access;
+    exchange->record.facts.infers =
+        access == ROUTE_INFERS || access == ROUTE_INFERS_CAPTURE;
+    if (name->start != NULL && access != ROUTE_OF_CAPTURE &&
+        access != ROUTE_INFERS_CAPTURE)
         request->model = wire_models_index(generation->models, generation->num_models,
                                            name->start, name->size);
     if (request->model < generation->num_models)
@@ -279,6 +287,34 @@ static void refuse_while_receiving(struct exchange *exchange,
     memory_keep(&exchange->memory, 0);
     reply_set_problem(exchange, problem);
     exchange->state = EXCHANGE_DISCARDS_BODY;
+}
+
+/* Receives bytes of a file that is taken piece by piece. Returns whether they were; else
+ * they come again. */
+static bool receive_piece(struct exchange *exchange, const char *data, size_t size) {
+    struct wire_problem problem;
+    bool taken;
+
+    if (!captures_receive(exchange, data, size, &taken, &problem)) {
+        refuse_while_receiving(exchange, &problem);
+        return true;
+    }
+    if (taken) {
+        connection_count_received(exchange->peer, size);
+        exchange->record.facts.body_bytes += size;
+    }
+    return taken;
+}
+
+/* Goes on when a worker has taken a piece. It may have refused the file. */
+static void resume_body(struct exchange *exchange) {
+    connection_begin_phase(exchange->peer, CONNECTION_BODY);
+    exchange->state = EXCHANGE_KEEPS_BODY;
+    if (exchange->reply.status == 0)
+        return;
+    exchange->state = EXCHANGE_DISCARDS_BODY;
+    buf_deinit(&exchange->body.text);
+    memory_keep(&exchange->memory, 0);
 }
 
 /* Receives bytes of the body. Returns MHD_NO, which closes the connection, when a client
@@ -376,7 +412,16 @@ enum MHD_Result receive_handle(void *cls, struct MHD_Connection *connection,
     }
     if (exchange->state == EXCHANGE_WITH_WORKER) {
         handover_reclaim(exchange);
-        return serve_request(exchange);
+        if (exchange->request.accepted)
+            return serve_request(exchange);
+        if (exchange->work.abandoned)
+            return MHD_NO;
+        resume_body(exchange);
+    }
+    if (*upload_data_size > 0 && exchange->body.put != NULL) {
+        if (receive_piece(exchange, upload_data, *upload_data_size))
+            *upload_data_size = 0;
+        return MHD_YES;
     }
     if (*upload_data_size > 0) {
         enum MHD_Result result = receive_body(exchange, upload_data, *upload_data_size);
@@ -407,6 +452,8 @@ void receive_completed(void *cls, struct MHD_Connection *connection, void **req_
     generation_text_release(exchange->reply.shared);
     arena_deinit(&exchange->work.decoded);
     stream_deinit(&exchange->reply.stream);
+    capture_put_destroy(exchange->body.put);
+    capture_release(exchange->work.capture);
     memory_keep(&exchange->memory, 0);
     leave_client(exchange);
     generation_release(exchange->generation);

@@ -37,7 +37,8 @@ void reply_set_problem(struct exchange *exchange, const struct wire_problem *pro
     exchange->record.facts.error = problem->error;
     exchange->reply.head = plain_head(exchange->request.errors->content_type);
     exchange->reply.retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE ||
-                                  problem->status == MHD_HTTP_TOO_MANY_REQUESTS;
+                                  problem->status == MHD_HTTP_TOO_MANY_REQUESTS ||
+                                  problem->status == MHD_HTTP_INSUFFICIENT_STORAGE;
 }
 
 static void set_no_memory(struct exchange *exchange) {
@@ -174,23 +175,24 @@ static bool add_cors_headers(const struct exchange *exchange,
     const struct reply_header shown[] = {
         {MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin},
         {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN},
-        {MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS, WIRE_OIP_SIZE_HEADER
-         ", " MHD_HTTP_HEADER_RETRY_AFTER ", " TRACE_ID_HEADER ", " ACCESS_TIMING_HEADER},
+        {MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS,
+         WIRE_OIP_SIZE_HEADER ", " MHD_HTTP_HEADER_RETRY_AFTER ", " TRACE_ID_HEADER
+                              ", " ACCESS_TIMING_HEADER ", " MHD_HTTP_HEADER_ETAG},
         {MHD_HTTP_HEADER_TIMING_ALLOW_ORIGIN, origin},
         {NULL, NULL}};
     const struct reply_header preflight[] = {
         {MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin},
         {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN},
-        {MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST"},
+        {MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, PUT, DELETE"},
         {MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, MHD_HTTP_HEADER_AUTHORIZATION
          ", " MHD_HTTP_HEADER_CONTENT_TYPE ", " WIRE_OIP_SIZE_HEADER ", " TRACE_ID_HEADER
          ", " TRACE_PARENT_HEADER},
         {MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS},
         {NULL, NULL}};
 
-    return origin == NULL ||
-           add_headers(response,
-                       exchange->reply.status == MHD_HTTP_NO_CONTENT ? preflight : shown);
+    bool asks = strcmp(exchange->request.method, MHD_HTTP_METHOD_OPTIONS) == 0 &&
+                exchange->reply.status == MHD_HTTP_NO_CONTENT;
+    return origin == NULL || add_headers(response, asks ? preflight : shown);
 }
 
 /* Returns after how many seconds the same request could be served. Too many of one client

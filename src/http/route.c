@@ -16,6 +16,8 @@ static bool is_at(const struct route *route, enum route_address address) {
         return address != ROUTE_AT_MAIN;
     case ROUTE_NEEDS_KEY:
     case ROUTE_INFERS:
+    case ROUTE_OF_CAPTURE:
+    case ROUTE_INFERS_CAPTURE:
     case ROUTE_IS_OPEN:
         break;
     }
@@ -80,13 +82,14 @@ static bool set_unknown(enum route_address address, const char *path,
     if (strcmp(path, "/metrics") == 0)
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
                                 "the metrics are at the address of --admin-listen");
-    return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
-                            "there is no route %.200s; use POST /v1/attention, "
-                            "POST /v1/heads, GET /v1/models, GET /v1/models/NAME, "
-                            "GET /v2/health/live, GET /v2/health/ready, "
-                            "GET /openapi.json, the page at GET /, or the Open Inference "
-                            "Protocol below GET /v2",
-                            path);
+    return wire_problem_set(
+        ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+        "there is no route %.200s; use POST /v1/attention, "
+        "POST /v1/heads, PUT /v1/captures/NAME, GET /v1/models, GET /v1/models/NAME, "
+        "GET /v2/health/live, GET /v2/health/ready, "
+        "GET /openapi.json, the page at GET /, or the Open Inference "
+        "Protocol below GET /v2",
+        path);
 }
 
 bool route_check(const struct route *route, enum route_address address, const char *path,

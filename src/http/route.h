@@ -21,6 +21,10 @@ struct route_segment {
 enum route_access {
     ROUTE_NEEDS_KEY, /* when there are keys */
     ROUTE_INFERS,    /* needs one too; a worker computes the reply with a model */
+    /* These two do the same, but the first open segment names a capture and not a model.
+     * The first one takes the body of a PUT piece by piece. */
+    ROUTE_OF_CAPTURE,
+    ROUTE_INFERS_CAPTURE,
     ROUTE_IS_OPEN,
     ROUTE_IS_HEALTH, /* open, and at the admin address too */
     ROUTE_IS_METRICS /* at the admin address alone; when there is none, needs a key */

@@ -2,9 +2,11 @@
 /* routes.c: the table of routes. */
 #include "http/routes.h"
 
+#include "http/captures/captures.h"
 #include "http/metrics/metrics.h"
 
 #define READS   "GET, HEAD"
+#define KEPT    READS ", PUT, DELETE"
 #define MODEL   "/v2/models/*"
 #define VERSION MODEL "/versions/*"
 
@@ -15,6 +17,10 @@ static const struct route routes[] = {
     {"/v1/attention", "POST", attention_check, attention_handle, ROUTE_INFERS},
     {"/v1/attention/dot-product", "POST", attention_check, dot_product_handle,
      ROUTE_INFERS},
+    {"/v1/captures", READS, NULL, captures_handle_list, ROUTE_NEEDS_KEY},
+    {"/v1/captures/*", KEPT, NULL, captures_handle_one, ROUTE_OF_CAPTURE},
+    {"/v1/captures/*/attention", "POST", attention_check, stored_handle,
+     ROUTE_INFERS_CAPTURE},
     {"/v1/heads", "POST", heads_check, heads_handle, ROUTE_INFERS},
     {"/v1/models", READS, NULL, models_handle_list, ROUTE_NEEDS_KEY},
     {"/v1/models/", READS, NULL, models_handle_one, ROUTE_NEEDS_KEY},

@@ -27,6 +27,7 @@ bool oip_check_short(struct exchange *exchange, struct wire_problem *ret_problem
  * thread that loads models. */
 void attention_handle(struct exchange *exchange);
 void dot_product_handle(struct exchange *exchange);
+void stored_handle(struct exchange *exchange); /* attention of a capture that is kept */
 void heads_handle(struct exchange *exchange);
 void models_handle_list(struct exchange *exchange);
 void models_handle_one(struct exchange *exchange);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "captures/store.h"
 #include "math/model.h"
 #include "models/team.h"
 
@@ -195,8 +196,8 @@ attn_status catalogue_start(struct catalogue *catalogue, attn_error *ret_error) 
 /* --- while attnd serves --- */
 
 /* Frees what is no longer held, and checks that the model fits in what is free. What
- * --max-memory lets requests take is not free, and what is served already is not, since
- * requests may use it still. */
+ * --max-memory lets requests take is not free, nor is what --capture-memory lets
+ * captures, and what is served already is not, since requests may use it still. */
 static attn_status check_free_memory(const struct catalogue *catalogue,
                                      const struct model_entry *entry,
                                      attn_error *ret_error) {
@@ -210,13 +211,14 @@ static attn_status check_free_memory(const struct catalogue *catalogue,
                        ? info.footprint.bytes
                        : info.footprint.memory; /* to load it */
     size_t machine = machine_free_memory("");
-    size_t kept = sched_budget_left(catalogue->budget);
+    size_t kept =
+        sched_budget_left(catalogue->budget) + captures_bytes_left(catalogue->captures);
     size_t left = machine > kept ? machine - kept : 0;
     if (bytes <= left)
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_NOMEM,
-                     "it needs %zu bytes, and of the %zu that are free, --max-memory "
-                     "keeps %zu for requests; free memory, or lower --max-memory",
+                     "it needs %zu bytes, and of the %zu that are free, --max-memory and "
+                     "--capture-memory keep %zu for requests; free memory, or lower them",
                      bytes, machine, kept);
 }
 

@@ -18,6 +18,7 @@ struct catalogue {
     const struct config *config;     /* borrowed */
     struct generations *generations; /* borrowed; where the list is published */
     struct sched_budget *budget;     /* borrowed; memory that is kept for requests */
+    struct captures *captures;       /* borrowed; they may grow; NULL: none are kept */
     /* Borrowed; its workers compute with new models before these are published. NULL:
      * none have started. */
     struct sched_pool *pool;

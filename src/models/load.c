@@ -287,8 +287,13 @@ attn_status load_check_fit(const struct config *config, const struct model_list 
             info.footprint.bytes <= memory)
             size_add_saturating(&sum, info.footprint.memory);
     }
-    if (sum <= memory)
+    if (sum <= memory && config->capture_memory <= memory - sum)
         return ATTN_OK;
+    if (sum <= memory)
+        return error_set(ret_error, ATTN_E_NOMEM,
+                         "the models and --capture-memory need %zu bytes together, but "
+                         "this process may use %zu; lower --capture-memory",
+                         sum + config->capture_memory, memory);
     return error_set(ret_error, ATTN_E_NOMEM,
                      "the models need %zu bytes together, but this process may use %zu; "
                      "name fewer of them, or use --precision bf16",

@@ -9,8 +9,8 @@
 /* All that a reply can have, ascending. Another counts as the one before it. */
 /* clang-format off */
 static const short statuses[] = {
-    200, 204, 304, 400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 417, 422, 429,
-    REQUEST_NO_REPLY, 500, 503, 504};
+    200, 201, 204, 304, 400, 401, 403, 404, 405, 406, 408, 409, 411, 413, 415, 417, 422,
+    429, REQUEST_NO_REPLY, 500, 503, 504, 507};
 /* clang-format on */
 
 #define NUM_STATUSES (sizeof statuses / sizeof statuses[0])

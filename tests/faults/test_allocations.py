@@ -2,16 +2,21 @@
 """Every allocation fails in turn: while attnd starts, on each path of a request, while it stops."""
 
 import itertools
+import json
 import signal
 from collections import Counter
 
+import numpy as np
 import pytest
 
-from all_requests import make_requests
+from all_requests import SAFETENSORS, make_requests, post_as
 from fault import (ALLOCATIONS, LONG, exchange, faulty_server, num_fds, wait_until,
                    why_not)
-from http1 import Connection
+from http1 import Connection, get_bytes, post_bytes
+from safetensors_file import make_safetensors
+from scrape import wait_for_value
 from starts import control, run_start, start_arguments  # noqa: F401 (fixtures)
+from stored import Layer, head_bytes, make_file
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
@@ -65,6 +70,55 @@ def test_every_failing_allocation_of_a_request_is_survived():
             count += failed
         print(f"{count} allocations of {len(requests)} requests failed at {describe(sites)}")
     assert len(sites) >= 15
+
+
+def make_capture():
+    """Returns a file of two layers with all that a layer may have, and questions about it."""
+    rng = np.random.default_rng(2)
+    layer = Layer({"queries": rng.normal(size=(3, 2, 4)), "keys": rng.normal(size=(5, 1, 4)),
+                   "values": rng.normal(size=(5, 1, 4)), "bias": rng.normal(size=(3, 5)), "sinks": rng.normal(size=2),
+                   "positions": np.arange(2, 5)}, {"queries": "BF16", "keys": "F16"}, {"causal": True, "scale": 0.5})
+    file = make_file({"0": layer, "encoder.1": layer}, ["a"] * 5)
+    question = {"layer": "encoder.1", "query_rows": [1, 3], "need": ["heads", "weights", "lse"]}
+    binary = make_safetensors({"weights_heads": np.array([1])}, "I64", {"layer": "0", "need": "top", "top_k": "2"})
+    path = "/v1/captures/text/attention"
+    return file, [post_bytes(json.dumps(question).encode(), path=path), post_as(SAFETENSORS, binary, path=path),
+                  get_bytes("/v1/captures"), get_bytes("/v1/captures/text")]
+
+
+def test_every_failing_allocation_of_a_capture_is_survived():
+    """Nothing is half stored: after a PUT that failed there is no capture, or all of it where only the reply
+    found no memory. Without it, no byte counts."""
+    file, questions = make_capture()
+    put = head_bytes("PUT", "/v1/captures/text", len(file)) + file
+    drop, count, sites = head_bytes("DELETE", "/v1/captures/text", None), 0, set()
+    with faulty_server("--capture-memory", "1MiB", *OPTIONS) as (server, control):
+        for _ in range(3):
+            assert exchange(server.port, put).status == 201 and exchange(server.port, drop).status == 204
+        live = control.live
+        for nth in itertools.count(1):
+            control.arm(ALLOCATIONS, nth)
+            reply = exchange(server.port, put)
+            failed = control.disarm()
+            assert (reply and reply.status) in (None, 201, 503), (nth, control.site, reply)
+            kept = exchange(server.port, get_bytes("/v1/captures")).json()["captures"]
+            assert len(kept) == 1 if reply and reply.status == 201 else len(kept) <= 1, (nth, control.site)
+            if kept:
+                assert exchange(server.port, drop).status == 204
+            wait_for_value(server, 0, "attnd_capture_bytes")
+            if not failed:
+                break
+            sites.add(control.site)
+        wait_until(lambda: control.live <= live, 10, f"{control.live - live} blocks are not released")
+        assert nth > 10 and len(sites) > 10, sites
+
+        assert exchange(server.port, put).status == 201
+        for question in questions:
+            for _ in range(3):
+                assert exchange(server.port, question).status == 200
+            count += fail_each(server, control, question, 200)[0]
+    print(f"{nth - 1} allocations of a PUT failed at {describe(sites)}, and {count} of questions")
+    assert count > 10
 
 
 def test_server_works_again_after_no_allocation_worked_for_a_while():

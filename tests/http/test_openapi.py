@@ -22,6 +22,7 @@ import pytest
 import requests
 from jsonschema import Draft202012Validator
 
+from captures import capture
 from checkpoints import slow_request, write_slow_layer
 from http1 import Connection, get_bytes, post_bytes
 from server import ROOT, Server
@@ -30,11 +31,13 @@ FILE = ROOT / "docs/openapi.json"
 DOCUMENT = json.loads(FILE.read_text())
 SECONDS = int(os.environ.get("SCHEMATHESIS_SECONDS", 10))
 # Keys of models and of statistics whose values depend on the machine or on time.
-MACHINE_KEYS = {"engine", "cpu", "memory", "last_inference", "inference_count",
+MACHINE_KEYS = {"engine", "cpu", "memory", "created", "last_use", "expires", "last_inference", "inference_count",
                 "execution_count", "batch_stats", "count", "ns"}
 # Examples that need more than one request; each has its own test.
 STAGED_EXAMPLES = {"queue_full", "out_of_memory", "draining", "request_timeout",
-                   "too_many_requests", "too_many_oip_requests", "unauthorized", "oip_unauthorized"}
+                   "too_many_requests", "too_many_oip_requests", "unauthorized", "oip_unauthorized",
+                   "capture", "capture_list", "stored_row", "unknown_layer", "unknown_capture", "capture_exists",
+                   "capture_name", "length_required", "capture_too_large", "captures_full"}
 
 
 def resolve(item):
@@ -148,7 +151,7 @@ def test_errors_are_the_same_in_catalogue_pages_and_document():
 
     described = set()
     for status, response in [(int(status), response) for item in DOCUMENT["paths"].values()
-                             for method in item.keys() & {"get", "post"}
+                             for method in item.keys() & {"get", "post", "put", "delete"}
                              for status, response in item[method]["responses"].items()] + [
             (404, DOCUMENT["components"]["responses"]["UnknownRoute"]),
             (405, DOCUMENT["components"]["responses"]["MethodNotAllowed"])]:
@@ -349,6 +352,38 @@ def test_draining_server_gives_its_example(start_server):
         unfinished.send(body[-1:])
         assert unfinished.read_reply().status == 200
     server.wait()
+
+
+def test_captures_get_their_examples(start_server):
+    """In the order in which they were made: what is kept depends on what came before."""
+    rows = np.array([[[1, 0], [0, 1]], [[1, 1], [2, 0]]], np.float32)
+    keys = np.array([[[1, 0]], [[0, 1]]], np.float32)
+    two = capture.to_safetensors({"0.queries": rows, "0.keys": keys, "1.queries": rows, "1.keys": keys},
+                                 {"layers": '["0", "1"]', "0.causal": "true"})
+    other = capture.to_safetensors({"0.keys": keys}, {"layers": '["0"]'})
+    server = start_server("--capture-memory", "256KiB")
+    post = DOCUMENT["paths"]["/v1/captures/{name}/attention"]["post"]
+    question = post["requestBody"]["content"]["application/json"]["examples"]["stored_row"]["value"]
+    for name, method, path, options in [
+            ("capture", "PUT", "/text", {"data": two}),
+            ("capture_list", "GET", "", {}),
+            ("stored_row", "POST", "/text/attention", {"json": question}),
+            ("unknown_layer", "POST", "/text/attention", {"json": {"layer": 7}}),
+            ("unknown_capture", "GET", "/other", {}),
+            ("capture_exists", "PUT", "/text", {"data": other}),
+            ("capture_name", "PUT", "/a*b", {"data": other}),
+            ("length_required", "PUT", "/a", {"data": iter([other])}),
+            ("capture_too_large", "PUT", "/a", {"data": bytes(131073)}),
+            (None, "PUT", "/b", {"data": other}),
+            ("captures_full", "PUT", "/c", {"data": other})]:
+        reply = requests.request(method, server.url + "/v1/captures" + path, timeout=60, **options)
+        if name is None:
+            continue
+        status, media, content, response = next(
+            (status, media, content, resolve(operation["responses"][str(status)])) for _, _, operation, status, media,
+            content, found in EXAMPLES if found == name)
+        assert_documented(reply, status, media, content, response)
+        assert_same(reply.json(), example_named(name))
 
 
 # --- schemathesis ---

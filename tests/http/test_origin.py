@@ -215,7 +215,7 @@ def test_rebound_name_is_refused_over_ipv6_too(listen, address):
 def test_allowed_page_can_read_replies_and_errors(app_server):
     expected = {"Access-Control-Allow-Origin": APP, "Vary": "Origin",
                 "Access-Control-Expose-Headers": "Inference-Header-Content-Length, Retry-After, X-Request-Id, "
-                                                 "Server-Timing"}
+                                                 "Server-Timing, ETag"}
     response = post(app_server, APP)
     assert response.status_code == 200 and cors_headers(response) == expected
     for path, status in (("/v1/models", 200), ("/nowhere", 404), ("/v1/attention", 405)):
@@ -251,7 +251,7 @@ def test_preflight_of_an_allowed_page_says_what_it_may_send(app_server, path):
     assert "Content-Type" not in response.headers
     assert cors_headers(response) == {
         "Access-Control-Allow-Origin": APP, "Vary": "Origin",
-        "Access-Control-Allow-Methods": "GET, HEAD, POST",
+        "Access-Control-Allow-Methods": "GET, HEAD, POST, PUT, DELETE",
         "Access-Control-Allow-Headers": "Authorization, Content-Type, Inference-Header-Content-Length, "
                                         "X-Request-Id, traceparent",
         "Access-Control-Max-Age": "7200"}

@@ -98,6 +98,8 @@ const char *metrics_refusal_reason(enum wire_error error) {
         [WIRE_E_TOO_MANY_REQUESTS] = "too_many_requests",
         [WIRE_E_QUEUE_FULL] = "queue_full",
         [WIRE_E_OUT_OF_MEMORY] = "out_of_memory",
+        [WIRE_E_CAPTURE_TOO_LARGE] = "capture_too_large",
+        [WIRE_E_CAPTURES_FULL] = "captures_full",
     };
     return reasons[error];
 }

@@ -3,6 +3,7 @@
  *
  * docs/operate.md says what each metric is good for. */
 #include "base/log.h"
+#include "captures/store.h"
 #include "http/metrics/metrics.h"
 #include "http/net/secrets.h"
 #include "http/reply.h"
@@ -140,6 +141,46 @@ static void print_reasons(struct obs_text *text, const struct metrics *metrics) 
     print_reason(text, "waiting", sum_ended(metrics, REQUEST_LEFT_WAITING));
     print_reason(text, "computing", sum_ended(metrics, REQUEST_LEFT_COMPUTING));
     print_reason(text, "sending", sum_ended(metrics, REQUEST_LEFT_SENDING));
+}
+
+/* Writes what is known of captures; their names are nobody's business. */
+static void print_captures(struct obs_text *text, struct captures *captures) {
+    static const char *const removals[CAPTURE_NUM_REMOVALS] = {
+        [CAPTURE_REMOVED_DELETED] = "deleted",
+        [CAPTURE_REMOVED_EXPIRED] = "expired",
+        [CAPTURE_REMOVED_KEY] = "key"};
+    static const char *const refusals[] = {"full", "large",  "busy",
+                                           "slow", "exists", "invalid"};
+    static const int reasons[CAPTURE_NUM_ERRORS] = {
+        [CAPTURE_E_FULL] = 1,  [CAPTURE_E_NO_MEMORY] = 1, [CAPTURE_E_TOO_LARGE] = 2,
+        [CAPTURE_E_BUSY] = 3,  [CAPTURE_E_SLOW] = 4,      [CAPTURE_E_TIMEOUT] = 4,
+        [CAPTURE_E_EXISTS] = 5}; /* all others: 6 */
+    const struct obs_label found = {"result", "found"}, unknown = {"result", "unknown"};
+    const struct capture_stats stats = captures_get_stats(captures);
+    uint64_t counts[sizeof refusals / sizeof refusals[0]] = {0};
+    const struct single singles[] = {
+        {"attnd_captures", OBS_GAUGE, "Captures that are kept.", (double)stats.captures},
+        {"attnd_capture_bytes", OBS_GAUGE, "What captures and PUTs count of the limit.",
+         (double)stats.bytes},
+        {"attnd_capture_limit_bytes", OBS_GAUGE, "--capture-memory.",
+         (double)stats.limit},
+    };
+
+    print_singles(text, singles, sizeof singles / sizeof singles[0]);
+    obs_text_family(text, "attnd_capture_lookups_total", OBS_COUNTER,
+                    "Requests for the attention of a capture.");
+    obs_text_value(text, &found, 1, (double)stats.found);
+    obs_text_value(text, &unknown, 1, (double)stats.unknown);
+    obs_text_family(text, "attnd_capture_removals_total", OBS_COUNTER,
+                    "Captures that are kept no more.");
+    for (size_t i = 0; i < CAPTURE_NUM_REMOVALS; i++)
+        print_reason(text, removals[i], stats.removals[i]);
+    obs_text_family(text, "attnd_capture_refusals_total", OBS_COUNTER,
+                    "PUTs of captures that were refused.");
+    for (size_t i = 0; i < CAPTURE_NUM_ERRORS; i++)
+        counts[reasons[i] > 0 ? reasons[i] - 1 : 5] += stats.refusals[i];
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
+        print_reason(text, refusals[i], counts[i]);
 }
 
 /* Returns how many requests have begun and not ended. Another thread may have counted the
@@ -293,6 +334,7 @@ static void print_metrics(void *context, struct buf *body) {
     print_reloads(&text, exchange->options);
     print_requests(&text, exchange->thread, exchange->generation);
     print_reasons(&text, metrics);
+    print_captures(&text, exchange->options->captures);
     for (enum metrics_histogram i = 0; i < METRICS_NUM_HISTOGRAMS; i++)
         print_histogram(&text, exchange->thread, i);
 }

@@ -137,3 +137,11 @@ bool api_keys_find(const struct api_keys *keys, const char *text, size_t size,
     memcpy(ret_name, keys->items[found - 1].name, API_KEY_NAME_MAX + 1);
     return true;
 }
+
+bool api_keys_have_name(const struct api_keys *keys, const char *name) {
+    for (size_t i = 0; i < keys->count; i++) {
+        if (strcmp(keys->items[i].name, name) == 0)
+            return true;
+    }
+    return false;
+}

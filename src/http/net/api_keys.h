@@ -28,5 +28,8 @@ size_t api_keys_count(const struct api_keys *keys);
 bool api_keys_find(const struct api_keys *keys, const char *text, size_t size,
                    char ret_name[static API_KEY_NAME_MAX + 1]);
 
+/* Returns whether any key has that name. Thread-safe. */
+bool api_keys_have_name(const struct api_keys *keys, const char *name);
+
 /* Accepts NULL. */
 void api_keys_destroy(struct api_keys *keys);

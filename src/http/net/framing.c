@@ -3,6 +3,7 @@
  * where it ends. */
 #include "http/net/framing.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -210,13 +211,13 @@ int framing_strictness(void) {
 }
 
 void framing_note_target(struct framing_target *target, const char *text) {
-    *target = (struct framing_target){text, strlen(text), is_target(text)};
-    if (!parts_are_adjacent)
-        return;
-
     /* The text is in the library's buffer, where it would also write zeros. */
     char *query = strchr((char *)(uintptr_t)text, '?');
-    if (query != NULL && query[1] != '\0')
+
+    *target = (struct framing_target){text, strlen(text), is_target(text), ""};
+    if (query != NULL)
+        snprintf(target->query, sizeof target->query, "%s", query + 1);
+    if (parts_are_adjacent && query != NULL && query[1] != '\0')
         query[1] = '\0';
 }
 

@@ -20,12 +20,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define FRAMING_QUERY_MAX 24 /* bytes that are kept of a query, with a terminator */
+
 /* The target of a request as it was received, query included. Borrowed from libmicrohttpd
  * until the request ends. Belongs to a connection, and to its HTTP thread. */
 struct framing_target {
     const char *start;
     size_t size; /* up to the first zero, which is its end unless it has a NUL byte */
     bool valid;  /* every character may be in a target */
+    char query[FRAMING_QUERY_MAX]; /* the begin of what follows '?', or "" */
 };
 
 /* The request line as the handler gets it. */
@@ -48,9 +51,9 @@ void framing_init(void);
  * reply. framing_check() looks for Host anyway. */
 int framing_strictness(void);
 
-/* Notes the target that MHD_OPTION_URI_LOG_CALLBACK gets. In 0.9.75 it also cuts the
- * query off: no route has one, and a request with more arguments than its connection has
- * memory for would get no reply. */
+/* Notes the target that MHD_OPTION_URI_LOG_CALLBACK gets. It copies the begin of the
+ * query. In 0.9.75 it also cuts the query off: a request with more arguments than its
+ * connection has memory for would get no reply. */
 void framing_note_target(struct framing_target *target, const char *text);
 
 /* Checks the request line and every header. Returns false with *ret_problem set: 400 for

@@ -231,6 +231,15 @@ void secrets_reload(struct secrets *secrets) {
     }
 }
 
+bool secrets_has_name(struct secrets *secrets, const char *name) {
+    if (secrets->files.keys == NULL)
+        return *name == '\0';
+    pthread_mutex_lock(&secrets->lock);
+    bool found = api_keys_have_name(secrets->keys, name);
+    pthread_mutex_unlock(&secrets->lock);
+    return found;
+}
+
 bool secrets_has_certificate(const struct secrets *secrets) {
     return secrets->files.certificate != NULL;
 }

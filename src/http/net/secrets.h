@@ -48,6 +48,10 @@ bool secrets_check_key(struct secrets *secrets, struct MHD_Connection *connectio
                        char ret_name[static API_KEY_NAME_MAX + 1],
                        const char **ret_challenge, struct wire_problem *ret_problem);
 
+/* Whether a key has that name; true for "" where no request needs one. Any thread may
+ * call it. */
+bool secrets_has_name(struct secrets *secrets, const char *name);
+
 /* Whether the server speaks TLS. */
 bool secrets_has_certificate(const struct secrets *secrets);
 

@@ -55,6 +55,7 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
                                      .models = codec->body.models,
                                      .num_models = codec->body.num_models,
                                      .targets_alone = codec->kind->analyses,
+                                     .capture = exchange->work.capture,
                                      .arena = &exchange->work.decoded,
                                      .reserve = reserve_for_input,
                                      .context = &exchange->memory};

@@ -3,6 +3,7 @@
  * there has queries, keys and values, and no model: its sizes and options become one. */
 #pragma once
 
+#include "captures/layer.h"
 #include "wire/checks/tensor_check.h"
 #include "wire/options.h"
 
@@ -15,6 +16,11 @@ struct wire_given {
     size_t num_sinks, num_slopes;
     struct wire_need need; /* what the reply has */
     bool need_given;
+    /* The layer that has what the request leaves out; NULL: tensors are sent. */
+    const struct capture_layer *stored;
+    bool rows_given;      /* query_rows was sent */
+    size_t query_rows[2]; /* the stored queries that are used: the first, and the end */
+    bool queries_given;   /* others are sent instead */
 };
 
 /* A bias as it was sent: [Tq][Tk], [H][Tq][Tk] or [B][H][Tq][Tk]. */

@@ -230,8 +230,10 @@ bool wire_positions_read(wire_positions_source *source, const void *context,
                                     "layer, which has no positions; leave it out",
                                     all[i].field, model->name);
     }
-    batch->positions = lists[0];
-    batch->key_positions = lists[1];
+    if (lists[0] != NULL)
+        batch->positions = lists[0];
+    if (lists[1] != NULL)
+        batch->key_positions = lists[1];
     if (!tensors->keys_given && lists[1] == NULL)
         batch->key_positions = lists[0];
     return true;
@@ -328,6 +330,8 @@ static size_t encoded_finite_end(const struct wire_tensor *tensor, size_t first,
 /* Returns the index of the first number of some of a tensor that is not finite, or
  * `count`. */
 static size_t finite_end(const struct wire_tensor *tensor, size_t first, size_t count) {
+    if (tensor->kept)
+        return count;
     return tensor->encoded != NULL ? encoded_finite_end(tensor, first, count)
                                    : pace_finite_end(tensor->rows + first, count);
 }

@@ -64,7 +64,8 @@ typedef bool wire_positions_source(const void *context,
                                    const struct wire_positions *positions,
                                    const size_t **ret_list);
 
-/* Reads the positions of queries and keys from `source` into the batch. Keys that were
+/* Reads the positions of queries and keys from `source` into the batch, where those that
+ * are left out stay as they are. Keys that were
  * left out have the positions of the queries, unless they get their own. Returns false
  * with *ret_problem set, by the source or, when the model has no positions, here:
  * Unknown key. */

@@ -3,6 +3,7 @@
  * tensors. */
 #include "base/size.h"
 #include "wire/checks/given.h"
+#include "wire/checks/stored.h"
 #include "wire/checks/tensor_check.h"
 #include "wire/json/list.h"
 #include "wire/json/object.h"
@@ -11,6 +12,8 @@
 #include "wire/native/native.h"
 #include "wire/native/rows.h"
 #include "wire/options.h"
+
+#include <string.h>
 
 static bool native_read_model(const struct wire_native_body *body,
                               const attn_model *const *models, size_t num_models,
@@ -166,11 +169,57 @@ bool wire_native_read(const struct wire_input *input, struct wire_request *ret_r
 
 /* --- without a model --- */
 
+/* Finds the layer of a capture that the request names: by a string, or an integer. */
+static bool native_read_layer(const struct wire_native_body *body,
+                              const struct capture *capture,
+                              const struct capture_layer **ret_layer) {
+    const struct wire_span *span = &body->members[WIRE_NATIVE_LAYER];
+    struct wire_cursor cursor = wire_cursor_at(&body->text, span);
+    struct wire_place place = {.field = "layer"};
+    char name[WIRE_WORD_MAX + 1];
+    struct wire_span text = *span;
+    size_t number;
+
+    if (span->start == NULL)
+        return wire_stored_find(capture, NULL, 0, ret_layer, body->text.problem);
+    if (*span->start == '"') {
+        if (!wire_word_read(&body->text, span, "layer", name))
+            return false;
+        return wire_stored_find(capture, name, strlen(name), ret_layer,
+                                body->text.problem);
+    }
+    return wire_uint_read(&cursor, &place, 0, &number, &text) &&
+           wire_stored_find(capture, text.start, (size_t)(text.end - text.start),
+                            ret_layer, body->text.problem);
+}
+
+/* wire_element_reader of query_rows, whose numbers are the context. */
+static bool native_read_query_row(struct wire_cursor *cursor, struct wire_place *place,
+                                  void *context) {
+    struct wire_span text;
+    size_t *rows = context;
+    return wire_uint_read(cursor, place, 1, &rows[place->index[0]], &text);
+}
+
+static bool native_read_query_rows(const struct wire_native_body *body,
+                                   struct wire_given *given) {
+    const struct wire_span *span = &body->members[WIRE_NATIVE_QUERY_ROWS];
+    struct wire_cursor cursor = wire_cursor_at(&body->text, span);
+    struct wire_place place = {.field = "query_rows"};
+    size_t count;
+
+    given->rows_given = span->start != NULL;
+    return !given->rows_given ||
+           (wire_list_read(&cursor, &place, 1, 2, native_read_query_row,
+                           given->query_rows, &count) &&
+            wire_list_check(&cursor, &place, 2, count, "the first row and the end"));
+}
+
 static bool native_read_given(const struct wire_native_body *body,
                               struct wire_given *given) {
     const struct wire_span *members = body->members;
     const struct wire_cursor *text = &body->text;
-    given->has_scale = members[WIRE_NATIVE_SCALE].start != NULL;
+    given->has_scale = given->has_scale || members[WIRE_NATIVE_SCALE].start != NULL;
     given->need_given = members[WIRE_NATIVE_NEED].start != NULL;
     return wire_count_read(text, &members[WIRE_NATIVE_NUM_HEADS], "num_heads",
                            "a number of heads", &given->num_heads) &&
@@ -184,7 +233,8 @@ static bool native_read_given(const struct wire_native_body *body,
            native_read_list(body, WIRE_NATIVE_SINKS, "sinks", &given->sinks,
                             &given->num_sinks) &&
            native_read_list(body, WIRE_NATIVE_SLOPES, "slopes", &given->slopes,
-                            &given->num_slopes);
+                            &given->num_slopes) &&
+           native_read_query_rows(body, given);
 }
 
 /* Reads the bias, of 2 to 4 levels, as rows: in 4 levels these have two axes. */
@@ -218,6 +268,28 @@ static bool native_read_bias(const struct wire_native_body *body,
     return wire_given_set_bias(&bias, request, body->text.problem);
 }
 
+/* Reads the tensors and what belongs to them. */
+static bool native_read_given_tensors(const struct wire_input *input,
+                                      const struct wire_native_body *body,
+                                      struct wire_given *given,
+                                      struct wire_request *request) {
+    struct wire_problem *problem = body->text.problem;
+    bool stored = given->stored != NULL;
+    struct wire_tensors tensors;
+
+    return (stored
+                ? wire_stored_read(input, native_read_tensor, body, given, &tensors,
+                                   problem)
+                : wire_given_read(native_read_tensor, body, given, &tensors, problem)) &&
+           wire_given_apply(given, &tensors, input->arena, request, problem) &&
+           (!stored ||
+            wire_stored_set_rows(given, input->arena, &request->batch, problem)) &&
+           wire_native_rows_read(body, &tensors, &given->need, request) &&
+           native_read_bias(body, request) &&
+           (!stored || wire_stored_set_bias(given, request, problem)) &&
+           wire_given_check_causal(&request->batch, problem);
+}
+
 bool wire_native_read_given(const struct wire_input *input,
                             struct wire_request *ret_request,
                             struct wire_problem *ret_problem) {
@@ -225,8 +297,8 @@ bool wire_native_read_given(const struct wire_input *input,
     struct wire_given given = {.need.given = true};
     struct wire_request request = {0};
     struct wire_native_scan scan;
-    struct wire_tensors tensors;
-    if (!wire_native_scan_given(body, input->size, &scan, ret_problem))
+    if (!wire_native_scan_given(body, input->size, input->capture != NULL, &scan,
+                                ret_problem))
         return false;
 
     const struct wire_native_body decoder = {{body, body, body, ret_problem},
@@ -237,13 +309,14 @@ bool wire_native_read_given(const struct wire_input *input,
     size_t bytes = scan.decode_bytes;
     size_add_saturating(&bytes, wire_given_cost());
     if (!input->reserve(input->context, bytes, ret_problem) ||
-        !native_read_options(&decoder, &request, &given.need) ||
+        (input->capture != NULL &&
+         !native_read_layer(&decoder, input->capture, &given.stored)))
+        return false;
+    if (given.stored != NULL)
+        wire_stored_set_options(&given, &request.batch);
+    if (!native_read_options(&decoder, &request, &given.need) ||
         !native_read_given(&decoder, &given) ||
-        !wire_given_read(native_read_tensor, &decoder, &given, &tensors, ret_problem) ||
-        !wire_given_apply(&given, &tensors, input->arena, &request, ret_problem) ||
-        !wire_native_rows_read(&decoder, &tensors, &given.need, &request) ||
-        !native_read_bias(&decoder, &request) ||
-        !wire_given_check_causal(&request.batch, ret_problem))
+        !native_read_given_tensors(input, &decoder, &given, &request))
         return false;
     *ret_request = request;
     return true;

@@ -37,6 +37,8 @@ enum wire_native_member {
     WIRE_NATIVE_SINKS,
     WIRE_NATIVE_SLOPES,
     WIRE_NATIVE_BIAS,
+    WIRE_NATIVE_LAYER, /* from here on of a capture only */
+    WIRE_NATIVE_QUERY_ROWS,
     WIRE_NATIVE_NUM_MEMBERS
 };
 
@@ -58,8 +60,8 @@ struct wire_native_scan {
 bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
                       struct wire_problem *ret_problem);
 
-/* The same of a request without a model. */
-bool wire_native_scan_given(const char *body, size_t size,
+/* The same of a request without a model; `stored`: of one that asks a capture. */
+bool wire_native_scan_given(const char *body, size_t size, bool stored,
                             struct wire_native_scan *ret_scan,
                             struct wire_problem *ret_problem);
 
@@ -75,5 +77,6 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
 /* --- for the server --- */
 
 wire_read wire_native_read;
-wire_read wire_native_read_given; /* POST /v1/attention/dot-product */
+/* POST /v1/attention/dot-product, and attention of the capture of the input. */
+wire_read wire_native_read_given;
 extern const struct wire_writer wire_native_writer;

@@ -9,8 +9,7 @@
 
 /* The keys that requests with and without a model have. */
 #define COMMON_NAMES                                                                     \
-    [WIRE_NATIVE_QUERIES] = "queries", [WIRE_NATIVE_KEYS] = "keys",                      \
-    [WIRE_NATIVE_VALUES] = "values", [WIRE_NATIVE_VALID_LENS] = "valid_lens",            \
+    [WIRE_NATIVE_QUERIES] = "queries", [WIRE_NATIVE_VALID_LENS] = "valid_lens",          \
     [WIRE_NATIVE_POSITIONS] = "positions",                                               \
     [WIRE_NATIVE_KEY_POSITIONS] = "key_positions", [WIRE_NATIVE_CAUSAL] = "causal",      \
     [WIRE_NATIVE_WINDOW] = "window", [WIRE_NATIVE_NEED] = "need",                        \
@@ -21,11 +20,20 @@
     [WIRE_NATIVE_TOP_IN] = "top_in", [WIRE_NATIVE_TARGETS] = "targets",                  \
     [WIRE_NATIVE_BLOCK] = "block"
 
+/* Those that requests have which do not ask a capture. */
+#define SENT_NAMES [WIRE_NATIVE_KEYS] = "keys", [WIRE_NATIVE_VALUES] = "values"
+
+/* Those of requests without a model. */
+#define GIVEN_NAMES                                                                      \
+    [WIRE_NATIVE_NUM_HEADS] = "num_heads", [WIRE_NATIVE_SCALE] = "scale",                \
+    [WIRE_NATIVE_SOFTCAP] = "softcap", [WIRE_NATIVE_SINKS] = "sinks",                    \
+    [WIRE_NATIVE_SLOPES] = "slopes", [WIRE_NATIVE_BIAS] = "bias"
+
 static const struct wire_keys native_keys = {
     .owner = "a request",
     .count = WIRE_NATIVE_NUM_MEMBERS,
     .where = "",
-    .names = {COMMON_NAMES, [WIRE_NATIVE_MODEL] = "model",
+    .names = {COMMON_NAMES, SENT_NAMES, [WIRE_NATIVE_MODEL] = "model",
               [WIRE_NATIVE_NEED_WEIGHTS] = "need_weights",
               [WIRE_NATIVE_HEAD_MASK] = "head_mask"},
 };
@@ -35,10 +43,17 @@ static const struct wire_keys given_keys = {
     .count = WIRE_NATIVE_NUM_MEMBERS,
     .where = "",
     .given = true,
-    .names = {COMMON_NAMES, [WIRE_NATIVE_NUM_HEADS] = "num_heads",
-              [WIRE_NATIVE_NUM_KV_HEADS] = "num_kv_heads", [WIRE_NATIVE_SCALE] = "scale",
-              [WIRE_NATIVE_SOFTCAP] = "softcap", [WIRE_NATIVE_SINKS] = "sinks",
-              [WIRE_NATIVE_SLOPES] = "slopes", [WIRE_NATIVE_BIAS] = "bias"},
+    .names = {COMMON_NAMES, SENT_NAMES,
+              GIVEN_NAMES, [WIRE_NATIVE_NUM_KV_HEADS] = "num_kv_heads"},
+};
+
+static const struct wire_keys stored_keys = {
+    .owner = "a request for a capture, which has keys and values itself",
+    .count = WIRE_NATIVE_NUM_MEMBERS,
+    .where = "",
+    .given = true,
+    .names = {COMMON_NAMES, GIVEN_NAMES, [WIRE_NATIVE_LAYER] = "layer",
+              [WIRE_NATIVE_QUERY_ROWS] = "query_rows"},
 };
 
 /* Returns the most bytes that reading a list of numbers needs. */
@@ -128,6 +143,7 @@ static size_t member_cost(const struct wire_native_scan *scan,
     case WIRE_NATIVE_TOP_IN:
     case WIRE_NATIVE_SINKS:
     case WIRE_NATIVE_SLOPES:
+    case WIRE_NATIVE_QUERY_ROWS:
         return list_cost(span);
     default:
         return option_cost(span);
@@ -150,7 +166,7 @@ static bool scan_keys(const char *body, size_t size, const struct wire_keys *key
                       struct wire_problem *ret_problem) {
     struct wire_cursor cursor = {body, body, body + size, ret_problem};
     struct wire_native_scan scan = {0};
-    if (!wire_body_open(&cursor, "queries") ||
+    if (!wire_body_open(&cursor, keys == &stored_keys ? "layer" : "queries") ||
         !wire_object_scan(&cursor, NULL, 1, keys, scan.members) ||
         !wire_body_close(&cursor))
         return false;
@@ -166,8 +182,9 @@ bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *re
     return scan_keys(body, size, &native_keys, ret_scan, ret_problem);
 }
 
-bool wire_native_scan_given(const char *body, size_t size,
+bool wire_native_scan_given(const char *body, size_t size, bool stored,
                             struct wire_native_scan *ret_scan,
                             struct wire_problem *ret_problem) {
-    return scan_keys(body, size, &given_keys, ret_scan, ret_problem);
+    return scan_keys(body, size, stored ? &stored_keys : &given_keys, ret_scan,
+                     ret_problem);
 }

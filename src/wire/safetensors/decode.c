@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "wire/checks/given.h"
+#include "wire/checks/stored.h"
 #include "wire/checks/tensor_check.h"
 #include "wire/json/cost.h"
 #include "wire/json/object.h"
@@ -95,6 +96,14 @@ static bool parse_body_header(const struct wire_input *input,
 /* Refuses a tensor of another name. */
 static bool refuse_tensor(const struct safetensors_decoder *decoder, const char *name) {
     bool given = decoder->options.given;
+    if (decoder->options.stored)
+        return wire_safetensors_refuse_name(
+            name, given, "a tensor of a request for a capture",
+            "remove it, or use one of queries, query_rows, bias, sinks, slopes, "
+            "valid_lens, positions, key_positions, weights_heads, weights_queries, "
+            "spans, targets and top_in (" WIRE_OPTIONS_LIST_STORED
+            " are strings in __metadata__)",
+            decoder->body.problem);
     return wire_safetensors_refuse_name(
         name, given, "a tensor of a request",
         given
@@ -110,13 +119,25 @@ static bool refuse_tensor(const struct safetensors_decoder *decoder, const char 
 }
 
 /* Returns whether a request has such a tensor. */
-static bool has_tensor(enum wire_safetensors_id id, bool given) {
-    if (id == WIRE_SAFETENSORS_HEAD_MASK)
-        return !given;
-    if (id == WIRE_SAFETENSORS_BIAS || id == WIRE_SAFETENSORS_SINKS ||
-        id == WIRE_SAFETENSORS_SLOPES)
-        return given;
-    return true;
+static bool has_tensor(enum wire_safetensors_id id,
+                       const struct wire_safetensors_options *options) {
+    switch (id) {
+    case WIRE_SAFETENSORS_HEAD_MASK:
+        return !options->given;
+    case WIRE_SAFETENSORS_BIAS:
+    case WIRE_SAFETENSORS_SINKS:
+    case WIRE_SAFETENSORS_SLOPES:
+        return options->given;
+    case WIRE_SAFETENSORS_KEYS:
+    case WIRE_SAFETENSORS_VALUES:
+    case WIRE_SAFETENSORS_QUERY_LENS:
+    case WIRE_SAFETENSORS_KEY_LENS:
+        return !options->stored;
+    case WIRE_SAFETENSORS_QUERY_ROWS:
+        return options->stored;
+    default:
+        return true;
+    }
 }
 
 static bool find_tensors(const struct safetensors_header *header,
@@ -129,7 +150,7 @@ static bool find_tensors(const struct safetensors_header *header,
                       tensor->name) != 0)
             id++;
         if (id == WIRE_SAFETENSORS_NUM_TENSORS ||
-            !has_tensor((enum wire_safetensors_id)id, decoder->options.given))
+            !has_tensor((enum wire_safetensors_id)id, &decoder->options))
             return refuse_tensor(decoder, tensor->name);
         decoder->body.tensors[id] = tensor;
     }
@@ -273,13 +294,36 @@ static bool read_bias(const struct safetensors_decoder *decoder) {
     return wire_given_set_bias(&bias, decoder->request, body->problem);
 }
 
+/* Reads which stored queries are meant. */
+static bool read_query_rows(const struct wire_safetensors_body *body,
+                            struct wire_given *given) {
+    struct wire_integers integers;
+    size_t *room;
+
+    given->rows_given = body->tensors[WIRE_SAFETENSORS_QUERY_ROWS] != NULL;
+    if (!given->rows_given)
+        return true;
+    if (!wire_safetensors_check_rank(body, WIRE_SAFETENSORS_QUERY_ROWS, 1, 1,
+                                     "the first row and the end, [2]") ||
+        !wire_safetensors_open_integers(body, WIRE_SAFETENSORS_QUERY_ROWS, &integers,
+                                        &room))
+        return false;
+    if (integers.shape[0] != 2)
+        return wire_problem_set(body->problem, WIRE_E_SHAPE_MISMATCH, "query_rows",
+                                "query_rows has %zu numbers; send the first row and the "
+                                "end, [2]",
+                                integers.shape[0]);
+    return wire_integers_read(&integers, 0, &given->query_rows[0], body->problem) &&
+           wire_integers_read(&integers, 1, &given->query_rows[1], body->problem);
+}
+
 static bool read_given_options(const struct safetensors_decoder *decoder,
                                struct wire_given *given) {
     const struct wire_safetensors_options *options = &decoder->options;
     const struct wire_safetensors_body *body = &decoder->body;
     bool softcap = options->texts[WIRE_OPTION_SOFTCAP] != NULL;
 
-    given->has_scale = options->texts[WIRE_OPTION_SCALE] != NULL;
+    given->has_scale = given->has_scale || options->texts[WIRE_OPTION_SCALE] != NULL;
     given->need_given = options->texts[WIRE_OPTION_NEED] != NULL;
     return wire_safetensors_read_options(options, decoder->request, &given->need) &&
            wire_safetensors_read_count(options, WIRE_OPTION_NUM_HEADS,
@@ -292,21 +336,32 @@ static bool read_given_options(const struct safetensors_decoder *decoder,
            read_head_list(body, WIRE_SAFETENSORS_SINKS, &given->sinks,
                           &given->num_sinks) &&
            read_head_list(body, WIRE_SAFETENSORS_SLOPES, &given->slopes,
-                          &given->num_slopes);
+                          &given->num_slopes) &&
+           read_query_rows(body, given);
 }
 
-static bool safetensors_read_given(struct safetensors_decoder *decoder) {
+static bool safetensors_read_given(const struct wire_input *input,
+                                   struct safetensors_decoder *decoder,
+                                   const struct capture_layer *stored) {
     const struct wire_safetensors_body *body = &decoder->body;
-    struct wire_given given = {.need.given = true};
+    struct wire_given given = {.need.given = true, .stored = stored};
+    struct wire_request *request = decoder->request;
+    struct wire_problem *problem = body->problem;
     struct wire_tensors tensors;
 
+    if (stored != NULL)
+        wire_stored_set_options(&given, &request->batch);
     return read_given_options(decoder, &given) && check_lens_needed(body) &&
-           wire_given_read(safetensors_read_tensor, body, &given, &tensors,
-                           body->problem) &&
-           wire_given_apply(&given, &tensors, body->arena, decoder->request,
-                            body->problem) &&
+           (stored != NULL ? wire_stored_read(input, safetensors_read_tensor, body,
+                                              &given, &tensors, problem)
+                           : wire_given_read(safetensors_read_tensor, body, &given,
+                                             &tensors, problem)) &&
+           wire_given_apply(&given, &tensors, body->arena, request, problem) &&
+           (stored == NULL ||
+            wire_stored_set_rows(&given, body->arena, &request->batch, problem)) &&
            read_row_fields(decoder, &tensors, &given.need) && read_bias(decoder) &&
-           wire_given_check_causal(&decoder->request->batch, body->problem);
+           (stored == NULL || wire_stored_set_bias(&given, request, problem)) &&
+           wire_given_check_causal(&request->batch, problem);
 }
 
 /* --- the body --- */
@@ -316,20 +371,28 @@ static bool decode_body(const struct wire_input *input,
                         const struct safetensors_header *header, const char *data,
                         bool given, struct wire_request *request,
                         struct wire_problem *ret_problem) {
-    struct safetensors_decoder decoder = {
-        .body = {.data = (const unsigned char *)data,
-                 .given = given,
-                 .arena = input->arena,
-                 .problem = ret_problem},
-        .options = {.given = given, .problem = ret_problem},
-        .request = request,
-        .targets_alone = input->targets_alone};
+    struct safetensors_decoder decoder = {.body = {.data = (const unsigned char *)data,
+                                                   .given = given,
+                                                   .arena = input->arena,
+                                                   .problem = ret_problem},
+                                          .options = {.given = given,
+                                                      .stored = input->capture != NULL,
+                                                      .problem = ret_problem},
+                                          .request = request,
+                                          .targets_alone = input->targets_alone};
     const char *const *texts = decoder.options.texts;
     if (!find_tensors(header, &decoder) ||
         !wire_safetensors_find_options(header, &decoder.options) ||
         (!given && !wire_model_find(input->any_name ? NULL : texts[WIRE_OPTION_MODEL],
                                     input->models, input->num_models, &request->model,
                                     ret_problem)))
+        return false;
+
+    const struct capture_layer *stored = NULL;
+    const char *layer = texts[WIRE_OPTION_LAYER];
+    if (input->capture != NULL &&
+        !wire_stored_find(input->capture, layer, layer != NULL ? strlen(layer) : 0,
+                          &stored, ret_problem))
         return false;
 
     /* Without a model, there are at most as many heads as numbers. */
@@ -343,7 +406,7 @@ static bool decode_body(const struct wire_input *input,
     decoder.body.heads_axis = given && texts[WIRE_OPTION_NUM_HEADS] == NULL;
     size_add_saturating(&bytes, wire_safetensors_cost(&decoder.body, num_heads));
     return input->reserve(input->context, bytes, ret_problem) &&
-           (given ? safetensors_read_given(&decoder)
+           (given ? safetensors_read_given(input, &decoder, stored)
                   : safetensors_read_request(&decoder));
 }
 

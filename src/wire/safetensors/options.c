@@ -23,6 +23,7 @@ static const char *const option_names[WIRE_NUM_OPTIONS] = {
     [WIRE_OPTION_NUM_KV_HEADS] = "num_kv_heads",
     [WIRE_OPTION_SCALE] = "scale",
     [WIRE_OPTION_SOFTCAP] = "softcap",
+    [WIRE_OPTION_LAYER] = "layer",
 };
 
 /* --- names --- */
@@ -42,13 +43,27 @@ bool wire_safetensors_refuse_name(const char *name, bool given, const char *what
 }
 
 /* Returns the option of that name, or WIRE_NUM_OPTIONS. */
-static size_t find_option(const char *name, bool given) {
-    size_t i = given ? WIRE_OPTION_CAUSAL : WIRE_OPTION_MODEL;
-    size_t end = given ? WIRE_NUM_OPTIONS : WIRE_OPTION_NUM_HEADS;
+static size_t find_option(const char *name,
+                          const struct wire_safetensors_options *options) {
+    size_t i = options->given ? WIRE_OPTION_CAUSAL : WIRE_OPTION_MODEL;
+    size_t end = options->given ? WIRE_NUM_OPTIONS : WIRE_OPTION_NUM_HEADS;
 
     while (i < end && strcmp(option_names[i], name) != 0)
         i++;
+    if (i == (options->stored ? WIRE_OPTION_NUM_KV_HEADS : WIRE_OPTION_LAYER))
+        return WIRE_NUM_OPTIONS;
     return i < end ? i : WIRE_NUM_OPTIONS;
+}
+
+/* Returns what to do about an unknown option. */
+static const char *find_advice(const struct wire_safetensors_options *options) {
+    if (options->stored)
+        return "remove it, or use one of " WIRE_OPTIONS_LIST_STORED
+               " (all else is a tensor)";
+    return options->given ? "remove it, or use one of " WIRE_OPTIONS_LIST_GIVEN
+                            " (all else is a tensor)"
+                          : "remove it, or use one of " WIRE_OPTIONS_LIST
+                            " (all else is a tensor)";
 }
 
 bool wire_safetensors_find_options(const struct safetensors_header *header,
@@ -59,17 +74,13 @@ bool wire_safetensors_find_options(const struct safetensors_header *header,
 
     for (; at != NULL; at = json_object_iter_next(metadata, at)) {
         const char *key = json_object_iter_key(at);
-        size_t i = find_option(key, options->given);
+        size_t i = find_option(key, options);
         if (i < WIRE_NUM_OPTIONS)
             options->texts[i] = json_string_value(json_object_iter_value(at));
         else if (strcmp(key, "format") != 0) /* torch and others write it */
-            return wire_safetensors_refuse_name(
-                key, options->given, "an option in __metadata__",
-                options->given ? "remove it, or use one of " WIRE_OPTIONS_LIST_GIVEN
-                                 " (all else is a tensor)"
-                               : "remove it, or use one of " WIRE_OPTIONS_LIST
-                                 " (all else is a tensor)",
-                options->problem);
+            return wire_safetensors_refuse_name(key, options->given,
+                                                "an option in __metadata__",
+                                                find_advice(options), options->problem);
     }
     return true;
 }

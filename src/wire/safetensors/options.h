@@ -19,6 +19,7 @@ enum wire_safetensors_option {
     WIRE_OPTION_NUM_KV_HEADS,
     WIRE_OPTION_SCALE,
     WIRE_OPTION_SOFTCAP,
+    WIRE_OPTION_LAYER, /* of a capture only */
     WIRE_NUM_OPTIONS
 };
 
@@ -29,9 +30,14 @@ enum wire_safetensors_option {
     "causal, window, need, timeout_ms, priority, top_k, block, num_heads, "              \
     "num_kv_heads, scale and softcap"
 
+#define WIRE_OPTIONS_LIST_STORED                                                         \
+    "layer, causal, window, need, timeout_ms, priority, top_k, block, num_heads, scale " \
+    "and softcap"
+
 /* The options of a body, borrowed from its header. */
 struct wire_safetensors_options {
-    bool given;                          /* of a request without a model */
+    bool given;  /* of a request without a model */
+    bool stored; /* of one that asks a capture; then `given` too */
     const char *texts[WIRE_NUM_OPTIONS]; /* NULL: left out */
     struct wire_problem *problem;
 };

@@ -42,8 +42,8 @@ static bool check_valid_lens_shape(const struct wire_safetensors_body *body,
                                    const struct wire_tensor *queries,
                                    bool *ret_per_query) {
     const struct safetensors_tensor *lens = body->tensors[WIRE_SAFETENSORS_VALID_LENS];
-    bool padded = body->tensors[WIRE_SAFETENSORS_QUERIES]->rank ==
-                  wire_safetensors_batched_rank(body);
+    const struct safetensors_tensor *sent = body->tensors[WIRE_SAFETENSORS_QUERIES];
+    bool padded = sent != NULL && sent->rank == wire_safetensors_batched_rank(body);
     const char *shapes = "a single number, [1] or [Tq]";
     if (padded)
         shapes = "[B] or [B, Tq]";

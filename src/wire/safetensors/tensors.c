@@ -29,6 +29,7 @@ static const char *const tensor_names[WIRE_SAFETENSORS_NUM_TENSORS] = {
     [WIRE_SAFETENSORS_SLOPES] = "slopes",
     [WIRE_SAFETENSORS_QUERY_LENS] = "query_lens",
     [WIRE_SAFETENSORS_KEY_LENS] = "key_lens",
+    [WIRE_SAFETENSORS_QUERY_ROWS] = "query_rows",
 };
 
 const char *wire_safetensors_name(enum wire_safetensors_id id) {

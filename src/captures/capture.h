@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* capture.h: what store.c and put.c share: one capture, one PUT, and the store. */
+#pragma once
+
+#include "base/clock.h"
+#include "base/size.h"
+#include "captures/layout.h"
+#include "captures/limits.h"
+#include "captures/sha256.h"
+
+#include <pthread.h>
+
+#define CAPTURE_BUCKETS 1024
+
+/* Immutable but for what the lock guards. */
+struct capture {
+    struct captures *store;
+    char name[CAPTURE_NAME_MAX + 1];
+    char space[CAPTURE_HOLDER_MAX], holder[CAPTURE_HOLDER_MAX];
+    char sha256[SHA256_TEXT_MAX];
+    size_t file_bytes;
+    struct capture_layout layout; /* without its parts once it is published */
+    unsigned char *block;         /* all numbers; from heap_alloc() */
+    int64_t created, ttl;
+    /* Guarded by the store's lock. */
+    struct capture *next_in_bucket;  /* while it is found */
+    struct capture *previous, *next; /* in captures.newest: all that count */
+    bool found;                      /* by its name; false: it was removed */
+    size_t bytes;                    /* that it counts, PUT or not */
+    size_t num_users;
+    int64_t last_use;
+};
+
+enum put_state {
+    PUT_IDLE,
+    PUT_BUSY, /* its thread adds bytes */
+    PUT_ENDED /* for `reason`: it has no memory any more */
+};
+
+struct capture_put {
+    struct captures *store;
+    struct capture *capture; /* that it becomes; NULL once it is published */
+    bool compares;           /* with the one that the name has: nothing is kept */
+    size_t size;
+    int64_t started;
+    /* Guarded by the store's lock. */
+    struct capture_put *next; /* in captures.puts */
+    enum put_state state;
+    enum capture_error reason;
+    size_t received;
+    bool removed; /* its space was, while it was busy; it ends when it is idle */
+
+    /* Its owner's alone. */
+    struct sha256 hash;
+    size_t taken;                   /* bytes */
+    unsigned char *header;          /* the JSON, until it was read */
+    size_t header_size, data_begin; /* bytes */
+    size_t part;                    /* that the next byte belongs to */
+    unsigned char carry[8];         /* the first bytes of a number that a piece has cut */
+    size_t num_carried;
+};
+
+/* Returns the bytes that a capture keeps, whose layout is known. They saturate. */
+static inline size_t capture_count_bytes(const struct capture *capture) {
+    size_t bytes = sizeof *capture;
+    size_add_saturating(&bytes, capture->layout.block_bytes);
+    size_add_saturating(&bytes, capture->layout.own_bytes);
+    return bytes;
+}
+
+/* Returns whether a PUT has taken longer than it may. */
+static inline bool put_is_late(const struct capture_put *put) {
+    return clock_now_ns() - put->started > (int64_t)CAPTURES_PUT_SECONDS * 1000000000;
+}
+
+struct captures {
+    size_t limit;
+    int64_t ttl;
+    pthread_mutex_t lock; /* guards what follows, and parts of captures and PUTs */
+    struct capture *buckets[CAPTURE_BUCKETS];
+    struct capture *newest;
+    struct capture_put *puts; /* that are in progress */
+    size_t used;              /* bytes of captures and PUTs */
+    int64_t next_expiry;      /* none expires before */
+    struct capture_stats stats;
+};
+
+/* --- store.c --- */
+
+/* Locks the store, removes what has expired, and ends PUTs that are late. Returns the
+ * time. store_unlock() frees those in `dead`, which nobody can find any more. */
+int64_t store_lock(struct captures *store, struct capture **ret_dead);
+void store_unlock(struct captures *store, struct capture *dead);
+
+/* Under the lock: returns where a capture is linked in its bucket; the last link, of
+ * NULL, when there is none. */
+struct capture **store_find_link(struct captures *store, const char *space,
+                                 const char *name, size_t size);
+
+/* Under the lock: adds a capture to those that count, and takes it out with its bytes. */
+void store_count_in(struct captures *store, struct capture *capture);
+void store_count_out(struct captures *store, struct capture *capture);
+
+/* Under the lock: ends a PUT that is idle, and frees what it has kept. */
+void store_end_idle(struct capture_put *put, enum capture_error reason);
+
+/* Frees a capture that counts no more. Accepts NULL. */
+void capture_free(struct capture *capture);
+
+/* --- puts.c --- */
+
+/* Adds a PUT of put->size bytes to the store; of a name that is found, it becomes one
+ * that compares. Returns false with *ret_fault set. */
+bool store_begin(struct captures *store, struct capture_put *put,
+                 struct capture_fault *ret_fault);
+
+/* Makes a PUT busy, or idle again. store_enter() returns false with *ret_fault set when
+ * the PUT was ended. */
+bool store_enter(struct capture_put *put, struct capture_fault *ret_fault);
+void store_leave(struct capture_put *put);
+
+/* Makes what the busy PUT counts at least `bytes`. */
+bool store_grow(struct capture_put *put, size_t bytes, struct capture_fault *ret_fault);
+
+/* Publishes what the busy PUT has, whose hash is known, and whose file is whole. */
+bool store_publish(struct capture_put *put, struct capture **ret_capture,
+                   bool *ret_created, struct capture_fault *ret_fault);
+
+/* Takes the PUT out of the store, with what it counts if that was not published. */
+void store_end(struct capture_put *put);

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* captures/layout.c: checks the header of a file, and lays out what is kept of it. */
+#include "captures/layout.h"
+
+#include "base/heap.h"
+#include "base/pace.h"
+#include "base/size.h"
+#include "safetensors/parse.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYER_STEPS    4096 /* of reading one, with its tensors and options */
+#define LAYER_NAME_MAX 64
+#define OPTION_MAX     64 /* bytes of the text of one */
+
+/* The tensors of a layer, how many axes they have, and where they go. */
+static const struct {
+    const char *name;
+    size_t rank_min, rank_max;
+    size_t place; /* of the pointer to its numbers, in struct capture_layer */
+} tensors[CAPTURE_NUM_TENSORS] = {
+    [CAPTURE_QUERIES] = {"queries", 3, 3, offsetof(struct capture_layer, queries)},
+    [CAPTURE_KEYS] = {"keys", 3, 3, offsetof(struct capture_layer, packed.keys)},
+    [CAPTURE_VALUES] = {"values", 3, 3, offsetof(struct capture_layer, packed.values)},
+    [CAPTURE_BIAS] = {"bias", 2, 3, offsetof(struct capture_layer, bias)},
+    [CAPTURE_SINKS] = {"sinks", 1, 1, offsetof(struct capture_layer, sinks)},
+    [CAPTURE_SLOPES] = {"slopes", 1, 1, offsetof(struct capture_layer, slopes)},
+    [CAPTURE_POSITIONS] = {"positions", 1, 1, offsetof(struct capture_layer, positions)},
+    [CAPTURE_KEY_POSITIONS] = {"key_positions", 1, 1,
+                               offsetof(struct capture_layer, key_positions)},
+};
+
+/* A header that is being read. */
+struct reader {
+    const struct safetensors_header *header;
+    const json_t *metadata;
+    json_t *known; /* an object: true for each tensor that was read, false for options */
+    char *name;    /* room for one of these */
+    size_t room;   /* bytes */
+    struct capture_layout *layout;
+    struct capture_fault *fault;
+};
+
+const char *capture_tensor_name(enum capture_tensor kind) {
+    return tensors[kind].name;
+}
+
+size_t capture_cut_tokens(char *text, size_t size) {
+    char *end = text + size;
+
+    for (char *at = text; (at = memchr(at, '"', (size_t)(end - at))) != NULL;) {
+        char *begin = ++at;
+        while (at < end && *at != '"')
+            at += at + 1 < end && *at == '\\' ? 2 : 1;
+        if (at >= end)
+            return size;
+        bool is_tokens = at - begin == 6 && memcmp(begin, "tokens", 6) == 0;
+        at++;
+        if (!is_tokens)
+            continue;
+        while (at < end &&
+               (*at == ' ' || *at == ':' || *at == '\t' || *at == '\n' || *at == '\r'))
+            at++;
+        if (at == end || *at != '"')
+            continue;
+        begin = ++at;
+        while (at < end && *at != '"')
+            at += at + 1 < end && *at == '\\' ? 2 : 1;
+        if (at >= end)
+            return size;
+        memmove(begin, at, (size_t)(end - at));
+        return size - (size_t)(at - begin);
+    }
+    return size;
+}
+
+/* --- one layer --- */
+
+/* Makes the name of a tensor or option of a layer. */
+static const char *name_of(struct reader *r, const char *layer, const char *what) {
+    snprintf(r->name, r->room, "%s.%s", layer, what);
+    return r->name;
+}
+
+static bool fail_at(struct reader *r, enum capture_error error, const char *layer,
+                    enum capture_tensor kind) {
+    return capture_fail(r->fault, error, name_of(r, layer, tensors[kind].name));
+}
+
+static int compare_name(const void *name, const void *tensor) {
+    return strcmp(name, ((const struct safetensors_tensor *)tensor)->name);
+}
+
+/* Returns a tensor of a layer, or NULL. */
+static const struct safetensors_tensor *find_tensor(struct reader *r, const char *layer,
+                                                    enum capture_tensor kind) {
+    const struct safetensors_header *header = r->header;
+    const char *name = name_of(r, layer, tensors[kind].name);
+    return header->num_tensors == 0 ? NULL
+                                    : bsearch(name, header->tensors, header->num_tensors,
+                                              sizeof *header->tensors, compare_name);
+}
+
+/* Whether numbers of a tensor may have that type. */
+static bool allows_type(enum capture_tensor kind, const struct dtype *type) {
+    static const char *const floats[] = {"F32", "BF16", "F16", "F64"};
+    static const char *const integers[] = {"I64", "I32"};
+    bool is_integer = kind == CAPTURE_POSITIONS || kind == CAPTURE_KEY_POSITIONS;
+    const char *const *names = is_integer ? integers : floats;
+    size_t count = is_integer ? 2 : 4;
+
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(names[i], type->name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether keys or values stay as they are. */
+static bool stays(const struct dtype *type) {
+    return strcmp(type->name, "BF16") == 0;
+}
+
+/* Returns how many bytes the numbers of a tensor take when they are kept. Saturates. */
+static size_t count_bytes(const struct capture_layer *layer, enum capture_tensor kind,
+                          const struct safetensors_tensor *tensor) {
+    const struct attn_packed *packed = &layer->packed;
+    size_t bytes = 0, number = sizeof(float), count = tensor->elements;
+
+    if (kind == CAPTURE_QUERIES)
+        number = tensor->dtype->bits / 8;
+    if (kind == CAPTURE_POSITIONS || kind == CAPTURE_KEY_POSITIONS)
+        number = sizeof(size_t);
+    if (kind == CAPTURE_KEYS || kind == CAPTURE_VALUES) {
+        size_t size = kind == CAPTURE_KEYS ? packed->head_size : packed->value_size;
+        number = stays(tensor->dtype) ? sizeof(uint16_t) : sizeof(float);
+        count = 0;
+        size_add_mul_saturating(&count, packed->num_kv_heads,
+                                packed_head_ld(packed, size));
+        if (kind == CAPTURE_KEYS)
+            size_add_saturating(&count, KEY_BLOCK * sizeof(float) / number);
+    }
+    size_add_mul_saturating(&bytes, count, number);
+    size_t rounded = SIZE_MAX;
+    return size_round_up(bytes, HEAP_ALIGNMENT, &rounded) ? rounded : SIZE_MAX;
+}
+
+/* Checks type, rank and sizes of 1 at least. */
+static bool check_form(struct reader *r, const char *name, enum capture_tensor kind,
+                       const struct safetensors_tensor *tensor) {
+    if (!allows_type(kind, tensor->dtype))
+        return fail_at(r, CAPTURE_E_TYPE, name, kind);
+    if (tensor->rank < tensors[kind].rank_min || tensor->rank > tensors[kind].rank_max)
+        return fail_at(r, CAPTURE_E_RANK, name, kind);
+    return tensor->elements > 0 || fail_at(r, CAPTURE_E_SHAPE, name, kind);
+}
+
+/* Whether a tensor fits those before it, and sets the sizes that it has. */
+static bool take_shape(struct capture_layer *layer, enum capture_tensor kind,
+                       const struct safetensors_tensor *tensor) {
+    const size_t *shape = tensor->shape;
+    struct attn_packed *packed = &layer->packed;
+
+    switch (kind) {
+    case CAPTURE_KEYS:
+        packed->num_keys = shape[0];
+        packed->num_kv_heads = shape[1];
+        packed->head_size = packed->value_size = shape[2];
+        packed->keys_type = packed->values_type = stays(tensor->dtype) ? "BF16" : "F32";
+        return true;
+    case CAPTURE_QUERIES:
+        layer->num_queries = shape[0];
+        layer->num_heads = shape[1];
+        layer->queries_type = tensor->dtype;
+        return shape[1] % packed->num_kv_heads == 0 && shape[2] == packed->head_size;
+    case CAPTURE_VALUES:
+        packed->value_size = shape[2];
+        packed->values_type = stays(tensor->dtype) ? "BF16" : "F32";
+        return shape[0] == packed->num_keys && shape[1] == packed->num_kv_heads;
+    case CAPTURE_BIAS:
+        layer->bias_rank = tensor->rank;
+        layer->bias_heads = tensor->rank == 3 ? shape[0] : 1;
+        layer->bias_rows = shape[tensor->rank - 2];
+        return shape[tensor->rank - 1] == packed->num_keys &&
+               (layer->bias_rows == 1 || layer->bias_rows == layer->num_queries) &&
+               (layer->bias_heads == 1 || layer->bias_heads == layer->num_heads ||
+                layer->num_heads == 0);
+    case CAPTURE_SINKS:
+        layer->num_sinks = shape[0];
+        return layer->num_heads == 0 || shape[0] == layer->num_heads;
+    case CAPTURE_SLOPES:
+        layer->num_slopes = shape[0];
+        return layer->num_heads == 0 || shape[0] == layer->num_heads;
+    case CAPTURE_POSITIONS:
+        return shape[0] == layer->num_queries;
+    default:
+        return shape[0] == packed->num_keys;
+    }
+}
+
+static bool add_tensor(struct reader *r, size_t index, enum capture_tensor kind) {
+    struct capture_layout *layout = r->layout;
+    struct capture_layer *layer = &layout->layers[index];
+    const struct safetensors_tensor *tensor = find_tensor(r, layer->name, kind);
+
+    if (tensor == NULL)
+        return kind != CAPTURE_KEYS || fail_at(r, CAPTURE_E_MISSING, layer->name, kind);
+    if (json_object_get(r->known, tensor->name) != NULL) /* two layers of one name */
+        return capture_fail(r->fault, CAPTURE_E_OPTION, "layers");
+    if (json_object_set_new_nocheck(r->known, tensor->name, json_true()) != 0)
+        return capture_fail(r->fault, CAPTURE_E_NO_MEMORY, NULL);
+    if (!check_form(r, layer->name, kind, tensor))
+        return false;
+    if (!take_shape(layer, kind, tensor))
+        return fail_at(r, CAPTURE_E_SHAPE, layer->name, kind);
+
+    layout->parts[layout->num_parts++] =
+        (struct capture_part){.kind = kind,
+                              .layer = index,
+                              .type = tensor->dtype,
+                              .begin = tensor->begin,
+                              .end = tensor->end,
+                              .offset = layout->block_bytes};
+    size_add_saturating(&layout->block_bytes, count_bytes(layer, kind, tensor));
+    return true;
+}
+
+/* --- options --- */
+
+/* Reads an option, which is JSON. *ret_value is NULL when it is left out or null, else
+ * the caller releases it. */
+static bool read_option(struct reader *r, const char *layer, const char *option,
+                        json_t **ret_value) {
+    const char *name = name_of(r, layer, option);
+    const char *text = json_string_value(json_object_get(r->metadata, name));
+    json_error_t error;
+
+    *ret_value = NULL;
+    if (text == NULL)
+        return true;
+    if (json_object_set_new_nocheck(r->known, name, json_false()) != 0)
+        return capture_fail(r->fault, CAPTURE_E_NO_MEMORY, NULL);
+    attn_status status = ATTN_E_FORMAT;
+    if (strlen(text) <= OPTION_MAX)
+        status = parse_json(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
+                            ret_value, &error);
+    if (status != ATTN_OK)
+        return capture_fail(
+            r->fault, status == ATTN_E_NOMEM ? CAPTURE_E_NO_MEMORY : CAPTURE_E_OPTION,
+            name);
+    if (json_is_null(*ret_value)) {
+        json_decref(*ret_value);
+        *ret_value = NULL;
+    }
+    return true;
+}
+
+/* Whether an option has a value that it can have, which it sets. */
+static bool take_option(struct capture_layer *layer, size_t option, const json_t *value) {
+    double number = json_number_value(value);
+
+    switch (option) {
+    case 0:
+        layer->has_scale = true;
+        layer->scale = number;
+        return json_is_number(value) && fabs(number) <= (double)FLT_MAX;
+    case 1:
+        layer->softcap = number;
+        return json_is_number(value) && number > 0 && number <= (double)FLT_MAX;
+    case 2:
+        layer->causal = json_is_true(value);
+        return json_is_boolean(value);
+    default:
+        layer->window = (size_t)json_integer_value(value);
+        return json_is_integer(value) && json_integer_value(value) >= 0 &&
+               json_integer_value(value) <= ATTN_POSITION_MAX;
+    }
+}
+
+static bool add_options(struct reader *r, struct capture_layer *layer) {
+    static const char *const options[] = {"scale", "softcap", "causal", "window"};
+
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        json_t *value;
+        if (!read_option(r, layer->name, options[i], &value))
+            return false;
+        bool taken = value == NULL || take_option(layer, i, value);
+        json_decref(value);
+        if (!taken)
+            return capture_fail(r->fault, CAPTURE_E_OPTION,
+                                name_of(r, layer->name, options[i]));
+    }
+    return true;
+}
+
+/* --- all of them --- */
+
+/* Checks that the file has nothing that was not read. */
+static bool check_names(struct reader *r) {
+    static const char *const others[] = {"layers", "tokens", "format"};
+    void *at = json_object_iter((json_t *)(uintptr_t)r->metadata);
+
+    for (size_t i = 0; i < r->header->num_tensors; i++) {
+        if (!json_is_true(json_object_get(r->known, r->header->tensors[i].name)))
+            return capture_fail(r->fault, CAPTURE_E_UNKNOWN, r->header->tensors[i].name);
+    }
+    for (; at != NULL; at = json_object_iter_next((json_t *)(uintptr_t)r->metadata, at)) {
+        const char *key = json_object_iter_key(at);
+        bool known = json_is_false(json_object_get(r->known, key));
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+            known = known || strcmp(key, others[i]) == 0;
+        if (!known)
+            return capture_fail(r->fault, CAPTURE_E_UNKNOWN, key);
+    }
+    return true;
+}
+
+static int compare_parts(const void *a, const void *b) {
+    const struct capture_part *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Allocates the layers of a list of names, and copies these. */
+static bool alloc_layers(struct reader *r, const json_t *list) {
+    struct capture_layout *layout = r->layout;
+    size_t count = json_array_size(list), size = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const json_t *name = json_array_get(list, i);
+        if (json_string_length(name) == 0 || /* of other types, too */
+            json_string_length(name) > LAYER_NAME_MAX)
+            return capture_fail(r->fault, CAPTURE_E_OPTION, "layers");
+        size += json_string_length(name) + 1;
+    }
+    if (count == 0)
+        return capture_fail(r->fault, CAPTURE_E_OPTION, "layers");
+    r->room = size + 32; /* of the longest name, and that of a tensor */
+    r->name = malloc(r->room);
+    layout->names = malloc(size);
+    layout->layers = calloc(count, sizeof *layout->layers);
+    layout->parts = calloc(r->header->num_tensors + 1, sizeof *layout->parts);
+    layout->own_bytes = size + count * sizeof *layout->layers;
+    if (r->name == NULL || layout->names == NULL || layout->layers == NULL ||
+        layout->parts == NULL)
+        return capture_fail(r->fault, CAPTURE_E_NO_MEMORY, NULL);
+
+    layout->num_layers = count;
+    for (size_t i = 0, at = 0; i < count; i++) {
+        const json_t *name = json_array_get(list, i);
+        layout->layers[i].name = layout->names + at;
+        memcpy(layout->names + at, json_string_value(name), json_string_length(name) + 1);
+        at += json_string_length(name) + 1;
+    }
+    return true;
+}
+
+static bool read_layers(struct reader *r, const json_t *list) {
+    /* Keys come first: what they are decides whether the others fit. */
+    static const enum capture_tensor order[] = {
+        CAPTURE_KEYS,  CAPTURE_QUERIES, CAPTURE_VALUES,    CAPTURE_BIAS,
+        CAPTURE_SINKS, CAPTURE_SLOPES,  CAPTURE_POSITIONS, CAPTURE_KEY_POSITIONS};
+
+    if (!alloc_layers(r, list))
+        return false;
+    for (size_t i = 0; i < r->layout->num_layers; i++) {
+        pace_add(LAYER_STEPS);
+        for (size_t k = 0; k < CAPTURE_NUM_TENSORS; k++) {
+            if (!add_tensor(r, i, order[k]))
+                return false;
+        }
+        if (!add_options(r, &r->layout->layers[i]))
+            return false;
+    }
+    if (!check_names(r))
+        return false;
+    if (r->layout->num_parts > 0 && r->layout->parts != NULL)
+        qsort(r->layout->parts, r->layout->num_parts, sizeof *r->layout->parts,
+              compare_parts);
+    return true;
+}
+
+bool capture_layout_make(const struct safetensors_header *header,
+                         struct capture_layout *ret_layout,
+                         struct capture_fault *ret_fault) {
+    struct capture_layout layout = {0};
+    struct reader r = {.header = header,
+                       .metadata = safetensors_header_get_metadata(header),
+                       .known = json_object(),
+                       .layout = &layout,
+                       .fault = ret_fault};
+    const char *names = json_string_value(json_object_get(r.metadata, "layers"));
+    json_t *list = NULL;
+    json_error_t error;
+    bool read = false;
+
+    *ret_layout = layout;
+    if (names == NULL)
+        capture_fail(ret_fault, CAPTURE_E_MISSING, "layers");
+    else if (r.known == NULL || parse_json(names, strlen(names), JSON_REJECT_DUPLICATES,
+                                           &list, &error) == ATTN_E_NOMEM)
+        capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+    else if (!json_is_array(list))
+        capture_fail(ret_fault, CAPTURE_E_OPTION, "layers");
+    else
+        read = read_layers(&r, list);
+
+    json_decref(list);
+    json_decref(r.known);
+    free(r.name);
+    if (read)
+        *ret_layout = layout;
+    else
+        capture_layout_deinit(&layout);
+    return read;
+}
+
+void capture_layout_place(struct capture_layout *layout, unsigned char *block) {
+    for (size_t i = 0; i < layout->num_parts; i++) {
+        const struct capture_part *part = &layout->parts[i];
+        struct capture_layer *layer = &layout->layers[part->layer];
+        const void *at = block + part->offset;
+
+        memcpy((char *)layer + tensors[part->kind].place, &at, sizeof at);
+    }
+}
+
+void capture_layout_deinit(struct capture_layout *layout) {
+    free(layout->layers);
+    free(layout->names);
+    free(layout->parts);
+    *layout = (struct capture_layout){0};
+}

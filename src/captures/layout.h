@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* captures/layout.h: what the header of a file says: its layers, and where the bytes of
+ * each tensor go. */
+#pragma once
+
+#include "captures/fault.h"
+#include "captures/layer.h"
+#include "safetensors/header.h"
+
+#include <stdint.h>
+
+/* The tensors of a layer. */
+enum capture_tensor {
+    CAPTURE_QUERIES,
+    CAPTURE_KEYS,
+    CAPTURE_VALUES,
+    CAPTURE_BIAS,
+    CAPTURE_SINKS,
+    CAPTURE_SLOPES,
+    CAPTURE_POSITIONS,
+    CAPTURE_KEY_POSITIONS,
+    CAPTURE_NUM_TENSORS
+};
+
+/* A tensor of the file, and where its numbers go. */
+struct capture_part {
+    enum capture_tensor kind;
+    size_t layer; /* its index */
+    const struct dtype *type;
+    uint64_t begin, end; /* bytes of the data */
+    size_t offset;       /* of the block; its numbers are aligned to HEAP_ALIGNMENT */
+};
+
+/* Owned by who made it; empty when zeroed. */
+struct capture_layout {
+    struct capture_layer *layers; /* [num_layers]; their pointers are set by _place() */
+    size_t num_layers;
+    char *names; /* those of the layers, one after the other with terminators */
+    struct capture_part *parts; /* [num_parts], in the order of their bytes */
+    size_t num_parts;
+    size_t
+        block_bytes;  /* of all numbers, as they are kept; a multiple of HEAP_ALIGNMENT */
+    size_t own_bytes; /* of layers and names */
+};
+
+/* Cuts what the option `tokens` has out of a header, in place. Returns its new size.
+ * Texts of captured tokens may be long, and nothing here reads them. */
+size_t capture_cut_tokens(char *text, size_t size);
+
+/* Reads the header. Returns false with *ret_fault set, and *ret_layout empty. */
+bool capture_layout_make(const struct safetensors_header *header,
+                         struct capture_layout *ret_layout,
+                         struct capture_fault *ret_fault);
+
+/* Points the layers at their numbers in a block of block_bytes. */
+void capture_layout_place(struct capture_layout *layout, unsigned char *block);
+
+/* Returns the name of a tensor, such as "queries"; constant. */
+const char *capture_tensor_name(enum capture_tensor kind);
+
+void capture_layout_deinit(struct capture_layout *layout);

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* captures/put.c: hashes a file, reads its header, and writes each number to where it is
+ * kept. The pieces may be cut anywhere. */
+#include "captures/put.h"
+
+#include "base/clock.h"
+#include "base/heap.h"
+#include "base/pace.h"
+#include "base/size.h"
+#include "captures/capture.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUMBERS_MAX 1024 /* that are converted at a time */
+#define TREE_BYTES  96 /* that jansson and the tables take for a byte of JSON, at most */
+
+/* --- numbers --- */
+
+/* Some neighbours of a tensor, in the file and as float32. */
+struct numbers {
+    size_t first, count;
+    const unsigned char *bytes;
+    const float *values;
+};
+
+/* Copies numbers to where their kept form is, `step` numbers apart. */
+static void copy_numbers(const struct numbers *from, size_t first, size_t count,
+                         bool bf16, unsigned char *to, size_t at, size_t step) {
+    for (size_t i = 0; i < count; i++, at += step) {
+        if (bf16)
+            memcpy(to + at * 2, from->bytes + (first + i) * 2, 2);
+        else
+            memcpy(to + at * sizeof(float), from->values + first + i, sizeof(float));
+    }
+}
+
+/* Writes keys, or values, head by head. */
+static void keep_rows(const struct attn_packed *packed, enum capture_tensor kind,
+                      const struct numbers *numbers, unsigned char *to) {
+    bool keys = kind == CAPTURE_KEYS;
+    size_t size = keys ? packed->head_size : packed->value_size;
+    size_t ld = packed_head_ld(packed, size);
+    bool bf16 = strcmp(keys ? packed->keys_type : packed->values_type, "BF16") == 0;
+
+    for (size_t i = 0, count; i < numbers->count; i += count) {
+        size_t index = numbers->first + i, row = index / size, d = index % size;
+        size_t head = row % packed->num_kv_heads, token = row / packed->num_kv_heads;
+        size_t step = 1;
+        size_t at = keys ? packed_find_key(packed, token, &step) : token * size;
+        count = size_min(size - d, numbers->count - i);
+        copy_numbers(numbers, i, count, bf16, to, head * ld + at + d * step, step);
+    }
+}
+
+static void keep_numbers(const struct capture_put *put, const struct capture_part *part,
+                         const struct numbers *numbers) {
+    const struct capture_layer *layer = &put->capture->layout.layers[part->layer];
+    unsigned char *to = put->capture->block + part->offset;
+    size_t size = part->type->bits / 8;
+
+    if (part->kind == CAPTURE_KEYS || part->kind == CAPTURE_VALUES)
+        keep_rows(&layer->packed, part->kind, numbers, to);
+    else if (part->kind == CAPTURE_QUERIES)
+        memcpy(to + numbers->first * size, numbers->bytes, numbers->count * size);
+    else
+        memcpy(to + numbers->first * sizeof(float), numbers->values,
+               numbers->count * sizeof(float));
+}
+
+static bool refuse_number(const struct capture_put *put, const struct capture_part *part,
+                          size_t index, struct capture_fault *ret_fault) {
+    char name[sizeof ret_fault->field];
+    snprintf(name, sizeof name, "%s.%s", put->capture->layout.layers[part->layer].name,
+             capture_tensor_name(part->kind));
+    ret_fault->index = index;
+    return capture_fail(ret_fault, CAPTURE_E_NUMBER, name);
+}
+
+static bool take_floats(const struct capture_put *put, const struct capture_part *part,
+                        const struct numbers *numbers, struct capture_fault *ret_fault) {
+    for (size_t i = 0; i < numbers->count; i++) {
+        bool masks = part->kind == CAPTURE_BIAS && numbers->values[i] == -INFINITY;
+        if (!isfinite(numbers->values[i]) && !masks)
+            return refuse_number(put, part, numbers->first + i, ret_fault);
+    }
+    keep_numbers(put, part, numbers);
+    return true;
+}
+
+static bool take_positions(const struct capture_put *put, const struct capture_part *part,
+                           size_t first, size_t count, const unsigned char *bytes,
+                           struct capture_fault *ret_fault) {
+    size_t *to = (size_t *)(void *)(put->capture->block + part->offset);
+    size_t size = part->type->bits / 8;
+
+    for (size_t i = 0; i < count; i++) {
+        int64_t position = dtype_read_integer(bytes + i * size, size);
+        if (position < 0 || position > ATTN_POSITION_MAX)
+            return refuse_number(put, part, first + i, ret_fault);
+        to[first + i] = (size_t)position;
+    }
+    return true;
+}
+
+/* Takes whole numbers of a tensor. */
+static bool take_numbers(const struct capture_put *put, const struct capture_part *part,
+                         size_t first, size_t count, const unsigned char *bytes,
+                         struct capture_fault *ret_fault) {
+    size_t size = part->type->bits / 8;
+    float values[NUMBERS_MAX];
+
+    for (size_t i = 0, some; i < count; i += some) {
+        struct numbers numbers = {.first = first + i, .bytes = bytes + i * size};
+        numbers.count = some = size_min(count - i, NUMBERS_MAX);
+        numbers.values = values;
+        pace_add(4 * some); /* a number takes about 4 ns */
+        if (part->kind == CAPTURE_POSITIONS || part->kind == CAPTURE_KEY_POSITIONS) {
+            if (!take_positions(put, part, first + i, some, numbers.bytes, ret_fault))
+                return false;
+            continue;
+        }
+        part->type->to_float(numbers.bytes, some, values);
+        if (!take_floats(put, part, &numbers, ret_fault))
+            return false;
+    }
+    return true;
+}
+
+/* Takes bytes of one tensor, of which `done` came before. */
+static bool take_bytes(struct capture_put *put, const struct capture_part *part,
+                       uint64_t done, const unsigned char *bytes, size_t count,
+                       struct capture_fault *ret_fault) {
+    size_t size = part->type->bits / 8, first = (size_t)(done / size);
+
+    if (put->num_carried > 0) {
+        size_t some = size_min(size - put->num_carried, count);
+        memcpy(put->carry + put->num_carried, bytes, some);
+        put->num_carried += some;
+        bytes += some;
+        count -= some;
+        if (put->num_carried < size)
+            return true;
+        put->num_carried = 0;
+        if (!take_numbers(put, part, first++, 1, put->carry, ret_fault))
+            return false;
+    }
+    put->num_carried = count % size;
+    if (put->num_carried > 0)
+        memcpy(put->carry, bytes + count - put->num_carried, put->num_carried);
+    return take_numbers(put, part, first, count / size, bytes, ret_fault);
+}
+
+/* --- the header --- */
+
+/* Takes bytes of the header's size, or of the header; returns how many. */
+static size_t take_header(struct capture_put *put, const unsigned char *bytes,
+                          size_t size) {
+    unsigned char *to = put->header != NULL ? put->header : put->carry;
+    size_t done = put->header != NULL ? put->taken - SAFETENSORS_SIZE_BYTES : put->taken;
+    size_t whole = put->header != NULL ? put->header_size : SAFETENSORS_SIZE_BYTES;
+    size_t some = size_min(whole - done, size);
+
+    memcpy(to + done, bytes, some);
+    put->taken += some;
+    return some;
+}
+
+/* Allocates room for the header, when its size is known. */
+static bool begin_header(struct capture_put *put, const struct capture_reserve *reserve,
+                         struct capture_fault *ret_fault) {
+    if (safetensors_find_header(put->carry, put->size, CAPTURE_HEADER_MAX,
+                                &put->header_size, &ret_fault->reason) != ATTN_OK)
+        return capture_fail(ret_fault, CAPTURE_E_FORMAT, NULL);
+    if (put->header_size > 0 && reserve->reserve(reserve->context, put->header_size))
+        put->header = malloc(put->header_size);
+    return put->header != NULL || capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+}
+
+/* Lays out what the header describes, and allocates it. */
+static bool lay_out_capture(struct capture_put *put,
+                            const struct safetensors_header *header,
+                            struct capture_fault *ret_fault) {
+    struct capture *capture = put->capture;
+    struct capture_layout *layout = &capture->layout;
+
+    if (!capture_layout_make(header, layout, ret_fault) ||
+        !store_grow(put, capture_count_bytes(capture), ret_fault))
+        return false;
+    capture->block = heap_alloc(layout->block_bytes);
+    if (capture->block == NULL)
+        return capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+    capture_layout_place(layout, capture->block);
+    return true;
+}
+
+/* Reads the header, which is whole. */
+static bool end_header(struct capture_put *put, const struct capture_reserve *reserve,
+                       struct capture_fault *ret_fault) {
+    char *text = (char *)put->header;
+    size_t size = capture_cut_tokens(text, put->header_size);
+    uint64_t data_size = put->size - SAFETENSORS_SIZE_BYTES - put->header_size;
+    struct safetensors_header header = {0};
+
+    if (!reserve->reserve(reserve->context, size * TREE_BYTES))
+        return capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+    attn_status status =
+        safetensors_header_parse(text, size, data_size, &header, &ret_fault->reason);
+    bool read = status == ATTN_OK && lay_out_capture(put, &header, ret_fault);
+    if (status != ATTN_OK)
+        capture_fail(ret_fault,
+                     status == ATTN_E_NOMEM ? CAPTURE_E_NO_MEMORY : CAPTURE_E_FORMAT,
+                     header.wrong);
+    safetensors_header_deinit(&header);
+    free(put->header);
+    put->header = NULL;
+    put->header_size = 0;
+    return read;
+}
+
+/* --- the file --- */
+
+/* Adds bytes to a file that is kept. */
+static bool keep_bytes(struct capture_put *put, const unsigned char *bytes, size_t size,
+                       const struct capture_reserve *reserve,
+                       struct capture_fault *ret_fault) {
+    const struct capture_layout *layout = &put->capture->layout;
+
+    while (size > 0) {
+        size_t some;
+        if (put->capture->block == NULL) { /* in the header */
+            some = take_header(put, bytes, size);
+            if (put->taken == SAFETENSORS_SIZE_BYTES &&
+                !begin_header(put, reserve, ret_fault))
+                return false;
+            if (put->header != NULL &&
+                put->taken == SAFETENSORS_SIZE_BYTES + put->header_size) {
+                put->data_begin = put->taken;
+                if (!end_header(put, reserve, ret_fault))
+                    return false;
+            }
+        } else {
+            const struct capture_part *part = &layout->parts[put->part];
+            uint64_t at = put->taken - put->data_begin;
+            some = size_min((size_t)(part->end - at), size);
+            if (!take_bytes(put, part, at - part->begin, bytes, some, ret_fault))
+                return false;
+            put->taken += some;
+            put->part += at + some == part->end;
+        }
+        bytes += some;
+        size -= some;
+    }
+    return true;
+}
+
+bool capture_put_add(struct capture_put *put, const unsigned char *bytes, size_t size,
+                     const struct capture_reserve *reserve,
+                     struct capture_fault *ret_fault) {
+    if (put_is_late(put))
+        return capture_fail(ret_fault, CAPTURE_E_TIMEOUT, NULL);
+    if (size > put->size - put->taken) { /* a body of another length than was said */
+        ret_fault->reason = (attn_error){ATTN_E_FORMAT, "it has more bytes than it said"};
+        return capture_fail(ret_fault, CAPTURE_E_FORMAT, NULL);
+    }
+    if (!store_enter(put, ret_fault))
+        return false;
+    sha256_add(&put->hash, bytes, size);
+    bool added = put->compares || keep_bytes(put, bytes, size, reserve, ret_fault);
+    put->taken += put->compares ? size : 0;
+    store_leave(put);
+    return added;
+}
+
+bool capture_put_is_late(const struct capture_put *put) {
+    return put_is_late(put);
+}
+
+bool capture_put_create(struct captures *store, const struct capture_owner *owner,
+                        const char *name, size_t name_size, size_t size, int64_t ttl,
+                        struct capture_put **ret_put, struct capture_fault *ret_fault) {
+    struct capture_put *put = calloc(1, sizeof *put);
+    struct capture *capture = calloc(1, sizeof *capture);
+
+    if (put == NULL || capture == NULL) {
+        free(put);
+        free(capture);
+        return capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+    }
+    capture->store = put->store = store;
+    capture->file_bytes = put->size = size;
+    capture->ttl = ttl;
+    snprintf(capture->name, sizeof capture->name, "%.*s", (int)name_size, name);
+    snprintf(capture->space, sizeof capture->space, "%s", owner->space);
+    snprintf(capture->holder, sizeof capture->holder, "%s", owner->holder);
+    put->capture = capture;
+    put->started = clock_now_ns();
+    sha256_init(&put->hash);
+    if (!store_begin(store, put, ret_fault)) {
+        free(put);
+        free(capture);
+        return false;
+    }
+    *ret_put = put;
+    return true;
+}
+
+/* Whether a name is a hash. */
+static bool is_hash(const char *name) {
+    size_t size = strlen(name);
+    return size == SHA256_TEXT_MAX - 1 && strspn(name, "0123456789abcdefABCDEF") == size;
+}
+
+bool capture_put_finish(struct capture_put *put, struct capture **ret_capture,
+                        bool *ret_created, struct capture_fault *ret_fault) {
+    struct capture *capture = put->capture;
+    bool published = false;
+
+    if (!store_enter(put, ret_fault))
+        return false;
+    sha256_finish(&put->hash, capture->sha256);
+    if (put->taken < put->size || (!put->compares && capture->block == NULL)) {
+        ret_fault->reason = (attn_error){ATTN_E_FORMAT, "it ends early"};
+        capture_fail(ret_fault, CAPTURE_E_FORMAT, NULL);
+    } else if (is_hash(capture->name) && strcmp(capture->name, capture->sha256) != 0) {
+        capture_fail(ret_fault, CAPTURE_E_HASH, NULL);
+    } else {
+        free(capture->layout.parts);
+        capture->layout.parts = NULL;
+        published = store_publish(put, ret_capture, ret_created, ret_fault);
+    }
+    store_leave(put);
+    return published;
+}
+
+void capture_put_destroy(struct capture_put *put) {
+    if (put == NULL)
+        return;
+    store_end(put);
+    capture_free(put->capture);
+    free(put->header);
+    free(put);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* captures/put.h: a file that arrives piece by piece, until it is a capture. */
+#pragma once
+
+#include "captures/store.h"
+
+#define CAPTURE_HEADER_MAX ((size_t)1024 * 1024) /* bytes of JSON */
+
+/* Reserves memory that is not the capture's own, such as that of the header. Returns
+ * false when there is not enough. */
+struct capture_reserve {
+    bool (*reserve)(void *context, size_t bytes);
+    void *context;
+};
+
+/* Owned by one thread at a time. */
+struct capture_put;
+
+/* Begins a file of `size` bytes, which are reserved in the store; a PUT of another holder
+ * that is slow may end for them. `ttl` is in ns, at most that of the store. When the name
+ * has a capture already, nothing is kept: the bytes are compared. The caller destroys
+ * *ret_put. Returns false with *ret_fault set. */
+bool capture_put_create(struct captures *store, const struct capture_owner *owner,
+                        const char *name, size_t name_size, size_t size, int64_t ttl,
+                        struct capture_put **ret_put, struct capture_fault *ret_fault);
+
+/* Adds bytes: checks them, and writes the numbers to where they are kept. Counts its
+ * steps (base/pace.h). After a failure, with *ret_fault set, nothing may be added. */
+bool capture_put_add(struct capture_put *put, const unsigned char *bytes, size_t size,
+                     const struct capture_reserve *reserve,
+                     struct capture_fault *ret_fault);
+
+/* Returns whether the file has taken longer than it may. */
+bool capture_put_is_late(const struct capture_put *put);
+
+/* Publishes the file when it is whole: requests find all of it from now on.
+ * *ret_created is false when the name had the same bytes already. The caller becomes a
+ * user of *ret_capture. Returns false with *ret_fault set. */
+bool capture_put_finish(struct capture_put *put, struct capture **ret_capture,
+                        bool *ret_created, struct capture_fault *ret_fault);
+
+/* Ends a file, whether or not it was published. Accepts NULL. */
+void capture_put_destroy(struct capture_put *put);

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store.h: all captures that are kept, by their names, within a budget of their own.
+ *
+ * Captures are immutable and have users: requests that ask them. One that is deleted, or
+ * has expired, is found no more; it counts until its last user has left. Every function
+ * is thread-safe. */
+#pragma once
+
+#include "captures/fault.h"
+#include "captures/limits.h"
+
+#include <stdint.h>
+
+struct captures;
+struct capture;
+
+/* Who asks. Captures of another space do not exist for it; a holder may have half of the
+ * budget. Texts of at most CAPTURE_HOLDER_MAX bytes, which are copied. */
+struct capture_owner {
+    const char *space, *holder;
+};
+
+/* What is told about a capture. Times are those of clock_now_ns(). */
+struct capture_info {
+    const char *name, *sha256;
+    size_t bytes; /* that it counts */
+    size_t num_layers;
+    int64_t created, last_use, ttl;
+};
+
+/* Makes a store of at most `limit` bytes, whose captures are kept for `ttl` ns after
+ * their last use. Returns NULL when memory is short. */
+struct captures *captures_create(size_t limit, int64_t ttl);
+
+/* Frees all captures, which have no users. Accepts NULL. */
+void captures_destroy(struct captures *store);
+
+/* Returns whether a name has the form that names must have. */
+bool capture_name_is_valid(const char *name, size_t size);
+
+/* Finds a capture and becomes one of its users; NULL when there is none. `uses` says
+ * whether it is asked for attention, which counts and renews its time. */
+struct capture *captures_acquire(struct captures *store, const char *space,
+                                 const char *name, size_t size, bool uses);
+
+/* Leaves a capture. Accepts NULL. */
+void capture_release(struct capture *capture);
+
+/* Deletes a capture. Returns false when there is none. */
+bool captures_delete(struct captures *store, const char *space, const char *name,
+                     size_t size);
+
+/* Removes all captures, and ends all PUTs, of spaces that keep() does not keep. */
+void captures_keep_spaces(struct captures *store,
+                          bool (*keep)(void *context, const char *space), void *context);
+
+/* Calls each() for each capture of a space, the newest first, while the store is
+ * locked. */
+void captures_list(struct captures *store, const char *space,
+                   void (*each)(void *context, const struct capture_info *info),
+                   void *context);
+
+/* Returns what is told about a capture, which the caller uses. */
+struct capture_info capture_get_info(const struct capture *capture);
+
+/* Counts a PUT that was refused, and reads all counts; without a store, NULL, all are
+ * 0. */
+void captures_count_refusal(struct captures *store, enum capture_error error);
+struct capture_stats captures_get_stats(struct captures *store);
+
+/* Returns how many more bytes captures may take; 0 for NULL. */
+size_t captures_bytes_left(struct captures *store);
+
+/* Returns the longest time that a capture is kept after its last use, in ns. */
+int64_t captures_get_ttl(const struct captures *store);

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http/captures/captures.h: the routes of captures that are kept (src/captures). */
+#pragma once
+
+#include "captures/fault.h"
+#include "http/exchange.h"
+#include "http/net/framing.h"
+
+/* Begins PUT /v1/captures/NAME: reserves the whole file, and memory for one
+ * piece. Nothing is reserved when it returns false, with *ret_problem set. */
+bool captures_begin_put(struct exchange *exchange, const struct framing *framing,
+                        struct wire_problem *ret_problem);
+
+/* Takes bytes of the file. When the piece has no room for them, hands it to a worker, and
+ * *ret_taken is false: they come again when it is done. Returns false with *ret_problem
+ * set when the PUT must end. */
+bool captures_receive(struct exchange *exchange, const char *data, size_t size,
+                      bool *ret_taken, struct wire_problem *ret_problem);
+
+/* route.handle of each. That of a PUT is called once more when a worker has taken the
+ * last piece. */
+void captures_handle_list(struct exchange *exchange);
+void captures_handle_one(struct exchange *exchange);
+
+/* --- what they have in common --- */
+
+/* Whether captures are kept. Otherwise returns false with *ret_problem set. */
+bool captures_are_on(const struct exchange *exchange, struct wire_problem *ret_problem);
+
+/* Returns the space of the exchange's captures: a key's name, or "". */
+static inline const char *captures_space(const struct exchange *exchange) {
+    return exchange->request.key_name;
+}
+
+/* Makes the exchange use the capture that its path names, for its attention or to tell
+ * about it. Otherwise makes a 404 the reply and returns false. */
+bool captures_use(struct exchange *exchange, bool for_attention);
+
+/* Says that there is no such capture. */
+void captures_set_unknown(const struct exchange *exchange,
+                          struct wire_problem *ret_problem);
+
+/* Sets *ret_problem to what a fault is for a client, and counts it. */
+void captures_word_fault(const struct exchange *exchange,
+                         const struct capture_fault *fault,
+                         struct wire_problem *ret_problem);
+
+/* Makes the reply of GET, or of PUT with status 200 or 201, with its ETag. The exchange
+ * uses the capture. */
+void captures_describe(struct exchange *exchange, int http_status);

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http/captures/info.c: describes captures, and finds the one that a path names. */
+#include "base/clock.h"
+#include "captures/layer.h"
+#include "captures/store.h"
+#include "http/captures/captures.h"
+#include "http/reply.h"
+#include "wire/json/write.h"
+
+#include <stdio.h>
+#include <time.h>
+
+void captures_set_unknown(const struct exchange *exchange,
+                          struct wire_problem *ret_problem) {
+    const struct route_segment *name = &exchange->request.segments[0];
+    wire_problem_set(
+        ret_problem, WIRE_E_UNKNOWN_CAPTURE, NULL,
+        "there is no capture '%.*s' here: it was never put, was deleted, has "
+        "expired, or the server restarted; put it again",
+        name->size < 130 ? (int)name->size : 130, name->start);
+}
+
+bool captures_use(struct exchange *exchange, bool for_attention) {
+    const struct route_segment *name = &exchange->request.segments[0];
+    struct wire_problem problem;
+
+    if (captures_are_on(exchange, &problem)) {
+        exchange->work.capture =
+            captures_acquire(exchange->options->captures, captures_space(exchange),
+                             name->start, name->size, for_attention);
+        if (exchange->work.capture != NULL)
+            return true;
+        captures_set_unknown(exchange, &problem);
+    }
+    reply_set_problem(exchange, &problem);
+    return false;
+}
+
+/* --- JSON --- */
+
+/* Returns a time of clock_now_ns() in seconds since 1970. */
+static long long wall_seconds(int64_t time_ns) {
+    return (long long)time(NULL) - (long long)((clock_now_ns() - time_ns) / 1000000000);
+}
+
+static void print_capture(const struct capture_info *info, struct buf *text) {
+    buf_append_text(text, "{\"name\":");
+    wire_json_add_string(text, info->name);
+    long long last_use = wall_seconds(info->last_use), ttl = info->ttl / 1000000000;
+    buf_append_format(
+        text,
+        ",\"sha256\":\"%s\",\"bytes\":%zu,\"created\":%lld,\"last_use\":%lld,"
+        "\"ttl\":%lld,\"expires\":%lld",
+        info->sha256, info->bytes, wall_seconds(info->created), last_use, ttl,
+        last_use + ttl);
+}
+
+/* Adds a member with a shape, or null when its first size is 0. */
+static void print_kept_shape(struct buf *text, const char *name, const size_t *shape,
+                             size_t rank) {
+    buf_append_format(text, ",\"%s\":", name);
+    for (size_t i = 0; shape[0] != 0 && i < rank; i++)
+        buf_append_format(text, "%c%zu", i == 0 ? '[' : ',', shape[i]);
+    buf_append_text(text, shape[0] != 0 ? "]" : "null");
+}
+
+/* Adds a member with a number, or null for one that was left out. */
+static void print_option(struct buf *text, const char *name, bool given, double number) {
+    if (given)
+        buf_append_format(text, ",\"%s\":%.10g", name, number);
+    else
+        buf_append_format(text, ",\"%s\":null", name);
+}
+
+static const char *json_word(bool value) {
+    return value ? "true" : "false";
+}
+
+static void print_kept_layer(const struct capture_layer *layer, struct buf *text) {
+    const struct attn_packed *packed = &layer->packed;
+    const size_t queries[] = {layer->num_queries, layer->num_heads, packed->head_size};
+    const size_t keys[] = {packed->num_keys, packed->num_kv_heads, packed->head_size};
+    const size_t values[] = {packed->values != NULL ? packed->num_keys : 0,
+                             packed->num_kv_heads, packed->value_size};
+    const size_t bias[] = {layer->bias_heads, layer->bias_rows, packed->num_keys};
+    size_t skipped = layer->bias_rank == 2;
+
+    buf_append_text(text, "{\"name\":");
+    wire_json_add_string(text, layer->name);
+    print_kept_shape(text, "queries", queries, 3);
+    print_kept_shape(text, "keys", keys, 3);
+    print_kept_shape(text, "values", values, 3);
+    buf_append_format(text, ",\"dtype\":\"%s\"", packed->keys_type);
+    print_option(text, "scale", layer->has_scale, layer->scale);
+    print_option(text, "softcap", layer->softcap != 0, layer->softcap);
+    buf_append_format(text, ",\"causal\":%s", json_word(layer->causal));
+    print_option(text, "window", layer->window != 0, (double)layer->window);
+    buf_append_format(text, ",\"sinks\":%s,\"slopes\":%s",
+                      json_word(layer->sinks != NULL), json_word(layer->slopes != NULL));
+    print_kept_shape(text, "bias", bias + skipped, 3 - skipped);
+    buf_append_format(text, ",\"positions\":%s,\"key_positions\":%s}",
+                      json_word(layer->positions != NULL),
+                      json_word(layer->key_positions != NULL));
+}
+
+void captures_describe(struct exchange *exchange, int http_status) {
+    static const char etag_name[] = MHD_HTTP_HEADER_ETAG;
+    const struct capture *capture = exchange->work.capture;
+    const struct capture_info info = capture_get_info(capture);
+    struct buf *text = &exchange->reply.text;
+    size_t count;
+    const struct capture_layer *layers = capture_get_layers(capture, &count);
+
+    print_capture(&info, text);
+    buf_append_text(text, ",\"layers\":[");
+    for (size_t i = 0; i < count; i++) {
+        buf_append_text(text, i > 0 ? "," : "");
+        print_kept_layer(&layers[i], text);
+    }
+    buf_append_text(text, "]}");
+    snprintf(exchange->reply.etag, sizeof exchange->reply.etag, "\"%s\"", info.sha256);
+    exchange->reply.etag_headers[0] =
+        (struct reply_header){etag_name, exchange->reply.etag};
+    exchange->reply.headers = exchange->reply.etag_headers;
+    reply_set_json(exchange, http_status);
+}
+
+/* captures_list(): each one with how many layers it has. */
+static void print_listed(void *context, const struct capture_info *info) {
+    struct buf *text = context;
+    if (text->data[text->size - 1] == '}')
+        buf_append_text(text, ",");
+    print_capture(info, text);
+    buf_append_format(text, ",\"num_layers\":%zu}", info->num_layers);
+}
+
+void captures_handle_list(struct exchange *exchange) {
+    struct buf *text = &exchange->reply.text;
+    struct wire_problem problem;
+
+    if (!captures_are_on(exchange, &problem)) {
+        reply_set_problem(exchange, &problem);
+        return;
+    }
+    buf_append_text(text, "{\"captures\":[");
+    if (text->status == ATTN_OK)
+        captures_list(exchange->options->captures, captures_space(exchange), print_listed,
+                      text);
+    buf_append_text(text, "]}");
+    reply_set_json(exchange, MHD_HTTP_OK);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http/captures/put.c: PUT /v1/captures/NAME. The HTTP thread fills a piece, and a worker
+ * adds it to the capture, while the connection is suspended. */
+#include "captures/put.h"
+#include "base/container_of.h"
+#include "base/size.h"
+#include "http/captures/captures.h"
+#include "http/handover.h"
+#include "http/reply.h"
+
+#include <string.h>
+
+#define PIECE_BYTES ((size_t)1024 * 1024)
+#define TTL_DIGITS  5 /* of a day in seconds */
+#define NS_PER_BYTE 8 /* that a worker takes, estimated: it hashes, checks and writes */
+
+/* --- to begin --- */
+
+/* Reads how long the capture is kept, in ns. */
+static bool read_ttl(const struct exchange *exchange, int64_t *ret_ttl,
+                     struct wire_problem *ret_problem) {
+    const char *query = exchange->peer->target.query, *digits = query + 4;
+    int64_t max = captures_get_ttl(exchange->options->captures), seconds = 0;
+    size_t size;
+
+    *ret_ttl = max;
+    if (*query == '\0')
+        return true;
+    if (strncmp(query, "ttl=", 4) != 0)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, "query",
+                                "the query of a PUT may have ttl alone; send "
+                                "?ttl=SECONDS, or no query");
+    size = strspn(digits, "0123456789");
+    for (size_t i = 0; i < size && i < TTL_DIGITS; i++)
+        seconds = 10 * seconds + digits[i] - '0';
+    *ret_ttl = seconds * 1000000000;
+    if (size > 0 && size <= TTL_DIGITS && digits[size] == '\0' && seconds > 0 &&
+        *ret_ttl <= max)
+        return true;
+    return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "ttl",
+                            "ttl is not a number of seconds from 1 to %lld, which "
+                            "--capture-ttl sets; send one of these, or leave it out",
+                            (long long)(max / 1000000000));
+}
+
+/* Checks what the headers and the path say. */
+static bool check_put(const struct exchange *exchange, const struct framing *framing,
+                      struct wire_problem *ret_problem) {
+    const struct route_segment *name = &exchange->request.segments[0];
+
+    if (!capture_name_is_valid(name->start, name->size))
+        return wire_problem_set(ret_problem, WIRE_E_BAD_CAPTURE_NAME, NULL,
+                                "a name has 1 to %d letters, digits, '-', '_' and '.', "
+                                "and does not begin with '.'; choose such a name, or the "
+                                "SHA-256 of the file",
+                                CAPTURE_NAME_MAX);
+    if (!framing->chunked &&
+        MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
+                                    MHD_HTTP_HEADER_CONTENT_LENGTH) != NULL)
+        return true;
+    return wire_problem_set(ret_problem, WIRE_E_LENGTH_REQUIRED,
+                            MHD_HTTP_HEADER_CONTENT_LENGTH,
+                            "a capture is sent with Content-Length, so that its room is "
+                            "reserved; send that, and no Transfer-Encoding");
+}
+
+/* Reserves room for the capture. */
+static bool create_put(struct exchange *exchange, size_t size,
+                       struct wire_problem *ret_problem) {
+    const struct route_segment *name = &exchange->request.segments[0];
+    char address[ADDRESS_PRINT_MAX];
+    struct capture_fault fault = {.field = ""};
+    int64_t ttl;
+
+    if (!read_ttl(exchange, &ttl, ret_problem))
+        return false;
+    address_print(&exchange->memory.client->address, address);
+    const char *space = captures_space(exchange);
+    const struct capture_owner owner = {space, *space != '\0' ? space : address};
+    if (capture_put_create(exchange->options->captures, &owner, name->start, name->size,
+                           size, ttl, &exchange->body.put, &fault))
+        return true;
+    captures_word_fault(exchange, &fault, ret_problem);
+    return false;
+}
+
+static void drop_put(struct exchange *exchange) {
+    capture_put_destroy(exchange->body.put);
+    exchange->body.put = NULL;
+}
+
+bool captures_begin_put(struct exchange *exchange, const struct framing *framing,
+                        struct wire_problem *ret_problem) {
+    struct buf *piece = &exchange->body.text;
+
+    if (!captures_are_on(exchange, ret_problem) ||
+        !check_put(exchange, framing, ret_problem) ||
+        !create_put(exchange, (size_t)framing->content_length, ret_problem))
+        return false;
+    exchange->body.max = (size_t)framing->content_length;
+    buf_init(piece, size_min(exchange->body.max, PIECE_BYTES));
+    bool reserved = memory_reserve(&exchange->memory, piece->max, ret_problem);
+    if (reserved && buf_reserve(piece, piece->max) != ATTN_OK)
+        reserved = wire_problem_set_no_memory(ret_problem);
+    if (!reserved) {
+        drop_put(exchange);
+        return false;
+    }
+    /* Who sends a file that turns out to be wrong shall read why. */
+    exchange->body.max_discarded = exchange->body.max;
+    return true;
+}
+
+/* --- pieces --- */
+
+/* Whose memory the header takes, and the problem when there is not enough. */
+struct header_memory {
+    struct memory_share *share;
+    struct wire_problem problem;
+    bool refused;
+};
+
+/* capture_reserve.reserve */
+static bool reserve_for_header(void *context, size_t bytes) {
+    struct header_memory *memory = context;
+    memory->refused = !memory_reserve(memory->share, bytes, &memory->problem);
+    return !memory->refused;
+}
+
+/* sched_job.run: adds a piece to the capture. After a fault, that is the reply. */
+static void run_file_piece(struct sched_job *job, struct sched_worker *worker) {
+    struct exchange *exchange = container_of(job, struct exchange, work.job);
+    struct buf *piece = &exchange->body.text;
+    struct header_memory memory = {.share = &exchange->memory};
+    const struct capture_reserve reserve = {reserve_for_header, &memory};
+    struct capture_fault fault = {.field = ""};
+    (void)worker;
+
+    bool added = capture_put_add(exchange->body.put, (const unsigned char *)piece->data,
+                                 piece->size, &reserve, &fault);
+    memory_keep(&exchange->memory, piece->max);
+    piece->size = 0;
+    if (!added) {
+        drop_put(exchange);
+        if (memory.refused)
+            captures_count_refusal(exchange->options->captures, fault.error);
+        else
+            captures_word_fault(exchange, &fault, &memory.problem);
+        reply_set_problem(exchange, &memory.problem);
+    }
+    handover_resume(exchange);
+}
+
+static void submit_piece(struct exchange *exchange) {
+    struct sched_job *job = &exchange->work.job;
+    job->cost = (int64_t)exchange->body.text.size * NS_PER_BYTE;
+    job->later = 0;
+    handover_submit(exchange, run_file_piece);
+}
+
+bool captures_receive(struct exchange *exchange, const char *data, size_t size,
+                      bool *ret_taken, struct wire_problem *ret_problem) {
+    struct buf *piece = &exchange->body.text;
+
+    *ret_taken = size <= piece->max - piece->size;
+    if (*ret_taken && !capture_put_is_late(exchange->body.put)) {
+        buf_append(piece, data, size);
+        return true;
+    }
+    if (!*ret_taken) {
+        submit_piece(exchange);
+        return true;
+    }
+    const struct capture_fault fault = {.error = CAPTURE_E_TIMEOUT};
+    drop_put(exchange);
+    captures_word_fault(exchange, &fault, ret_problem);
+    return false;
+}
+
+/* --- to end --- */
+
+/* Publishes the file, and makes the reply. */
+static void finish_put(struct exchange *exchange) {
+    struct capture_fault fault = {.field = ""};
+    struct wire_problem problem;
+    bool created;
+
+    bool published =
+        capture_put_finish(exchange->body.put, &exchange->work.capture, &created, &fault);
+    drop_put(exchange);
+    if (published) {
+        captures_describe(exchange, created ? MHD_HTTP_CREATED : MHD_HTTP_OK);
+        return;
+    }
+    captures_word_fault(exchange, &fault, &problem);
+    reply_set_problem(exchange, &problem);
+}
+
+/* The route's handler for a PUT. */
+static void handle_put(struct exchange *exchange) {
+    if (exchange->body.text.size > 0)
+        submit_piece(exchange);
+    else
+        finish_put(exchange);
+}
+
+/* Deletes the capture, and makes the reply. */
+static void handle_delete(struct exchange *exchange) {
+    const struct route_segment *name = &exchange->request.segments[0];
+    struct wire_problem problem;
+
+    if (captures_delete(exchange->options->captures, captures_space(exchange),
+                        name->start, name->size)) {
+        reply_set_constant(exchange, NULL, "", 0);
+        exchange->reply.status = MHD_HTTP_NO_CONTENT;
+        return;
+    }
+    captures_set_unknown(exchange, &problem);
+    reply_set_problem(exchange, &problem);
+}
+
+void captures_handle_one(struct exchange *exchange) {
+    struct wire_problem problem;
+    if (!captures_are_on(exchange, &problem))
+        reply_set_problem(exchange, &problem);
+    else if (strcmp(exchange->request.method, MHD_HTTP_METHOD_PUT) == 0)
+        handle_put(exchange);
+    else if (strcmp(exchange->request.method, MHD_HTTP_METHOD_DELETE) == 0)
+        handle_delete(exchange);
+    else if (captures_use(exchange, false))
+        captures_describe(exchange, MHD_HTTP_OK);
+}

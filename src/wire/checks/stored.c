@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stored.c: completes a request from a layer of a capture. */
+#include "wire/checks/stored.h"
+
+#include "base/pace.h"
+#include "base/size.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LAYERS_SHOWN 8 /* names that an error lists */
+
+/* --- the layer --- */
+
+/* Writes the first names of a capture's layers. */
+static void print_names(const struct capture_layer *layers, size_t count, char *ret_text,
+                        size_t size) {
+    size_t used = 0;
+
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < count && i <= LAYERS_SHOWN && used < size; i++)
+        used +=
+            (size_t)snprintf(ret_text + used, size - used, "%s%.40s", i > 0 ? ", " : "",
+                             i < LAYERS_SHOWN ? layers[i].name : "...");
+}
+
+bool wire_stored_find(const struct capture *capture, const char *name, size_t size,
+                      const struct capture_layer **ret_layer,
+                      struct wire_problem *ret_problem) {
+    char names[300];
+    size_t count;
+    const struct capture_layer *layers = capture_get_layers(capture, &count);
+
+    *ret_layer = layers;
+    if (name == NULL && count == 1)
+        return true;
+    *ret_layer = name != NULL ? capture_find_layer(capture, name, size) : NULL;
+    if (*ret_layer != NULL)
+        return true;
+    print_names(layers, count, names, sizeof names);
+    if (name == NULL)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_LAYER, "layer",
+                                "the capture has several layers, and layer is left out; "
+                                "send one of %s",
+                                names);
+    return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_LAYER, "layer",
+                            "the capture has no layer '%.*s'; send one of %s",
+                            size < 64 ? (int)size : 64, name, names);
+}
+
+void wire_stored_set_options(struct wire_given *given, attn_request *batch) {
+    const struct capture_layer *layer = given->stored;
+
+    batch->causal = layer->causal;
+    batch->window = layer->window;
+    given->has_scale = layer->has_scale;
+    given->scale = layer->scale;
+    given->softcap = layer->softcap;
+    given->sinks = layer->sinks;
+    given->num_sinks = layer->num_sinks;
+    given->slopes = layer->slopes;
+    given->num_slopes = layer->num_slopes;
+}
+
+/* --- tensors --- */
+
+static bool check_query_rows(struct wire_given *given, struct wire_problem *ret_problem) {
+    size_t count = given->stored->num_queries, *rows = given->query_rows;
+
+    if (!given->rows_given) {
+        rows[0] = 0;
+        rows[1] = count;
+    }
+    if (rows[0] < rows[1] && rows[1] <= count)
+        return true;
+    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "query_rows",
+                     "query_rows is not a range of the %zu queries that are stored; send "
+                     "[first, end] with first below end, and end at most %zu",
+                     count, count);
+    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[0,%zu]", count);
+    return false;
+}
+
+/* Returns a tensor of one sequence, whose rows are not set. */
+static struct wire_tensor make_tensor(size_t *lens, size_t heads, size_t head_size) {
+    return (struct wire_tensor){.num_sequences = 1,
+                                .lens = lens,
+                                .num_rows = *lens,
+                                .width = heads * head_size,
+                                .heads = heads};
+}
+
+/* Takes stored queries: float32 where they are, others converted. */
+static bool take_queries(const struct wire_given *given, struct arena *arena,
+                         struct wire_tensor *queries, struct wire_problem *ret_problem) {
+    const struct capture_layer *layer = given->stored;
+    size_t width = queries->width, size = layer->queries_type->bits / 8;
+    const unsigned char *from = layer->queries + given->query_rows[0] * width * size;
+
+    if (dtype_is_float_array(layer->queries_type->name, from)) {
+        queries->rows = (const float *)(const void *)from;
+        return true;
+    }
+    float *rows = arena_alloc(arena, queries->num_rows * width, sizeof *rows);
+    if (rows == NULL)
+        return wire_problem_set_no_memory(ret_problem);
+    pace_to_float(layer->queries_type, from, queries->num_rows * width, rows);
+    queries->rows = rows;
+    return true;
+}
+
+/* Reserves what is allocated for queries: their numbers, positions, and two marks of
+ * each; and a mark of each head. */
+static bool reserve_queries(const struct wire_input *input,
+                            const struct wire_given *given,
+                            struct wire_problem *ret_problem) {
+    const struct capture_layer *layer = given->stored;
+    size_t rows = given->query_rows[1] - given->query_rows[0];
+    size_t bytes = layer->num_heads + (size_t)8 * ARENA_ALIGNMENT;
+
+    size_add_mul_saturating(&bytes, rows, sizeof(size_t) + 2);
+    if (strcmp(layer->queries_type->name, "F32") != 0)
+        size_add_mul_saturating(&bytes, rows * layer->num_heads,
+                                layer->packed.head_size * sizeof(float));
+    return input->reserve(input->context, bytes, ret_problem);
+}
+
+/* Finds which queries are meant, and reads them. */
+static bool read_queries(const struct wire_input *input, wire_tensor_source *source,
+                         const void *context, struct wire_given *given, size_t *lens,
+                         struct wire_tensor *queries, struct wire_problem *ret_problem) {
+    const struct capture_layer *layer = given->stored;
+
+    if (!source(context, WIRE_TENSOR_QUERIES, WIRE_LEVELS_UNBATCHED,
+                WIRE_LEVELS_UNBATCHED, &given->queries_given, queries))
+        return false;
+    if (given->queries_given && given->rows_given)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, "query_rows",
+                                "query_rows chooses stored queries, but queries are "
+                                "sent; remove one of them");
+    if (given->queries_given)
+        return true;
+    if (layer->num_queries == 0)
+        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "queries",
+                                "layer '%.40s' is kept without queries; send some",
+                                layer->name);
+    if (!check_query_rows(given, ret_problem) ||
+        !reserve_queries(input, given, ret_problem))
+        return false;
+    *lens = given->query_rows[1] - given->query_rows[0];
+    *queries = make_tensor(lens, layer->num_heads, layer->packed.head_size);
+    return take_queries(given, input->arena, queries, ret_problem);
+}
+
+bool wire_stored_read(const struct wire_input *input, wire_tensor_source *source,
+                      const void *context, struct wire_given *given,
+                      struct wire_tensors *ret_tensors,
+                      struct wire_problem *ret_problem) {
+    const struct attn_packed *packed = &given->stored->packed;
+    struct wire_tensors tensors = {.keys_given = true,
+                                   .values_given = packed->values != NULL};
+    size_t *lens = arena_alloc(input->arena, 2, sizeof *lens);
+
+    if (lens == NULL)
+        return wire_problem_set_no_memory(ret_problem);
+    if (!read_queries(input, source, context, given, &lens[0], &tensors.queries,
+                      ret_problem))
+        return false;
+    lens[1] = packed->num_keys;
+    tensors.keys = make_tensor(&lens[1], packed->num_kv_heads, packed->head_size);
+    tensors.values = make_tensor(&lens[1], packed->num_kv_heads, packed->value_size);
+    tensors.keys.kept = tensors.values.kept = true;
+    *ret_tensors = tensors;
+    return true;
+}
+
+/* --- rows --- */
+
+bool wire_stored_set_rows(const struct wire_given *given, struct arena *arena,
+                          attn_request *batch, struct wire_problem *ret_problem) {
+    const struct capture_layer *layer = given->stored;
+    size_t first = given->query_rows[0], count = given->query_rows[1] - first;
+
+    batch->packed = &layer->packed;
+    batch->key_positions = layer->key_positions;
+    if (given->queries_given)
+        return true;
+    if (layer->positions != NULL) {
+        batch->positions = layer->positions + first;
+        return true;
+    }
+    /* Of fewer queries than keys, nothing says which positions a causal mask means. */
+    if (count == layer->num_queries ||
+        (batch->causal && layer->num_queries < layer->packed.num_keys))
+        return true;
+
+    size_t *positions = arena_alloc(arena, count, sizeof *positions);
+    if (positions == NULL)
+        return wire_problem_set_no_memory(ret_problem);
+    for (size_t i = 0; i < count; i++)
+        positions[i] = first + i;
+    pace_add(count);
+    batch->positions = positions;
+    return true;
+}
+
+bool wire_stored_set_bias(const struct wire_given *given, struct wire_request *request,
+                          struct wire_problem *ret_problem) {
+    const struct capture_layer *layer = given->stored;
+    attn_request *batch = &request->batch;
+    size_t rows = layer->bias_rows, heads = layer->bias_heads;
+    size_t num_heads = attn_model_get_info(request->model)->num_heads;
+
+    if (batch->bias != NULL || layer->bias == NULL)
+        return true;
+    if (given->queries_given && rows > 1)
+        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "bias",
+                                "the stored bias has a row for each stored query, but "
+                                "other queries are sent; send their bias, or zeros");
+    if (heads > 1 && heads != num_heads)
+        return wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "bias",
+                                "the stored bias has %zu heads, but queries have %zu; "
+                                "send a bias, or queries of as many heads",
+                                heads, num_heads);
+    batch->bias_row_ld = rows > 1 ? layer->packed.num_keys : 0;
+    batch->bias_head_ld = heads > 1 ? rows * layer->packed.num_keys : 0;
+    batch->bias_sequence_ld = 0;
+    batch->bias = layer->bias + given->query_rows[0] * batch->bias_row_ld;
+    return true;
+}
