@@ -5,8 +5,13 @@
 safetensors; docs/protocol.md has their form, and every option."""
 
 import asyncio
+import contextlib
+import hashlib
 import json
+import os
 import struct
+import time
+from urllib.parse import quote
 
 import numpy as np
 import requests
@@ -15,7 +20,7 @@ from urllib3.util import Retry
 
 SEQUENCES = ("queries", "keys", "values")
 INDICES = ("weights_heads", "weights_queries")
-INTEGERS = ("valid_lens", "positions", "key_positions", "spans", "targets", "top_in", *INDICES)
+INTEGERS = ("valid_lens", "positions", "key_positions", "spans", "targets", "top_in", "query_rows", *INDICES)
 NUMBERS = ("head_mask", "bias", "sinks", "slopes")
 RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads", "lse": "lse",
            "scores": "scores", "spans": "span_weights", "top": "top_weights", "target": "target_weights",
@@ -23,7 +28,9 @@ RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads
            "contributions": "contributions"}  # by need
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # its bits, for arrays that are not of ml_dtypes
 DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": BFLOAT16, "I64": "<i8"}  # of safetensors
-MAX_RETRIES = 5  # of a request whose reply has Retry-After: attnd is busy (429, 503)
+SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
+BUSY = (429, 503)  # with Retry-After: sent again then
+MAX_RETRIES = 5  # of a request that attnd is too busy for
 
 
 class AttentionError(Exception):
@@ -43,16 +50,17 @@ class Client:
 
     def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60):
         self.url, self.json, self.timeout = complete_url(url), json, timeout
+        self.kept = {}  # what to put again, by the name of a capture
         self.session = requests.Session()  # keeps the connection
-        # A request changes nothing on the server, so it may always be sent again.
-        retry = Retry(total=MAX_RETRIES, connect=1, read=1, allowed_methods=["POST"],
-                      raise_on_status=False)
+        # A question changes nothing on the server, so it may always be sent again.
+        retry = Retry(connect=1, read=1, allowed_methods=["GET", "POST"], respect_retry_after_header=False)
         self.session.mount("http://", HTTPAdapter(max_retries=retry))
         self.session.mount("https://", HTTPAdapter(max_retries=retry))
 
-    def attend(self, model, queries, **options):
+    def attend(self, model=None, queries=None, capture=None, **options):
         """Returns outputs, and attention weights or None, as float32. With `need`, a list of
         "outputs", "weights", "heads" and "lse", returns a dict with an array for each word.
+        With `capture`, the name of a capture instead of a model, see `put_capture`.
 
         `queries` is an array [Tq, width] or [B, Tq, width]. Outputs are [Tq, out_size] or
         [B, Tq, out_size], weights [H, Tq, Tk] or [B, H, Tq, Tk], without H for "mean". Heads are
@@ -64,7 +72,15 @@ class Client:
         head_mask, timeout_ms, priority. float16 and bfloat16 are sent as they are, other numbers
         as float32."""
         fields = {"model": model, "queries": queries, **options}
-        return decode(*self.post("/v1/attention", fields), fields)
+        if capture is None:
+            return decode(*self.post("/v1/attention", fields), fields)
+
+        path, rank = f"{capture_path(capture)}/attention", sequence_rank(fields)
+        reply = self.post(path, fields, rank)
+        if is_unknown_capture(*reply) and capture in self.kept:  # its server was lost, or restarted
+            self.put_capture(capture, *self.kept[capture])
+            reply = self.post(path, fields, rank)
+        return decode_words(*reply, fields, rank)
 
     def dot_product(self, queries, keys, values=None, **options):
         """Attention of queries and keys that are projected already, without a model. Returns a dict
@@ -88,18 +104,53 @@ class Client:
         what `attend` takes."""
         return decode_heads(*self.post("/v1/heads", {"model": model, "queries": queries, **options}))
 
+    def put_capture(self, name, data, ttl=None):
+        """Keeps a file of queries and keys, as `Captured.save` of capture.py writes it, on the server.
+        `data` is its path, its bytes, or a function that returns either. Without a name (None)
+        it is named by its SHA-256. Returns its description, a dict with "name", "layers" and more.
+
+        `attend(capture=name, layer=14, need=["received"])` then asks for its attention, as often as
+        one likes, and returns a dict as `dot_product` does. It takes the options of `dot_product`, but
+        keys and values are stored. So are queries: `query_rows` is a range [first, end] of them, or
+        `queries` are others. `layer` may be left out where there is one.
+
+        The server forgets a capture `ttl` seconds after its last use, and when it ends. A client that
+        has put it puts it again then, so a file that may be asked for must stay where it is."""
+        source = data() if callable(data) else data
+        name = hash_of(source) if name is None else name
+        description = decode_json(*self.request("PUT", capture_path(name, ttl), source, SAFETENSORS))
+        self.kept[name] = data, ttl
+        return description
+
+    def captures(self):
+        """Returns the descriptions of all captures that the server has, without their layers."""
+        return decode_json(*self.request("GET", "/v1/captures"))["captures"]
+
+    def delete_capture(self, name):
+        """Lets the server, and this client, forget a capture."""
+        self.kept.pop(name, None)
+        check_status(*self.request("DELETE", capture_path(name)))
+
     def post(self, path, fields, rank=2):
-        """Returns the status, the headers and the bytes of a reply."""
-        body, headers = encode(fields, self.json, rank)
-        data = bytearray()
-        try:
-            reply = self.session.post(self.url + path, data=body, headers=headers, timeout=self.timeout, stream=True)
-        except requests.ConnectionError as error:
-            raise type(error)(f"no answer from {self.url}; start attnd there, or give its address: {error}") from None
-        with reply:
-            for piece in reply.iter_content(1 << 20):
-                data += piece
-        return reply.status_code, reply.headers, data
+        return self.request("POST", path, *encode(fields, self.json, rank))
+
+    def request(self, method, path, source=None, headers=None):
+        """Returns the status, the headers and the bytes of a reply. `source` is the body, or the path
+        of a file that has it."""
+        for retries in range(MAX_RETRIES + 1):
+            data = bytearray()
+            try:
+                with open_source(source) as body:
+                    reply = self.session.request(method, self.url + path, data=body, headers=headers,
+                                                 timeout=self.timeout, stream=True)
+            except requests.ConnectionError as error:
+                raise type(error)(f"no answer from {self.url}; start attnd there, or give its address: {error}") from None
+            with reply:
+                for piece in reply.iter_content(1 << 20):
+                    data += piece
+            if retries == MAX_RETRIES or not is_busy(reply.status_code, reply.headers):
+                return reply.status_code, reply.headers, data
+            time.sleep(int(reply.headers["Retry-After"]))
 
 
 class AsyncClient:
@@ -108,6 +159,7 @@ class AsyncClient:
 
     def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60):
         self.url, self.json, self.timeout = complete_url(url), json, timeout
+        self.kept = {}
 
     async def __aenter__(self):
         import aiohttp  # only here, so that Client does not need it
@@ -118,9 +170,17 @@ class AsyncClient:
     async def __aexit__(self, *_):
         await self.session.close()
 
-    async def attend(self, model, queries, **options):
+    async def attend(self, model=None, queries=None, capture=None, **options):
         fields = {"model": model, "queries": queries, **options}
-        return decode(*await self.post("/v1/attention", fields), fields)
+        if capture is None:
+            return decode(*await self.post("/v1/attention", fields), fields)
+
+        path, rank = f"{capture_path(capture)}/attention", sequence_rank(fields)
+        reply = await self.post(path, fields, rank)
+        if is_unknown_capture(*reply) and capture in self.kept:
+            await self.put_capture(capture, *self.kept[capture])
+            reply = await self.post(path, fields, rank)
+        return decode_words(*reply, fields, rank)
 
     async def dot_product(self, queries, keys, values=None, **options):
         fields = {"queries": queries, "keys": keys, "values": values, **options}
@@ -131,14 +191,31 @@ class AsyncClient:
         fields = {"model": model, "queries": queries, **options}
         return decode_heads(*await self.post("/v1/heads", fields))
 
+    async def put_capture(self, name, data, ttl=None):
+        source = data() if callable(data) else data
+        name = hash_of(source) if name is None else name
+        description = decode_json(*await self.request("PUT", capture_path(name, ttl), source, SAFETENSORS))
+        self.kept[name] = data, ttl
+        return description
+
+    async def captures(self):
+        return decode_json(*await self.request("GET", "/v1/captures"))["captures"]
+
+    async def delete_capture(self, name):
+        self.kept.pop(name, None)
+        check_status(*await self.request("DELETE", capture_path(name)))
+
     async def post(self, path, fields, rank=2):
-        body, headers = encode(fields, self.json, rank)
+        return await self.request("POST", path, *encode(fields, self.json, rank))
+
+    async def request(self, method, path, source=None, headers=None):
         for retries in range(MAX_RETRIES + 1):
             data = bytearray()
-            async with self.session.post(self.url + path, data=body, headers=headers) as reply:
-                async for piece in reply.content.iter_any():
-                    data += piece
-            if "Retry-After" not in reply.headers or retries == MAX_RETRIES:
+            with open_source(source) as body:
+                async with self.session.request(method, self.url + path, data=body, headers=headers) as reply:
+                    async for piece in reply.content.iter_any():
+                        data += piece
+            if retries == MAX_RETRIES or not is_busy(reply.status, reply.headers):
                 return reply.status, reply.headers, data
             await asyncio.sleep(int(reply.headers["Retry-After"]))
 
@@ -146,6 +223,34 @@ class AsyncClient:
 def complete_url(url):
     """Returns the URL of a server, which may be given as `host:port`."""
     return (url if "://" in url else "http://" + url).rstrip("/")
+
+
+def capture_path(name, ttl=None):
+    return f"/v1/captures/{quote(str(name), safe='')}" + (f"?ttl={ttl}" if ttl is not None else "")
+
+
+def open_source(source):
+    """Returns what `with` opens: the file of a path, or else the body itself."""
+    return open(source, "rb") if isinstance(source, (str, os.PathLike)) else contextlib.nullcontext(source)
+
+
+def hash_of(source):
+    """Returns the SHA-256 of a file, or of bytes, as the name of a capture."""
+    digest = hashlib.sha256()
+    with open_source(source) as body:
+        for piece in iter(lambda: body.read(1 << 20), b"") if hasattr(body, "read") else [body]:
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def is_busy(status, headers):
+    """Whether a reply asks to send the request again later."""
+    return status in BUSY and headers.get("Retry-After", "").isdigit()
+
+
+def is_unknown_capture(status, headers, data):
+    return (status == 404 and headers.get("Content-Type") == "application/problem+json"
+            and json.loads(data)["title"] == "Unknown capture")
 
 
 def encode(fields, as_json, rank=2):
@@ -182,7 +287,7 @@ def encode(fields, as_json, rank=2):
         else:
             value = to_lists(value)
             options[name] = value if isinstance(value, str) else json.dumps(value)
-    return to_safetensors(tensors, options), {"Content-Type": "application/vnd.safetensors"}
+    return to_safetensors(tensors, options), SAFETENSORS
 
 
 def need_words(fields):
@@ -256,14 +361,18 @@ def decode_words(status, headers, data, fields, rank=2):
 
 def decode_heads(status, headers, data):
     """Returns the heads and gram of a reply, or raises its error."""
-    check_status(status, headers, data)
-    reply = json.loads(data)
+    reply = decode_json(status, headers, data)
     return reply["heads"], np.array(reply["gram"])
+
+
+def decode_json(status, headers, data):
+    check_status(status, headers, data)
+    return json.loads(data)
 
 
 def check_status(status, headers, data):
     """Raises the error of a reply that is one."""
-    if status == 200:
+    if status in (200, 201, 204):
         return
     if headers.get("Content-Type") == "application/problem+json":
         raise AttentionError(json.loads(data) | {"request_id": headers.get("X-Request-Id")})

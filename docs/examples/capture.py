@@ -15,10 +15,10 @@ import sys
 
 import numpy as np
 
-from attention_client import BFLOAT16, Client, from_safetensors, to_safetensors
+from attention_client import BFLOAT16, AttentionError, Client, from_safetensors, to_safetensors
 
 MASKS = {"sdpa": "sdpa_mask", "eager": "eager_mask"}  # the mask of each kernel that can be captured
-TENSORS = ("queries", "keys", "values", "bias", "sinks", "positions")
+TENSORS = ("queries", "keys", "values", "bias", "sinks", "slopes", "positions", "key_positions")
 OPTIONS = ("scale", "softcap", "causal", "window")
 CROSS = re.compile("cross|encoder_attn|encdec", re.I)
 
@@ -33,6 +33,7 @@ class Captured:
 
     def __init__(self, layers=None, tokens=None):
         self.layers, self.tokens = {} if layers is None else layers, tokens
+        self.kept = {}  # by sequence: the client that has put it, and its name
 
     def request(self, layer, sequence=0):
         """Returns the queries, keys and options of a layer, which may be given as its number."""
@@ -46,16 +47,34 @@ class Captured:
     def attend(self, layer, need="weights", heads=None, queries=None, client=None, sequence=0, **options):
         """Returns what attnd computes for a layer: an array, such as [H, Tq, Tk] of weights, or for a
         list of words a dict. `heads` and `queries` select; -1 is the last query. `client` is a
-        Client, or the address of an attnd. Other options are those of `Client.dot_product`."""
-        client = client if hasattr(client, "dot_product") else Client(*[client] if client else [])
+        Client, or the address of an attnd. Without one, what has been `put` is asked by its name.
+        Other options are those of `Client.dot_product`."""
         request = dict(self.request(layer, sequence))
         words = need.split(",") if isinstance(need, str) else list(need)
         if "heads" not in words:
             request.pop("values", None)
         elif "values" not in request:
             raise CaptureError("heads are sums of values, which were not kept; use capture(..., values=True)")
-        results = client.dot_product(**request, need=words, weights_heads=heads, weights_queries=queries, **options)
+        options |= {"need": words, "weights_heads": heads, "weights_queries": queries}
+        if client is None and sequence in self.kept:
+            kept, name = self.kept[sequence]
+            results = kept.attend(capture=name, layer=layer, **options)
+        else:
+            results = as_client(client).dot_product(**request, **options)
         return results[need] if need in words else results
+
+    def put(self, client=None, sequence=0):
+        """Puts one sequence on the server, so that `attend` sends no tensors any more. Returns its name,
+        the SHA-256 of what `save` writes. After a change of `layers`, put it again."""
+        client = as_client(client)
+        try:
+            name = client.put_capture(None, lambda: self.to_bytes(sequence))["name"]
+        except AttentionError as error:
+            if error.problem["title"] != "Captures are off":
+                raise
+            raise CaptureError(f"{client.url} keeps no captures; start attnd with --capture-memory 4GiB") from error
+        self.kept[sequence] = client, name
+        return name
 
     def bertviz(self, layers=None, **options):
         """Returns what BertViz's head_view and model_view take: `head_view(**captured.bertviz())`."""
@@ -75,14 +94,28 @@ class Captured:
 
     def save(self, path, sequence=0):
         """Writes one sequence as safetensors: `LAYER.queries` and so on, and options as JSON texts."""
+        pathlib.Path(path).write_bytes(self.to_bytes(sequence))
+
+    def to_bytes(self, sequence=0):
+        """Returns what `save` writes: the same bytes for the same capture, also when it was loaded."""
         tensors, metadata = {}, {"layers": json.dumps(list(self.layers)), "tokens": json.dumps(self.tokens)}
         for layer in self.layers:
-            for name, value in self.request(layer, sequence).items():
+            for name, value in sorted(self.request(layer, sequence).items(), key=lambda item: place(item[0])):
                 if name in TENSORS:
                     tensors[f"{layer}.{name}"] = np.ascontiguousarray(value)
                 else:
                     metadata[f"{layer}.{name}"] = json.dumps(value)
-        pathlib.Path(path).write_bytes(to_safetensors(tensors, metadata))
+        return to_safetensors(tensors, metadata)
+
+
+def place(name):
+    """Returns where a field is in a file: in the order of `load`, so that a file is saved as it was."""
+    return (*TENSORS, *OPTIONS, name).index(name)
+
+
+def as_client(client):
+    """Returns a client, which may be given as an address, or as None for the usual one."""
+    return client if hasattr(client, "dot_product") else Client(*[client] if client else [])
 
 
 def load(path):
