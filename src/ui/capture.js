@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* capture.js: a file of captured queries and keys, as docs/examples/capture.py saves it. It is
- * shown as a model whose layers go to POST v1/attention/dot-product. Tensors are read when
+ * shown as a model whose layers go to POST v1/attention/dot-product, or are asked by name where
+ * the server keeps the file (kept.js). Tensors are read when
  * their layer is chosen, so that the file may be larger than memory. */
 
 const DOT_PRODUCT = "v1/attention/dot-product";
@@ -86,8 +87,9 @@ async function makeCaptured({ capture, num_heads, num_kv_heads }) {
   const positions = keys && fields.positions && Array.from(numbersOf(fields.positions));
   const queries = positions ? positions.map((place) => keys[place] ?? String(place))
     : tokens?.length === fields.queries.shape[0] ? tokens.map(nameToken) : null;
-  return { about: `Layer ${layer} of ${file.name}.`, request: { fields, binary: true, path: DOT_PRODUCT },
-    queryLabels: queries, keyLabels: keys };
+  const { note } = await keepFile(file);
+  return { about: `Layer ${layer} of ${file.name}. ${note}`,
+    request: { fields, binary: true, path: DOT_PRODUCT, kept: { file, layer } }, queryLabels: queries, keyLabels: keys };
 }
 
 /* The bytes for which tokenizers like GPT-2's write a character of their own, Ġ for a space: these

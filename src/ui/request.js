@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request.js: requests to POST v1/attention and v1/heads, and their replies.
  *
- * A request is {fields, binary, path}; the path is v1/attention unless there is one. Fields have the names of the protocol. In a binary one
+ * A request is {fields, binary, path, kept}; the path is v1/attention unless there is one, and
+ * `kept` is {file, layer} of a capture that the server may keep. Fields have the names of the protocol. In a binary one
  * queries, keys, values and what else was read from a file are tensors; in JSON they are
  * nested lists. Replies of v1/attention are always safetensors, so that no number is
  * parsed as text. */
@@ -76,10 +77,10 @@ function encodeRequest({ fields, binary }, changes = {}) {
 }
 
 async function postAttention(request, changes, signal) {
-  const { type, body } = encodeRequest(request, changes);
-  const reply = await fetchReply(pathOf(request), {
-    method: "POST", body, signal,
-    headers: { "Content-Type": type, "Accept": "application/vnd.safetensors" },
+  const reply = await postKept(request, (asked) => {
+    const { type, body } = encodeRequest(asked, changes);
+    return fetchReply(pathOf(asked), { method: "POST", body, signal,
+      headers: { "Content-Type": type, "Accept": "application/vnd.safetensors" } });
   });
   const buffer = await reply.arrayBuffer();
   const [, total = null] = reply.headers.get("Server-Timing")?.match(/\btotal;dur=([\d.]+)/) ?? [];

@@ -107,6 +107,7 @@ async function takeFile(file) {
   try {
     const layers = await openCapture(file);
     if (layers) {
+      dropKeptFiles();
       form.models = [...form.models.filter(({ capture }) => !capture), ...layers];
       chooseModel(layers[0].name);
       return;
