@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -268,6 +269,42 @@ def test_scaling_up_needs_no_restart(stack):
     with clients_that_expect_right_replies(stack):
         stack.run_compose("up", "-d", "--no-recreate", "--scale", "attnd=3")
         assert wait_for(lambda: len(stack.served_by()) >= 3, 30), f"only {stack.served_by()}"
+
+
+def make_capture(number):
+    """Returns a file of one layer with two keys, of other numbers for each `number`."""
+    header = {"__metadata__": {"layers": '["0"]'},
+              "0.queries": {"dtype": "F32", "shape": [1, 1, 2], "data_offsets": [0, 8]},
+              "0.keys": {"dtype": "F32", "shape": [2, 1, 2], "data_offsets": [8, 24]}}
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + struct.pack("<6f", 1, 0.5, number, 1, 2, 3)
+
+
+def ask_capture(stack, name, file):
+    """Returns the replica that replied, and the weights. A capture that its replica does not have is put."""
+    for _ in range(100):
+        status, headers, reply = stack.post(f"/v1/captures/{name}/attention", {"need": ["weights"]})
+        if status == 200:
+            return headers["X-Served-By"], reply["attention_weights"]
+        if status == 404 and "Unknown capture" in reply:
+            stack.put(f"/v1/captures/{name}", file)
+        time.sleep(0.1)
+    raise AssertionError(f"{name}: {status} {reply}")
+
+
+def test_captures_stay_with_their_replica_and_come_back(stack):
+    files = {f"capture-{number}": make_capture(number) for number in range(16)}
+
+    def ask_all():
+        return {name: ask_capture(stack, name, file) for name, file in files.items()}
+
+    assert wait_for(lambda: ask_all() == ask_all(), 30), "names move"
+    first = ask_all()
+    assert len({replica for replica, _ in first.values()}) >= 2, "all names are at one replica"
+    for service in ("attnd", "proxy"):
+        stack.run_docker("restart", stack.containers(service)[0])
+        again = {name: weights for name, (_, weights) in ask_all().items()}
+        assert again == {name: weights for name, (_, weights) in first.items()}, f"after {service}"
 
 
 def test_stopping_a_replica_loses_no_request_and_exits_0(stack):

@@ -104,7 +104,7 @@ class Stack:
         command = [*self.compose, "-p", self.project, "-f", COMPOSE_FILE, *arguments]
         print("$", *command, flush=True)
         environment = dict(os.environ, ATTND_PORT=str(self.port),
-                           ATTND_SUBNET=self.subnet, PYTHONUNBUFFERED="1")
+                           ATTND_SUBNET=self.subnet, ATTND_CAPTURE_MEMORY="64MiB", PYTHONUNBUFFERED="1")
         # Compose prints to both streams; one stream keeps its lines in order.
         done = subprocess.run(command, env=environment, stderr=subprocess.STDOUT)
         if check and done.returncode != 0:
@@ -137,6 +137,9 @@ class Stack:
         return self.request(urllib.request.Request(
             self.url + path, data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"}))
+
+    def put(self, path, body):
+        return self.request(urllib.request.Request(self.url + path, data=body, method="PUT"))
 
     def request(self, request):
         """Returns (status, headers, parsed body), with status 0 where nothing replies. Every request

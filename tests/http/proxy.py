@@ -31,9 +31,10 @@ def adapt(text, port, replicas):
     for pattern, replacement in ((r"(?m)^    log stdout .*$", "    log 127.0.0.1:9 local0"),
                                  (r"(?ms)^resolvers docker\n.*?\n\n", ""),
                                  (r"bind :8080", f"bind 127.0.0.1:{port}"),
-                                 (r" resolvers docker init-addr none", ""),
-                                 (r"(?m)^    server-template .*$", servers)):
+                                 (r" resolvers docker init-addr none", "")):
         text = replace_once(text, pattern, replacement)
+    text, count = re.subn(r"(?m)^    server-template .*$", servers, text)
+    assert count == 2, f"{SETTINGS}: {count} backends have replicas"
     return text
 
 
