@@ -216,10 +216,11 @@ static attn_status check_free_memory(const struct catalogue *catalogue,
     size_t left = machine > kept ? machine - kept : 0;
     if (bytes <= left)
         return ATTN_OK;
-    return error_set(ret_error, ATTN_E_NOMEM,
-                     "it needs %zu bytes, and of the %zu that are free, --max-memory and "
-                     "--capture-memory keep %zu for requests; free memory, or lower them",
-                     bytes, machine, kept);
+    return error_set(
+        ret_error, ATTN_E_NOMEM,
+        "it needs %zu bytes, and of the %zu that are free, --max-memory and "
+        "--capture-memory keep %zu for requests; free memory, or lower --max-memory",
+        bytes, machine, kept);
 }
 
 /* Loads an entry while others are served; logs the model, or why there is none. */
