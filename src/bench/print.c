@@ -38,7 +38,8 @@ static double share_of_loaded(const struct bench_report *report, size_t c) {
 static double count_read_bytes(const struct bench_report *report, size_t c) {
     bool halves =
         report->part == BENCH_STORED && report->contenders[c].precision[0] == 'b';
-    return (double)report->read_words * (halves ? sizeof(float) / 2 : sizeof(float));
+    size_t word = halves ? sizeof(float) / 2 : sizeof(float);
+    return (double)report->read_words * (double)word;
 }
 
 static double share_of_reading(const struct bench_report *report, size_t c) {
