@@ -15,6 +15,7 @@
 #define NOT_LESS(x, y, v)                                                                \
     ((vector)_mm256_and_ps(_mm256_cmp_ps((__m256)(x), (__m256)(y), _CMP_NLT_UQ),         \
                            (__m256)(v)))
+#define WIDEN(x)        ((bits)_mm256_cvtepu16_epi32((__m128i)(x)))
 #define INTERLEAVE_LOW  0, 8, 1, 9, 2, 10, 3, 11
 #define INTERLEAVE_HIGH 4, 12, 5, 13, 6, 14, 7, 15
 #include "math/kernels/body.inc"
