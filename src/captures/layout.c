@@ -23,8 +23,8 @@ static const struct {
     size_t rank_min, rank_max;
     size_t place; /* of the pointer to its numbers, in struct capture_layer */
 } tensors[CAPTURE_NUM_TENSORS] = {
-    [CAPTURE_QUERIES] = {"queries", 3, 3, offsetof(struct capture_layer, queries)},
     [CAPTURE_KEYS] = {"keys", 3, 3, offsetof(struct capture_layer, packed.keys)},
+    [CAPTURE_QUERIES] = {"queries", 3, 3, offsetof(struct capture_layer, queries)},
     [CAPTURE_VALUES] = {"values", 3, 3, offsetof(struct capture_layer, packed.values)},
     [CAPTURE_BIAS] = {"bias", 2, 3, offsetof(struct capture_layer, bias)},
     [CAPTURE_SINKS] = {"sinks", 1, 1, offsetof(struct capture_layer, sinks)},
@@ -359,17 +359,12 @@ static bool alloc_layers(struct reader *r, const json_t *list) {
 }
 
 static bool read_layers(struct reader *r, const json_t *list) {
-    /* Keys come first: what they are decides whether the others fit. */
-    static const enum capture_tensor order[] = {
-        CAPTURE_KEYS,  CAPTURE_QUERIES, CAPTURE_VALUES,    CAPTURE_BIAS,
-        CAPTURE_SINKS, CAPTURE_SLOPES,  CAPTURE_POSITIONS, CAPTURE_KEY_POSITIONS};
-
     if (!alloc_layers(r, list))
         return false;
     for (size_t i = 0; i < r->layout->num_layers; i++) {
         pace_add(LAYER_STEPS);
         for (size_t k = 0; k < CAPTURE_NUM_TENSORS; k++) {
-            if (!add_tensor(r, i, order[k]))
+            if (!add_tensor(r, i, (enum capture_tensor)k))
                 return false;
         }
         if (!add_options(r, &r->layout->layers[i]))

@@ -9,10 +9,11 @@
 
 #include <stdint.h>
 
-/* The tensors of a layer. */
+/* The tensors of a layer, in the order in which they are checked: what the keys are
+ * decides whether the others fit. */
 enum capture_tensor {
-    CAPTURE_QUERIES,
     CAPTURE_KEYS,
+    CAPTURE_QUERIES,
     CAPTURE_VALUES,
     CAPTURE_BIAS,
     CAPTURE_SINKS,

@@ -15,26 +15,39 @@ bool captures_are_on(const struct exchange *exchange, struct wire_problem *ret_p
                             "POST /v1/attention/dot-product");
 }
 
-/* Faults of the file whose sentence only needs the field. */
+/* Faults whose sentence has no numbers. */
 static const struct {
     enum wire_error error;
-    const char *detail; /* follows the field */
-} file_faults[CAPTURE_NUM_ERRORS] = {
+    bool of_field; /* the sentence begins with it */
+    const char *detail;
+} sentences[CAPTURE_NUM_ERRORS] = {
     [CAPTURE_E_UNKNOWN] =
-        {WIRE_E_UNKNOWN_KEY,
+        {WIRE_E_UNKNOWN_KEY, true,
          "is neither a tensor nor an option of a layer; remove it: " FORM},
-    [CAPTURE_E_MISSING] = {WIRE_E_MISSING_KEY, "is missing; " FORM},
-    [CAPTURE_E_OPTION] = {WIRE_E_WRONG_TYPE, "in __metadata__ is not the JSON that it "
-                                             "should be; " FORM},
-    [CAPTURE_E_TYPE] = {WIRE_E_WRONG_DTYPE,
+    [CAPTURE_E_MISSING] = {WIRE_E_MISSING_KEY, true, "is missing; " FORM},
+    [CAPTURE_E_OPTION] = {WIRE_E_WRONG_TYPE, true,
+                          "in __metadata__ is not the JSON that it should be; " FORM},
+    [CAPTURE_E_TYPE] = {WIRE_E_WRONG_DTYPE, true,
                         "has a type that it cannot have; send F32, BF16, "
                         "F16 or F64, and positions as I64 or I32"},
-    [CAPTURE_E_RANK] = {WIRE_E_WRONG_RANK,
+    [CAPTURE_E_RANK] = {WIRE_E_WRONG_RANK, true,
                         "has too few dimensions, or too many; a capture "
                         "has one sequence: [tokens, heads, head size]"},
-    [CAPTURE_E_SHAPE] = {WIRE_E_SHAPE_MISMATCH,
+    [CAPTURE_E_SHAPE] = {WIRE_E_SHAPE_MISMATCH, true,
                          "has sizes that do not fit the other tensors of "
                          "its layer, or a size of 0; " FORM},
+    [CAPTURE_E_BUSY] = {WIRE_E_TOO_MANY_REQUESTS, false,
+                        "another PUT of yours, or of this name, is in progress; retry "
+                        "when it has ended"},
+    [CAPTURE_E_EXISTS] = {WIRE_E_CAPTURE_EXISTS, false,
+                          "the name has other bytes already; DELETE that capture first, "
+                          "or choose another name, such as the SHA-256 of the file"},
+    [CAPTURE_E_HASH] = {WIRE_E_BAD_CAPTURE_NAME, false,
+                        "a name of 64 hexadecimal digits must be the SHA-256 of the file "
+                        "in lower case, and that is another one; choose another name"},
+    [CAPTURE_E_REMOVED] = {WIRE_E_UNAUTHORIZED, false,
+                           "the key was removed from this server; ask its operator for "
+                           "one"},
 };
 
 static void word_limits(const struct capture_fault *fault,
@@ -54,55 +67,18 @@ static void word_limits(const struct capture_fault *fault,
                          fault->limit / 2, CAPTURES_OF_HOLDER);
 }
 
-static void word_state(const struct capture_fault *fault,
-                       struct wire_problem *ret_problem) {
-    switch (fault->error) {
-    case CAPTURE_E_BUSY:
-        wire_problem_set(ret_problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
-                         "another PUT of yours, or of this name, is in progress; retry "
-                         "when it has ended");
-        break;
-    case CAPTURE_E_SLOW:
-        wire_problem_set(ret_problem, WIRE_E_CAPTURES_FULL, NULL,
-                         "the file arrived at less than %zu bytes a second, and another "
-                         "capture wanted its room; send it faster, or retry later",
-                         CAPTURES_SLOW_RATE);
-        break;
-    case CAPTURE_E_TIMEOUT:
-        wire_problem_set(ret_problem, WIRE_E_REQUEST_TIMEOUT, NULL,
-                         "the file took longer than %d s; send it faster, or keep fewer "
-                         "layers",
-                         CAPTURES_PUT_SECONDS);
-        break;
-    case CAPTURE_E_EXISTS:
-        wire_problem_set(
-            ret_problem, WIRE_E_CAPTURE_EXISTS, NULL,
-            "the name has other bytes already; DELETE that capture first, or "
-            "choose another name, such as the SHA-256 of the file");
-        break;
-    case CAPTURE_E_HASH:
-        wire_problem_set(
-            ret_problem, WIRE_E_BAD_CAPTURE_NAME, NULL,
-            "a name of 64 hexadecimal digits must be the SHA-256 of the file "
-            "in lower case, and that is another one; choose another name");
-        break;
-    case CAPTURE_E_REMOVED:
-        wire_problem_set(
-            ret_problem, WIRE_E_UNAUTHORIZED, NULL,
-            "the key was removed from this server; ask its operator for one");
-        break;
-    default:
-        wire_problem_set_no_memory(ret_problem);
-    }
-}
-
 void captures_word_fault(const struct exchange *exchange,
                          const struct capture_fault *fault,
                          struct wire_problem *ret_problem) {
     captures_count_refusal(exchange->options->captures, fault->error);
-    if (file_faults[fault->error].detail != NULL)
-        wire_problem_set(ret_problem, file_faults[fault->error].error, fault->field,
-                         "'%.64s' %s", fault->field, file_faults[fault->error].detail);
+    enum wire_error error = sentences[fault->error].error;
+    const char *detail = sentences[fault->error].detail;
+
+    if (detail != NULL && sentences[fault->error].of_field)
+        wire_problem_set(ret_problem, error, fault->field, "'%.64s' %s", fault->field,
+                         detail);
+    else if (detail != NULL)
+        wire_problem_set(ret_problem, error, NULL, "%s", detail);
     else if (fault->error == CAPTURE_E_FORMAT)
         wire_problem_set(ret_problem, WIRE_E_MALFORMED_SAFETENSORS, fault->field,
                          "the file is not valid safetensors: %s; write it with a "
@@ -115,6 +91,16 @@ void captures_word_fault(const struct exchange *exchange,
                          fault->index, fault->field, ATTN_POSITION_MAX);
     else if (fault->error == CAPTURE_E_TOO_LARGE || fault->error == CAPTURE_E_FULL)
         word_limits(fault, ret_problem);
+    else if (fault->error == CAPTURE_E_SLOW)
+        wire_problem_set(ret_problem, WIRE_E_CAPTURES_FULL, NULL,
+                         "the file arrived at less than %zu bytes a second, and another "
+                         "capture wanted its room; send it faster, or retry later",
+                         CAPTURES_SLOW_RATE);
+    else if (fault->error == CAPTURE_E_TIMEOUT)
+        wire_problem_set(ret_problem, WIRE_E_REQUEST_TIMEOUT, NULL,
+                         "the file took longer than %d s; send it faster, or keep fewer "
+                         "layers",
+                         CAPTURES_PUT_SECONDS);
     else
-        word_state(fault, ret_problem);
+        wire_problem_set_no_memory(ret_problem);
 }
