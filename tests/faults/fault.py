@@ -160,3 +160,15 @@ def wait_until(condition, seconds, what):
     while not condition():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
         time.sleep(0.01)
+
+
+def settled(measure):
+    """Returns measure() once it has stayed the same for half a second: a connection that is closed
+    here keeps its blocks and its descriptor until the server has noticed."""
+    end, since, value = time.monotonic() + 10, time.monotonic(), measure()
+    while time.monotonic() < since + 0.5:
+        time.sleep(0.01)
+        if (now := measure()) != value:
+            since, value = time.monotonic(), now
+        assert time.monotonic() < end, "it never stays the same"
+    return value

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from all_requests import SAFETENSORS, make_requests, post_as
-from fault import (ALLOCATIONS, LONG, exchange, faulty_server, num_fds, wait_until,
-                   why_not)
+from fault import (ALLOCATIONS, LONG, exchange, faulty_server, num_fds, settled,
+                   wait_until, why_not)
 from http1 import Connection, get_bytes, post_bytes
 from safetensors_file import make_safetensors
 from scrape import wait_for_value
@@ -60,7 +60,7 @@ def test_every_failing_allocation_of_a_request_is_survived():
                 assert reply is not None and reply.status == status, (data[:200], reply)
         for name, (data, status) in requests.items():
             exchange(server.port, HEALTH)
-            live, fds = control.live, num_fds(server)
+            live, fds = settled(lambda: (control.live, num_fds(server)))
             failed, found, got = fail_each(server, control, data, status)
             print(f"{name}: {failed} allocations failed in turn, replies {got}")
             wait_until(lambda: control.live <= live and num_fds(server) <= fds, 10,
@@ -95,7 +95,9 @@ def test_every_failing_allocation_of_a_capture_is_survived():
     with faulty_server("--capture-memory", "1MiB", *OPTIONS) as (server, control):
         for _ in range(3):
             assert exchange(server.port, put).status == 201 and exchange(server.port, drop).status == 204
-        live = control.live
+            assert exchange(server.port, get_bytes("/v1/captures")).json()["captures"] == []
+            wait_for_value(server, 0, "attnd_capture_bytes")
+        live = settled(lambda: control.live)
         for nth in itertools.count(1):
             control.arm(ALLOCATIONS, nth)
             reply = exchange(server.port, put)
@@ -105,10 +107,10 @@ def test_every_failing_allocation_of_a_capture_is_survived():
             assert len(kept) == 1 if reply and reply.status == 201 else len(kept) <= 1, (nth, control.site)
             if kept:
                 assert exchange(server.port, drop).status == 204
-            wait_for_value(server, 0, "attnd_capture_bytes")
             if not failed:
                 break
             sites.add(control.site)
+        wait_for_value(server, 0, "attnd_capture_bytes")
         wait_until(lambda: control.live <= live, 10, f"{control.live - live} blocks are not released")
         assert nth > 10 and len(sites) > 10, sites
 
