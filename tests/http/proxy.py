@@ -12,25 +12,19 @@ from server import ROOT
 SETTINGS = ROOT / "deploy/haproxy.cfg"
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def replace_once(text, pattern, replacement):
     text, count = re.subn(pattern, replacement, text)
     assert count == 1, f"{SETTINGS}: {count} places match {pattern}"
     return text
 
 
-def adapt(text, port, replicas):
+def adapt(text, bind, replicas):
     """Returns the settings for processes on this machine instead of containers."""
     servers = "\n".join(f"    server attnd{number} 127.0.0.1:{replica}"
                         for number, replica in enumerate(replicas, 1))
     for pattern, replacement in ((r"(?m)^    log stdout .*$", "    log 127.0.0.1:9 local0"),
                                  (r"(?ms)^resolvers docker\n.*?\n\n", ""),
-                                 (r"bind :8080", f"bind 127.0.0.1:{port}"),
+                                 (r"bind :8080", f"bind {bind}"),
                                  (r" resolvers docker init-addr none", "")):
         text = replace_once(text, pattern, replacement)
     text, count = re.subn(r"(?m)^    server-template .*$", servers, text)
@@ -38,13 +32,20 @@ def adapt(text, port, replicas):
     return text
 
 
+def bound_socket():
+    """Returns a socket and its port. HAProxy inherits it as `fd@N`, so no other process can take the port."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    return listener, listener.getsockname()[1]
+
+
 class Proxy:
     """`with Proxy(ports) as proxy:` accepts requests on proxy.port. `timeouts` replaces some, e.g.
     {"client": "1s"}. `limits` replaces other numbers. What HAProxy logs goes to a port of UDP."""
 
     def __init__(self, replicas, timeouts=None, limits=None, log_port=9):
-        self.port = free_port()
-        settings = adapt(SETTINGS.read_text(), self.port, replicas)
+        self.listener, self.port = bound_socket()
+        settings = adapt(SETTINGS.read_text(), f"fd@{self.listener.fileno()}", replicas)
         settings = replace_once(settings, "log 127.0.0.1:9 ", f"log 127.0.0.1:{log_port} ")
         for text, number in (limits or {}).items():
             settings = replace_once(settings, rf"\b{re.escape(text)} \d+", f"{text} {number}")
@@ -56,9 +57,10 @@ class Proxy:
         self.file.flush()
 
     def __enter__(self):
-        self.process = subprocess.Popen(["haproxy", "-db", "-f", self.file.name],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(["haproxy", "-db", "-f", self.file.name], stdout=subprocess.DEVNULL,
+                                        pass_fds=[self.listener.fileno()])
         for _ in range(1200):
+            assert self.process.poll() is None, f"HAProxy has ended with status {self.process.returncode}"
             try:
                 socket.create_connection(("127.0.0.1", self.port)).close()
                 return self
@@ -70,4 +72,5 @@ class Proxy:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
+        self.listener.close()
         self.file.close()

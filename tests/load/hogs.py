@@ -13,7 +13,7 @@ from background import compiled
 from certificates import Certificate
 from http1 import get_bytes
 from measure import WORK, Impossible, Load, Result, d2l_request, serve, serve_behind_proxy
-from proxy import free_port
+from proxy import bound_socket
 
 HOG = "127.0.0.2"
 RATE = 40      # requests/s of the good client
@@ -36,7 +36,7 @@ defaults
     timeout client 60s
     timeout server 60s
 listen front
-    bind 127.0.0.1:{front}
+    bind fd@{front}
     server attnd 127.0.0.1:{port} ssl verify none source {source}
 """
 
@@ -91,15 +91,16 @@ def tls_front(port, source):
     """Speaks TLS with attnd on `port` for clients that do not, from `source`. Yields its port."""
     if not shutil.which("haproxy"):
         raise Impossible("haproxy is not installed")
-    front = free_port()
+    listener, front = bound_socket()
     path = WORK / f"front-{source}.cfg"
-    path.write_text(TLS_FRONT.format(front=front, port=port, source=source))
+    path.write_text(TLS_FRONT.format(front=listener.fileno(), port=port, source=source))
     process = subprocess.Popen(["haproxy", "-db", "-f", path], stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+                               stderr=subprocess.DEVNULL, pass_fds=[listener.fileno()])
     try:
         time.sleep(1)
         yield front
     finally:
+        listener.close()
         process.kill()
         process.wait()
 
