@@ -39,8 +39,6 @@ def wait_for_replicas(proxy, count):
     wait_until(served, "replicas behind the proxy")
 
 
-
-
 def expected_answers():
     """Returns what one server replies to the same question when the tensors are sent."""
     answers = {}

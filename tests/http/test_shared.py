@@ -93,7 +93,7 @@ def reserved(server, condition):
 @pytest.mark.parametrize("path", ["/metrics", "/v1/models", "/v2/models/stats"])
 def test_replies_that_nobody_reads_are_in_the_budget(server, path):
     """Each counts as if it were its own; the budget is soon used up, which is told with 503."""
-    size = len(server.get(path).content)
+    size = 0.99 * len(server.get(path).content)  # the numbers in a later text may have fewer digits
     before = reserved(server, lambda bytes: bytes < 70e6)
     with contextlib.ExitStack() as stack:
         for _ in range(20):
