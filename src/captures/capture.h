@@ -21,14 +21,16 @@ struct capture {
     size_t file_bytes;
     struct capture_layout layout; /* without its parts once it is published */
     unsigned char *block;         /* all numbers; from heap_alloc() */
-    int64_t created, ttl;
+    int64_t created;              /* in seconds since 1970 */
+    int64_t ttl;
     /* Guarded by the store's lock. */
     struct capture *next_in_bucket;  /* while it is found */
     struct capture *previous, *next; /* in captures.newest: all that count */
     bool found;                      /* by its name; false: it was removed */
     size_t bytes;                    /* that it counts, PUT or not */
     size_t num_users;
-    int64_t last_use;
+    int64_t last_use; /* by clock_now_ns(), which no one sets */
+    int64_t used_at;  /* the same, in seconds since 1970 */
 };
 
 enum put_state {
@@ -96,6 +98,9 @@ void store_unlock(struct captures *store, struct capture *dead);
  * NULL, when there is none. */
 struct capture **store_find_link(struct captures *store, const char *space,
                                  const char *name, size_t size);
+
+/* Under the lock: notes that a capture is used at `now`. */
+void store_touch(struct capture *capture, int64_t now);
 
 /* Under the lock: adds a capture to those that count, and takes it out with its bytes. */
 void store_count_in(struct captures *store, struct capture *capture);

@@ -4,6 +4,7 @@
 #include "captures/capture.h"
 
 #include <string.h>
+#include <time.h>
 
 #define NS_PER_SECOND 1000000000
 
@@ -162,7 +163,7 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
         if (*ret_created) {
             *link = own;
             own->next_in_bucket = NULL;
-            own->created = now;
+            own->created = time(NULL);
             own->found = true;
             store->stats.captures++;
             put->capture = NULL;
@@ -170,7 +171,7 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
             shrink_bytes(store, own);
         }
         published = *ret_capture = *link;
-        published->last_use = now;
+        store_touch(published, now);
         published->num_users++;
         if (now + published->ttl < store->next_expiry)
             store->next_expiry = now + published->ttl;

@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define NS_PER_SECOND 1000000000
 
@@ -169,6 +170,11 @@ void store_unlock(struct captures *store, struct capture *dead) {
 
 /* --- captures --- */
 
+void store_touch(struct capture *capture, int64_t now) {
+    capture->last_use = now;
+    capture->used_at = time(NULL);
+}
+
 struct capture *captures_acquire(struct captures *store, const char *space,
                                  const char *name, size_t size, bool uses) {
     struct capture *dead;
@@ -177,7 +183,8 @@ struct capture *captures_acquire(struct captures *store, const char *space,
 
     if (capture != NULL) {
         capture->num_users++;
-        capture->last_use = uses ? now : capture->last_use;
+        if (uses)
+            store_touch(capture, now);
     }
     if (uses && capture != NULL)
         store->stats.found++;
@@ -242,7 +249,7 @@ static struct capture_info describe_capture(const struct capture *capture) {
                                  .bytes = capture->bytes,
                                  .num_layers = capture->layout.num_layers,
                                  .created = capture->created,
-                                 .last_use = capture->last_use,
+                                 .last_use = capture->used_at,
                                  .ttl = capture->ttl};
 }
 

@@ -20,12 +20,13 @@ struct capture_owner {
     const char *space, *holder;
 };
 
-/* What is told about a capture. Times are those of clock_now_ns(). */
+/* What is told about a capture. */
 struct capture_info {
     const char *name, *sha256;
     size_t bytes; /* that it counts */
     size_t num_layers;
-    int64_t created, last_use, ttl;
+    int64_t created, last_use; /* in seconds since 1970 */
+    int64_t ttl;               /* in ns */
 };
 
 /* Makes a store of at most `limit` bytes, whose captures are kept for `ttl` ns after

@@ -291,8 +291,7 @@ def test_accept_and_content_type_are_as_in_replay(server):
 # --- how long a capture is kept ---
 
 def test_capture_expires_after_its_last_question(server):
-    assert put(server, "short", FILE, query="?ttl=1").status == 201
-    assert get(server, "short").json()["ttl"] == 1
+    assert put(server, "short", FILE, query="?ttl=1").json()["ttl"] == 1
     assert put(server, "long", FILE).status == 201
     wait_until(lambda: get(server, "short").status == 404, "GET does not renew it")
     assert_refused(ask(server, "short"), 404, "Unknown capture")
@@ -302,13 +301,13 @@ def test_capture_expires_after_its_last_question(server):
 
 
 def test_question_renews_a_capture(server):
-    assert put(server, "text", FILE, query="?ttl=2").status == 201
+    assert put(server, "text", FILE, query="?ttl=5").status == 201
     begin, asker = time.monotonic(), Asker(server)
-    while time.monotonic() < begin + 5:
+    while time.monotonic() < begin + 7:
         assert asker.post(f"{PATH}/text/attention", b"{}", JSON).status == 200
     description = get(server, "text").json()
     assert description["last_use"] > description["created"]
-    assert description["expires"] == description["last_use"] + 2
+    assert description["expires"] == description["last_use"] + 5
     wait_until(lambda: get(server, "text").status == 404, "the capture does not expire")
 
 
@@ -331,7 +330,7 @@ def test_default_ttl_is_an_hour(start_server):
 
 def test_name_of_an_expired_capture_can_have_other_bytes(server):
     assert put(server, "text", FILE, query="?ttl=1").status == 201
-    wait_until(lambda: put(server, "text", OTHER).status != 409, "the capture does not expire")
+    wait_until(lambda: put(server, "text", OTHER).status in (200, 201), "the capture does not expire")
     assert get(server, "text").json()["sha256"] == hash_of(OTHER)
 
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http/captures/info.c: describes captures, and finds the one that a path names. */
-#include "base/clock.h"
 #include "captures/layer.h"
 #include "captures/store.h"
 #include "http/captures/captures.h"
@@ -8,7 +7,6 @@
 #include "wire/json/write.h"
 
 #include <stdio.h>
-#include <time.h>
 
 void captures_set_unknown(const struct exchange *exchange,
                           struct wire_problem *ret_problem) {
@@ -38,20 +36,15 @@ bool captures_use(struct exchange *exchange, bool for_attention) {
 
 /* --- JSON --- */
 
-/* Returns a time of clock_now_ns() in seconds since 1970. */
-static long long wall_seconds(int64_t time_ns) {
-    return (long long)time(NULL) - (long long)((clock_now_ns() - time_ns) / 1000000000);
-}
-
 static void print_capture(const struct capture_info *info, struct buf *text) {
     buf_append_text(text, "{\"name\":");
     wire_json_add_string(text, info->name);
-    long long last_use = wall_seconds(info->last_use), ttl = info->ttl / 1000000000;
+    long long last_use = info->last_use, ttl = info->ttl / 1000000000;
     buf_append_format(
         text,
         ",\"sha256\":\"%s\",\"bytes\":%zu,\"created\":%lld,\"last_use\":%lld,"
         "\"ttl\":%lld,\"expires\":%lld",
-        info->sha256, info->bytes, wall_seconds(info->created), last_use, ttl,
+        info->sha256, info->bytes, (long long)info->created, last_use, ttl,
         last_use + ttl);
 }
 
