@@ -12,6 +12,7 @@ import pytest
 from checkpoints import slow_request, write_slow_layer
 from dot_product import to_json
 from http1 import Connection
+from reload import wait_until
 from scrape import wait_for_value
 from server import is_sanitized
 from stored import (MIB, PATH, Layer, ask, assert_nothing_kept, delete, file_of_size, get, hash_of, head_bytes, list_names,
@@ -152,6 +153,8 @@ def test_everything_at_once_while_keys_change(start_server, tmp_path):
         turns.append(None)
         write_keys(tmp_path / "keys", *lines[:1 + len(turns) % 2])
         server.process.send_signal(signal.SIGHUP)
+        wanted = 200 if len(turns) % 2 else 401
+        wait_until(lambda: send(server, "GET", PATH, None, headers=key(BOB)).status == wanted, "the keys stay")
 
     counts = run_actors([Actor(server, number, key(BOB), answers, turns) for number in range(THREADS)], change_keys)
     assert {("ask", 200), ("ask", 401), ("put", 201)} <= set(counts), counts
