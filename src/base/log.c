@@ -274,6 +274,11 @@ size_t log_limit_take(struct log_limit *limit, int64_t period) {
     return atomic_exchange(&limit->num_events, 0);
 }
 
+size_t log_limit_add(struct log_limit *limit, int64_t period) {
+    log_limit_count(limit);
+    return log_limit_take(limit, period);
+}
+
 void log_failure(const char *reason) {
     const struct log_field field = LOG_TEXT("reason", reason);
     struct log_line line = {.size = 0};

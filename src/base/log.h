@@ -62,8 +62,11 @@ struct log_limit {
     atomic_int_fast64_t taken_at; /* clock_now_ns; 0: never */
 };
 
-/* Counts an event. */
+/* Counts an event, which another thread may report. */
 void log_limit_count(struct log_limit *limit);
+
+/* Counts an event; the rest is as log_limit_take(). */
+size_t log_limit_add(struct log_limit *limit, int64_t period);
 
 /* Returns how many events the caller reports now; no other caller gets them. Returns 0
  * when there were none, or when the last report is less than `period` ns ago. */

@@ -55,22 +55,23 @@ static struct model_change *take_change_locked(struct loader *loader) {
     return change;
 }
 
-/* Logs how many changes no line told of, unless it is too early. */
-static void report_changes(struct loader *loader) {
-    size_t count = log_limit_take(&loader->changes, LOG_AGAIN_NS);
+/* Logs how many changes no line told of. */
+static void report_changes(size_t count) {
     if (count > 0)
         log_write(LOG_INFO, "more models were loaded or unloaded",
                   LOG_NUMBER("count", count));
 }
 
-/* Any number of changes may be asked for, so only the first of many is logged itself. */
+/* Any number of changes may be asked for, so only one that comes alone is logged itself:
+ * a second has one line. */
 static void run_change(struct loader *loader, struct model_change *change) {
+    size_t untold = log_limit_add(&loader->changes, LOG_AGAIN_NS);
     struct wire_problem problem;
     bool done;
 
-    report_changes(loader);
-    log_limit_count(&loader->changes);
-    loader->catalogue->is_quiet = log_limit_take(&loader->changes, LOG_AGAIN_NS) == 0;
+    if (untold > 1)
+        report_changes(untold);
+    loader->catalogue->is_quiet = untold != 1;
     if (atomic_load(&loader->refuses))
         done = wire_problem_set(&problem, WIRE_E_MODEL_NOT_CHANGED, "model",
                                 "attnd is stopping; ask another one");
@@ -111,7 +112,7 @@ static void *loader_main(void *argument) {
         if (change != NULL)
             run_change(loader, change);
         else
-            report_changes(loader);
+            report_changes(log_limit_take(&loader->changes, LOG_AGAIN_NS));
         atomic_store(&loader->is_busy, false);
         generations_free_unused(loader->catalogue->generations);
     }

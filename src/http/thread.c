@@ -80,8 +80,7 @@ static void set_listens(struct http_thread *thread, bool listens) {
 }
 
 static void log_refused_accept(struct http_thread *thread, const char *reason) {
-    log_limit_count(&thread->refused);
-    if (log_limit_take(&thread->refused, LOG_AGAIN_NS) == 0)
+    if (log_limit_add(&thread->refused, LOG_AGAIN_NS) == 0)
         return;
     log_write(LOG_WARN, "cannot accept connections", LOG_TEXT("reason", reason),
               LOG_NUMBER("connections",
