@@ -65,75 +65,108 @@ struct stack {
     bool cross;
 };
 
+/* How the tensors of the projections lie in a file. */
+struct family_weights {
+    enum family_split split;
+    bool transposed;     /* weights are [in, out] */
+    const char *ignored; /* names: tensors of the module that do not change results */
+};
+
+/* Which projections have a bias; each text has some letters of q, k, v, o. */
+struct family_biases {
+    const char *always;
+    const char *if_set; /* where `keys` is true */
+    const char *keys;
+    bool otherwise; /* when `keys` is absent */
+};
+
+struct family_sizes {
+    enum family_heads kv_rule;
+    const char *kv_keys;
+    size_t kv_heads; /* when kv_keys is absent; 0: H */
+    const char *head_keys;
+    size_t head; /* when head_keys are absent; 0: width / H */
+};
+
+/* The norm before a layer, and those of projected queries and keys. */
+struct family_norms {
+    bool plus_one; /* all norms multiply by 1 + w */
+    const char *eps_keys;
+    double eps;
+
+    attn_norm before;
+    const char *before_if;   /* a key: it is there where that is true */
+    bool before_otherwise;   /* when before_if is absent */
+    bool before_skips_first; /* layer 0 has none */
+
+    attn_norm heads;
+    const char *query, *key; /* names in the module; NULL: none */
+    const char *heads_if;    /* a key: they exist where it is true; NULL: always */
+    bool heads_whole;        /* over all heads together */
+};
+
+struct family_rotation {
+    bool rotates;
+    const char *only_if; /* KEY=VALUE: it rotates where that holds; NULL: always */
+    bool interleaved;
+    bool plain;            /* config.json has no object of scaling */
+    const char *base_keys; /* NULL: always `base` */
+    double base;
+    const char *local_keys; /* the base of layers with a window */
+    double local_base;      /* 0: as for all layers */
+    bool local_scaled;      /* an object for all layers scales these too */
+    const char *part_keys;  /* the share of D that is rotated */
+    double part;
+    const char *dims_keys; /* how many numbers of D are rotated */
+    size_t dims;
+    const char *longrope_alias;         /* values of "type" that mean longrope */
+    const struct layer_rotation *unset; /* the scaling when config.json has none */
+};
+
+struct family_windows {
+    enum family_window rule;
+    const char *only_if; /* a key: layers have windows only where it is true */
+    const char *keys;
+    size_t size; /* when absent; 0: none */
+    const char *period_keys;
+    size_t period;
+};
+
+/* What happens to a score before softmax, but for biases by distance. */
+struct family_scores {
+    enum family_scale scale;
+    const char *softcap_keys;
+    double softcap;
+    const char *clip_keys;
+    const char *sinks; /* in the module */
+};
+
+/* What is added to a score by the distance of the key. */
+struct family_distance {
+    attn_bias kind;
+    const char *only_if; /* a key: only where it is true */
+    const char *table;   /* in layer 0's module, or in every layer's */
+    bool every_layer;
+    bool outside; /* the table is not in a module, but under the prefix */
+    const char *max_keys;
+    size_t buckets, farthest; /* when absent */
+    bool fixed;               /* `buckets` counts, not the rows of the table */
+};
+
 struct family {
     const char *type;    /* model_type of config.json, and the name; a constant */
     const char *also;    /* another model_type that may mean it; weight shapes decide */
     const char *untyped; /* a key that tells this family where model_type is absent */
     struct stack stacks[3];
     const char *demands; /* see config_check_demands() */
-    const char *ignored; /* names: tensors of the module that do not change results */
-    enum family_split split;
-    bool transposed;         /* weights are [in, out] */
-    const char *bias_always; /* letters of q, k, v, o: linears that have a bias */
-    const char *bias_if;     /* letters of those that have one where bias_keys is true */
-    const char *bias_keys;
-    bool bias; /* when bias_keys is absent */
-    enum family_heads kv_rule;
-    const char *kv_keys;
-    size_t kv_heads; /* when kv_keys is absent; 0: H */
-    const char *head_size_keys;
-    size_t head_size; /* when head_size_keys are absent; 0: width / H */
-    enum family_scale scale;
-
-    attn_norm norm_kind;
-    bool norm_plus_one; /* all norms multiply by 1 + w */
-    const char *norm_eps_keys;
-    double norm_eps;
-    const char *norm_if;    /* a key: the norm is before the layer where it is true */
-    bool norm_otherwise;    /* when norm_if is absent */
-    bool norm_skips_first;  /* layer 0 has none */
-    const char *query_norm; /* names in the module; NULL: none */
-    const char *key_norm;
-    const char *head_norm_if; /* a key: they exist where it is true; NULL: always */
-    attn_norm head_norm_kind;
-    bool head_norm_whole;
-
-    bool rotates;
-    const char *rotation_if; /* KEY=VALUE: it rotates where that holds; NULL: always */
-    bool rotation_interleaved;
-    bool rotation_plain;            /* config.json has no object of scaling */
-    const char *rotation_base_keys; /* NULL: always rotation_base */
-    double rotation_base;
-    const char *rotation_local_keys; /* the base of layers with a window */
-    double rotation_local_base;      /* 0: as for all layers */
-    bool rotation_local_scaled;      /* an object for all layers scales these too */
-    const char *rotation_part_keys;  /* the share of D that is rotated */
-    double rotation_part;
-    const char *rotation_dims_keys; /* how many numbers of D are rotated */
-    size_t rotation_dims;
-    const char *longrope_alias; /* values of "type" that mean longrope */
-    const struct layer_rotation
-        *rotation_unset; /* the scaling when config.json has none */
-
-    enum family_window window_rule;
-    const char *window_if; /* a key: layers have windows only where it is true */
-    const char *window_keys;
-    size_t window; /* when absent; 0: none */
-    const char *period_keys;
-    size_t period;
-    const char *softcap_keys;
-    double softcap;
-    const char *clip_keys;
-    const char *sinks; /* in the module */
-
-    attn_bias bias_kind;
-    const char *bias_kind_if; /* a key: only where it is true */
-    const char *bias_table;   /* in layer 0's module, or in every layer's */
-    bool bias_every_layer;
-    bool bias_outside; /* the table is not in a module, but under the prefix */
-    const char *bias_max_keys;
-    size_t bias_buckets, bias_distance; /* when absent */
-    bool bias_fixed; /* bias_buckets counts, not the rows of the table */
+    struct family_weights weights;
+    struct family_biases biases;
+    struct family_sizes sizes;
+    struct family_norms norms;
+    struct family_rotation rotation;
+    struct family_windows windows;
+    struct family_scores scores;
+    struct family_distance distance;
 };
 
 /* Returns the table; constant. */

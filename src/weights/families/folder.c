@@ -113,7 +113,7 @@ static attn_status check_selection(const char *list, size_t num_layers,
 /* Checks the norms that pre_norm=true asks for. Single layers may have none. */
 static attn_status check_pre_norm(const struct folder *folder, const struct match *match,
                                   attn_error *ret_error) {
-    size_t count = match->family->norm_skips_first;
+    size_t count = match->family->norms.before_skips_first;
 
     for (size_t i = 0; i < folder->num_layers; i++) {
         const struct layer_norm *norm = &folder->layers[i].norm_before;

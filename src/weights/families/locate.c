@@ -79,7 +79,7 @@ static void locate_linear(const struct locator *locator, size_t which,
     char name[MATCH_NAME_SIZE], bias_name[MATCH_NAME_SIZE];
     size_t index = locator->layer->index;
 
-    linear->transposed = family->transposed;
+    linear->transposed = family->weights.transposed;
     linear->weight = find_in_module(locator, index, module_name, ".weight", name);
     if (linear->weight == NULL) {
         refuse_missing_tensor(locator, name);
@@ -101,8 +101,9 @@ static void locate_linear(const struct locator *locator, size_t which,
         error_keep(locator->error, ATTN_E_FORMAT,
                    "tensor '%.120s' is a bias that %s%s%s does not have; is it the "
                    "config.json of this model?",
-                   bias_name, family->type, family->bias_keys != NULL ? " without " : "",
-                   family->bias_keys != NULL ? family->bias_keys : "");
+                   bias_name, family->type,
+                   family->biases.keys != NULL ? " without " : "",
+                   family->biases.keys != NULL ? family->biases.keys : "");
     check_located(locator, linear->bias, rows, VECTOR);
 }
 
@@ -121,9 +122,9 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     linear->group_rows = linear->num_heads * size;
     if (locator->stack->stack->query_apart) {
         linear->first_row = which == LAYER_VALUE ? kv_heads * size : 0;
-    } else if (locator->family->split == SPLIT_BLOCKS) {
+    } else if (locator->family->weights.split == SPLIT_BLOCKS) {
         linear->first_row = blocks[which];
-    } else if (locator->family->split == SPLIT_GROUPS) {
+    } else if (locator->family->weights.split == SPLIT_GROUPS) {
         linear->first_row = groups[which];
         linear->group_heads = which == LAYER_QUERY ? shared : 1;
         linear->group_rows = (shared + 2) * size;
@@ -134,7 +135,7 @@ static void locate_linears(const struct locator *locator) {
     const char *const *names = locator->stack->stack->names;
     struct layer *layer = locator->layer;
     size_t width = locator->stack->width, hidden, kv_hidden, packed;
-    bool separate = locator->family->split == SPLIT_SEPARATE;
+    bool separate = locator->family->weights.split == SPLIT_SEPARATE;
     bool apart = locator->stack->stack->query_apart;
 
     if (!size_mul(layer->num_heads, layer->head_size, &hidden) ||
@@ -209,15 +210,15 @@ static void locate_head_norms(const struct locator *locator) {
 
     if (layer->query_norm.kind == ATTN_NORM_NONE)
         return;
-    locate_norm(locator, module, family->query_norm, queries * layer->head_size,
+    locate_norm(locator, module, family->norms.query, queries * layer->head_size,
                 &layer->query_norm);
-    locate_norm(locator, module, family->key_norm, keys * layer->head_size,
+    locate_norm(locator, module, family->norms.key, keys * layer->head_size,
                 &layer->key_norm);
     bool has_query = layer->query_norm.weight != NULL;
     if (has_query && layer->key_norm.weight != NULL)
         return;
     match_name(locator->stack, layer->index, module,
-               has_query ? family->key_norm : family->query_norm, ".weight", name);
+               has_query ? family->norms.key : family->norms.query, ".weight", name);
     refuse_missing_tensor(locator, name);
 }
 
@@ -228,8 +229,9 @@ static void locate_tables(const struct locator *locator) {
     struct layer *layer = locator->layer;
     char name[MATCH_NAME_SIZE] = "";
 
-    if (family->sinks != NULL) {
-        layer->sinks = find_in_module(locator, layer->index, family->sinks, "", name);
+    if (family->scores.sinks != NULL) {
+        layer->sinks =
+            find_in_module(locator, layer->index, family->scores.sinks, "", name);
         if (layer->sinks == NULL)
             refuse_missing_tensor(locator, name);
         check_located(locator, layer->sinks, layer->num_heads, VECTOR);
@@ -237,13 +239,14 @@ static void locate_tables(const struct locator *locator) {
     if (layer->bias.kind != ATTN_BIAS_BUCKETS)
         return;
 
-    if (family->bias_outside) {
-        snprintf(name, sizeof name, "%s%s", locator->stack->prefix, family->bias_table);
+    if (family->distance.outside) {
+        snprintf(name, sizeof name, "%s%s", locator->stack->prefix,
+                 family->distance.table);
         layer->bias.table = folder_tensors_find(locator->tensors, name);
     } else {
         layer->bias.table =
-            find_in_module(locator, family->bias_every_layer ? layer->index : 0,
-                           family->bias_table, "", name);
+            find_in_module(locator, family->distance.every_layer ? layer->index : 0,
+                           family->distance.table, "", name);
     }
     if (layer->bias.table == NULL)
         refuse_missing_tensor(locator, name);
@@ -266,10 +269,10 @@ static bool is_known_tensor(const struct locator *locator,
             return true;
     }
     /* a table that cross attention of old T5 files has is not used there */
-    bool is_table = locator->family->bias_table != NULL &&
-                    strcmp(name, locator->family->bias_table) == 0;
+    bool is_table = locator->family->distance.table != NULL &&
+                    strcmp(name, locator->family->distance.table) == 0;
     return tensor == layer->sinks || is_table ||
-           family_list_has(locator->family->ignored, name);
+           family_list_has(locator->family->weights.ignored, name);
 }
 
 /* Says what a tensor of the module is, as far as its name tells. */

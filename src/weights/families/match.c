@@ -178,7 +178,7 @@ static bool is_oriented(const struct match *match, const struct folder_tensors *
     const struct safetensors_tensor *weight = find_first_weight(stack, tensors, 0, name);
 
     return weight != NULL && weight->rank == 2 &&
-           weight->shape[match->family->transposed ? 0 : 1] == stack->width;
+           weight->shape[match->family->weights.transposed ? 0 : 1] == stack->width;
 }
 
 /* Returns whether the entry is for folders with this model_type, which may be NULL. */

@@ -27,7 +27,7 @@ static const json_t *find_rotation_object(const struct rotation_source *source) 
     const json_t *found = NULL;
     bool by_type = false;
 
-    if (source->family->rotation_plain)
+    if (source->family->rotation.plain)
         return NULL;
     for (size_t i = 0; i < 2 && found == NULL; i++) {
         const json_t *value = json_object_get(source->section->override, names[i]);
@@ -43,8 +43,8 @@ static const json_t *find_rotation_object(const struct rotation_source *source) 
     if (by_type)
         return source->sliding ? sliding : full;
     /* the family says if an object for all layers scales those with their own base */
-    bool own = source->sliding && source->family->rotation_local_base > 0;
-    return own && !source->family->rotation_local_scaled ? NULL : found;
+    bool own = source->sliding && source->family->rotation.local_base > 0;
+    return own && !source->family->rotation.local_scaled ? NULL : found;
 }
 
 /* Returns a number of the object that the rope_type requires. */
@@ -71,14 +71,14 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
     const struct family *family = source->family;
     size_t dims;
 
-    if (family->rotation_dims_keys != NULL) {
-        dims = config_get_count(source->section, family->rotation_dims_keys,
-                                family->rotation_dims, head_size);
+    if (family->rotation.dims_keys != NULL) {
+        dims = config_get_count(source->section, family->rotation.dims_keys,
+                                family->rotation.dims, head_size);
     } else {
-        const char *beside = family->rotation_part_keys;
+        const char *beside = family->rotation.part_keys;
         double part = read_either(source, "partial_rotary_factor",
                                   beside != NULL ? beside : "partial_rotary_factor",
-                                  beside != NULL ? family->rotation_part : 1);
+                                  beside != NULL ? family->rotation.part : 1);
         if (beside == NULL && part != 1)
             error_keep(source->error, ATTN_E_UNSUPPORTED,
                        "partial_rotary_factor is %g, but this family rotates whole heads",
@@ -98,7 +98,7 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
 static enum layer_rotation_type read_rotation_type(const struct rotation_source *source) {
     const char *type = config_get_text(&source->inside, "rope_type,type", "default");
 
-    if (family_list_has(source->family->longrope_alias, type))
+    if (family_list_has(source->family->rotation.longrope_alias, type))
         type = "longrope";
     for (size_t i = ROTATION_DEFAULT; i <= ROTATION_LONGROPE; i++) {
         if (strcmp(rotation_type_name((enum layer_rotation_type)i), type) == 0)
@@ -219,11 +219,11 @@ static void read_rotation_scaling(const struct rotation_source *source,
 /* Returns whether the family rotates, and its condition KEY=VALUE, if any, holds. */
 static bool is_rotated(const struct family *family,
                        const struct config_section *section) {
-    const char *condition = family->rotation_if;
+    const char *condition = family->rotation.only_if;
     char key[64];
 
-    if (!family->rotates || condition == NULL)
-        return family->rotates;
+    if (!family->rotation.rotates || condition == NULL)
+        return family->rotation.rotates;
     size_t size = strcspn(condition, "=");
     snprintf(key, sizeof key, "%.*s", (int)size, condition);
     const json_t *value = config_find(section, key, NULL);
@@ -241,27 +241,27 @@ void rotation_read(const struct family *family, const struct config_section *sec
                                      .inside = {.error = section->error},
                                      .sliding = sliding,
                                      .error = section->error};
-    bool local = sliding && family->rotation_local_base > 0;
+    bool local = sliding && family->rotation.local_base > 0;
 
     *ret_rotation = (struct layer_rotation){.dims = 0};
     if (!is_rotated(family, section))
         return;
     if (local &&
-        json_is_null(json_object_get(section->object, family->rotation_local_keys)))
+        json_is_null(json_object_get(section->object, family->rotation.local_keys)))
         error_keep(section->error, ATTN_E_VALUE,
                    "%s is null; versions of transformers disagree on what that is: "
                    "give it a number",
-                   family->rotation_local_keys);
+                   family->rotation.local_keys);
 
     source.inside.object = find_rotation_object(&source);
-    if (source.inside.object == NULL && family->rotation_unset != NULL)
-        *ret_rotation = *family->rotation_unset;
+    if (source.inside.object == NULL && family->rotation.unset != NULL)
+        *ret_rotation = *family->rotation.unset;
     else
-        ret_rotation->interleaved = family->rotation_interleaved;
+        ret_rotation->interleaved = family->rotation.interleaved;
     ret_rotation->base =
         read_either(&source, "rope_theta",
-                    local ? family->rotation_local_keys : family->rotation_base_keys,
-                    local ? family->rotation_local_base : family->rotation_base);
+                    local ? family->rotation.local_keys : family->rotation.base_keys,
+                    local ? family->rotation.local_base : family->rotation.base);
     ret_rotation->dims = read_rotation_dims(&source, head_size);
     if (source.inside.object != NULL) {
         ret_rotation->type = read_rotation_type(&source);

@@ -28,12 +28,12 @@
      KEYS_COMMON, SIZES(h, w, n), .mask = MASK_UNLESS_BIDIRECTIONAL}
 /* Where it is true, transformers' kernels differ: eager is causal, and sdpa is not. */
 #define CAUSAL_GEMMA .demands = "use_bidirectional_attention=false"
-#define ROTATION    .rotates = true, .rotation_base_keys = "rope_theta", \
-                    .rotation_base = 10000
+#define ROTATION    .rotation.rotates = true, .rotation.base_keys = "rope_theta", \
+                    .rotation.base = 10000
 #define LAYER_NORM(keys, value) \
-    .norm_kind = ATTN_NORM_LAYER, .norm_eps_keys = keys, .norm_eps = value
+    .norms.before = ATTN_NORM_LAYER, .norms.eps_keys = keys, .norms.eps = value
 #define RMS_NORM(keys, value) \
-    .norm_kind = ATTN_NORM_RMS, .norm_eps_keys = keys, .norm_eps = value
+    .norms.before = ATTN_NORM_RMS, .norms.eps_keys = keys, .norms.eps = value
 #define RMS(value)  RMS_NORM("rms_norm_eps", value)
 #define OLD_ROTARY  "rotary_emb.inv_freq"
 
@@ -45,8 +45,8 @@
      .names = NAMES_BERT, KEYS_COMMON, SIZES(h, w, n), \
      .present = "add_cross_attention", .cross = true}}
 #define BERT(type_name, h, w, n) { \
-    .type = type_name, .stacks = STACKS_BERT(h, w, n), .bias_always = "qkvo", \
-    .ignored = "output.LayerNorm.weight output.LayerNorm.bias output.LayerNorm.gamma " \
+    .type = type_name, .stacks = STACKS_BERT(h, w, n), .biases.always = "qkvo", \
+    .weights.ignored = "output.LayerNorm.weight output.LayerNorm.bias output.LayerNorm.gamma " \
                "output.LayerNorm.beta", \
     .demands = "position_embedding_type=absolute"}
 
@@ -62,16 +62,16 @@
     STACK_SEQ2SEQ("decoder", "encoder", "decoder", cross, h, w, n_decoder, MASK_NONE, 1)}
 #define BART(type_name, h, w, n) { \
     .type = type_name, .stacks = STACKS_SEQ2SEQ(NULL, NULL, h, w, n, n), \
-    .bias_always = "qkvo"}
+    .biases.always = "qkvo"}
 #define MBART(type_name, h, w, n_encoder, n_decoder) { \
-    .type = type_name, .bias_always = "qkvo", LAYER_NORM(NULL, 1e-5), \
+    .type = type_name, .biases.always = "qkvo", LAYER_NORM(NULL, 1e-5), \
     .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm", \
                              h, w, n_encoder, n_decoder)}
 
 /* The names of version 4, which are on disk, and those of version 5. */
 #define VIT_STACK(name, norm_name, eps, layer_name, ...) { \
-    .type = name, .bias_always = "o", .bias_if = "qkv", .bias_keys = "qkv_bias", \
-    .bias = true, LAYER_NORM("layer_norm_eps", eps), \
+    .type = name, .biases.always = "o", .biases.if_set = "qkv", .biases.keys = "qkv_bias", \
+    .biases.otherwise = true, LAYER_NORM("layer_norm_eps", eps), \
     .stacks = {{.part = "", .layer = layer_name, .module = "attention.", \
                 .names = __VA_ARGS__, .norm = norm_name, KEYS_COMMON, \
                 SIZES(12, 768, 12)}}}
@@ -80,8 +80,8 @@
               {"attention.query", "attention.key", "attention.value", "output.dense"}), \
     VIT_STACK(name, norm_name, eps, new_layer, NAMES_PROJ("o_proj"))
 #define WAV2VEC2(name) { \
-    .type = name, .bias_always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
-    .norm_if = "do_stable_layer_norm", \
+    .type = name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
+    .norms.before_if = "do_stable_layer_norm", \
     .stacks = {{.part = "", .layer = "encoder.layers.#.", .module = "attention.", \
                 .names = NAMES_PROJ("out_proj"), .norm = "layer_norm", KEYS_COMMON, \
                 SIZES(12, 768, 12)}}}
@@ -96,7 +96,7 @@
 #define STACK_VISION(name, section_name, h, w, n) \
     STACK_TOWER(name, section_name, "vision_model.", h, w, n, MASK_NONE)
 #define TOWER(type_name, eps) \
-    .type = type_name, .bias_always = "qkvo", LAYER_NORM("layer_norm_eps", eps)
+    .type = type_name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps)
 
 #define ONE_TOWER(type_name, eps, path, h, w, mask_of) \
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, path, h, w, 12, mask_of)}}, \
@@ -109,8 +109,8 @@
      .heads_keys = "num_heads num_attention_heads", .width_keys = "d_model hidden_size", \
      .layers_keys = keys_of_layers, SIZES(h, 512, n), .mask = mask_of, .cross = is_cross}
 #define KEYS_T5 "num_layers num_hidden_layers"
-#define T5(type_name, every_layer, h, n) { \
-    .type = type_name, .scale = SCALE_ONE, .head_size_keys = "d_kv", .head_size = 64, \
+#define T5(type_name, each, h, n) { \
+    .type = type_name, .scores.scale = SCALE_ONE, .sizes.head_keys = "d_kv", .sizes.head = 64, \
     .stacks = {STACK_T5("encoder", "0", "SelfAttention", MASK_NONE, false, KEYS_T5, \
                         h, n), \
                STACK_T5("decoder", "0", "SelfAttention", MASK_CAUSAL, false, \
@@ -118,34 +118,34 @@
                STACK_T5("decoder", "1", "EncDecAttention", MASK_NONE, true, \
                         "num_decoder_layers," KEYS_T5, h, n)}, \
     RMS_NORM("layer_norm_epsilon", 1e-6), \
-    .bias_kind = ATTN_BIAS_BUCKETS, .bias_table = "relative_attention_bias.weight", \
-    .bias_every_layer = every_layer, .bias_max_keys = "relative_attention_max_distance", \
-    .bias_buckets = 32, .bias_distance = 128}
+    .distance.kind = ATTN_BIAS_BUCKETS, .distance.table = "relative_attention_bias.weight", \
+    .distance.every_layer = each, .distance.max_keys = "relative_attention_max_distance", \
+    .distance.buckets = 32, .distance.farthest = 128}
 
 static const struct layer_rotation gpt_oss_rotation = {
     .type = ROTATION_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1,
     .original_positions = 4096};
 
-#define QWEN_WINDOW(rule) .window_rule = rule, .window_if = "use_sliding_window", \
-                          .window_keys = "sliding_window", .window = 4096
-#define QWEN3(type_name, h, w, n, kv, d, rule) { \
-    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, .bias_if = "qkvo", \
-    .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = kv, \
-    .head_size_keys = "head_dim", .head_size = d, RMS(1e-6), .query_norm = "q_norm", \
-    .key_norm = "k_norm", .head_norm_kind = ATTN_NORM_RMS, ROTATION, \
-    QWEN_WINDOW(rule), \
-    .ignored = OLD_ROTARY}
+#define QWEN_WINDOW(which) .windows.rule = which, .windows.only_if = "use_sliding_window", \
+                          .windows.keys = "sliding_window", .windows.size = 4096
+#define QWEN3(type_name, h, w, n, kv, d, which) { \
+    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, .biases.if_set = "qkvo", \
+    .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = kv, \
+    .sizes.head_keys = "head_dim", .sizes.head = d, RMS(1e-6), .norms.query = "q_norm", \
+    .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS, ROTATION, \
+    QWEN_WINDOW(which), \
+    .weights.ignored = OLD_ROTARY}
 #define GEMMA3(type_name, name, section_name, above) { \
     .type = type_name, .stacks = {STACK_GEMMA3(name, section_name, above, 8, 2304, 26)}, \
-    .bias_if = "qkvo", \
-    .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 4, \
-    .head_size_keys = "head_dim", .head_size = 256, .scale = SCALE_SCALAR, \
-    .norm_plus_one = true, RMS(1e-6), \
-    .query_norm = "q_norm", .key_norm = "k_norm", .head_norm_kind = ATTN_NORM_RMS, \
-    .rotates = true, .rotation_base_keys = "rope_theta", .rotation_base = 1e6, \
-    .rotation_local_keys = "rope_local_base_freq", .rotation_local_base = 10000, \
-    .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window", .window = 4096, \
-    .period_keys = "sliding_window_pattern _sliding_window_pattern", .period = 6}
+    .biases.if_set = "qkvo", \
+    .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 4, \
+    .sizes.head_keys = "head_dim", .sizes.head = 256, .scores.scale = SCALE_SCALAR, \
+    .norms.plus_one = true, RMS(1e-6), \
+    .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS, \
+    .rotation.rotates = true, .rotation.base_keys = "rope_theta", .rotation.base = 1e6, \
+    .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000, \
+    .windows.rule = WINDOW_UNLESS_NTH, .windows.keys = "sliding_window", .windows.size = 4096, \
+    .windows.period_keys = "sliding_window_pattern _sliding_window_pattern", .windows.period = 6}
 
 /* With the keys of the code that came with the weights before transformers had it. */
 #define FALCON(type_name) \
@@ -156,11 +156,11 @@ static const struct layer_rotation gpt_oss_rotation = {
                 .heads_keys = "num_attention_heads n_head", .mask = MASK_CAUSAL, \
                 .width_keys = "hidden_size n_embed", \
                 .layers_keys = "num_hidden_layers n_layer"}}, \
-    .split = SPLIT_GROUPS, .bias_if = "qkvo", .bias_keys = "bias", \
-    .kv_keys = "num_kv_heads n_head_kv", .ignored = OLD_ROTARY, \
+    .weights.split = SPLIT_GROUPS, .biases.if_set = "qkvo", .biases.keys = "bias", \
+    .sizes.kv_keys = "num_kv_heads n_head_kv", .weights.ignored = OLD_ROTARY, \
     LAYER_NORM("layer_norm_epsilon", 1e-5), \
-    ROTATION, .rotation_if = "alibi=false", \
-    .bias_kind = ATTN_BIAS_ALIBI_ROUNDED, .bias_kind_if = "alibi"
+    ROTATION, .rotation.only_if = "alibi=false", \
+    .distance.kind = ATTN_BIAS_ALIBI_ROUNDED, .distance.only_if = "alibi"
 
 static const struct family families[] = {
     {   .type = "gpt2",
@@ -171,24 +171,24 @@ static const struct family families[] = {
                     SIZES(12, 768, 12), .names = {"q_attn", "c_attn", "c_attn", "c_proj"},
                     .norm = "ln_cross_attn", .present = "add_cross_attention",
                     .cross = true, .query_apart = true}},
-        .split = SPLIT_BLOCKS, .transposed = true, .bias_always = "qkvo",
-        .scale = SCALE_GPT2, .ignored = "bias masked_bias",
+        .weights.split = SPLIT_BLOCKS, .weights.transposed = true, .biases.always = "qkvo",
+        .scores.scale = SCALE_GPT2, .weights.ignored = "bias masked_bias",
         LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   /* Karpathy's; the same names, but weights are [out, in] and biases optional */
         .type = "nanogpt", .also = "gpt2", .untyped = "block_size",
         .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
                     SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
                     .norm = "ln_1", .mask = MASK_CAUSAL}},
-        .split = SPLIT_BLOCKS, .bias_if = "qkvo", .bias_keys = "bias", .bias = true,
-        .ignored = "bias", LAYER_NORM(NULL, 1e-5)},
+        .weights.split = SPLIT_BLOCKS, .biases.if_set = "qkvo", .biases.keys = "bias", .biases.otherwise = true,
+        .weights.ignored = "bias", LAYER_NORM(NULL, 1e-5)},
     {   .type = "opt",
         .stacks = {{.part = "", .layer = "decoder.layers.#.",
                     .module = "self_attn.", KEYS_COMMON,
                     SIZES(12, 768, 12), .names = NAMES_PROJ("out_proj"),
                     .norm = "self_attn_layer_norm", .mask = MASK_CAUSAL}},
-        .bias_if = "qkvo", .bias_keys = "enable_bias", .bias = true,
-        LAYER_NORM(NULL, 1e-5), .norm_if = "do_layer_norm_before",
-        .norm_otherwise = true},
+        .biases.if_set = "qkvo", .biases.keys = "enable_bias", .biases.otherwise = true,
+        LAYER_NORM(NULL, 1e-5), .norms.before_if = "do_layer_norm_before",
+        .norms.before_otherwise = true},
     BERT("bert", 12, 768, 12),
     BERT("roberta", 12, 768, 12),
     BERT("xlm-roberta", 12, 768, 12),
@@ -201,15 +201,15 @@ static const struct family families[] = {
                     .heads_keys = "num_attention_heads", .width_keys = "hidden_size",
                     .layers_keys = "num_hidden_groups", SIZES(64, 4096, 1)}},
         .demands = "inner_group_num=1 position_embedding_type=absolute",
-        .bias_always = "qkvo",
-        .ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta"},
+        .biases.always = "qkvo",
+        .weights.ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta"},
     {   .type = "distilbert",
         .stacks = {{.part = "", .layer = "transformer.layer.#.", .module = "attention.",
                     .names = {"q_lin", "k_lin", "v_lin", "out_lin"}, SIZES(12, 768, 6),
                     .heads_keys = "n_heads num_attention_heads",
                     .width_keys = "dim hidden_size",
                     .layers_keys = "n_layers num_hidden_layers"}},
-        .bias_always = "qkvo"},
+        .biases.always = "qkvo"},
     VIT("vit", "layernorm_before", 1e-12, "layers.#."),
     VIT("deit", "layernorm_before", 1e-12, "layers.#."),
     VIT("vit_mae", "layernorm_before", 1e-12, "layers.#."),
@@ -228,7 +228,7 @@ static const struct family families[] = {
     {   .type = "whisper",
         .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm",
                                  6, 384, 4, 4),
-        .bias_always = "qvo", LAYER_NORM(NULL, 1e-5)},
+        .biases.always = "qvo", LAYER_NORM(NULL, 1e-5)},
     BART("bart", 16, 1024, 12),
     BART("marian", 16, 1024, 12),
     BART("plbart", 12, 768, 6),
@@ -247,34 +247,34 @@ static const struct family families[] = {
                     .heads_keys = "num_heads num_attention_heads",
                     .width_keys = "hidden_size",
                     .layers_keys = "num_layers num_hidden_layers", .mask = MASK_CAUSAL}},
-        .bias_always = "o", .ignored = "bias masked_bias", .scale = SCALE_ONE,
+        .biases.always = "o", .weights.ignored = "bias masked_bias", .scores.scale = SCALE_ONE,
         LAYER_NORM("layer_norm_epsilon", 1e-5),
-        .window_rule = WINDOW_GPT_NEO, .window_keys = "window_size", .window = 256},
-    {   .type = "llama", .stacks = {STACK_LLAMA(32, 4096, 32)}, .bias_if = "qkvo",
-        .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads",
-        .head_size_keys = "head_dim", RMS(1e-6), ROTATION, .ignored = OLD_ROTARY},
+        .windows.rule = WINDOW_GPT_NEO, .windows.keys = "window_size", .windows.size = 256},
+    {   .type = "llama", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.if_set = "qkvo",
+        .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads",
+        .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION, .weights.ignored = OLD_ROTARY},
     {   .type = "mistral", .stacks = {STACK_LLAMA(32, 4096, 32)},
-        .kv_keys = "num_key_value_heads", .kv_heads = 8,
-        .head_size_keys = "head_dim", RMS(1e-6),
-        ROTATION, .window_rule = WINDOW_ALL, .window_keys = "sliding_window",
-        .window = 4096,
-        .ignored = OLD_ROTARY},
+        .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 8,
+        .sizes.head_keys = "head_dim", RMS(1e-6),
+        ROTATION, .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
+        .windows.size = 4096,
+        .weights.ignored = OLD_ROTARY},
     {   .type = "mixtral", .stacks = {STACK_LLAMA(32, 4096, 32)},
-        .kv_keys = "num_key_value_heads", .kv_heads = 8,
-        .head_size_keys = "head_dim", RMS(1e-5),
-        .rotates = true, .rotation_base_keys = "rope_theta", .rotation_base = 1e6,
-        .window_rule = WINDOW_ALL, .window_keys = "sliding_window",
-        .ignored = OLD_ROTARY},
-    {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .bias_always = "qkv",
-        .kv_keys = "num_key_value_heads", .kv_heads = 32,
-        .head_size_keys = "head_dim", RMS(1e-6),
-        ROTATION, QWEN_WINDOW(WINDOW_QWEN), .ignored = OLD_ROTARY},
-    {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)}, .bias_if = "qkv",
-        .bias_keys = "qkv_bias", .bias = true, .kv_keys = "num_key_value_heads",
-        .kv_heads = 16,
-        .head_size_keys = "head_dim", RMS(1e-6), ROTATION,
+        .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 8,
+        .sizes.head_keys = "head_dim", RMS(1e-5),
+        .rotation.rotates = true, .rotation.base_keys = "rope_theta", .rotation.base = 1e6,
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
+        .weights.ignored = OLD_ROTARY},
+    {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.always = "qkv",
+        .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 32,
+        .sizes.head_keys = "head_dim", RMS(1e-6),
+        ROTATION, QWEN_WINDOW(WINDOW_QWEN), .weights.ignored = OLD_ROTARY},
+    {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)}, .biases.if_set = "qkv",
+        .biases.keys = "qkv_bias", .biases.otherwise = true, .sizes.kv_keys = "num_key_value_heads",
+        .sizes.kv_heads = 16,
+        .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION,
         QWEN_WINDOW(WINDOW_QWEN2_MOE),
-        .ignored = OLD_ROTARY},
+        .weights.ignored = OLD_ROTARY},
     QWEN3("qwen3", 32, 4096, 32, 32, 128, WINDOW_QWEN),
     QWEN3("qwen3_moe", 32, 2048, 24, 4, 0, WINDOW_ALL),
     {   .type = "gpt_neox",
@@ -282,62 +282,62 @@ static const struct family families[] = {
                     .names = PACKED("query_key_value", "dense"),
                     .norm = "input_layernorm",
                     SIZES(64, 6144, 44), .mask = MASK_CAUSAL}},
-        .split = SPLIT_GROUPS, .bias_if = "qkvo", .bias_keys = "attention_bias",
-        .bias = true,
-        .ignored = "bias masked_bias " OLD_ROTARY, LAYER_NORM("layer_norm_eps", 1e-5),
-        .rotates = true,
-        .rotation_base_keys = "rotary_emb_base rope_theta", .rotation_base = 10000,
-        .rotation_part_keys = "rotary_pct partial_rotary_factor", .rotation_part = 0.25},
+        .weights.split = SPLIT_GROUPS, .biases.if_set = "qkvo", .biases.keys = "attention_bias",
+        .biases.otherwise = true,
+        .weights.ignored = "bias masked_bias " OLD_ROTARY, LAYER_NORM("layer_norm_eps", 1e-5),
+        .rotation.rotates = true,
+        .rotation.base_keys = "rotary_emb_base rope_theta", .rotation.base = 10000,
+        .rotation.part_keys = "rotary_pct partial_rotary_factor", .rotation.part = 0.25},
     {   .type = "gptj",
         .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
                     .names = NAMES_PROJ("out_proj"), .norm = "ln_1", SIZES(16, 4096, 28),
                     .mask = MASK_CAUSAL}},
-        .ignored = "bias masked_bias", LAYER_NORM("layer_norm_epsilon", 1e-5),
-        .rotates = true, .rotation_plain = true, .rotation_interleaved = true,
-        .rotation_base = 10000, .rotation_dims_keys = "rotary_dim", .rotation_dims = 64},
+        .weights.ignored = "bias masked_bias", LAYER_NORM("layer_norm_epsilon", 1e-5),
+        .rotation.rotates = true, .rotation.plain = true, .rotation.interleaved = true,
+        .rotation.base = 10000, .rotation.dims_keys = "rotary_dim", .rotation.dims = 64},
     {   .type = "phi",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("dense"),
                     .norm = "input_layernorm", SIZES(32, 2048, 24),
                     .mask = MASK_CAUSAL}},
-        .bias_always = "qkvo", .kv_keys = "num_key_value_heads",
-        .head_size_keys = "head_dim", .ignored = OLD_ROTARY,
+        .biases.always = "qkvo", .sizes.kv_keys = "num_key_value_heads",
+        .sizes.head_keys = "head_dim", .weights.ignored = OLD_ROTARY,
         LAYER_NORM("layer_norm_eps", 1e-5),
-        .query_norm = "q_layernorm", .key_norm = "k_layernorm",
-        .head_norm_if = "qk_layernorm", .head_norm_kind = ATTN_NORM_LAYER, ROTATION,
-        .rotation_part_keys = "partial_rotary_factor", .rotation_part = 0.5},
+        .norms.query = "q_layernorm", .norms.key = "k_layernorm",
+        .norms.heads_if = "qk_layernorm", .norms.heads = ATTN_NORM_LAYER, ROTATION,
+        .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.5},
     {   .type = "phi3",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = PACKED("qkv_proj", "o_proj"), .norm = "input_layernorm",
                     SIZES(32, 3072, 32), .mask = MASK_CAUSAL}},
-        .split = SPLIT_BLOCKS, .kv_keys = "num_key_value_heads",
-        .head_size_keys = "head_dim",
-        .ignored = OLD_ROTARY, RMS(1e-5), ROTATION,
-        .rotation_part_keys = "partial_rotary_factor", .rotation_part = 1,
-        .longrope_alias = "su yarn",
-        .window_rule = WINDOW_ALL, .window_keys = "sliding_window"},
-    {   .type = "starcoder2", .stacks = {STACK_LLAMA(24, 3072, 30)}, .bias_if = "qkvo",
-        .bias_keys = "use_bias", .bias = true, .kv_keys = "num_key_value_heads",
-        .kv_heads = 2,
-        .head_size_keys = "head_dim", LAYER_NORM("norm_epsilon", 1e-5), ROTATION,
-        .window_rule = WINDOW_ALL, .window_keys = "sliding_window",
-        .ignored = OLD_ROTARY},
-    {   FALCON("falcon"), .kv_rule = HEADS_MULTI_QUERY},
-    {   FALCON("RefinedWebModel"), .kv_rule = HEADS_MULTI_QUERY}, /* falcon-7b */
+        .weights.split = SPLIT_BLOCKS, .sizes.kv_keys = "num_key_value_heads",
+        .sizes.head_keys = "head_dim",
+        .weights.ignored = OLD_ROTARY, RMS(1e-5), ROTATION,
+        .rotation.part_keys = "partial_rotary_factor", .rotation.part = 1,
+        .rotation.longrope_alias = "su yarn",
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
+    {   .type = "starcoder2", .stacks = {STACK_LLAMA(24, 3072, 30)}, .biases.if_set = "qkvo",
+        .biases.keys = "use_bias", .biases.otherwise = true, .sizes.kv_keys = "num_key_value_heads",
+        .sizes.kv_heads = 2,
+        .sizes.head_keys = "head_dim", LAYER_NORM("norm_epsilon", 1e-5), ROTATION,
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
+        .weights.ignored = OLD_ROTARY},
+    {   FALCON("falcon"), .sizes.kv_rule = HEADS_MULTI_QUERY},
+    {   FALCON("RefinedWebModel"), .sizes.kv_rule = HEADS_MULTI_QUERY}, /* falcon-7b */
     {   FALCON("RefinedWeb")}, /* falcon-40b, which implies new_decoder_architecture */
     {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)}, CAUSAL_GEMMA,
-        .bias_if = "qkvo",
-        .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 16,
-        .head_size_keys = "head_dim", .head_size = 256, .norm_plus_one = true, RMS(1e-6),
-        ROTATION, .ignored = OLD_ROTARY},
+        .biases.if_set = "qkvo",
+        .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 16,
+        .sizes.head_keys = "head_dim", .sizes.head = 256, .norms.plus_one = true, RMS(1e-6),
+        ROTATION, .weights.ignored = OLD_ROTARY},
     {   .type = "gemma2", .stacks = {STACK_LLAMA(8, 2304, 26)}, CAUSAL_GEMMA,
-        .bias_if = "qkvo",
-        .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 4,
-        .head_size_keys = "head_dim", .head_size = 256, .scale = SCALE_SCALAR,
-        .norm_plus_one = true, RMS(1e-6),
-        ROTATION, .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window",
-        .window = 4096, .period = 2, .softcap_keys = "attn_logit_softcapping",
-        .softcap = 50},
+        .biases.if_set = "qkvo",
+        .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 4,
+        .sizes.head_keys = "head_dim", .sizes.head = 256, .scores.scale = SCALE_SCALAR,
+        .norms.plus_one = true, RMS(1e-6),
+        ROTATION, .windows.rule = WINDOW_UNLESS_NTH, .windows.keys = "sliding_window",
+        .windows.size = 4096, .windows.period = 2, .scores.softcap_keys = "attn_logit_softcapping",
+        .scores.softcap = 50},
     GEMMA3("gemma3_text", "", NULL, NULL),
     GEMMA3("gemma3", "text.", "text_config", "language_model."),
     {   .type = "esm",
@@ -345,43 +345,43 @@ static const struct family families[] = {
                     .names = NAMES_BERT, .norm = "attention.LayerNorm", KEYS_COMMON,
                     SIZES(12, 768, 12), .mask = MASK_IF_DECODER}},
         .demands = "position_embedding_type=absolute|rotary add_cross_attention=false",
-        .bias_always = "qkvo",
-        .ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta "
+        .biases.always = "qkvo",
+        .weights.ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta "
                    "self.rotary_embeddings.inv_freq",
         LAYER_NORM("layer_norm_eps", 1e-12),
-        .rotates = true, .rotation_plain = true,
-        .rotation_if = "position_embedding_type=rotary",
-        .rotation_base_keys = "rope_theta", .rotation_base = 10000},
+        .rotation.rotates = true, .rotation.plain = true,
+        .rotation.only_if = "position_embedding_type=rotary",
+        .rotation.base_keys = "rope_theta", .rotation.base = 10000},
     {   .type = "olmo2",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("o_proj"), SIZES(32, 4096, 32),
                     .mask = MASK_CAUSAL}},
-        .bias_if = "qkvo", .bias_keys = "attention_bias",
-        .kv_keys = "num_key_value_heads",
-        .head_size_keys = "head_dim", .ignored = OLD_ROTARY,
-        .norm_eps_keys = "rms_norm_eps", .norm_eps = 1e-5, .query_norm = "q_norm",
-        .key_norm = "k_norm", .head_norm_kind = ATTN_NORM_RMS,
-        .head_norm_whole = true, ROTATION},
-    {   .type = "gpt_oss", .stacks = {STACK_LLAMA(64, 2880, 36)}, .bias_if = "qkvo",
-        .bias_keys = "attention_bias", .bias = true, .kv_keys = "num_key_value_heads",
-        .kv_heads = 8, .head_size_keys = "head_dim", .head_size = 64, RMS(1e-5),
-        .rotates = true,
-        .rotation_base_keys = "rope_theta", .rotation_base = 150000,
-        .rotation_unset = &gpt_oss_rotation,
-        .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window", .window = 128,
-        .period = 2, .sinks = "sinks"},
+        .biases.if_set = "qkvo", .biases.keys = "attention_bias",
+        .sizes.kv_keys = "num_key_value_heads",
+        .sizes.head_keys = "head_dim", .weights.ignored = OLD_ROTARY,
+        .norms.eps_keys = "rms_norm_eps", .norms.eps = 1e-5, .norms.query = "q_norm",
+        .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS,
+        .norms.heads_whole = true, ROTATION},
+    {   .type = "gpt_oss", .stacks = {STACK_LLAMA(64, 2880, 36)}, .biases.if_set = "qkvo",
+        .biases.keys = "attention_bias", .biases.otherwise = true, .sizes.kv_keys = "num_key_value_heads",
+        .sizes.kv_heads = 8, .sizes.head_keys = "head_dim", .sizes.head = 64, RMS(1e-5),
+        .rotation.rotates = true,
+        .rotation.base_keys = "rope_theta", .rotation.base = 150000,
+        .rotation.unset = &gpt_oss_rotation,
+        .windows.rule = WINDOW_UNLESS_NTH, .windows.keys = "sliding_window", .windows.size = 128,
+        .windows.period = 2, .scores.sinks = "sinks"},
     {   .type = "modernbert",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
                     .names = PACKED("Wqkv", "Wo"),
                     .norm = "attn_norm", SIZES(12, 768, 22)}},
-        .split = SPLIT_BLOCKS, .bias_if = "qkvo", .bias_keys = "attention_bias",
+        .weights.split = SPLIT_BLOCKS, .biases.if_set = "qkvo", .biases.keys = "attention_bias",
         LAYER_NORM("norm_eps", 1e-5),
-        .norm_skips_first = true, .rotates = true,
-        .rotation_base_keys = "global_rope_theta rope_theta", .rotation_base = 160000,
-        .rotation_local_keys = "local_rope_theta", .rotation_local_base = 10000,
-        .rotation_local_scaled = true,
-        .window_rule = WINDOW_UNLESS_1ST, .window_keys = "local_attention", .window = 128,
-        .period_keys = "global_attn_every_n_layers", .period = 3},
+        .norms.before_skips_first = true, .rotation.rotates = true,
+        .rotation.base_keys = "global_rope_theta rope_theta", .rotation.base = 160000,
+        .rotation.local_keys = "local_rope_theta", .rotation.local_base = 10000,
+        .rotation.local_scaled = true,
+        .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention", .windows.size = 128,
+        .windows.period_keys = "global_attn_every_n_layers", .windows.period = 3},
     T5("t5", false, 8, 6),
     T5("mt5", false, 6, 8),
     T5("umt5", true, 6, 8),
@@ -390,12 +390,12 @@ static const struct family families[] = {
                     .module = "attention.", KEYS_COMMON,
                     .names = {"attn.q", "attn.k", "attn.v", "attn.o"}, SIZES(12, 768,
                     12)}},
-        .bias_always = "qkvo",
-        .ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta",
-        .bias_kind = ATTN_BIAS_BUCKETS,
-        .bias_table = "encoder.relative_attention_bias.weight",
-        .bias_outside = true, .bias_buckets = 32, .bias_distance = 128,
-        .bias_fixed = true},
+        .biases.always = "qkvo",
+        .weights.ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta",
+        .distance.kind = ATTN_BIAS_BUCKETS,
+        .distance.table = "encoder.relative_attention_bias.weight",
+        .distance.outside = true, .distance.buckets = 32, .distance.farthest = 128,
+        .distance.fixed = true},
     {   .type = "bloom",
         .stacks = {{.part = "", .layer = "h.#.", .module = "self_attention.",
                     .names = PACKED("query_key_value", "dense"),
@@ -403,7 +403,7 @@ static const struct family families[] = {
                     .heads_keys = "n_head num_attention_heads", .mask = MASK_CAUSAL,
                     .width_keys = "hidden_size n_embed",
                     .layers_keys = "n_layer num_hidden_layers", SIZES(8, 64, 2)}},
-        .split = SPLIT_GROUPS, .bias_always = "qkvo", .bias_kind = ATTN_BIAS_ALIBI,
+        .weights.split = SPLIT_GROUPS, .biases.always = "qkvo", .distance.kind = ATTN_BIAS_ALIBI,
         LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   .type = "mpt",
         .stacks = {{.part = "", .layer = "blocks.#.", .module = "attn.",
@@ -414,8 +414,8 @@ static const struct family families[] = {
                     .layers_keys = "n_layers num_hidden_layers"}},
         .demands = "attn_config.attn_type=multihead_attention attn_config.qk_ln=false "
                    "attn_config.kv_n_heads=null attn_config.prefix_lm=false",
-        .split = SPLIT_BLOCKS, .scale = SCALE_MPT, LAYER_NORM("layer_norm_epsilon", 1e-5),
-        .clip_keys = "attn_config.clip_qkv", .bias_kind = ATTN_BIAS_ALIBI},
+        .weights.split = SPLIT_BLOCKS, .scores.scale = SCALE_MPT, LAYER_NORM("layer_norm_epsilon", 1e-5),
+        .scores.clip_keys = "attn_config.clip_qkv", .distance.kind = ATTN_BIAS_ALIBI},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

@@ -23,7 +23,7 @@ static size_t read_multi_query(const struct traits *traits, size_t num_heads) {
     bool multi_query = config_get_bool(traits->section, "multi_query", true);
 
     if (is_new)
-        return config_get_count(traits->section, traits->family->kv_keys, num_heads,
+        return config_get_count(traits->section, traits->family->sizes.kv_keys, num_heads,
                                 num_heads);
     return multi_query ? 1 : num_heads;
 }
@@ -33,12 +33,12 @@ static void read_head_sizes(const struct traits *traits, struct layer *layer) {
     size_t heads = traits->stack->num_heads, width = traits->stack->width;
 
     layer->num_heads = heads;
-    if (family->kv_rule == HEADS_MULTI_QUERY)
+    if (family->sizes.kv_rule == HEADS_MULTI_QUERY)
         layer->num_kv_heads = read_multi_query(traits, heads);
     else
-        layer->num_kv_heads =
-            config_get_count(traits->section, family->kv_keys,
-                             family->kv_heads > 0 ? family->kv_heads : heads, heads);
+        layer->num_kv_heads = config_get_count(
+            traits->section, family->sizes.kv_keys,
+            family->sizes.kv_heads > 0 ? family->sizes.kv_heads : heads, heads);
     if (heads % layer->num_kv_heads != 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
                    "%zu query heads cannot share %zu key heads: their number must "
@@ -46,7 +46,7 @@ static void read_head_sizes(const struct traits *traits, struct layer *layer) {
                    heads, layer->num_kv_heads);
 
     layer->head_size =
-        config_get_count(traits->section, family->head_size_keys, family->head_size, 0);
+        config_get_count(traits->section, family->sizes.head_keys, family->sizes.head, 0);
     if (layer->head_size > 0)
         return;
     if (width % heads != 0)
@@ -59,7 +59,7 @@ static double read_scale(const struct traits *traits, size_t head_size) {
     const struct config_section *section = traits->section;
     double plain = 1 / sqrt((double)head_size), scale = plain;
 
-    switch (traits->family->scale) {
+    switch (traits->family->scores.scale) {
     case SCALE_HEAD_SIZE:
         break;
     case SCALE_ONE:
@@ -150,7 +150,7 @@ static bool read_gpt_neo_type(const struct traits *traits) {
 static bool find_sliding(const struct traits *traits, size_t window) {
     const struct family *family = traits->family;
     const struct config_section *section = traits->section;
-    enum family_window rule = family->window_rule;
+    enum family_window rule = family->windows.rule;
     size_t index = traits->index;
 
     if (rule == WINDOW_ALL)
@@ -166,8 +166,8 @@ static bool find_sliding(const struct traits *traits, size_t window) {
         return window > 0 &&
                (rule == WINDOW_QWEN ? index >= number : index < number && index % 2 == 0);
     }
-    size_t period =
-        config_get_count(section, family->period_keys, family->period, family->period);
+    size_t period = config_get_count(section, family->windows.period_keys,
+                                     family->windows.period, family->windows.period);
     return (index + (rule == WINDOW_UNLESS_NTH)) % period != 0;
 }
 
@@ -176,24 +176,25 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
     size_t window = 0;
 
-    if (family->window_rule == WINDOW_NONE)
+    if (family->windows.rule == WINDOW_NONE)
         return false;
-    if (config_get_bool(traits->section, family->window_if, family->window_if == NULL))
-        window =
-            config_get_count(traits->section, family->window_keys, family->window, 0);
+    if (config_get_bool(traits->section, family->windows.only_if,
+                        family->windows.only_if == NULL))
+        window = config_get_count(traits->section, family->windows.keys,
+                                  family->windows.size, 0);
     if (!find_sliding(traits, window))
         return false;
 
     if (window == 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
                    "layer %zu has sliding attention, but %s is not set", traits->index,
-                   family->window_keys);
+                   family->windows.keys);
     layer->window = layer->causal ? window : window / 2;
     /* a window of half a key on each side is the key itself, which 0 does not mean */
     if (layer->window == 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
                    "%s is %zu, but must be at least 2 without a causal mask",
-                   family->window_keys, window);
+                   family->windows.keys, window);
     return true;
 }
 
@@ -202,25 +203,26 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
     const struct config_section *section = traits->section;
     bool before = traits->stack->stack->norm != NULL;
-    bool on_heads = family->query_norm != NULL;
-    double eps = config_get_number(section, family->norm_eps_keys, family->norm_eps,
-                                   family->norm_eps);
+    bool on_heads = family->norms.query != NULL;
+    double eps = config_get_number(section, family->norms.eps_keys, family->norms.eps,
+                                   family->norms.eps);
 
-    struct layer_norm norm = {.plus_one = family->norm_plus_one, .eps = eps};
+    struct layer_norm norm = {.plus_one = family->norms.plus_one, .eps = eps};
 
-    if (family->norm_if != NULL)
-        before = config_get_bool(section, family->norm_if, family->norm_otherwise);
-    norm.kind = family->norm_kind;
-    if (before && !(family->norm_skips_first && traits->index == 0))
+    if (family->norms.before_if != NULL)
+        before = config_get_bool(section, family->norms.before_if,
+                                 family->norms.before_otherwise);
+    norm.kind = family->norms.before;
+    if (before && !(family->norms.before_skips_first && traits->index == 0))
         layer->norm_before = norm;
 
-    if (family->head_norm_if != NULL)
-        on_heads = config_get_bool(section, family->head_norm_if, false);
-    norm.kind = family->head_norm_kind;
+    if (family->norms.heads_if != NULL)
+        on_heads = config_get_bool(section, family->norms.heads_if, false);
+    norm.kind = family->norms.heads;
     if (!on_heads)
         return;
     layer->query_norm = layer->key_norm = norm;
-    layer->head_norm_whole = family->head_norm_whole;
+    layer->head_norm_whole = family->norms.heads_whole;
 }
 
 /* Reads what is added by distance. Cross attention has none. */
@@ -229,19 +231,23 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
     const struct config_section *section = traits->section;
     struct layer_bias *bias = &layer->bias;
 
-    if (family->bias_kind == ATTN_BIAS_NONE || layer->cross ||
-        !config_get_bool(section, family->bias_kind_if, family->bias_kind_if == NULL))
+    if (family->distance.kind == ATTN_BIAS_NONE || layer->cross ||
+        !config_get_bool(section, family->distance.only_if,
+                         family->distance.only_if == NULL))
         return;
-    bias->kind = family->bias_kind;
+    bias->kind = family->distance.kind;
     if (bias->kind != ATTN_BIAS_BUCKETS)
         return;
 
     bias->both_sides = !layer->causal;
-    bias->table_rows = config_get_count(section, "relative_attention_num_buckets",
-                                        family->bias_buckets, family->bias_buckets);
-    bias->max_distance = config_get_count(section, family->bias_max_keys,
-                                          family->bias_distance, family->bias_distance);
-    bias->num_buckets = family->bias_fixed ? family->bias_buckets : bias->table_rows;
+    bias->table_rows =
+        config_get_count(section, "relative_attention_num_buckets",
+                         family->distance.buckets, family->distance.buckets);
+    bias->max_distance =
+        config_get_count(section, family->distance.max_keys, family->distance.farthest,
+                         family->distance.farthest);
+    bias->num_buckets =
+        family->distance.fixed ? family->distance.buckets : bias->table_rows;
     size_t exact = bias->num_buckets / (bias->both_sides ? 4 : 2);
     if (exact == 0 || bias->max_distance <= exact || bias->num_buckets > bias->table_rows)
         error_keep(section->error, ATTN_E_VALUE,
@@ -252,13 +258,15 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
 static void read_biases(const struct traits *traits, struct layer_biases *ret_biases) {
     static const char letters[] = "qkvo";
     const struct family *family = traits->family;
-    bool conditional = config_get_bool(traits->section, family->bias_keys,
-                                       family->bias_keys != NULL && family->bias);
+    bool conditional =
+        config_get_bool(traits->section, family->biases.keys,
+                        family->biases.keys != NULL && family->biases.otherwise);
 
     for (size_t i = 0; i < NUM_LAYER_LINEARS; i++)
         ret_biases->has[i] =
-            (family->bias_always != NULL && strchr(family->bias_always, letters[i])) ||
-            (conditional && strchr(family->bias_if, letters[i]) != NULL);
+            (family->biases.always != NULL &&
+             strchr(family->biases.always, letters[i])) ||
+            (conditional && strchr(family->biases.if_set, letters[i]) != NULL);
 }
 
 void traits_name(const struct match_stack *stack, size_t index,
@@ -285,8 +293,9 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
     read_norms(&traits, &layer);
     read_distance_bias(&traits, &layer);
-    layer.softcap = config_get_number(section, family->softcap_keys, family->softcap, 0);
-    layer.clip = config_get_number(section, family->clip_keys, 0, 0);
+    layer.softcap = config_get_number(section, family->scores.softcap_keys,
+                                      family->scores.softcap, 0);
+    layer.clip = config_get_number(section, family->scores.clip_keys, 0, 0);
     read_biases(&traits, ret_biases);
     if (section->error->status == ATTN_OK)
         *ret_layer = layer;
