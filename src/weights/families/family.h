@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* family.h: the table of families. A new family is an entry of table.c.
+/* family.h: the table of families. A new family is an entry in a file of table/.
  *
  * Keys are as in config.h: alternative spellings of one key, separated by spaces. NULL
  * means that the family does not have such a key, so that config.json is not asked. */
@@ -169,8 +169,14 @@ struct family {
     struct family_distance distance;
 };
 
-/* Returns the table; constant. */
-const struct family *family_table(size_t *ret_count);
+/* The entries of one file of the table. */
+struct family_list {
+    const struct family *items; /* [count] */
+    size_t count;
+};
+
+/* Returns an entry of the table, a constant; NULL behind the last one. */
+const struct family *family_get(size_t index);
 
 /* Returns whether one of the names, which are separated by spaces, is `name`. */
 bool family_list_has(const char *names, const char *name);

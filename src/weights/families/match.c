@@ -232,16 +232,15 @@ attn_status match_find(const json_t *config, const struct folder_tensors *tensor
     struct match match = {.family = NULL};
     const char *type = config_get_text(&root, "model_type", NULL);
     attn_status status = ret_error->status;
-    size_t count;
+    const struct family *family;
 
     if (status != ATTN_OK)
         return status;
-    const struct family *families = family_table(&count);
-    for (size_t i = 0; i < count; i++) {
-        struct match tried = {.family = &families[i]};
-        if (!is_candidate_family(&families[i], config, type))
+    for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
+        struct match tried = {.family = family};
+        if (!is_candidate_family(family, config, type))
             continue;
-        status = match_stacks(config, tensors, prefix, &families[i], &tried, ret_error);
+        status = match_stacks(config, tensors, prefix, family, &tried, ret_error);
         if (status != ATTN_OK)
             return status;
         /* several entries may have this type: prefer one whose weights fit */
@@ -249,7 +248,7 @@ attn_status match_find(const json_t *config, const struct folder_tensors *tensor
             (match.family == NULL || !is_oriented(&match, tensors)))
             match = tried;
         if (first == NULL)
-            first = &families[i];
+            first = family;
     }
 
     if (first == NULL)
