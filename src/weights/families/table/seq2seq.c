@@ -29,7 +29,8 @@
      .layers_keys = keys_of_layers, SIZES(h, 512, n), .mask = mask_of, .cross = is_cross}
 #define KEYS_T5 "num_layers num_hidden_layers"
 #define T5(type_name, each, h, n) { \
-    .type = type_name, .scores.scale = SCALE_ONE, .sizes.head_keys = "d_kv", .sizes.head = 64, \
+    .type = type_name, .scores.scale = SCALE_ONE, \
+    .sizes.head_keys = "d_kv", .sizes.head = 64, \
     .stacks = {STACK_T5("encoder", "0", "SelfAttention", MASK_NONE, false, KEYS_T5, \
                         h, n), \
                STACK_T5("decoder", "0", "SelfAttention", MASK_CAUSAL, false, \
@@ -37,8 +38,9 @@
                STACK_T5("decoder", "1", "EncDecAttention", MASK_NONE, true, \
                         "num_decoder_layers," KEYS_T5, h, n)}, \
     RMS_NORM("layer_norm_epsilon", 1e-6), \
-    .distance.kind = ATTN_BIAS_BUCKETS, .distance.table = "relative_attention_bias.weight", \
-    .distance.every_layer = each, .distance.max_keys = "relative_attention_max_distance", \
+    .distance.kind = ATTN_BIAS_BUCKETS, .distance.every_layer = each, \
+    .distance.table = "relative_attention_bias.weight", \
+    .distance.max_keys = "relative_attention_max_distance", \
     .distance.buckets = 32, .distance.farthest = 128}
 
 static const struct family families[] = {
@@ -61,4 +63,5 @@ static const struct family families[] = {
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-const struct family_list families_seq2seq = {families, sizeof families / sizeof families[0]};
+const struct family_list families_seq2seq = {families,
+                                             sizeof families / sizeof families[0]};
