@@ -4,6 +4,7 @@
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
+#define NORM_BEHIND "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta"
 #define NAMES_BERT  {"self.query", "self.key", "self.value", "output.dense"}
 /* The two stacks of BERT; the second exists in decoders. */
 #define STACKS_BERT(h, w, n) { \
@@ -14,8 +15,8 @@
      .present = "add_cross_attention", .cross = true}}
 #define BERT(type_name, h, w, n) { \
     .type = type_name, .stacks = STACKS_BERT(h, w, n), .biases.always = "qkvo", \
-    .weights.ignored = "output.LayerNorm.weight output.LayerNorm.bias output.LayerNorm.gamma " \
-               "output.LayerNorm.beta", \
+    .weights.ignored = "output.LayerNorm.weight output.LayerNorm.bias " \
+                       "output.LayerNorm.gamma output.LayerNorm.beta", \
     .demands = "position_embedding_type=absolute"}
 #define WAV2VEC2(name) { \
     .type = name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
@@ -38,7 +39,7 @@ static const struct family families[] = {
                     .layers_keys = "num_hidden_groups", SIZES(64, 4096, 1)}},
         .demands = "inner_group_num=1 position_embedding_type=absolute",
         .biases.always = "qkvo",
-        .weights.ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta"},
+        .weights.ignored = NORM_BEHIND},
     {   .type = "distilbert",
         .stacks = {{.part = "", .layer = "transformer.layer.#.", .module = "attention.",
                     .names = {"q_lin", "k_lin", "v_lin", "out_lin"}, SIZES(12, 768, 6),
@@ -52,8 +53,7 @@ static const struct family families[] = {
                     SIZES(12, 768, 12), .mask = MASK_IF_DECODER}},
         .demands = "position_embedding_type=absolute|rotary add_cross_attention=false",
         .biases.always = "qkvo",
-        .weights.ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta "
-                   "self.rotary_embeddings.inv_freq",
+        .weights.ignored = NORM_BEHIND " self.rotary_embeddings.inv_freq",
         LAYER_NORM("layer_norm_eps", 1e-12),
         .rotation.rotates = true, .rotation.plain = true,
         .rotation.only_if = "position_embedding_type=rotary",
@@ -62,13 +62,15 @@ static const struct family families[] = {
         .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
                     .names = PACKED("Wqkv", "Wo"),
                     .norm = "attn_norm", SIZES(12, 768, 22)}},
-        .weights.split = SPLIT_BLOCKS, .biases.if_set = "qkvo", .biases.keys = "attention_bias",
+        .weights.split = SPLIT_BLOCKS, .biases.if_set = "qkvo",
+        .biases.keys = "attention_bias",
         LAYER_NORM("norm_eps", 1e-5),
         .norms.before_skips_first = true, .rotation.rotates = true,
         .rotation.base_keys = "global_rope_theta rope_theta", .rotation.base = 160000,
         .rotation.local_keys = "local_rope_theta", .rotation.local_base = 10000,
         .rotation.local_scaled = true,
-        .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention", .windows.size = 128,
+        .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention",
+        .windows.size = 128,
         .windows.period_keys = "global_attn_every_n_layers", .windows.period = 3},
     {   .type = "mpnet",
         .stacks = {{.part = "", .layer = "encoder.layer.#.",
@@ -76,7 +78,7 @@ static const struct family families[] = {
                     .names = {"attn.q", "attn.k", "attn.v", "attn.o"}, SIZES(12, 768,
                     12)}},
         .biases.always = "qkvo",
-        .weights.ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta",
+        .weights.ignored = NORM_BEHIND,
         .distance.kind = ATTN_BIAS_BUCKETS,
         .distance.table = "encoder.relative_attention_bias.weight",
         .distance.outside = true, .distance.buckets = 32, .distance.farthest = 128,

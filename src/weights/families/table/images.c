@@ -6,7 +6,8 @@
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* The names of version 4, which are on disk, and those of version 5. */
 #define VIT_STACK(name, norm_name, eps, layer_name, ...) { \
-    .type = name, .biases.always = "o", .biases.if_set = "qkv", .biases.keys = "qkv_bias", \
+    .type = name, .biases.always = "o", .biases.if_set = "qkv", \
+    .biases.keys = "qkv_bias", \
     .biases.otherwise = true, LAYER_NORM("layer_norm_eps", eps), \
     .stacks = {{.part = "", .layer = layer_name, .module = "attention.", \
                 .names = __VA_ARGS__, .norm = norm_name, KEYS_COMMON, \
