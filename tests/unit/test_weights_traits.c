@@ -247,6 +247,7 @@ static attn_status read_traits(const char *type, const json_t *config, size_t in
     const struct match match = {.family = find_family(type)};
     const struct stack *stack = &match.family->stacks[0];
     struct match_stack found = {.stack = stack,
+                                .part = stack->part,
                                 .section = {.object = config, .error = ret_error},
                                 .num_layers = stack->layers};
     struct layer_biases biases;

@@ -5,14 +5,38 @@
 #include <string.h>
 
 const struct family *family_get(size_t index) {
-    static const struct family_list *const lists[] = {&families_gpt, &families_llama,
-                                                      &families_bert, &families_images,
-                                                      &families_seq2seq};
+    static const struct family_list *const lists[] = {
+        &families_gpt,  &families_llama,  &families_hybrid,
+        &families_bert, &families_images, &families_seq2seq};
 
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         if (index < lists[i]->count)
             return &lists[i]->items[index];
         index -= lists[i]->count;
+    }
+    return NULL;
+}
+
+/* Their texts have the families of table/, which other words of their own can name. */
+static const struct family_text texts[] = {
+    {"aya_vision", "text_config", "language_model.", "cohere2", false},
+    {"gemma3", "text_config", "language_model.", "gemma3_text", false},
+    {"idefics3", "text_config", "text_model.", "llama", false},
+    {"internvl", "text_config", "language_model.", "qwen2", false},
+    {"lfm2_vl", "text_config", "language_model.", "lfm2", false},
+    {"llava", "text_config", "language_model.", "llama", false},
+    {"llava_onevision", "text_config", "language_model.", "qwen2", false},
+    {"mistral3", "text_config", "language_model.", "mistral", false},
+    {"paligemma", "text_config", "language_model.", "gemma", true},
+    {"qwen2_audio", "text_config", "language_model.", "qwen2", false},
+    {"smolvlm", "text_config", "text_model.", "llama", false},
+    {"voxtral", "text_config", "language_model.", "llama", false},
+};
+
+const struct family_text *family_find_text(const char *type) {
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (strcmp(texts[i].type, type) == 0)
+            return &texts[i];
     }
     return NULL;
 }

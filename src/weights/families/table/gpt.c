@@ -102,7 +102,7 @@ static const struct family families[] = {
         .demands = "attn_config.attn_type=multihead_attention attn_config.qk_ln=false "
                    "attn_config.kv_n_heads=null attn_config.prefix_lm=false",
         .weights.split = SPLIT_BLOCKS,
-        .scores.scale = SCALE_MPT,
+        .scores.scale = SCALE_KEY, .scores.scale_keys = "attn_config.softmax_scale",
         LAYER_NORM("layer_norm_epsilon", 1e-5),
         .scores.clip_keys = "attn_config.clip_qkv", .distance.kind = ATTN_BIAS_ALIBI},
 };
