@@ -91,8 +91,8 @@ static inline double compare(const float *got, const struct case_tensor *want) {
     return worst / largest;
 }
 
-/* The tensors of a case, which has one sequence. Missing keys are the queries, and missing
- * values the keys. `hidden` is the block's input, which may be missing, too. */
+/* The tensors of a case, which has one sequence. Missing keys are the queries, and
+ * missing values the keys. `hidden` is the block's input, which may be missing, too. */
 struct layer_case {
     struct case_tensor queries, keys, values, hidden, heads, weights, outputs;
     size_t num_queries, num_keys; /* Tq, Tk */
