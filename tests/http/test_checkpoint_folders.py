@@ -38,15 +38,15 @@ def test_page_lists_every_family():
 
 def assert_as_transformers(server, model, cases, part, queries):
     """Compares the reply of a layer, to the queries of that name, with what transformers computes."""
-    body = {"model": model, "queries": cases[f"{part}/{queries}"].tolist(), "need_weights": True}
+    body = {"model": model, "queries": cases[f"{part}/{queries}"].tolist(), "need": ["outputs", "weights", "heads"]}
     if f"{part}/keys" in cases:
         body["keys"] = body["values"] = cases[f"{part}/keys"].tolist()
     if f"{part}/values" in cases:
         body["values"] = cases[f"{part}/values"].tolist()
     reply = server.attention(body).json()
-    for key, kind in ("outputs", "outputs"), ("attention_weights", "weights"):
+    for key, kind in ("outputs", "outputs"), ("attention_weights", "weights"), ("heads", "heads"):
         want = cases[f"{part}/{kind}"]
-        error = np.abs(np.array(reply[key]) - want).max() / np.abs(want).max()
+        error = np.abs(np.reshape(reply[key], want.shape) - want).max() / np.abs(want).max()
         assert error <= 2e-5, (model, kind, error)
 
 

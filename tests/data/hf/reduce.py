@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Adds folders to the data: reduce.py FOLDER..., each with config.json, weights and cases.
+Those that attnd refuses are left out.
 
 What is kept of a folder is the first sequence of each case, and the layers up to the first of each
 kind; BINARY (build/src/attnd) says what a layer is. Shards become one file. EXPECTED gets a line
@@ -32,7 +33,7 @@ def inspect(folder):
     """Returns what attnd says of the layers: part -> (H, KV and D, features)."""
     result = subprocess.run([BINARY, "inspect", folder], capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        sys.exit(result.stderr.strip())
+        raise ValueError(result.stderr.strip())
     rows = [line.split(None, 5) for line in result.stdout.splitlines()[2:]]
     return {row[0]: (*row[1:4], row[5]) for row in rows}
 
@@ -51,7 +52,8 @@ def count_layers(layers, tensors):
     for part, features in layers.items():
         number = number_of(part)
         names = frozenset(name.replace(f".{number}.", ".", 1) for name in tensors
-                          if number_of(name) == number and "att" in name.lower())
+                          if number_of(name) == number and "att" in name.lower()
+                          and ("text" not in part or "vision" not in name))
         kinds.setdefault((part.replace(str(number), "N"), features, names), number)
     return 1 + max(kinds.values())
 
@@ -61,6 +63,8 @@ def shorten(config, count):
     for section in config.values():
         if isinstance(section, dict):
             shorten(section, count)
+    if "layers_block_type" in config:  # says how many layers there are
+        config["layers_block_type"] = config["layers_block_type"][:count]
     for key in COUNTS:
         before = config.get(key)
         if not isinstance(before, int) or before <= count:
@@ -107,13 +111,13 @@ def write_weights(folder, tensors):
         json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=1) + "\n")
 
 
-def reduce(source):
-    """Writes the reduced folder; returns the lines of its layers."""
+def reduce(source, layers):
+    """Writes the reduced folder, given what attnd says of the whole; returns the lines of its layers."""
     tensors = {}
     for path in sorted(source.glob("model*.safetensors")):
         tensors |= read_safetensors(path)
     cases, config = read_cases(source), json.loads((source / "config.json").read_text())
-    count = count_layers(inspect(source), tensors)
+    count = count_layers(layers, tensors)
     shorten(config, count)
 
     folder = DATA / source.name
@@ -131,9 +135,14 @@ def reduce(source):
 def main():
     expected = DATA / "EXPECTED"
     lines = expected.read_text().splitlines() if expected.exists() else []
-    for source in map(Path, sys.argv[1:]):
-        added = reduce(source.resolve())
-        lines = [line for line in lines if line.split()[0] != source.resolve().name] + added
+    for source in (Path(path).resolve() for path in sys.argv[1:]):
+        try:
+            layers = inspect(source)
+        except ValueError as refusal:
+            print(f"left out: {refusal}")
+            continue
+        added = reduce(source, layers)
+        lines = [line for line in lines if line.split()[0] != source.name] + added
         print("\n".join(added))
     # Stable: the layers of a folder stay in their order.
     expected.write_text("".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.split()[0])))
