@@ -25,6 +25,7 @@ from safetensors_file import read_safetensors, write_safetensors  # noqa: E402
 
 BINARY = os.environ.get("BINARY", ROOT / "build/src/attnd")
 SHARDED = {"bert"}  # these have two shards, which tests need
+UNREAD = re.compile(r"\bconv[123]\.weight$")  # of moonshine; larger than its attention
 COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
           "num_decoder_layers", "encoder_num_hidden_layers", "decoder_num_hidden_layers")
 
@@ -124,7 +125,8 @@ def reduce(source, layers):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    write_weights(folder, {name: tensor for name, tensor in tensors.items() if number_of(name) < count})
+    write_weights(folder, {name: tensor for name, tensor in tensors.items()
+                           if number_of(name) < count and not UNREAD.search(name)})
     layers = inspect(folder)
     kept = {name: tensor for name, tensor in cases.items() if name.rpartition("/")[0] in layers}
     write_safetensors(folder / "cases.safetensors", kept,
