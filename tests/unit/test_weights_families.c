@@ -97,7 +97,9 @@ static bool has_pre_norm(const char *name) {
 }
 
 static void test_layers_compute_what_transformers_does(void **state) {
-    const double bound = fmax(tolerance, FAMILY_TOLERANCE); /* bfloat16 has its own */
+    /* Logits of t5 are larger than bfloat16 has its tolerance for, see every_engine.h. */
+    const bool bf16 = tolerance > FAMILY_TOLERANCE;
+    const double bound = bf16 ? 2 * tolerance : FAMILY_TOLERANCE;
     size_t num_wrong = 0;
     (void)state;
 

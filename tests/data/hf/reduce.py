@@ -25,7 +25,7 @@ from safetensors_file import read_safetensors, write_safetensors  # noqa: E402
 
 BINARY = os.environ.get("BINARY", ROOT / "build/src/attnd")
 SHARDED = {"bert"}  # these have two shards, which tests need
-UNREAD = re.compile(r"\bconv[123]\.weight$")  # of moonshine; larger than its attention
+UNREAD = re.compile(r"\b(conv[123]|mlp|embed_tokens|lm_head)\.")  # by attention; left out where they are large
 COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
           "num_decoder_layers", "encoder_num_hidden_layers", "decoder_num_hidden_layers")
 
@@ -126,7 +126,7 @@ def reduce(source, layers):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     write_weights(folder, {name: tensor for name, tensor in tensors.items()
-                           if number_of(name) < count and not UNREAD.search(name)})
+                           if number_of(name) < count and not (UNREAD.search(name) and tensor.nbytes > 512)})
     layers = inspect(folder)
     kept = {name: tensor for name, tensor in cases.items() if name.rpartition("/")[0] in layers}
     write_safetensors(folder / "cases.safetensors", kept,
