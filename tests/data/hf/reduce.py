@@ -91,7 +91,7 @@ def read_cases(folder):
         part, _, kind = name.rpartition("/")
         if kind in ("weights", "heads", "outputs"):
             cases[f"{part}/axes.{kind}"] = tensor[:1]
-            cases[f"{part}/positions"] = axes["positions"]
+            cases[f"{part}/positions"] = axes["positions"].astype(np.float32)  # which attnd reads
         elif kind != "positions" and number_of(part) == min(map(number_of, axes.keys() - {"positions"})):
             assert np.array_equal(tensor[:1], cases[name]), name  # is not stored twice
     return cases
@@ -129,8 +129,7 @@ def reduce(source, layers):
                            if number_of(name) < count and not (UNREAD.search(name) and tensor.nbytes > 512)})
     layers = inspect(folder)
     kept = {name: tensor for name, tensor in cases.items() if name.rpartition("/")[0] in layers}
-    write_safetensors(folder / "cases.safetensors", kept,
-                      {name: {"f": "F32", "i": "I64"}[tensor.dtype.kind] for name, tensor in kept.items()})
+    write_safetensors(folder / "cases.safetensors", kept)
     return [f"{source.name} {part}: {row[-1]}" for part, row in layers.items()]
 
 
