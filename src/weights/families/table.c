@@ -135,6 +135,19 @@ static const struct layer_rotation gpt_oss_rotation = {
     .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS, ROTATION, \
     QWEN_WINDOW(which), \
     .weights.ignored = OLD_ROTARY}
+/* Qwen3-Next and its followers, whose text may be below a section. */
+#define QWEN_GATED(type_name, name, section_name, above, w, n, kv) { \
+    .type = type_name, \
+    .stacks = {{.part = name, .section = section_name, .under = above, \
+                .layer = "layers.#.", .module = "self_attn.", .norm = "input_layernorm", \
+                .names = NAMES_PROJ("o_proj"), KEYS_COMMON, SIZES(16, w, n), \
+                .mask = MASK_CAUSAL}}, \
+    .weights.split = SPLIT_GATED, .biases.if_set = "qkvog", \
+    .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads", \
+    .sizes.kv_heads = kv, .sizes.head_keys = "head_dim", .sizes.head = 256, RMS(1e-6), \
+    .norms.plus_one = true, .norms.query = "q_norm", .norms.key = "k_norm", \
+    .norms.heads = ATTN_NORM_RMS, ROTATION, .rotation.part_keys = "partial_rotary_factor", \
+    .rotation.part = 0.25}
 #define GEMMA3(type_name, name, section_name, above) { \
     .type = type_name, .stacks = {STACK_GEMMA3(name, section_name, above, 8, 2304, 26)}, \
     .biases.if_set = "qkvo", \
@@ -277,6 +290,28 @@ static const struct family families[] = {
         .weights.ignored = OLD_ROTARY},
     QWEN3("qwen3", 32, 4096, 32, 32, 128, WINDOW_QWEN),
     QWEN3("qwen3_moe", 32, 2048, 24, 4, 0, WINDOW_ALL),
+    QWEN_GATED("qwen3_next", "", NULL, NULL, 2048, 48, 2),
+    QWEN_GATED("qwen3_5_text", "", NULL, NULL, 4096, 32, 4),
+    QWEN_GATED("qwen3_5", "text.", "text_config", "language_model.", 4096, 32, 4),
+    QWEN_GATED("qwen3_5_moe", "text.", "text_config", "language_model.", 2048, 40, 2),
+    {   .type = "afmoe",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
+                    .names = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"},
+                    .norm = "input_layernorm", SIZES(16, 2048, 32), .mask = MASK_CAUSAL}},
+        .biases.if_set = "qkvo", .biases.keys = "attention_bias",
+        .sizes.kv_keys = "num_key_value_heads", .sizes.head_keys = "head_dim",
+        .sizes.head = 128, RMS(1e-5), .norms.query = "q_norm", .norms.key = "k_norm",
+        .norms.heads = ATTN_NORM_RMS, ROTATION, .rotation.windows_only = true,
+        .windows.rule = WINDOW_UNLESS_NTH, .windows.keys = "sliding_window",
+        .windows.size = 1024, .windows.period_keys = "global_attn_every_n_layers",
+        .windows.period = 4},
+    {   /* with quantization_config, transformers rounds rows and weights as it computes */
+        .type = "bitnet", .stacks = {STACK_LLAMA(20, 2560, 30)},
+        .demands = "quantization_config=null", .biases.if_set = "qkvo",
+        .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads",
+        .sizes.kv_heads = 5, .sizes.head_keys = "head_dim", RMS(1e-5),
+        .norms.out = "attn_sub_norm", .rotation.rotates = true,
+        .rotation.base_keys = "rope_theta", .rotation.base = 5e5},
     {   .type = "gpt_neox",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "attention.", KEYS_COMMON,
                     .names = PACKED("query_key_value", "dense"),
@@ -443,7 +478,6 @@ static const struct {
 } refusals[] = {
     {"deepseek_v2 deepseek_v3 kimi_k2",
      "its attention is multi-head latent attention (low-rank keys and values)"},
-    {"qwen3_next qwen3_5", "its attention has output gates and linear layers"},
     {"deberta deberta-v2", "its scores have terms of content by position"},
     {"longformer big_bird bigbird_pegasus reformer longt5",
      "its attention is sparse in a way of its own"},

@@ -218,6 +218,10 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
 
     if (family->norms.heads_if != NULL)
         on_heads = config_get_bool(section, family->norms.heads_if, false);
+    norm.kind = ATTN_NORM_RMS;
+    if (family->norms.out != NULL)
+        layer->out_norm = norm;
+
     norm.kind = family->norms.heads;
     if (!on_heads)
         return;
@@ -256,7 +260,7 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
 }
 
 static void read_biases(const struct traits *traits, struct layer_biases *ret_biases) {
-    static const char letters[] = "qkvo";
+    static const char letters[] = "qkvog";
     const struct family *family = traits->family;
     bool conditional =
         config_get_bool(traits->section, family->biases.keys,
@@ -290,7 +294,8 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     layer.scale = read_scale(&traits, layer.head_size);
     layer.causal = read_mask(&traits);
     bool sliding = read_window(&traits, &layer);
-    rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
+    if (sliding || !family->rotation.windows_only)
+        rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
     read_norms(&traits, &layer);
     read_distance_bias(&traits, &layer);
     layer.softcap = config_get_number(section, family->scores.softcap_keys,
