@@ -75,6 +75,7 @@ struct stack {
                             else the model has none. NULL: no such key */
     bool query_apart;    /* queries have a tensor of their own, whatever the split */
     const char *heads_keys, *width_keys, *layers_keys;
+    const char *kv_keys;         /* NULL: those of the family */
     size_t heads, width, layers; /* when absent */
     enum family_mask mask;
     bool cross;
@@ -105,9 +106,10 @@ struct family_biases {
     const char *always;
     const char *if_set; /* where `keys` is true */
     const char *keys;
-    bool otherwise;          /* when `keys` is absent */
-    const char *output_keys; /* where it is true, the output projection has one */
-    const char *as_stored;   /* where the file has it */
+    bool otherwise;            /* when `keys` is absent */
+    const char *output_keys;   /* where it is true, the output projection has one */
+    const char *as_stored;     /* where the file has it */
+    const char *query, *value; /* their names; NULL: as the weight's */
 };
 
 struct family_sizes {
@@ -153,6 +155,7 @@ struct family_rotation {
     bool local_scaled;      /* an object for all layers scales these too */
     const char *part_keys;  /* the share of D that is rotated */
     double part;
+    bool rounds_part;      /* down to an even number, else it must be one */
     const char *dims_keys; /* how many numbers of D are rotated */
     size_t dims;
     const char *longrope_alias;         /* values of "type" that mean longrope */

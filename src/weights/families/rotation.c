@@ -84,6 +84,7 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
                        "partial_rotary_factor is %g, but this family rotates whole heads",
                        part);
         dims = part <= 1 ? (size_t)((double)head_size * part) : 0;
+        dims -= family->rotation.rounds_part ? dims % 2 : 0;
     }
 
     if (dims == 0 || dims > head_size || dims % 2 != 0)

@@ -32,6 +32,7 @@ static size_t read_multi_query(const struct traits *traits, size_t num_heads) {
 
 static void read_head_sizes(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
+    const char *own_keys = traits->stack->stack->kv_keys;
     size_t heads = traits->stack->num_heads, width = traits->stack->width;
 
     layer->num_heads = heads;
@@ -39,7 +40,7 @@ static void read_head_sizes(const struct traits *traits, struct layer *layer) {
         layer->num_kv_heads = read_multi_query(traits, heads);
     else
         layer->num_kv_heads = config_get_count(
-            traits->section, family->sizes.kv_keys,
+            traits->section, own_keys != NULL ? own_keys : family->sizes.kv_keys,
             family->sizes.kv_heads > 0 ? family->sizes.kv_heads : heads, heads);
     if (heads % layer->num_kv_heads != 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
@@ -103,7 +104,7 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
     size_t window = 0;
 
-    if (family->windows.rule == WINDOW_NONE)
+    if (family->windows.rule == WINDOW_NONE || layer->cross)
         return false;
     if (config_get_bool(traits->section, family->windows.only_if,
                         family->windows.only_if == NULL))
@@ -236,7 +237,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     layer.scale = read_scale(&traits, layer.head_size);
     layer.causal = read_mask(&traits);
     bool sliding = read_window(&traits, &layer);
-    if (kind_is_rotated(&traits.kind, sliding))
+    if (!layer.cross && kind_is_rotated(&traits.kind, sliding))
         rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
     read_norms(&traits, &layer);
     read_distance_bias(&traits, &layer);
