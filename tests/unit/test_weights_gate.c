@@ -9,8 +9,8 @@
 
 #define CONFIG(type, more)                                                               \
     "{\"model_type\": \"" type "\", \"hidden_size\": 3, \"num_attention_heads\": 2, "    \
-    "\"num_key_value_heads\": 1, \"head_dim\": 8, \"num_hidden_layers\": 1, "            \
-    "\"layer_types\": [\"full_attention\"]" more "}"
+    "\"num_key_value_heads\": 1, \"head_dim\": 8, \"num_hidden_layers\": 1" more "}"
+#define ALL_ATTEND ", \"full_attention_interval\": 1"
 
 /* Adds the tensors of a layer, but for those between heads and the output projection.
  * `query_rows` may be of queries and gates. */
@@ -70,8 +70,8 @@ static void test_heads_of_one_tensor_are_queries_and_then_gates(void **state) {
     file_add_f32(&file, "layers.0.self_attn.k_proj.bias", SIZE, 0, 1);
     file_add_f32(&file, "layers.0.self_attn.v_proj.bias", SIZE, 0, 1);
     file_add_f32(&file, "layers.0.self_attn.o_proj.bias", WIDTH, 0, 1);
-    if (open_made(CONFIG("qwen3_next", ", \"attention_bias\": true"), &file, &folder,
-                  &error) != ATTN_OK)
+    if (open_made(CONFIG("qwen3_next", ALL_ATTEND ", \"attention_bias\": true"), &file,
+                  &folder, &error) != ATTN_OK)
         fail_msg("%s", error.text);
     attn_model *model = make_model(&folder_get_layers(folder, &count)[0], false);
     assert_true(model->info.projection.gate && model->info.projection.gate_bias);
@@ -84,6 +84,16 @@ static void test_heads_of_one_tensor_are_queries_and_then_gates(void **state) {
         assert_counts(model->query_bias + to, SIZE, 7 + (double)from / 8);
         assert_counts(model->gate_bias + to, SIZE, 7 + (double)(from + SIZE) / 8);
     }
+
+    /* packed, it has the memory that was foretold */
+    const attn_engine_options native = {.engine = "native"};
+    attn_model_info described;
+    assert_int_equal(model_describe(&model->info, &native, &described, NULL), ATTN_OK);
+    assert_int_equal(model_use_openblas(model, "portable", NULL), ATTN_OK);
+    assert_int_equal(model_pack(model, &native, NULL), ATTN_OK);
+    assert_true(model->gate_weight == NULL && model->gate_bias == NULL);
+    assert_int_equal(model->info.footprint.memory, described.footprint.memory);
+    assert_int_equal(model->info.footprint.parameters, described.footprint.parameters);
     attn_model_destroy(model);
     folder_close(folder);
 }
@@ -94,8 +104,9 @@ static void test_what_lies_between_heads_and_outputs_must_fit(void **state) {
         size_t query_rows, rows, columns;
         const char *words;
     } cases[] = {
-        {CONFIG("qwen3_next", ""), NULL, 16, 0, 0, "[16,3], expected [32,3]"},
-        {CONFIG("qwen3_next", ""), "gate_proj.weight", 32, 16, 3, "not known of family"},
+        {CONFIG("qwen3_next", ALL_ATTEND), NULL, 16, 0, 0, "[16,3], expected [32,3]"},
+        {CONFIG("qwen3_next", ALL_ATTEND), "gate_proj.weight", 32, 16, 3,
+         "not known of family"},
         {CONFIG("qwen3", ""), "gate_proj.weight", 16, 16, 3, "no gate of this family"},
         {CONFIG("afmoe", ""), NULL, 16, 0, 0, "gate_proj.weight' is missing"},
         {CONFIG("afmoe", ""), "gate_proj.weight", 16, 8, 3, "[8,3], expected [16,3]"},
