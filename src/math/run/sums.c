@@ -23,26 +23,35 @@ static void gate_numbers(const struct kernels *kernels, size_t count, float *gat
         numbers[i] /= 1.0F + gates[i];
 }
 
+/* Gates the heads of a row that are summed. */
+static void gate_row(const struct run *run, size_t row) {
+    size_t first_number = row * run->plan->layer.hidden;
+    size_t size = run->model->info.width.head;
+
+    for (size_t i = 0; i < run->summed.count; i++) {
+        const struct range *heads = &run->summed.items[i];
+        size_t first = first_number + heads->first * size;
+        gate_numbers(run->model->engine.kernels, (heads->end - heads->first) * size,
+                     run->gates + first, run->context + first);
+    }
+}
+
 /* Gates and norms a strip of rows. */
 static void finish_strip(void *data, size_t index, size_t thread) {
     const struct run *run = *(const struct run *const *)data;
     const attn_model *model = run->model;
-    const struct kernels *kernels = model->engine.kernels;
-    size_t hidden = run->plan->layer.hidden, size = model->info.width.head;
-    size_t row = index * kernels->strip_rows;
-    size_t end = size_min(row + kernels->strip_rows, run->plan->sizes.num_queries);
+    size_t hidden = run->plan->layer.hidden;
+    size_t strip_rows = model->engine.kernels->strip_rows, row = index * strip_rows;
+    size_t end = size_min(row + strip_rows, run->plan->sizes.num_queries);
     const struct norm norm = {.eps = model->info.out_norm.eps,
                               .weight = model->out_norm_weight,
                               .size = hidden};
 
     (void)thread;
     for (; row < end; row++) {
-        float *numbers = run->context + row * hidden, *gates = run->gates + row * hidden;
-        for (size_t i = 0; run->plan->layer.gates && i < run->summed.count; i++) {
-            size_t first = run->summed.items[i].first * size;
-            gate_numbers(kernels, run->summed.items[i].end * size - first, gates + first,
-                         numbers + first);
-        }
+        float *numbers = run->context + row * hidden;
+        if (run->plan->layer.gates)
+            gate_row(run, row);
         if (run->plan->layer.norms_sums)
             norm_row(&norm, numbers, numbers);
     }
