@@ -55,7 +55,7 @@ enum family_window {
 enum family_rotated {
     ROTATED_ALL,
     ROTATED_SLIDING,     /* those with a window */
-    ROTATED_UNLESS_FULL, /* those with a window, and all where config.json has none */
+    ROTATED_UNLESS_FULL, /* those with a window, and all where that is null */
     ROTATED_LISTED       /* those with 1 in no_rope_layers; without it, all but every
                             no_rope_layer_interval-th */
 };
@@ -156,7 +156,8 @@ struct family_rotation {
     const char *part_keys;  /* the share of D that is rotated */
     double part;
     bool rounds_part;      /* down to an even number, else it must be one */
-    const char *dims_keys; /* how many numbers of D are rotated */
+    /* How many numbers of D are rotated; before part_keys where both are there. */
+    const char *dims_keys;
     size_t dims;
     const char *longrope_alias;         /* values of "type" that mean longrope */
     const struct layer_rotation *unset; /* the scaling when config.json has none */

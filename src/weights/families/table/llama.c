@@ -216,7 +216,8 @@ static const struct family families[] = {
         BIASES_IF("qkvo", "attention_bias"), .biases.otherwise = true,
         LAYER_NORM("layer_norm_eps", 1e-5), ROTATION},
     {   .type = "minimax_m2", .stacks = {STACK_LLAMA(48, 3072, 62)}, HEADS(8, 128),
-        RMS(1e-6), HEAD_NORMS, .norms.heads_whole = true, BASE(5e6), PART(1)},
+        RMS(1e-6), HEAD_NORMS, .norms.heads_whole = true, BASE(5e6), PART(1),
+        .rotation.dims_keys = "rotary_dim"},
     {   .type = "ministral",
         .stacks = {STACK_LLAMA(32, 4096, 36)}, HEADS(8, 0), RMS(1e-6),
         ROTATION, WINDOWS(WINDOW_BY_TYPE, 4096)},
@@ -225,7 +226,8 @@ static const struct family families[] = {
         .norms.plus_one = true, ROTATION, PART(0.5)},
     {   .type = "phimoe", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("rms_norm_eps", 1e-5), BASE(1e6),
-        WINDOWS(WINDOW_ALL, 0)},
+        WINDOWS(WINDOW_ALL, 0),
+        .demands = "rope_scaling.short_mscale=null rope_parameters.short_mscale=null"},
     {   .type = "seed_oss", .stacks = {STACK_LLAMA(80, 5120, 64)}, HEADS(8, 128),
         BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true,
         .biases.output_keys = "attention_out_bias", RMS(1e-6), ROTATION},
@@ -233,7 +235,7 @@ static const struct family families[] = {
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), BASE(2e6),
         .rotation.layers = ROTATED_LISTED, QWEN_WINDOW(WINDOW_BY_TYPE)},
     {   .type = "solar_open", .stacks = {STACK_LLAMA(64, 4096, 48)}, HEADS(8, 128),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(1e6)},
+        BIASES_IF("qkv", "attention_bias"), RMS(1e-5), BASE(1e6)},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
