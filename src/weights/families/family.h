@@ -241,6 +241,6 @@ const struct family *family_get(size_t index);
 /* Returns whether one of the names, which are separated by spaces, is `name`. */
 bool family_list_has(const char *names, const char *name);
 
-/* Returns why attnd does not compute the family of that model_type; NULL when it does not
- * know the type. A constant. */
-const char *family_refusal(const char *type);
+/* Finds why attnd does not compute a model_type. Returns the reason, and sets *ret_anchor
+ * to its place in docs/checkpoints.md, both constants; NULL where the type is unknown. */
+const char *family_refusal(const char *type, const char **ret_anchor);

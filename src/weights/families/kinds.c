@@ -6,10 +6,22 @@
 
 #include <string.h>
 
+/* Returns whether layers of the family differ by the words of layer_types. */
+static bool has_types(const struct family *family) {
+    enum family_window rule = family->windows.rule;
+    return family->layers.without != NULL ||
+           (rule != WINDOW_NONE && rule != WINDOW_ALL && rule != WINDOW_GPT_NEO);
+}
+
+/* Looks up the words; others than has_types() are not known to have asked for them. */
 static const json_t *find_types(const struct family *family,
                                 const struct config_section *section) {
     const char *keys = family->layers.types_keys;
-    return config_find(section, keys != NULL ? keys : "layer_types", NULL);
+    struct config_section source = *section;
+
+    if (!has_types(family))
+        source.asked = NULL;
+    return config_find(&source, keys != NULL ? keys : "layer_types", NULL);
 }
 
 static bool is_given(const json_t *value) {
@@ -84,7 +96,7 @@ static bool is_sliding_type(const struct kind_source *layer, const json_t *types
 /* Returns whether the layer is local by attention_types, [[["global", "local"], 12]]:
  * kinds, and how often they are repeated. */
 static bool is_gpt_neo_local(const struct kind_source *layer) {
-    const json_t *groups = json_object_get(layer->section->object, "attention_types");
+    const json_t *groups = config_find(layer->section, "attention_types", NULL);
     size_t first = 0, i;
     json_t *group;
 
