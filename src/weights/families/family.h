@@ -155,7 +155,7 @@ struct family_rotation {
     bool local_scaled;      /* an object for all layers scales these too */
     const char *part_keys;  /* the share of D that is rotated */
     double part;
-    bool rounds_part;      /* down to an even number, else it must be one */
+    bool rounds_part; /* down to an even number, else it must be one */
     /* How many numbers of D are rotated; before part_keys where both are there. */
     const char *dims_keys;
     size_t dims;
@@ -173,6 +173,9 @@ struct family_windows {
     size_t from;    /* max_window_layers when absent; 0: 28 */
     const char *period_keys;
     size_t period;
+    const char *chunk_keys; /* of chunks of keys, see attn_model_info; NULL: none. Layers
+                               have them as layer_types says, else those that rotate */
+    size_t chunk;           /* when absent */
 };
 
 /* What happens to a score before softmax, but for biases by distance. */

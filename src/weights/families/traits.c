@@ -130,6 +130,16 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
     return true;
 }
 
+/* Reads the chunk of keys; a size of null is none. `layer` has its rotation. */
+static void read_chunk(const struct traits *traits, struct layer *layer) {
+    const struct family_windows *windows = &traits->family->windows;
+    size_t chunk =
+        config_get_count(traits->section, windows->chunk_keys, windows->chunk, 0);
+
+    if (kind_is_chunked(&traits->kind, layer->rotation.dims > 0))
+        layer->chunk = chunk;
+}
+
 /* Refuses the eps of another kind of norm, where that of the family is absent. */
 static void check_eps(const struct traits *traits) {
     static const char *const others[] = {"rms_norm_eps", "layer_norm_eps",
@@ -262,6 +272,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     bool sliding = read_window(&traits, &layer);
     if (!layer.cross && kind_is_rotated(&traits.kind, sliding))
         rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
+    read_chunk(&traits, &layer);
     read_norms(&traits, &layer);
     read_distance_bias(&traits, &layer);
     layer.softcap = config_get_number(section, family->scores.softcap_keys,
