@@ -20,6 +20,9 @@ struct model_rotation {
      * rotation.size. */
     double *long_frequencies;
     double base, factor;
+    /* [rotation.size / 2] the axis that each pair has its position from, below ATTN_AXES;
+     * NULL unless rotation.axes is that. */
+    unsigned char *axis_of;
 };
 
 /* Linear weights are [out, in], row-major, y = x W^T + b. H heads of size D; head h owns
