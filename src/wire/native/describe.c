@@ -4,6 +4,7 @@
 
 #include "wire/json/write.h"
 
+#include <attnd/attention.h>
 #include <math.h>
 
 static const char *bool_text(bool value) {
@@ -89,8 +90,9 @@ static void print_rope(const attn_model_info *info, struct buf *body) {
         return;
     }
     add_text_member(body, ",\"rope\":{\"type\":", info->rotation.type);
-    buf_append_format(body, ",\"size\":%zu,\"base\":%.10g}", info->rotation.size,
+    buf_append_format(body, ",\"size\":%zu,\"base\":%.10g", info->rotation.size,
                       info->rotation.base);
+    buf_append_text(body, info->rotation.axes == ATTN_AXES ? ",\"axes\":3}" : "}");
 }
 
 static const char *norm_text(attn_norm norm) {
