@@ -28,7 +28,7 @@
 
 #define ATTN_POSITION_MAX 0x7fffffff /* of a query or key */
 
-/* Axes of a position where rotations have sections: time, row and column, in this order */
+/* Axes of a position where rotations have sections: time, row and column, in order. */
 #define ATTN_AXES 3
 
 #ifdef __cplusplus
@@ -191,8 +191,8 @@ typedef struct attn_sizes {
  * ATTN_E_SHAPE for an empty batch or sequence, or more tokens than the context length;
  * ATTN_E_VALUE for a number in valid_lens over Tk, a position over ATTN_POSITION_MAX, or
  * a selected head or query that does not exist; ATTN_E_UNSUPPORTED for a bias or encoded
- * keys with a model, or for positions of three axes without sections; ATTN_E_OVERFLOW when
- * a size cannot be computed. */
+ * keys with a model, or for positions of three axes without sections; ATTN_E_OVERFLOW
+ * when a size cannot be computed. */
 ATTN_API attn_status attn_plan(const attn_model *model, const attn_request *request,
                                attn_sizes *ret_sizes, attn_error *ret_error);
 

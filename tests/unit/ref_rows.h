@@ -18,7 +18,7 @@ void ref_norm(attn_norm norm, double eps, const float *weight, const float *bias
 /* Clamps the numbers to -clip..clip; 0 does nothing. */
 void ref_clip(double clip, size_t size, double *numbers);
 
-/* Rotates one head [D] to a position on each axis, in a sequence of `length` positions. */
+/* Rotates one head [D] to a position on each axis, in a sequence of so many positions. */
 void ref_rotate(const attn_model *model, const size_t position[ATTN_AXES], size_t length,
                 double *head);
 

@@ -318,7 +318,7 @@ static void test_sections_take_positions_of_one_axis(void **state) {
     attn_model_destroy(model);
 }
 
-/* Reads a safetensors body of three rows, whose queries and positions have such shapes. */
+/* Reads a safetensors body of three rows; queries and positions have such shapes. */
 static bool read_axes(struct fixture *fixture, const attn_model *model,
                       const char *queries, bool ragged, const char *shape) {
     static const int32_t lens[] = {1, 2}, positions[] = {7, 0, 1, 8, 2, 3, 9, 4, 5};

@@ -44,8 +44,8 @@ void rotate_init(struct rotation_angles *angles, const struct rotation *rotation
 /* Turns the angles to a position. */
 void rotate_turn(struct rotation_angles *angles, size_t position);
 
-/* Takes each pair's cosine and sine from the angles of its axis: axis_of[a] is the index of
- * those in `angles` that pair a has in *ret_angles, which are only to be applied. */
+/* Takes each pair's cosine and sine from the angles of its axis: axis_of[a] is the index
+ * of those in `angles` that pair a has in *ret_angles, which are only to be applied. */
 void rotate_pick(const struct rotation_angles *angles, const unsigned char *axis_of,
                  struct rotation_angles *ret_angles);
 

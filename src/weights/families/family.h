@@ -148,12 +148,14 @@ struct family_rotation {
     bool local_scaled;      /* an object for all layers scales these too */
     const char *part_keys;  /* the share of D that is rotated */
     double part;
-    bool rounds_part;      /* down to an even number, else it must be one */
+    bool rounds_part; /* down to an even number, else it must be one */
     /* How many numbers of D are rotated; before part_keys where both are there. */
     const char *dims_keys;
     size_t dims;
-    const char *longrope_alias;         /* values of "type" that mean longrope */
-    const struct layer_rotation *unset; /* the scaling when config.json has none */
+    enum layer_sections sections;           /* of pairs, as mrope_section counts them */
+    unsigned char section_sizes[ATTN_AXES]; /* when that is absent; 0, 0, 0: it may not */
+    const char *longrope_alias;             /* values of "type" that mean longrope */
+    const struct layer_rotation *unset;     /* the scaling when config.json has none */
 };
 
 struct family_windows {

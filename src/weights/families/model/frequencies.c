@@ -131,6 +131,21 @@ attn_status frequencies_fill(const struct layer_rotation *rotation,
                      rotation->base, rotation_type_name(rotation->type));
 }
 
+void rotation_fill_axes(const struct layer_rotation *rotation,
+                        unsigned char *ret_axis_of) {
+    const size_t *sizes = rotation->section_sizes;
+    bool interleaved = rotation->sections == SECTIONS_INTERLEAVED;
+
+    for (size_t a = 0; a < rotation->dims / 2; a++) {
+        size_t turn = a % ATTN_AXES;
+        if (interleaved)
+            ret_axis_of[a] = (unsigned char)(a < ATTN_AXES * sizes[turn] ? turn : 0);
+        else
+            ret_axis_of[a] =
+                (unsigned char)((a >= sizes[0]) + (a >= sizes[0] + sizes[1]));
+    }
+}
+
 attn_status rotation_separate_pairs(float *rows, size_t num_heads, size_t head_size,
                                     size_t columns, size_t dims) {
     size_t half = dims / 2, bytes = columns * sizeof *rows;
