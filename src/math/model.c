@@ -61,7 +61,7 @@ static bool has_long_frequencies(const attn_model_info *info) {
 /* Bytes of the lists of a rotation. */
 static size_t rotation_bytes(const attn_model_info *info) {
     size_t of_pair = has_long_frequencies(info) ? 2 * sizeof(double) : sizeof(double);
-    return info->rotation.size / 2 * (of_pair + (info->rotation.axes == ATTN_AXES));
+    return info->rotation.size / 2 * (of_pair + model_has_sections(info));
 }
 
 /* Sets parameters, bytes and memory of model->info. The bytes of each array are rounded
@@ -107,7 +107,7 @@ static void set_defaults(attn_model_info *info) {
 static bool create_rotation(attn_model *model) {
     struct model_rotation *rotation = &model->rotation;
     size_t count = model->info.rotation.size / 2;
-    bool sections = model->info.rotation.axes == ATTN_AXES;
+    bool sections = model_has_sections(&model->info);
 
     if (count == 0)
         return true;

@@ -52,7 +52,8 @@ static void fill_rotation(uint64_t *state, attn_model *model) {
             rotation->long_frequencies[a] =
                 rotation->frequencies[a] / random_number(state, 1, 4);
         if (rotation->axis_of != NULL)
-            rotation->axis_of[a] = (unsigned char)random_between(&own, 0, ATTN_AXES - 1);
+            rotation->axis_of[a] = (unsigned char)random_between(
+                &own, model->info.rotation.grid > 0, ATTN_AXES - 1);
     }
 }
 
@@ -164,7 +165,12 @@ static void add_rotation(uint64_t *state, attn_model_info *info) {
     info->rotation.type = types[random_between(state, 0, 2)];
     info->rotation.base = random_number(state, 100, 10000);
     uint64_t own = *state; /* or sections would change what comes after them */
-    info->rotation.axes = random_between(&own, 0, 1) == 1 ? ATTN_AXES : 1;
+    size_t kind = random_between(&own, 0, 3);
+    info->rotation.axes = kind > 1 ? ATTN_AXES : 1;
+    if (kind == 1) {
+        info->rotation.grid = random_between(&own, 1, 12);
+        info->rotation.grid_first = random_between(&own, 0, 3);
+    }
 }
 
 void random_add_features(uint64_t *state, unsigned features, attn_model_info *info) {

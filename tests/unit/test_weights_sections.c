@@ -6,6 +6,8 @@
 #include "weights/families/model/frequencies.h"
 #include "weights/families/rotation.h"
 
+#include <math.h>
+
 #define HEAD_SIZE 16
 
 static const struct family *find_family(const char *type) {
@@ -104,10 +106,38 @@ static void test_other_families_have_no_sections(void **state) {
     assert_int_equal(rotation.sections, SECTIONS_NONE);
 }
 
+static void test_patches_of_a_grid_have_row_and_column(void **state) {
+    static const char *const axes = "11112222";
+    unsigned char axis_of[HEAD_SIZE / 2];
+    double frequencies[HEAD_SIZE / 2];
+    struct model_rotation made = {.frequencies = frequencies};
+    struct layer_rotation rotation;
+    attn_error error;
+    (void)state;
+    assert_true(read_rotation("dinov3_vit",
+                              "{\"image_size\": 70, \"patch_size\": 16, "
+                              "\"num_register_tokens\": 2, \"rope_theta\": 16}",
+                              &rotation, &error));
+    assert_int_equal(rotation.grid, 4);
+    assert_int_equal(rotation.grid_first, 3);
+    rotation_fill_axes(&rotation, axis_of);
+    assert_int_equal(frequencies_fill(&rotation, &made, &error), ATTN_OK);
+    for (size_t a = 0; a < HEAD_SIZE / 2; a++) {
+        double step = 1.5707963267948966 / (double)(1 << a % 4); /* 2 pi / 4 / 16^(a/4) */
+        assert_int_equal(axis_of[a], axes[a] - '0');
+        assert_true(fabs(frequencies[a] - step) < 1e-15);
+    }
+    assert_true(read_rotation("dinov3_vit", "{}", &rotation, &error));
+    assert_true(rotation.grid == 14 && rotation.grid_first == 1 && rotation.base == 100);
+    assert_false(read_rotation("dinov3_vit", "{\"patch_size\": 225}", &rotation, &error));
+    assert_non_null(strstr(error.text, "patch_size 225 must be within image_size 224"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sections_give_each_pair_its_axis),
         cmocka_unit_test(test_other_families_have_no_sections),
+        cmocka_unit_test(test_patches_of_a_grid_have_row_and_column),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,17 +120,31 @@ static void fill_entry(void *data, size_t index, size_t thread) {
 
 /* --- rows --- */
 
+/* Returns where a position is on an axis of the grid, as struct model_rotation has it. */
+static size_t find_on_grid(const attn_model_info *info, size_t position, size_t axis) {
+    size_t grid = info->rotation.grid, first = info->rotation.grid_first;
+
+    if (position < first)
+        return grid;
+    position -= first;
+    return 2 * (axis == 1 ? position / grid : position % grid) + 1;
+}
+
 /* Turns to the position of row `r`, and returns the angles there. */
 static const struct rotation_angles *turn_row(struct finishing *p,
                                               const struct row_set *rows, size_t r) {
+    const attn_model_info *info = &p->run->model->info;
     struct rotation_angles *angles = p->angles;
+    size_t position = rows->positions != NULL ? rows->positions[r] : r;
 
-    if (rows->axes == NULL) {
-        rotate_turn(angles, rows->positions != NULL ? rows->positions[r] : r);
+    if (rows->axes == NULL && info->rotation.grid == 0) {
+        rotate_turn(angles, position);
         return angles;
     }
     for (size_t axis = 0; axis < ATTN_AXES; axis++)
-        rotate_turn(&angles[axis], rows->axes[axis * rows->count + r]);
+        rotate_turn(&angles[axis], rows->axes != NULL
+                                       ? rows->axes[axis * rows->count + r]
+                                       : find_on_grid(info, position, axis));
     rotate_pick(angles, p->run->model->rotation.axis_of, &p->picked);
     return &p->picked;
 }
@@ -225,15 +239,16 @@ static void finish_items(const struct run *run, const struct sequence_position *
     size_t key_blocks = count_row_blocks(key_len),
            num_pairs = run->model->info.rotation.size / 2;
     float *rotation = run_thread(run, thread, PLAN_THREAD_ROTATION);
+    bool sections = model_has_sections(&run->model->info);
     struct finishing p = {.run = run, .at = at};
 
     p.rotation = find_rotation(run, at, (double *)(void *)rotation);
     rotation += 2 * num_pairs;
     rotate_init(&p.angles[0], &p.rotation, rotation);
-    for (size_t axis = 1; axis < run->model->info.rotation.axes; axis++)
+    for (size_t axis = 1; sections && axis < ATTN_AXES; axis++)
         rotate_init(&p.angles[axis], &p.rotation,
                     rotation + axis * ROTATE_FLOATS(num_pairs));
-    if (run->model->info.rotation.axes == ATTN_AXES)
+    if (sections)
         rotate_init(&p.picked, &p.rotation,
                     rotation + ATTN_AXES * ROTATE_FLOATS(num_pairs));
     p.tile = run_thread(run, thread, PLAN_THREAD_TILE);

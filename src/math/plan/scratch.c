@@ -142,7 +142,7 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
     size_t keys = size_min(batch->longest_key_len, KERNEL_CHUNK_KEYS);
     size_t kernels = kernel_scratch_bytes(batch->score_size, batch->result_size, keys,
                                           heads || plan_weighs(request));
-    size_t angles = info->rotation.axes == ATTN_AXES ? ATTN_AXES + 1 : 1;
+    size_t angles = model_has_sections(info) ? ATTN_AXES + 1 : 1;
     size_t bias_keys = keys + KERNEL_COLUMNS_MAX - 1, floats;
 
     bias_keys -= bias_keys % KERNEL_COLUMNS_MAX;

@@ -60,6 +60,9 @@ void layer_describe_features(const struct layer *layer,
         add_feature(
             &list, "sections %zu %zu %zu%s", sections[0], sections[1], sections[2],
             layer->rotation.sections == SECTIONS_INTERLEAVED ? " interleaved" : "");
+    if (layer->rotation.grid > 0)
+        add_feature(&list, "grid of %zu x %zu behind %zu", layer->rotation.grid,
+                    layer->rotation.grid, layer->rotation.grid_first);
     if (!has_plain_scale(layer))
         add_feature(&list, "scale %g", layer->scale);
     if (layer->window > 0)

@@ -46,6 +46,9 @@ struct layer_rotation {
     bool interleaved; /* pairs are neighbours, not R/2 apart */
     enum layer_sections sections;
     size_t section_sizes[ATTN_AXES]; /* pairs of each axis, R/2 in all */
+    /* Patches on a side of an image, and the tokens before them; 0: none. Half of the
+     * pairs have a patch's row, the others its column. */
+    size_t grid, grid_first;
     enum layer_rotation_type type;
     double base;
     double factor;                      /* 0: not given */

@@ -124,6 +124,23 @@ static void read_sections(const struct rotation_source *source,
             listed ? "" : " is missing, and", pairs);
 }
 
+/* Reads the grid of patches. The class token comes first, then the registers. */
+static void read_grid(const struct rotation_source *source,
+                      struct layer_rotation *rotation) {
+    const struct config_section *section = source->section;
+    size_t image = config_get_count(section, "image_size", 224, 224);
+    size_t patch = config_get_count(section, "patch_size", 16, 16);
+
+    rotation->grid = image / patch;
+    rotation->grid_first = 1 + config_get_index(section, "num_register_tokens", 0);
+    if (rotation->grid == 0 || rotation->dims % 4 != 0)
+        error_keep(
+            source->error, ATTN_E_VALUE,
+            "patch_size %zu must be within image_size %zu, and heads of size %zu a "
+            "multiple of 4",
+            patch, image, rotation->dims);
+}
+
 /* Returns the rope_type. Older files of some families use another name for longrope. */
 static enum layer_rotation_type read_rotation_type(const struct rotation_source *source) {
     const char *type = config_get_text(&source->inside, "rope_type,type", "default");
@@ -308,6 +325,8 @@ void rotation_read(const struct family *family, const struct config_section *sec
     ret_rotation->dims = read_rotation_dims(&source, head_size);
     if (family->rotation.sections != SECTIONS_NONE)
         read_sections(&source, ret_rotation);
+    if (family->rotation.grid)
+        read_grid(&source, ret_rotation);
     if (source.inside.object != NULL) {
         ret_rotation->type = read_rotation_type(&source);
         read_rotation_scaling(&source, ret_rotation);

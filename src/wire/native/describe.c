@@ -92,7 +92,11 @@ static void print_rope(const attn_model_info *info, struct buf *body) {
     add_text_member(body, ",\"rope\":{\"type\":", info->rotation.type);
     buf_append_format(body, ",\"size\":%zu,\"base\":%.10g", info->rotation.size,
                       info->rotation.base);
-    buf_append_text(body, info->rotation.axes == ATTN_AXES ? ",\"axes\":3}" : "}");
+    if (info->rotation.axes == ATTN_AXES)
+        buf_append_text(body, ",\"axes\":3");
+    if (info->rotation.grid > 0)
+        buf_append_format(body, ",\"grid\":%zu", info->rotation.grid);
+    buf_append_text(body, "}");
 }
 
 static const char *norm_text(attn_norm norm) {

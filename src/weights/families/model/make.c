@@ -65,6 +65,11 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
         ret_info->rotation.base = layer->rotation.base;
         ret_info->rotation.axes =
             layer->rotation.sections != SECTIONS_NONE ? ATTN_AXES : 1;
+        ret_info->rotation.grid = layer->rotation.grid;
+        ret_info->rotation.grid_first = layer->rotation.grid_first;
+        if (layer->rotation.grid > 0) /* at most CONFIG_COUNT_MAX^2 and a few */
+            ret_info->context_length =
+                layer->rotation.grid_first + layer->rotation.grid * layer->rotation.grid;
     }
 }
 
