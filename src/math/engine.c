@@ -13,6 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* All projections of an engine. */
+#define ALL_LINEARS(engine)                                                              \
+    {                                                                                    \
+        &(engine)->to_query, &(engine)->to_key, &(engine)->to_value,                     \
+            &(engine)->to_output, &(engine)->to_gate                                     \
+    }
+
 void engine_deinit(struct engine *engine) {
     free(engine->folded[0]);
     free(engine->folded[1]);
@@ -77,26 +84,27 @@ static attn_status fold_additive(const attn_model_info *info,
 /* Finds where the panels of each projection begin, in floats, and how many floats there
  * are. The biases of a projection are one more row of its panels. */
 static bool reserve_panels(const attn_model_info *info, const struct engine *engine,
-                           size_t ret_offsets[4], size_t *ret_floats) {
-    const struct linear *const linears[] = {&engine->to_query, &engine->to_key,
-                                            &engine->to_value, &engine->to_output};
+                           size_t ret_offsets[ENGINE_LINEARS], size_t *ret_floats) {
+    const struct linear *const linears[] = ALL_LINEARS(engine);
     const struct kernels *kernels = engine->kernels;
-    struct reserve_array arrays[4] = {{0, 0}};
+    struct reserve_array arrays[ENGINE_LINEARS] = {{0, 0}};
 
-    for (size_t i = 0; i < (info->projection.output ? 4U : 3U); i++) {
+    for (size_t i = 0; i < ENGINE_LINEARS; i++) {
         size_t depth;
+        if (linears[i] == &engine->to_output && !info->projection.output)
+            continue;
         if (!size_round_up(linears[i]->out, kernels->columns, &arrays[i].rows) ||
             !size_round_up(linears[i]->in, kernels->step_numbers, &depth) ||
             !size_mul(depth / kernels->step_numbers, kernels->step_words, &depth))
             return false;
         arrays[i].width = depth + 1;
     }
-    return reserve_arrays(arrays, 4, ret_offsets, ret_floats);
+    return reserve_arrays(arrays, ENGINE_LINEARS, ret_offsets, ret_floats);
 }
 
 /* Adds up what the engine will own: panels, or what is folded, and the additive score. */
 static bool count_engine_bytes(const attn_model_info *info, struct engine *engine) {
-    size_t offsets[4], floats = 0;
+    size_t offsets[ENGINE_LINEARS], floats = 0;
     const struct linear *query = &engine->to_query, *key = &engine->to_key;
 
     if (engine->native && !reserve_panels(info, engine, offsets, &floats))
@@ -115,12 +123,11 @@ static bool count_engine_bytes(const attn_model_info *info, struct engine *engin
  * Where all of these are multiples of 2^-126, nothing is a denormal number, which matrix
  * tiles would make 0. Returns false when pieces cannot hold the weights like that. */
 static bool find_split_range(struct engine *engine) {
-    const struct linear *const linears[] = {&engine->to_query, &engine->to_key,
-                                            &engine->to_value, &engine->to_output};
+    const struct linear *const linears[] = ALL_LINEARS(engine);
     struct magnitudes weights = {INFINITY, 0}, biases = {INFINITY, 0};
     int least = 0, largest = 0, log2_depth = 0;
 
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < ENGINE_LINEARS; i++) {
         const struct linear *linear = linears[i];
         if (linear->weight == NULL)
             continue;
@@ -181,13 +188,13 @@ static void pack_linear(struct linear *linear, const struct kernels *kernels,
 }
 
 /* Allocates the panels, and packs all projections. */
-static attn_status pack_linears(const attn_model_info *info, float **const owned[4],
+static attn_status pack_linears(const attn_model_info *info,
+                                float **const owned[ENGINE_LINEARS],
                                 struct engine *engine) {
-    struct linear *const linears[] = {&engine->to_query, &engine->to_key,
-                                      &engine->to_value, &engine->to_output};
-    size_t offsets[4] = {0}, floats, bytes, deepest = 0, panel_bytes;
+    struct linear *const linears[] = ALL_LINEARS(engine);
+    size_t offsets[ENGINE_LINEARS] = {0}, floats, bytes, deepest = 0, panel_bytes;
 
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < ENGINE_LINEARS; i++)
         deepest = size_max(linears[i]->in, deepest);
     if (!reserve_panels(info, engine, offsets, &floats) ||
         !size_mul(floats, sizeof(float), &bytes) ||
@@ -196,7 +203,7 @@ static attn_status pack_linears(const attn_model_info *info, float **const owned
     float *panel = malloc(panel_bytes);
     engine->packed = heap_alloc(bytes);
     bool allocated = engine->packed != NULL && panel != NULL;
-    for (size_t i = 0; i < 4 && allocated; i++) {
+    for (size_t i = 0; i < ENGINE_LINEARS && allocated; i++) {
         if (linears[i]->weight != NULL)
             pack_linear(linears[i], engine->kernels, owned[i], panel,
                         engine->packed + offsets[i]);
@@ -211,7 +218,7 @@ static attn_status pack_weights(const attn_model_info *info,
                                 struct engine *engine) {
     struct linear *const linears[] = {&engine->to_query, &engine->to_key};
     const float *const additive[] = {weights->additive_query, weights->additive_key};
-    float **owned[4], *folded[2] = {NULL, NULL};
+    float **owned[ENGINE_LINEARS], *folded[2] = {NULL, NULL};
     attn_status status = ATTN_OK;
 
     memcpy(owned, weights->owned, sizeof owned);
@@ -307,6 +314,7 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
         .to_key.in = info->width.key,
         .to_value.in = info->width.value,
         .to_output.out = info->width.out,
+        .to_gate.in = info->projection.gate ? info->width.query : 0,
     };
 
     attn_status status = choose_kernels(&engine, options, ret_error);
@@ -317,6 +325,7 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
         !size_mul(info->num_kv_heads, info->width.head, &engine.to_value.out) ||
         !size_mul(info->num_heads, info->width.head, &engine.to_output.in))
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
+    engine.to_gate.out = info->projection.gate ? engine.to_output.in : 0;
     if (!count_engine_bytes(info, &engine))
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
     *ret_engine = engine;
@@ -327,12 +336,11 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
 static attn_status build_engine(const attn_model_info *info,
                                 const struct layer_weights *weights,
                                 struct engine *engine) {
-    struct linear *const linears[] = {&engine->to_query, &engine->to_key,
-                                      &engine->to_value, &engine->to_output};
+    struct linear *const linears[] = ALL_LINEARS(engine);
     bool additive = info->score.kind == ATTN_ADDITIVE;
     size_t score_bytes = info->width.additive * sizeof(float);
 
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < ENGINE_LINEARS; i++) {
         linears[i]->weight = weights->weights[i];
         linears[i]->bias = weights->biases[i];
     }

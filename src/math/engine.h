@@ -18,16 +18,20 @@ struct linear {
     struct panels panels; /* with the native engine, instead of weight and bias */
 };
 
+/* The projections of an engine, in this order: of queries, keys, values and outputs, and
+ * the gate's. */
+#define ENGINE_LINEARS 5
+
 /* What an engine is made from: the weights of a layer. They are borrowed; but a weight
  * that `owned` points to is owned by that pointer, and released once the engine has a
  * copy of its own. */
 struct layer_weights {
-    const float *weights[4];     /* of query, key, value and output projection, or NULL */
-    const float *biases[4];      /* of the same; NULL: none */
-    float **owned[4];            /* the same weights; NULL: borrowed */
-    const float *additive_query; /* [additive_size, D]; NULL: nothing to fold */
-    const float *additive_key;   /* [additive_size, D] */
-    const float *additive_score; /* [additive_size] */
+    const float *weights[ENGINE_LINEARS]; /* NULL: there is no such projection */
+    const float *biases[ENGINE_LINEARS];  /* NULL: none */
+    float **owned[ENGINE_LINEARS];        /* the same weights; NULL: borrowed */
+    const float *additive_query;          /* [additive_size, D]; NULL: nothing to fold */
+    const float *additive_key;            /* [additive_size, D] */
+    const float *additive_score;          /* [additive_size] */
 };
 
 /* What a model computes with; immutable once made. Additive scoring is folded in:
@@ -40,6 +44,7 @@ struct engine {
     size_t score_size; /* columns of one head in queries and keys: D, or additive_size */
     struct linear to_query, to_key, to_value;
     struct linear to_output; /* not used without an output projection */
+    struct linear to_gate;   /* [H*D, query_size]; of no outputs without a gate */
     float *additive_score;   /* owned: [additive_size]; NULL: not additive */
     float *folded[2];        /* owned, of openblas: query and key with additive scoring */
     float *packed;           /* owned, of native: all panels */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* Of model_list_arrays(). An engine may hold the first NUM_PACKED in its own form. */
-enum { QUERY_WEIGHT = 0, KEY_WEIGHT = 2, NUM_PACKED = 11, NUM_ARRAYS = MODEL_ARRAYS };
+enum { QUERY_WEIGHT = 0, KEY_WEIGHT = 2, NUM_PACKED = 13, NUM_ARRAYS = MODEL_ARRAYS };
 
 void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_ARRAYS]) {
     const attn_model_info *info = &model->info;
@@ -36,6 +36,9 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
         {&model->additive_query, additive, info->width.additive, size},
         {&model->additive_key, additive, info->width.additive, size},
         {&model->additive_score, additive, info->width.additive, 1},
+        {&model->gate_weight, info->projection.gate, hidden, info->width.query},
+        {&model->gate_bias, info->projection.gate && info->projection.gate_bias, hidden,
+         1},
         {&model->sinks, info->score.sinks, heads, 1},
         {&model->alibi_slopes,
          info->score.bias == ATTN_BIAS_ALIBI ||
@@ -47,6 +50,7 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
         {&model->query_norm_bias, head_norm_bias, whole ? hidden : size, 1},
         {&model->key_norm_weight, head_norm, whole ? key_hidden : size, 1},
         {&model->key_norm_bias, head_norm_bias, whole ? key_hidden : size, 1},
+        {&model->out_norm_weight, info->out_norm.kind != ATTN_NORM_NONE, hidden, 1},
         {&model->pre_norm_weight, info->pre_norm.applied, info->width.query, 1},
         {&model->pre_norm_bias, info->pre_norm.applied && info->pre_norm.bias,
          info->width.query, 1},
@@ -186,9 +190,9 @@ const attn_model_info *attn_model_get_info(const attn_model *model) {
 static struct layer_weights borrow_weights(const attn_model *model) {
     return (struct layer_weights){
         .weights = {model->query_weight, model->key_weight, model->value_weight,
-                    model->output_weight},
+                    model->output_weight, model->gate_weight},
         .biases = {model->query_bias, model->key_bias, model->value_bias,
-                   model->output_bias},
+                   model->output_bias, model->gate_bias},
         .additive_query = model->additive_query,
         .additive_key = model->additive_key,
         .additive_score = model->additive_score,
@@ -258,6 +262,7 @@ attn_status model_pack(attn_model *model, const attn_engine_options *options,
     weights.owned[1] = &model->key_weight;
     weights.owned[2] = &model->value_weight;
     weights.owned[3] = &model->output_weight;
+    weights.owned[4] = &model->gate_weight;
     if (folded[0] != NULL) {
         weights.weights[0] = folded[0];
         weights.weights[1] = folded[1];

@@ -50,6 +50,8 @@ struct attn_model {
     float *additive_query; /* [additive_size, D] */
     float *additive_key;   /* [additive_size, D] */
     float *additive_score; /* [additive_size] */
+    float *gate_weight;    /* [H*D, query_size]; NULL without a gate */
+    float *gate_bias;      /* [H*D] */
     /* Not released by model_pack(): the layer computes with them as they are. Norms that
      * multiply by 1 + w have that as their weight. Pairs of a rotation are half of
      * rotation.size apart, whatever the file had. */
@@ -61,6 +63,7 @@ struct attn_model {
     float *query_norm_bias;   /* as large, with head_norm_bias */
     float *key_norm_weight;   /* [D], or [KV*D] */
     float *key_norm_bias;     /* as large, with head_norm_bias */
+    float *out_norm_weight;   /* [H*D], with out_norm */
     float *pre_norm_weight;   /* [query_size], when pre_norm_applied */
     float *pre_norm_bias;     /* [query_size], with pre_norm_bias */
     struct model_rotation rotation;
@@ -75,13 +78,13 @@ struct model_array {
     size_t rows, columns;
 };
 
-#define MODEL_ARRAYS 20
+#define MODEL_ARRAYS 23
 
 enum { MODEL_ARRAY_OUTPUT = 6, MODEL_ARRAYS_PLAIN = 11 }; /* of the list below */
 
 /* Lists the arrays of a model of the sizes in model->info, whether or not it has them
  * yet: weight and bias of query, key, value and output, the three of additive scoring,
- * and the others. */
+ * weight and bias of the gate, and the others. */
 void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_ARRAYS]);
 
 /* Allocates a model of the sizes in `info`, with weights of 0, and sets its parameters,

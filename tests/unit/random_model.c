@@ -95,6 +95,9 @@ attn_model *random_model(uint64_t *state, const attn_model_info *info) {
     random_fill(state, model->value_bias, key_hidden);
     random_fill(state, model->output_weight, info->width.out * hidden);
     random_fill(state, model->output_bias, info->width.out);
+    random_fill(state, model->gate_weight, hidden * info->width.query);
+    random_fill(state, model->gate_bias, hidden);
+    random_fill(state, model->out_norm_weight, hidden);
     random_fill(state, model->additive_query, info->width.additive * info->width.head);
     random_fill(state, model->additive_key, info->width.additive * info->width.head);
     random_fill(state, model->additive_score, info->width.additive);
@@ -156,6 +159,21 @@ static void add_norms(uint64_t *state, unsigned features, attn_model_info *info)
     }
 }
 
+/* Adds what becomes of the heads' outputs. */
+static void add_ends(const uint64_t *state, unsigned features, attn_model_info *info) {
+    uint64_t own =
+        *state ^ 0x9e3779b97f4a7c15; /* or it would change what is drawn next */
+
+    if (draw(&own, features, RANDOM_GATE)) {
+        info->projection.gate = true;
+        info->projection.gate_bias = random_between(&own, 0, 1) == 1;
+    }
+    if (draw(&own, features, RANDOM_OUT_NORM)) {
+        info->out_norm.kind = ATTN_NORM_RMS;
+        info->out_norm.eps = random_number(&own, 0.01, 0.1);
+    }
+}
+
 static void add_rotation(uint64_t *state, attn_model_info *info) {
     static const char *const types[] = {"default", "longrope", "dynamic"};
 
@@ -184,6 +202,7 @@ void random_add_features(uint64_t *state, unsigned features, attn_model_info *in
     if (draw(state, features, RANDOM_ROTATION))
         add_rotation(state, info);
     add_norms(state, features, info);
+    add_ends(state, features, info);
     if (draw(state, features, RANDOM_CLIP))
         info->projection.clip = random_number(state, 0.3, 1.5);
     if (draw(state, features, RANDOM_SCALE))

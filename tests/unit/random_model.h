@@ -37,7 +37,9 @@ enum random_feature {
     RANDOM_POSITIONS = 1 << 9, /* of requests; ascending ones, or any; of axes */
     RANDOM_WINDOW = 1 << 10,   /* likewise */
     RANDOM_NEED = 1 << 11,     /* likewise: heads, log-sum-exps, outputs or none */
-    RANDOM_EVERYTHING = (1 << 12) - 1
+    RANDOM_GATE = 1 << 16,     /* of the heads' outputs */
+    RANDOM_OUT_NORM = 1 << 17, /* likewise */
+    RANDOM_EVERYTHING = (1 << 18) - 1
 };
 
 /* Adds each of the set of features to a model with dot products, or does not: half of the

@@ -14,6 +14,7 @@ struct reference {
     const attn_request *request;
     double *queries, *keys,
         *values;     /* projected: [rows of the batch, heads of each * D] */
+    double *gates;   /* [sum of Tq, H*D]; NULL without a gate */
     double *context; /* [sum of Tq, H*D]: the heads' outputs */
     double *row;     /* [longest Tk]: the weights of one query and head */
     const struct ref_result *result;
@@ -50,12 +51,12 @@ static bool ref_attends(const attn_request *request, const struct ref_position *
     return request->causal ? distance < request->window : distance <= request->window;
 }
 
-/* Projects `rows` float32 rows to `heads` heads, normed before when `norm`; those that
- * are given become float64. The caller frees the result [rows, heads * D], which is NULL
- * when memory runs out. */
+/* Projects `rows` float32 rows to `heads` heads, normed before when `norm`, and clips
+ * them to `clip`; those that are given become float64. The caller frees the result [rows,
+ * heads * D], which is NULL when memory runs out. */
 static double *ref_project(const attn_model *model, const float *weight,
-                           const float *bias, size_t heads, size_t in, const float *x,
-                           size_t rows, bool norm) {
+                           const float *bias, size_t heads, size_t in, double clip,
+                           const float *x, size_t rows, bool norm) {
     const attn_model_info *info = &model->info;
     bool given = info->projection.given;
     size_t out = given ? in : heads * info->width.head;
@@ -70,7 +71,7 @@ static double *ref_project(const attn_model *model, const float *weight,
             ref_norm(info->pre_norm.kind, info->pre_norm.eps, model->pre_norm_weight,
                      model->pre_norm_bias, in, row);
         ref_linear(weight, bias, out, in, row, y + r * out);
-        ref_clip(info->projection.clip, out, y + r * out);
+        ref_clip(clip, out, y + r * out);
     }
     if (row == NULL) {
         free(y);
@@ -377,6 +378,18 @@ static void ref_batch(const struct reference *ref) {
     }
 }
 
+/* Gates and norms the heads' outputs. */
+static void ref_finish_outputs(const struct reference *ref, size_t rows) {
+    const attn_model_info *info = &ref->model->info;
+    size_t hidden = info->num_heads * info->width.head;
+
+    for (size_t i = 0; ref->gates != NULL && i < rows * hidden; i++)
+        ref->context[i] /= 1 + exp(-ref->gates[i]);
+    for (size_t q = 0; q < rows; q++)
+        ref_norm(info->out_norm.kind, info->out_norm.eps, ref->model->out_norm_weight,
+                 NULL, hidden, ref->context + q * hidden);
+}
+
 /* Writes what is made from the heads' outputs. */
 static void ref_write_outputs(const struct reference *ref, size_t rows) {
     const attn_model_info *info = &ref->model->info;
@@ -400,6 +413,7 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
                          const struct ref_result *ret_result) {
     const attn_model_info *info = &model->info;
     bool norm = info->pre_norm.applied;
+    double clip = info->projection.clip;
     bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "cross") != 0);
     attn_sizes sizes;
 
@@ -410,14 +424,20 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
     struct reference ref = {
         .model = model,
         .request = request,
-        .queries =
-            ref_project(model, model->query_weight, model->query_bias, info->num_heads,
-                        info->width.query, request->queries, sizes.num_queries, norm),
-        .keys = ref_project(model, model->key_weight, model->key_bias, info->num_kv_heads,
-                            info->width.key, request->keys, sizes.num_keys, norm_keys),
-        .values =
-            ref_project(model, model->value_weight, model->value_bias, info->num_kv_heads,
-                        info->width.value, request->values, sizes.num_keys, norm_keys),
+        .queries = ref_project(model, model->query_weight, model->query_bias,
+                               info->num_heads, info->width.query, clip, request->queries,
+                               sizes.num_queries, norm),
+        .keys =
+            ref_project(model, model->key_weight, model->key_bias, info->num_kv_heads,
+                        info->width.key, clip, request->keys, sizes.num_keys, norm_keys),
+        .values = ref_project(model, model->value_weight, model->value_bias,
+                              info->num_kv_heads, info->width.value, clip,
+                              request->values, sizes.num_keys, norm_keys),
+        .gates = info->projection.gate
+                     ? ref_project(model, model->gate_weight, model->gate_bias,
+                                   info->num_heads, info->width.query, 0,
+                                   request->queries, sizes.num_queries, norm)
+                     : NULL,
         .context = calloc(sizes.num_queries * info->num_heads * info->width.head,
                           sizeof(double)),
         .row = calloc(sizes.num_keys, sizeof(double)),
@@ -427,8 +447,10 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
     };
     status = ATTN_E_NOMEM;
     if (ref.queries != NULL && ref.keys != NULL && ref.values != NULL &&
-        ref.context != NULL && ref.row != NULL) {
+        ref.context != NULL && ref.row != NULL &&
+        (ref.gates != NULL || !info->projection.gate)) {
         ref_batch(&ref);
+        ref_finish_outputs(&ref, sizes.num_queries);
         ref_write_outputs(&ref, sizes.num_queries);
         status = ATTN_OK;
     }
@@ -436,6 +458,7 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
     free(ref.queries);
     free(ref.keys);
     free(ref.values);
+    free(ref.gates);
     free(ref.context);
     free(ref.row);
     return status;

@@ -5,7 +5,7 @@
  * H query heads share KV key and value heads, each of size D; i and j are the positions
  * of a query and a key. The order inside a layer: norm before, project, clip, norm of
  * queries and keys, rotate, scale, softcap, bias by distance, mask, softmax with sinks,
- * project. */
+ * gate, norm of the heads' outputs, project. */
 #pragma once
 
 #include "weights/families/tensors.h"
@@ -86,7 +86,7 @@ struct layer_linear {
     size_t first_row, num_heads, head_rows, group_heads, group_rows;
 };
 
-enum { LAYER_QUERY, LAYER_KEY, LAYER_VALUE, LAYER_OUTPUT, NUM_LAYER_LINEARS };
+enum { LAYER_QUERY, LAYER_KEY, LAYER_VALUE, LAYER_OUTPUT, LAYER_GATE, NUM_LAYER_LINEARS };
 
 struct layer {
     const char *family;         /* a constant */
@@ -105,7 +105,8 @@ struct layer {
     struct layer_rotation rotation;
     struct layer_bias bias;
     struct layer_norm query_norm, key_norm;
+    struct layer_norm out_norm;    /* of the heads' outputs, all heads together */
     struct layer_norm norm_before; /* of the block, on queries (and keys, unless cross) */
-    const struct safetensors_tensor *sinks; /* [H], or NULL */
-    struct layer_linear linears[NUM_LAYER_LINEARS];
+    const struct safetensors_tensor *sinks;         /* [H], or NULL */
+    struct layer_linear linears[NUM_LAYER_LINEARS]; /* LAYER_GATE: weight may be NULL */
 };

@@ -122,12 +122,19 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     const size_t groups[] = {0, shared * size, (shared + 1) * size};
     const size_t quarters[] = {0, heads / 2 * size, heads / 4 * size};
     enum family_split split = locator->family->weights.split;
+    bool of_query = which == LAYER_QUERY || which == LAYER_GATE;
 
-    linear->num_heads = which == LAYER_QUERY ? heads : kv_heads;
+    linear->num_heads = of_query ? heads : kv_heads;
     linear->head_rows = size;
     linear->group_heads = linear->num_heads;
     linear->group_rows = linear->num_heads * size;
-    if (locator->stack->stack->query_apart) {
+    if (split == SPLIT_GATED && of_query) {
+        linear->first_row = which == LAYER_GATE ? size : 0;
+        linear->group_heads = 1;
+        linear->group_rows = 2 * size;
+    } else if (which == LAYER_GATE) {
+        linear->first_row = 0; /* of a tensor of its own */
+    } else if (locator->stack->stack->query_apart) {
         linear->first_row = which == LAYER_VALUE ? kv_heads * size : 0;
     } else if (split == SPLIT_BLOCKS || (split == SPLIT_ONE_KEY && kv_heads == 1)) {
         linear->first_row = blocks[which];
@@ -135,23 +142,39 @@ static void set_linear_rows(const struct locator *locator, size_t which,
         linear->first_row = quarters[which];
         linear->group_heads = heads / 4;
         linear->group_rows = heads / 4 * 3 * size;
-    } else if (split != SPLIT_SEPARATE) {
+    } else if (split == SPLIT_GROUPS || split == SPLIT_ONE_KEY) {
         linear->first_row = groups[which];
         linear->group_heads = which == LAYER_QUERY ? shared : 1;
         linear->group_rows = (shared + 2) * size;
     }
 }
 
+/* Finds the gate, of `hidden` rows: in a tensor of its own, or in that of queries. */
+static void locate_gate(const struct locator *locator, size_t hidden) {
+    const char *const *names = locator->stack->stack->names;
+    bool gated = locator->family->weights.split == SPLIT_GATED;
+    struct layer_linear *gate = &locator->layer->linears[LAYER_GATE];
+
+    if (!gated && names[LAYER_GATE] == NULL)
+        return;
+    gate->in_size = locator->stack->width;
+    set_linear_rows(locator, LAYER_GATE, gate);
+    locate_linear(locator, LAYER_GATE, names[gated ? LAYER_QUERY : LAYER_GATE],
+                  gated ? 2 * hidden : hidden);
+}
+
 static void locate_linears(const struct locator *locator) {
     const char *const *names = locator->stack->stack->names;
     struct layer *layer = locator->layer;
     size_t width = locator->stack->width, hidden, kv_hidden, packed;
-    bool separate = locator->family->weights.split == SPLIT_SEPARATE;
+    bool gated = locator->family->weights.split == SPLIT_GATED;
+    bool separate = gated || locator->family->weights.split == SPLIT_SEPARATE;
     bool apart = locator->stack->stack->query_apart;
 
     if (!size_mul(layer->num_heads, layer->head_size, &hidden) ||
         !size_mul(layer->num_kv_heads, layer->head_size, &kv_hidden) ||
-        !size_mul(kv_hidden, 2, &packed) || !size_add(hidden, packed, &packed)) {
+        !size_mul(hidden, 2, &packed) || !size_mul(kv_hidden, 2, &packed) ||
+        !size_add(hidden, packed, &packed)) {
         error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
         return;
     }
@@ -163,7 +186,8 @@ static void locate_linears(const struct locator *locator) {
     }
     for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
-        size_t rows = which == LAYER_QUERY ? hidden : kv_hidden, total = packed;
+        size_t rows = which != LAYER_QUERY ? kv_hidden : gated ? 2 * hidden : hidden;
+        size_t total = packed;
 
         linear->in_size = width;
         set_linear_rows(locator, which, linear);
@@ -179,6 +203,7 @@ static void locate_linears(const struct locator *locator) {
                                                          .group_heads = 1,
                                                          .group_rows = width};
     locate_linear(locator, LAYER_OUTPUT, names[LAYER_OUTPUT], width);
+    locate_gate(locator, hidden);
 }
 
 /* Finds weight and bias of a norm under `name`, which has its module in it; older files
@@ -214,6 +239,27 @@ static void locate_norm_before(const struct locator *locator) {
         locate_norm(locator, "", name, locator->stack->width, norm);
         names += size + strspn(names + size, " ");
     }
+}
+
+/* Finds the norm of the heads' outputs. */
+static void locate_out_norm(const struct locator *locator) {
+    const char *module = locator->stack->stack->module,
+               *norm = locator->family->norms.out;
+    struct layer *layer = locator->layer;
+    char name[MATCH_NAME_SIZE];
+
+    if (layer->out_norm.kind == ATTN_NORM_NONE)
+        return;
+    locate_norm(locator, module, norm, layer->num_heads * layer->head_size,
+                &layer->out_norm);
+    match_name(locator->stack, layer->index, module, norm,
+               layer->out_norm.bias != NULL ? ".bias" : ".weight", name);
+    if (layer->out_norm.weight == NULL)
+        refuse_missing_tensor(locator, name);
+    if (layer->out_norm.bias != NULL)
+        error_keep(locator->error, ATTN_E_UNSUPPORTED,
+                   "tensor '%.120s' is a bias that family %s does not have", name,
+                   locator->family->type);
 }
 
 /* Finds the norms of projected queries and keys. */
@@ -275,7 +321,7 @@ static bool is_known_tensor(const struct locator *locator,
                             const struct safetensors_tensor *tensor, const char *name) {
     const struct layer *layer = locator->layer;
     const struct layer_norm *const norms[] = {&layer->query_norm, &layer->key_norm,
-                                              &layer->norm_before};
+                                              &layer->out_norm, &layer->norm_before};
 
     for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
         if (tensor == layer->linears[i].weight || tensor == layer->linears[i].bias)
@@ -302,7 +348,7 @@ static const char *describe_unknown(const char *name) {
         {"distance_embedding", "attnd does not compute relative_key positions"},
         {"q_a_proj", "attnd does not compute multi-head latent attention"},
         {"kv_a_proj", "attnd does not compute multi-head latent attention"},
-        {"gate", "attnd does not compute gates in attention"},
+        {"gate", "attnd knows no gate of this family"},
         {"scale", "the weights are quantized; save them in bfloat16 or float32"},
         {"qweight", "the weights are quantized; save them in bfloat16 or float32"},
         {"qzeros", "the weights are quantized; save them in bfloat16 or float32"},
@@ -348,6 +394,7 @@ attn_status locate_tensors(const struct match *match, const struct match_stack *
 
     locate_linears(&locator);
     locate_head_norms(&locator);
+    locate_out_norm(&locator);
     locate_norm_before(&locator);
     locate_tables(&locator);
     check_module(&locator);

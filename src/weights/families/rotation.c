@@ -112,11 +112,13 @@ static void read_sections(const struct rotation_source *source,
         const json_t *item = json_array_get(list, axis);
         json_int_t size = listed ? json_integer_value(item) : family->section_sizes[axis];
         good = (!listed || json_is_integer(item)) && size >= 0 &&
-               size <= (json_int_t)(pairs - sum);
+               size <= (json_int_t)CONFIG_COUNT_MAX;
         rotation->section_sizes[axis] = good ? (size_t)size : 0;
         sum += rotation->section_sizes[axis];
     }
-    if (!good || sum != pairs)
+    /* Turns of the family's own lengths end with the pairs. */
+    bool fits = sum == pairs || (!listed && family->sections == SECTIONS_INTERLEAVED);
+    if (!good || !fits)
         error_keep(
             source->error, ATTN_E_VALUE,
             "mrope_section%s must be a list of 3 numbers whose sum is %zu: half of "

@@ -33,6 +33,8 @@ static const struct family_text texts[] = {
     {"qwen2_5_vl", "text_config", NULL, "qwen2_5_vl_text", false},
     {"qwen2_audio", "text_config", "language_model.", "qwen2", false},
     {"qwen2_vl", "text_config", NULL, "qwen2_vl_text", false},
+    {"qwen3_5", "text_config", "language_model.", "qwen3_5_text", false},
+    {"qwen3_5_moe", "text_config", "language_model.", "qwen3_5_moe_text", false},
     {"qwen3_vl", "text_config", NULL, "qwen3_vl_text", false},
     {"qwen3_vl_moe", "text_config", NULL, "qwen3_vl_moe_text", false},
     {"smolvlm", "text_config", "text_model.", "llama", false},
@@ -65,7 +67,6 @@ static const struct {
 } refusals[] = {
     {"deepseek_v2 deepseek_v3 kimi_k2",
      "its attention is multi-head latent attention (low-rank keys and values)"},
-    {"qwen3_next qwen3_5", "its attention has output gates and linear layers"},
     {"deberta deberta-v2", "its scores have terms of content by position"},
     {"longformer big_bird bigbird_pegasus reformer longt5",
      "its attention is sparse in a way of its own"},

@@ -25,6 +25,8 @@ static void fill_linears(const struct layer *layer, attn_model_info *info) {
     info->projection.value_bias = linears[LAYER_VALUE].bias != NULL;
     info->projection.output_bias = linears[LAYER_OUTPUT].bias != NULL;
     info->projection.output = true;
+    info->projection.gate = linears[LAYER_GATE].weight != NULL;
+    info->projection.gate_bias = linears[LAYER_GATE].bias != NULL;
 }
 
 static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info *info) {
@@ -35,6 +37,8 @@ static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info
     info->head_norm.whole = layer->head_norm_whole;
     info->head_norm.bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
     info->head_norm.eps = layer->query_norm.eps;
+    info->out_norm.kind = layer->out_norm.kind;
+    info->out_norm.eps = layer->out_norm.eps;
     info->pre_norm.kind = before->kind;
     info->pre_norm.applied = pre_norm && before->kind != ATTN_NORM_NONE;
     info->pre_norm.bias = before->bias != NULL;
@@ -93,6 +97,7 @@ static attn_status read_vectors(const struct layer *layer, attn_model *model,
         {query->bias, model->query_norm_bias, false},
         {key->weight, model->key_norm_weight, key->plus_one},
         {key->bias, model->key_norm_bias, false},
+        {layer->out_norm.weight, model->out_norm_weight, layer->out_norm.plus_one},
         {before->weight, model->pre_norm_weight, before->plus_one},
         {before->bias, model->pre_norm_bias, false},
         {layer->sinks, model->sinks, false},
@@ -150,9 +155,12 @@ static attn_status read_linears(const struct layer *layer, attn_model *model,
     attn_status status = ATTN_OK;
 
     model_list_arrays(model, arrays);
-    for (size_t i = 0; i < NUM_LAYER_LINEARS && status == ATTN_OK; i++)
+    for (size_t i = 0; i <= LAYER_OUTPUT && status == ATTN_OK; i++)
         status = gather_linear(&layer->linears[i], *arrays[2 * i].pointer,
                                *arrays[2 * i + 1].pointer, ret_error);
+    if (status == ATTN_OK && model->gate_weight != NULL)
+        status = gather_linear(&layer->linears[LAYER_GATE], model->gate_weight,
+                               model->gate_bias, ret_error);
     return status;
 }
 
