@@ -32,52 +32,52 @@ static bool read_rotation(const char *type, const char *text,
     return ret_error->status == ATTN_OK;
 }
 
+static const struct {
+    const char *type, *config;
+    const char *axes; /* of each pair, or the words of a refusal */
+} cases[] = {
+    {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [2, 3, 3]}}",
+     "00111222"},
+    {"qwen2_5_vl_text",
+     "{\"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [4, 0, 4]}}",
+     "00002222"},
+    {"qwen2_5_vl_text",
+     "{\"rope_scaling\": {\"type\": \"default\", \"rope_type\": \"default\", "
+     "\"mrope_section\": [8, 0, 0]}}",
+     "00000000"},
+    {"qwen3_vl_text", "{\"rope_parameters\": {\"mrope_section\": [4, 2, 2]}}",
+     "01201200"},
+    {"qwen3_vl_text",
+     "{\"rope_parameters\": {\"mrope_section\": [3, 3, 2], "
+     "\"mrope_interleaved\": true}}",
+     "01201201"},
+    {"glm4v_text",
+     "{\"partial_rotary_factor\": 0.5, \"rope_scaling\": {\"type\": \"default\", "
+     "\"mrope_section\": [2, 1, 1]}}",
+     "0012"},
+    {"glm4v_moe_text", "{\"rope_parameters\": {\"mrope_section\": [1, 1, 2]}}", "0122"},
+    {"qwen2_vl_text", "{}", "mrope_section is missing, and must be a list of 3"},
+    {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": null}}",
+     "mrope_section is missing"},
+    {"qwen3_vl_text", "{}", "01201201"},
+    {"glm4v_text", "{}", "must be a list of 3 numbers whose sum is 8"},
+    {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [2, 3, 4]}}",
+     "mrope_section must be a list of 3 numbers whose sum is 8"},
+    {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [2, 3, 2]}}",
+     "whose sum is 8"},
+    {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [4, 4]}}",
+     "list of 3 numbers"},
+    {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [9, -4, 3]}}",
+     "list of 3 numbers"},
+    {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [2.0, 3, 3]}}",
+     "list of 3 numbers"},
+    {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": 8}}",
+     "list of 3 numbers"},
+    {"qwen2", "{\"rope_scaling\": {\"type\": \"mrope\"}}",
+     "rope_type 'mrope' is unknown"},
+};
+
 static void test_sections_give_each_pair_its_axis(void **state) {
-    static const struct {
-        const char *type, *config;
-        const char *axes; /* of each pair, or the words of a refusal */
-    } cases[] = {
-        {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [2, 3, 3]}}",
-         "00111222"},
-        {"qwen2_5_vl_text",
-         "{\"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [4, 0, 4]}}",
-         "00002222"},
-        {"qwen2_5_vl_text",
-         "{\"rope_scaling\": {\"type\": \"default\", \"rope_type\": \"default\", "
-         "\"mrope_section\": [8, 0, 0]}}",
-         "00000000"},
-        {"qwen3_vl_text", "{\"rope_parameters\": {\"mrope_section\": [4, 2, 2]}}",
-         "01201200"},
-        {"qwen3_vl_text",
-         "{\"rope_parameters\": {\"mrope_section\": [3, 3, 2], "
-         "\"mrope_interleaved\": true}}",
-         "01201201"},
-        {"glm4v_text",
-         "{\"partial_rotary_factor\": 0.5, \"rope_scaling\": {\"type\": \"default\", "
-         "\"mrope_section\": [2, 1, 1]}}",
-         "0012"},
-        {"glm4v_moe_text", "{\"rope_parameters\": {\"mrope_section\": [1, 1, 2]}}",
-         "0122"},
-        {"qwen2_vl_text", "{}", "mrope_section is missing, and must be a list of 3"},
-        {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": null}}",
-         "mrope_section is missing"},
-        {"qwen3_vl_text", "{}", "01201201"},
-        {"glm4v_text", "{}", "must be a list of 3 numbers whose sum is 8"},
-        {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [2, 3, 4]}}",
-         "mrope_section must be a list of 3 numbers whose sum is 8"},
-        {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [2, 3, 2]}}",
-         "whose sum is 8"},
-        {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [4, 4]}}",
-         "list of 3 numbers"},
-        {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [9, -4, 3]}}",
-         "list of 3 numbers"},
-        {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": [2.0, 3, 3]}}",
-         "list of 3 numbers"},
-        {"qwen2_vl_text", "{\"rope_parameters\": {\"mrope_section\": 8}}",
-         "list of 3 numbers"},
-        {"qwen2", "{\"rope_scaling\": {\"type\": \"mrope\"}}",
-         "rope_type 'mrope' is unknown"},
-    };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         unsigned char axis_of[HEAD_SIZE / 2];
