@@ -67,8 +67,8 @@ class Client:
         [Tq, H, head_size], lse [Tq, H], and with B before them. A list of arrays [Tq, width] is a
         ragged batch: each result is then a list, with an array for each sequence.
 
-        Options: keys, values, valid_lens, causal, window, positions, key_positions, need,
-        need_weights (True or "mean"), weights_heads and weights_queries (lists, or one index),
+        Options: keys, values, valid_lens, causal, window, positions, key_positions (for three axes
+        [3, T] or [B, 3, T]), need, need_weights (True or "mean"), weights_heads and weights_queries (lists, or one index),
         head_mask, timeout_ms, priority. float16 and bfloat16 are sent as they are, other numbers
         as float32."""
         fields = {"model": model, "queries": queries, **options}

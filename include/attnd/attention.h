@@ -28,6 +28,9 @@
 
 #define ATTN_POSITION_MAX 0x7fffffff /* of a query or key */
 
+/* Axes of a position where rotations have sections: time, row and column, in order. */
+#define ATTN_AXES 3
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -97,7 +100,12 @@ typedef struct attn_request {
      * sequence. They need not be in order. */
     const size_t *positions;     /* [sum of Tq] */
     const size_t *key_positions; /* [sum of Tk] */
-    bool causal;                 /* no key's position is larger than the query's */
+    /* Where rows are on each axis, of as many numbers. Rotations with sections turn by
+     * these; all else goes by the positions above. NULL: each axis has these positions.
+     * Only of models with rotation.axes 3. */
+    const size_t *axis_positions;     /* sequence after sequence [ATTN_AXES, Tq] */
+    const size_t *axis_key_positions; /* sequence after sequence [ATTN_AXES, Tk] */
+    bool causal;                      /* no key's position is larger than the query's */
     size_t window, chunk; /* see attn_model_info; 0: none. Not the model's default */
     /* Added to the scores, after softcap. -INFINITY masks a key, as valid_lens do; other
      * numbers are finite. That of key k and query q of head h in sequence s is at
@@ -183,7 +191,8 @@ typedef struct attn_sizes {
  * ATTN_E_SHAPE for an empty batch or sequence, or more tokens than the context length;
  * ATTN_E_VALUE for a number in valid_lens over Tk, a position over ATTN_POSITION_MAX, or
  * a selected head or query that does not exist; ATTN_E_UNSUPPORTED for a bias or encoded
- * keys with a model; ATTN_E_OVERFLOW when a size cannot be computed. */
+ * keys with a model, or for positions of three axes without sections; ATTN_E_OVERFLOW
+ * when a size cannot be computed. */
 ATTN_API attn_status attn_plan(const attn_model *model, const attn_request *request,
                                attn_sizes *ret_sizes, attn_error *ret_error);
 

@@ -98,6 +98,10 @@ typedef struct attn_model_info {
         size_t size;      /* the first numbers of a head that are rotated; 0: none */
         const char *type; /* how frequencies are scaled: "default", "linear", ... */
         double base;
+        size_t axes; /* of a position: 3 with sections of pairs, else 1; 0 stands for 1 */
+        /* Positions from grid_first on are patches of an image, row after row, `grid` in
+         * each; those before are not rotated. 0: positions are not of patches. */
+        size_t grid, grid_first;
     } rotation;
 
     struct {

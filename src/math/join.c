@@ -16,6 +16,7 @@ struct join_shape {
     bool same_keys;                /* keys are queries */
     bool same_values;              /* values are keys */
     bool positions, key_positions; /* are given */
+    bool axes, key_axes;           /* likewise, of three axes */
 };
 
 /* The arrays of the joined batch. */
@@ -25,6 +26,8 @@ enum join_array {
     JOIN_VALID_LENS,    /* [num_queries] size_t */
     JOIN_POSITIONS,     /* [num_queries] size_t, or nothing */
     JOIN_KEY_POSITIONS, /* [num_keys] size_t, or nothing */
+    JOIN_AXES,          /* [num_queries, ATTN_AXES] size_t, or nothing */
+    JOIN_KEY_AXES,      /* [num_keys, ATTN_AXES] size_t, or nothing */
     JOIN_QUERIES,
     JOIN_KEYS, /* nothing where they are queries; values where they are keys */
     JOIN_VALUES,
@@ -46,6 +49,8 @@ static struct join_shape shape_of(const attn_model *model, const attn_request *r
         request->values == request->keys && info->width.value == info->width.key;
     shape.positions = request->positions != NULL;
     shape.key_positions = request->key_positions != NULL;
+    shape.axes = request->axis_positions != NULL;
+    shape.key_axes = request->axis_key_positions != NULL;
     return shape;
 }
 
@@ -84,7 +89,8 @@ bool join_possible(const attn_model *model, const attn_request *a,
 
     if (!model->engine.native || model->info.projection.given || !need_alike(a, b) ||
         !mask_alike(a, b) || of_a.same_keys != of_b.same_keys ||
-        of_a.same_values != of_b.same_values)
+        of_a.same_values != of_b.same_values || of_a.axes != of_b.axes ||
+        of_a.key_axes != of_b.key_axes)
         return false;
     for (size_t h = 0; h < model->info.num_heads; h++) {
         if (mask_head_factor(a, h) != mask_head_factor(b, h))
@@ -119,6 +125,8 @@ static bool lay_out(const attn_model_info *info, const struct join_shape *shape,
         [JOIN_VALID_LENS] = {queries, words},
         [JOIN_POSITIONS] = {shape->positions ? queries : 0, words},
         [JOIN_KEY_POSITIONS] = {shape->key_positions ? keys : 0, words},
+        [JOIN_AXES] = {shape->axes ? queries : 0, ATTN_AXES * words},
+        [JOIN_KEY_AXES] = {shape->key_axes ? keys : 0, ATTN_AXES * words},
         [JOIN_QUERIES] = {queries, info->width.query},
         [JOIN_KEYS] = {shape->same_keys ? 0 : keys, info->width.key},
         [JOIN_VALUES] = {shape->same_values ? 0 : keys, info->width.value},
@@ -147,7 +155,7 @@ size_t join_bytes(const attn_model *model, const attn_request *const *requests,
 /* Where the next request is copied to. */
 struct join_position {
     size_t *query_lens, *key_lens, *valid_lens;
-    size_t *positions, *key_positions;
+    size_t *positions, *key_positions, *axes, *key_axes;
     float *queries, *keys, *values;
 };
 
@@ -167,6 +175,14 @@ static size_t *write_valid_lens(const attn_request *request, size_t *to) {
     return to;
 }
 
+/* Copies `count` numbers where there are any, and moves *to past them. */
+static void copy_positions(const size_t *positions, size_t count, size_t **to) {
+    if (positions == NULL)
+        return;
+    memcpy(*to, positions, count * sizeof(size_t));
+    *to += count;
+}
+
 /* Copies one request, and moves the position past it. */
 static void copy_request(const attn_model *model, const attn_request *request,
                          struct join_position *to) {
@@ -182,13 +198,11 @@ static void copy_request(const attn_model *model, const attn_request *request,
     to->query_lens += shape.num_sequences;
     to->key_lens += shape.num_sequences;
     to->valid_lens = write_valid_lens(request, to->valid_lens);
-    if (shape.positions)
-        memcpy(to->positions, request->positions, shape.num_queries * sizeof(size_t));
-    if (shape.key_positions)
-        memcpy(to->key_positions, request->key_positions,
-               shape.num_keys * sizeof(size_t));
-    to->positions += shape.num_queries;
-    to->key_positions += shape.num_keys;
+    copy_positions(request->positions, shape.num_queries, &to->positions);
+    copy_positions(request->key_positions, shape.num_keys, &to->key_positions);
+    copy_positions(request->axis_positions, ATTN_AXES * shape.num_queries, &to->axes);
+    copy_positions(request->axis_key_positions, ATTN_AXES * shape.num_keys,
+                   &to->key_axes);
 
     pace_copy(to->queries, request->queries, queries * sizeof(float));
     if (!shape.same_keys)
@@ -213,6 +227,8 @@ void join_pack(const attn_model *model, const attn_request *const *requests, siz
         .valid_lens = (size_t *)(void *)(floats + first[JOIN_VALID_LENS]),
         .positions = (size_t *)(void *)(floats + first[JOIN_POSITIONS]),
         .key_positions = (size_t *)(void *)(floats + first[JOIN_KEY_POSITIONS]),
+        .axes = (size_t *)(void *)(floats + first[JOIN_AXES]),
+        .key_axes = (size_t *)(void *)(floats + first[JOIN_KEY_AXES]),
         .queries = floats + first[JOIN_QUERIES],
         .keys = floats + first[JOIN_KEYS],
         .values = floats + first[JOIN_VALUES],
@@ -228,6 +244,8 @@ void join_pack(const attn_model *model, const attn_request *const *requests, siz
         .valid_lens_per_query = true,
         .positions = shape.positions ? to.positions : NULL,
         .key_positions = shape.key_positions ? to.key_positions : NULL,
+        .axis_positions = shape.axes ? to.axes : NULL,
+        .axis_key_positions = shape.key_axes ? to.key_axes : NULL,
         .causal = needs_mask(requests[0]) && requests[0]->causal,
         .window = requests[0]->window,
         .chunk = requests[0]->chunk,

@@ -33,12 +33,12 @@
  * equal to ones. Where two inputs of one are the same tensor, they are so in the other,
  * since such inputs are projected together. Lengths and valid_lens may differ; so may
  * causal, unless one has a window, chunks or positions. Then both have the same window
- * and chunk, and positions of the same. */
+ * and chunk, and positions of the same. Positions of three axes both have, or none. */
 bool join_possible(const attn_model *model, const attn_request *a, const attn_request *b);
 
 /* Returns the bytes that join_pack() writes, a multiple of ATTN_ALIGNMENT, or SIZE_MAX
  * when they cannot be counted. The sum of what each request would need by itself is never
- * less. It is up to 8 * ATTN_ALIGNMENT more for each request but the first. */
+ * less. It is up to 10 * ATTN_ALIGNMENT more for each request but the first. */
 size_t join_bytes(const attn_model *model, const attn_request *const *requests,
                   size_t count);
 

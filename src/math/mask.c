@@ -209,5 +209,13 @@ attn_status mask_check_positions(const attn_request *request, size_t sequence,
     if (status == ATTN_OK && request->key_positions != NULL)
         status = check_positions("key_positions", request->key_positions + first_key,
                                  request->key_lens[sequence], sequence, ret_error);
+    if (status == ATTN_OK && request->axis_positions != NULL)
+        status = check_positions(
+            "axis_positions", request->axis_positions + ATTN_AXES * first_query,
+            ATTN_AXES * request->query_lens[sequence], sequence, ret_error);
+    if (status == ATTN_OK && request->axis_key_positions != NULL)
+        status = check_positions(
+            "axis_key_positions", request->axis_key_positions + ATTN_AXES * first_key,
+            ATTN_AXES * request->key_lens[sequence], sequence, ret_error);
     return status;
 }

@@ -58,13 +58,14 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
     memcpy(ret_arrays, arrays, sizeof arrays);
 }
 
-/* Bytes of one list of rotary frequencies. */
-static size_t rotation_bytes(const attn_model_info *info) {
-    return info->rotation.size / 2 * sizeof(double);
-}
-
 static bool has_long_frequencies(const attn_model_info *info) {
     return info->rotation.size > 0 && strcmp(info->rotation.type, "longrope") == 0;
+}
+
+/* Bytes of the lists of a rotation. */
+static size_t rotation_bytes(const attn_model_info *info) {
+    size_t of_pair = has_long_frequencies(info) ? 2 * sizeof(double) : sizeof(double);
+    return info->rotation.size / 2 * (of_pair + model_has_sections(info));
 }
 
 /* Sets parameters, bytes and memory of model->info. The bytes of each array are rounded
@@ -80,7 +81,7 @@ static bool count_arrays(attn_model *model, struct model_array arrays[NUM_ARRAYS
         return false;
     model_list_arrays(model, arrays);
     info->footprint.parameters = 0;
-    info->footprint.memory = rotation_bytes(info) * (has_long_frequencies(info) ? 2 : 1);
+    info->footprint.memory = rotation_bytes(info);
     for (size_t i = 0; i < NUM_ARRAYS; i++) {
         size_t rows = arrays[i].rows, columns = arrays[i].columns, floats = 0, offset;
         if (!arrays[i].present)
@@ -100,14 +101,17 @@ static bool count_arrays(attn_model *model, struct model_array arrays[NUM_ARRAYS
 static void set_defaults(attn_model_info *info) {
     if (info->num_kv_heads == 0)
         info->num_kv_heads = info->num_heads;
+    if (info->rotation.axes == 0)
+        info->rotation.axes = 1;
     if (info->score.scale == 0)
         info->score.scale = 1 / sqrt((double)info->width.head);
 }
 
-/* Allocates the lists of rotary frequencies that the model has. */
+/* Allocates the lists of a rotation that the model has. */
 static bool create_rotation(attn_model *model) {
     struct model_rotation *rotation = &model->rotation;
     size_t count = model->info.rotation.size / 2;
+    bool sections = model_has_sections(&model->info);
 
     if (count == 0)
         return true;
@@ -115,8 +119,11 @@ static bool create_rotation(attn_model *model) {
     rotation->frequencies = calloc(count, sizeof *rotation->frequencies);
     if (has_long_frequencies(&model->info))
         rotation->long_frequencies = calloc(count, sizeof *rotation->long_frequencies);
+    if (sections)
+        rotation->axis_of = calloc(count, sizeof *rotation->axis_of);
     return rotation->frequencies != NULL &&
-           (rotation->long_frequencies != NULL || !has_long_frequencies(&model->info));
+           (rotation->long_frequencies != NULL || !has_long_frequencies(&model->info)) &&
+           (rotation->axis_of != NULL || !sections);
 }
 
 attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model) {
@@ -171,6 +178,7 @@ void attn_model_destroy(attn_model *model) {
     release_arrays(model, NUM_ARRAYS);
     free(model->rotation.frequencies);
     free(model->rotation.long_frequencies);
+    free(model->rotation.axis_of);
     free(model);
 }
 

@@ -20,7 +20,17 @@ struct model_rotation {
      * rotation.size. */
     double *long_frequencies;
     double base, factor;
+    /* [rotation.size / 2] the axis that each pair has its position from, below ATTN_AXES;
+     * NULL without sections. On a grid of n x n patches, that in row y and column x is at
+     * 2 y + 1 and 2 x + 1; what is not a patch is at n, the middle, which turns as 0 does
+     * since only differences count. */
+    unsigned char *axis_of;
 };
+
+/* Whether pairs have their positions from axes, which are given or of a grid. */
+static inline bool model_has_sections(const attn_model_info *info) {
+    return info->rotation.axes > 1 || info->rotation.grid > 0;
+}
 
 /* Linear weights are [out, in], row-major, y = x W^T + b. H heads of size D; head h owns
  * rows h*D .. h*D+D-1 of the query, key and value weights. A missing bias is NULL. Each

@@ -35,6 +35,7 @@ static double random_number(uint64_t *state, double low, double high) {
 static void fill_rotation(uint64_t *state, attn_model *model) {
     struct model_rotation *rotation = &model->rotation;
     size_t size = model->info.rotation.size;
+    uint64_t own = *state; /* as in add_rotation() */
     bool dynamic = size > 0 && strcmp(model->info.rotation.type, "dynamic") == 0;
 
     if (size == 0)
@@ -50,6 +51,9 @@ static void fill_rotation(uint64_t *state, attn_model *model) {
         if (rotation->long_frequencies != NULL)
             rotation->long_frequencies[a] =
                 rotation->frequencies[a] / random_number(state, 1, 4);
+        if (rotation->axis_of != NULL)
+            rotation->axis_of[a] = (unsigned char)random_between(
+                &own, model->info.rotation.grid > 0, ATTN_AXES - 1);
     }
 }
 
@@ -178,6 +182,13 @@ static void add_rotation(uint64_t *state, attn_model_info *info) {
     info->rotation.size = 2 * random_between(state, 1, info->width.head / 2);
     info->rotation.type = types[random_between(state, 0, 2)];
     info->rotation.base = random_number(state, 100, 10000);
+    uint64_t own = *state; /* or sections would change what comes after them */
+    size_t kind = random_between(&own, 0, 3);
+    info->rotation.axes = kind > 1 ? ATTN_AXES : 1;
+    if (kind == 1) {
+        info->rotation.grid = random_between(&own, 1, 12);
+        info->rotation.grid_first = random_between(&own, 0, 3);
+    }
 }
 
 void random_add_features(uint64_t *state, unsigned features, attn_model_info *info) {
@@ -338,12 +349,29 @@ static void add_positions(uint64_t *state, struct random_request *r) {
             state, base, request->key_lens, request->num_sequences, r->sizes.num_keys);
 }
 
+/* Positions of three axes of queries, keys or both. */
+static void add_axes(const uint64_t *state, struct random_request *r) {
+    attn_request *request = &r->request;
+    uint64_t own = *state; /* as in add_rotation() */
+    size_t kind = random_between(&own, 0, 3);
+
+    if (kind % 3 == 0)
+        request->axis_positions = r->axis_positions =
+            random_sizes(&own, ATTN_AXES * r->sizes.num_queries, 300);
+    if (kind < 2)
+        request->axis_key_positions = r->axis_key_positions =
+            random_sizes(&own, ATTN_AXES * r->sizes.num_keys, 300);
+}
+
 void random_request_add(uint64_t *state, unsigned features, const attn_model *model,
                         struct random_request *request) {
     attn_request *plain = &request->request;
 
     if (draw(state, features, RANDOM_POSITIONS))
         add_positions(state, request);
+    if (attn_model_get_info(model)->rotation.axes == ATTN_AXES &&
+        (features & RANDOM_POSITIONS) != 0)
+        add_axes(state, request);
     if (draw(state, features, RANDOM_WINDOW))
         plain->window = random_between(state, 1, plain->key_lens[0] + 2);
     if (draw(state, features, RANDOM_WINDOW))
@@ -358,6 +386,8 @@ void random_request_add(uint64_t *state, unsigned features, const attn_model *mo
 void random_request_deinit(struct random_request *request) {
     free(request->positions);
     free(request->key_positions);
+    free(request->axis_positions);
+    free(request->axis_key_positions);
     free(request->query_lens);
     free(request->key_lens);
     free(request->valid_lens);

@@ -26,7 +26,7 @@ attn_model_info random_model_info(uint64_t *state);
 /* What layers of checkpoints have, and requests to them. */
 enum random_feature {
     RANDOM_KV_HEADS = 1 << 0, /* several query heads share a key head */
-    RANDOM_ROTATION = 1 << 1, /* of fixed frequencies, or by length */
+    RANDOM_ROTATION = 1 << 1, /* of fixed frequencies, or by length; with sections */
     RANDOM_HEAD_NORM = 1 << 2,
     RANDOM_CLIP = 1 << 3,
     RANDOM_SCALE = 1 << 4,
@@ -34,7 +34,7 @@ enum random_feature {
     RANDOM_SINKS = 1 << 6,
     RANDOM_BIAS = 1 << 7, /* ALiBi or buckets */
     RANDOM_PRE_NORM = 1 << 8,
-    RANDOM_POSITIONS = 1 << 9, /* of requests; ascending ones, or any */
+    RANDOM_POSITIONS = 1 << 9, /* of requests; ascending ones, or any; of axes */
     RANDOM_WINDOW = 1 << 10,   /* likewise */
     RANDOM_NEED = 1 << 11,     /* likewise: heads, log-sum-exps, outputs or none */
     RANDOM_GATE = 1 << 16,     /* of the heads' outputs */
@@ -52,7 +52,7 @@ struct random_request {
     attn_sizes sizes;
     size_t *query_lens, *key_lens, *valid_lens, *weights_heads;
     ptrdiff_t *weights_queries;
-    size_t *positions, *key_positions;
+    size_t *positions, *key_positions, *axis_positions, *axis_key_positions;
     float *queries, *keys, *values, *head_mask;
 };
 

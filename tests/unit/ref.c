@@ -83,10 +83,27 @@ static double *ref_project(const attn_model *model, const float *weight,
     return y;
 }
 
+/* Finds the position of row `i` of a sequence of `count` rows on each axis. */
+static void ref_find_axes(const attn_model_info *info, const size_t *positions,
+                          const size_t *axes, size_t first, size_t count, size_t i,
+                          size_t ret_axes[ATTN_AXES]) {
+    size_t position = ref_position(positions, first, i), grid = info->rotation.grid;
+
+    for (size_t axis = 0; axis < ATTN_AXES; axis++)
+        ret_axes[axis] =
+            axes != NULL ? axes[ATTN_AXES * first + axis * count + i] : position;
+    if (grid == 0)
+        return;
+    bool patch = position >= info->rotation.grid_first;
+    position -= info->rotation.grid_first;
+    ret_axes[1] = patch ? 2 * (position / grid) + 1 : grid;
+    ret_axes[2] = patch ? 2 * (position % grid) + 1 : grid;
+}
+
 /* Norms the projected heads of one row, and rotates them to their position. */
 static void ref_finish_row(const attn_model *model, const float *norm_weight,
-                           const float *norm_bias, size_t heads, size_t position,
-                           size_t length, double *row) {
+                           const float *norm_bias, size_t heads,
+                           const size_t position[ATTN_AXES], size_t length, double *row) {
     const attn_model_info *info = &model->info;
     size_t parts = info->head_norm.whole ? 1 : heads;
     size_t size = heads * info->width.head / parts;
@@ -119,15 +136,21 @@ static void ref_finish_rows(const struct reference *ref, const struct ref_positi
     const attn_request *request = ref->request;
     size_t heads = model->info.num_heads, kv_heads = model->info.num_kv_heads;
     size_t length = ref_length(request, at), size = ref->score_size;
+    size_t query_len = request->query_lens[at->sequence];
+    size_t key_len = request->key_lens[at->sequence], axes[ATTN_AXES];
 
-    for (size_t q = 0; q < request->query_lens[at->sequence]; q++)
+    for (size_t q = 0; q < query_len; q++) {
+        ref_find_axes(&model->info, request->positions, request->axis_positions,
+                      at->first_query, query_len, q, axes);
         ref_finish_row(model, model->query_norm_weight, model->query_norm_bias, heads,
-                       ref_position(request->positions, at->first_query, q), length,
-                       ref->queries + (at->first_query + q) * heads * size);
-    for (size_t k = 0; k < request->key_lens[at->sequence]; k++)
+                       axes, length, ref->queries + (at->first_query + q) * heads * size);
+    }
+    for (size_t k = 0; k < key_len; k++) {
+        ref_find_axes(&model->info, request->key_positions, request->axis_key_positions,
+                      at->first_key, key_len, k, axes);
         ref_finish_row(model, model->key_norm_weight, model->key_norm_bias, kv_heads,
-                       ref_position(request->key_positions, at->first_key, k), length,
-                       ref->keys + (at->first_key + k) * kv_heads * size);
+                       axes, length, ref->keys + (at->first_key + k) * kv_heads * size);
+    }
 }
 
 /* Returns the score of one query and one key, both [D], before a bias. */

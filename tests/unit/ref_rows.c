@@ -49,11 +49,14 @@ static double ref_find_frequency(const attn_model *model, size_t a, size_t lengt
     return pow(rotation->base * pow(stretch, size / (size - 2)), -2 * (double)a / size);
 }
 
-void ref_rotate(const attn_model *model, size_t position, size_t length, double *head) {
+void ref_rotate(const attn_model *model, const size_t position[ATTN_AXES], size_t length,
+                double *head) {
+    const unsigned char *axis_of = model->rotation.axis_of;
     size_t half = model->info.rotation.size / 2;
 
     for (size_t a = 0; a < half; a++) {
-        double angle = (double)position * ref_find_frequency(model, a, length);
+        size_t axis = axis_of != NULL ? axis_of[a] : 0;
+        double angle = (double)position[axis] * ref_find_frequency(model, a, length);
         double cosine = model->rotation.magnitude * cos(angle);
         double sine = model->rotation.magnitude * sin(angle);
         double first = head[a], second = head[a + half];

@@ -5,6 +5,8 @@
 
 #include "math/model.h"
 
+#include <attnd/attention.h>
+
 /* Computes y [out] = x [in] W^T + b. */
 void ref_linear(const float *weight, const float *bias, size_t out, size_t in,
                 const double *x, double *y);
@@ -16,7 +18,8 @@ void ref_norm(attn_norm norm, double eps, const float *weight, const float *bias
 /* Clamps the numbers to -clip..clip; 0 does nothing. */
 void ref_clip(double clip, size_t size, double *numbers);
 
-/* Rotates one head [D] to a position, in a sequence of `length` positions. */
-void ref_rotate(const attn_model *model, size_t position, size_t length, double *head);
+/* Rotates one head [D] to a position on each axis, in a sequence of so many positions. */
+void ref_rotate(const attn_model *model, const size_t position[ATTN_AXES], size_t length,
+                double *head);
 
 #endif

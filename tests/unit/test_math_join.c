@@ -89,7 +89,8 @@ static attn_model *make_model(uint64_t *seed, enum sharing sharing) {
         info.width.value = info.width.key;
     if (sharing == ALL_ARE_ONE)
         info.width.key = info.width.value = info.width.query;
-    random_add_features(seed, RANDOM_KV_HEADS | RANDOM_SINKS | RANDOM_BIAS, &info);
+    random_add_features(
+        seed, RANDOM_KV_HEADS | RANDOM_ROTATION | RANDOM_SINKS | RANDOM_BIAS, &info);
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
@@ -136,6 +137,7 @@ static void follow(const attn_model *model, const attn_request *first,
     request->chunk = first->chunk;
     request->positions = first->positions != NULL ? r->positions : NULL;
     request->key_positions = first->key_positions != NULL ? r->key_positions : NULL;
+    request->axis_positions = model->info.rotation.axes > 1 ? r->axis_positions : NULL;
     assert_int_equal(attn_plan(model, request, &r->sizes, NULL), ATTN_OK);
 }
 
@@ -183,6 +185,7 @@ static void make_group(uint64_t *seed, size_t longest, struct group *g) {
         share_inputs(r, sharing);
         r->positions = random_positions(seed, longest);
         r->key_positions = random_positions(seed, longest);
+        r->axis_positions = random_positions(seed, ATTN_AXES * longest);
         if (i == 0)
             add_masks(seed, &r->request);
         /* One in eight holds what is not a number, which must not reach the others. */
@@ -215,7 +218,7 @@ static void spoil_inputs(struct group *g) {
         memset(r->queries, 0xff, queries * sizeof(float));
         r->keys[0] = r->values[0] = NAN;
         memset(r->positions, 0xff, g->sizes[i].num_queries * sizeof *r->positions);
-        r->key_positions[0] = SIZE_MAX;
+        r->key_positions[0] = r->axis_positions[0] = SIZE_MAX;
         memset(r->query_lens, 0xff, sequences);
         memset(r->key_lens, 0xff, sequences);
         if (r->valid_lens != NULL)
@@ -242,7 +245,7 @@ static void expect_bits_of_each_alone(struct group *g) {
     for (size_t i = 0; i < g->count; i++)
         one_by_one += join_bytes(g->model, &g->pointers[i], 1);
     assert_int_equal(bytes % ATTN_ALIGNMENT, 0);
-    assert_in_range(one_by_one, bytes, bytes + 8 * ATTN_ALIGNMENT * (g->count - 1));
+    assert_in_range(one_by_one, bytes, bytes + 10 * ATTN_ALIGNMENT * (g->count - 1));
 
     memset(memory, UNTOUCHED, bytes + 64);
     g->requests[0].request.parallel = &backwards;

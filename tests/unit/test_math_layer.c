@@ -258,6 +258,10 @@ static void compare_bits(uint64_t *seed, unsigned features, size_t longest) {
             one.valid_lens += one.valid_lens_per_query ? query : s;
         one.positions = one.positions != NULL ? one.positions + query : NULL;
         one.key_positions = one.key_positions != NULL ? one.key_positions + key : NULL;
+        if (one.axis_positions != NULL)
+            one.axis_positions += ATTN_AXES * query;
+        if (one.axis_key_positions != NULL)
+            one.axis_key_positions += ATTN_AXES * key;
         attn_result alone = run(model, &one, &sizes);
         size_t rows = info->num_heads * info->width.head;
         if (sizes.outputs > 0)
@@ -284,6 +288,91 @@ static void test_bits_do_not_depend_on_threads_or_neighbours(void **state) {
     (void)state;
     for (unsigned i = 0; i < 40; i++)
         compare_bits(&seed, RANDOM_EVERYTHING, i % 2 == 0 ? 150 : 12);
+}
+
+/* Repeats the positions of each sequence for every axis; NULL are 0, 1, 2, ... The caller
+ * frees the result. */
+static size_t *repeat_axes(const size_t *positions, const size_t *lens,
+                           size_t num_sequences, size_t num_rows) {
+    size_t *axes = malloc(ATTN_AXES * num_rows * sizeof *axes), *to = axes;
+
+    assert_non_null(axes);
+    for (size_t s = 0, first = 0; s < num_sequences; first += lens[s++]) {
+        for (size_t i = 0; i < ATTN_AXES * lens[s]; i++)
+            *to++ = positions != NULL ? positions[first + i % lens[s]] : i % lens[s];
+    }
+    return axes;
+}
+
+static void test_equal_axes_have_the_bits_of_plain_positions(void **state) {
+    uint64_t seed = 20261114;
+
+    (void)state;
+    for (unsigned i = 0, tried = 0; tried < 20; i++) {
+        attn_model *model = make_model(&seed, RANDOM_EVERYTHING);
+        struct random_request r;
+        attn_sizes sizes;
+        make_request(&seed, model, RANDOM_EVERYTHING, i % 2 == 0 ? 150 : 12, &r);
+        attn_request *request = &r.request;
+        if (attn_model_get_info(model)->rotation.axes == ATTN_AXES) {
+            request->axis_positions = request->axis_key_positions = NULL;
+            attn_result plain = run(model, request, &sizes);
+            size_t *axes = repeat_axes(r.positions, r.query_lens, request->num_sequences,
+                                       sizes.num_queries);
+            size_t *key_axes = repeat_axes(r.key_positions, r.key_lens,
+                                           request->num_sequences, sizes.num_keys);
+            request->axis_positions = axes;
+            request->axis_key_positions = key_axes;
+            attn_result equal = run(model, request, &sizes);
+            assert_memory_equal(plain.outputs, equal.outputs,
+                                sizes.outputs * sizeof(float));
+            assert_memory_equal(plain.weights, equal.weights,
+                                sizes.weights * sizeof(float));
+            assert_memory_equal(plain.heads, equal.heads, sizes.heads * sizeof(float));
+            free_result(&plain);
+            free_result(&equal);
+            free(axes);
+            free(key_axes);
+            tried++;
+        }
+        random_request_deinit(&r);
+        attn_model_destroy(model);
+    }
+}
+
+static void test_positions_of_axes_need_sections(void **state) {
+    static const size_t one[] = {1}, far[] = {0, ATTN_POSITION_MAX + (size_t)1, 0};
+    const float row[4] = {1, 2, 3, 4};
+    attn_model_info info = {
+        .name = "sections",
+        .layout = "test",
+        .num_heads = 1,
+        .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 4},
+        .rotation = {.size = 4, .type = "default", .base = 100}};
+    const attn_request request = {.num_sequences = 1,
+                                  .query_lens = one,
+                                  .key_lens = one,
+                                  .queries = row,
+                                  .keys = row,
+                                  .values = row,
+                                  .axis_key_positions = far};
+    uint64_t seed = 20261115;
+    attn_sizes sizes;
+    attn_error error;
+
+    (void)state;
+    attn_model *model = random_model(&seed, &info);
+    assert_int_equal(attn_plan(model, &request, &sizes, &error), ATTN_E_UNSUPPORTED);
+    assert_string_equal(error.text,
+                        "positions of three axes need a rotation with sections");
+    attn_model_destroy(model);
+    info.rotation.axes = ATTN_AXES;
+    model = random_model(&seed, &info);
+    assert_int_equal(attn_plan(model, &request, &sizes, &error), ATTN_E_VALUE);
+    assert_string_equal(error.text,
+                        "axis_key_positions of sequence 0 has 2147483648, but "
+                        "positions end at 2147483647");
+    attn_model_destroy(model);
 }
 
 /* The first queries of a request have the same bits when they come alone, so that the
@@ -368,6 +457,8 @@ int main(void) {
         cmocka_unit_test(test_gates_far_from_0_are_0_or_1_and_infinite_ones_no_numbers),
         cmocka_unit_test(test_everything_matches_the_reference),
         cmocka_unit_test(test_bits_do_not_depend_on_threads_or_neighbours),
+        cmocka_unit_test(test_equal_axes_have_the_bits_of_plain_positions),
+        cmocka_unit_test(test_positions_of_axes_need_sections),
         cmocka_unit_test(test_bits_do_not_depend_on_groups),
     };
     return run_with_every_engine(tests, sizeof tests / sizeof *tests);

@@ -219,7 +219,9 @@ static void test_tensors_of_positions_must_have_one_for_each_row(void **state) {
                            "rows in all; send one for each query");
     assert_tensors_refused(*state, "", "[1,2]", 2, "Shape mismatch", "has 2 numbers");
     assert_tensors_refused(*state, "", "[1,2,1]", 2, "Wrong rank",
-                           "send [B, T], or [T] for all sequences");
+                           "send [B, T], or [T] for all sequences; a number for each of "
+                           "three axes (time, row, column) is only for layers whose "
+                           "rotation has sections");
 }
 
 static void test_strings_of_need_name_the_results(void **state) {
@@ -258,6 +260,173 @@ static void test_cross_attention_has_keys_and_no_positions(void **state) {
     attn_model_destroy(model);
 }
 
+/* Makes a model like d2l whose rotation has sections. */
+static attn_model *make_sections(void) {
+    attn_model_info info = fixture_info(MODEL_D2L);
+    attn_model *model;
+    info.rotation.size = 2;
+    info.rotation.type = "default";
+    info.rotation.base = 100;
+    info.rotation.axes = ATTN_AXES;
+    assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
+    return model;
+}
+
+static void test_positions_of_three_axes_follow_each_other(void **state) {
+    static const size_t one[] = {0, 1, 2, 3, 4, 5},
+                        ragged[] = {7, 8, 9, 0, 1, 2, 3, 4, 5};
+    static const struct {
+        const char *body;
+        const size_t *axes;
+        size_t count;
+    } cases[] = {{"{\"queries\":" ROWS ",\"positions\":[[0,1],[2,3],[4,5]]}", one, 6},
+                 {"{\"queries\":[" ROWS "],\"positions\":[[[0,1],[2,3],[4,5]]]}", one, 6},
+                 {"{\"queries\":[[[1,2,3,4]]," ROWS
+                  "],\"positions\":[[[7],[8],[9]],[[0,1],[2,3],[4,5]]]}",
+                  ragged, 9}};
+    struct fixture *fixture = *state;
+    const attn_request *batch = &fixture->request.batch;
+    attn_model *model = make_sections();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        arena_reset(&fixture->arena);
+        assert_true(read_body(fixture, wire_native_read, model, cases[i].body,
+                              strlen(cases[i].body)));
+        assert_positions(batch->axis_positions, cases[i].count, cases[i].axes);
+        assert_positions(batch->axis_key_positions, cases[i].count, cases[i].axes);
+        assert_null(batch->positions);
+        assert_null(batch->key_positions);
+    }
+    attn_model_destroy(model);
+}
+
+static void test_sections_take_positions_of_one_axis(void **state) {
+    static const char *const body =
+        "{\"queries\":[" ROWS "," ROWS "],\"positions\":[[7,3],[2,1]],"
+        "\"key_positions\":[[[0,1],[2,3],[4,5]],"
+        "[[0,1],[2,3],[4,5]]]}";
+    static const size_t positions[] = {7, 3, 2, 1};
+    static const size_t axes[] = {0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5};
+    struct fixture *fixture = *state;
+    const attn_request *batch = &fixture->request.batch;
+    attn_model *model = make_sections();
+    arena_reset(&fixture->arena);
+    assert_true(read_body(fixture, wire_native_read, model, body, strlen(body)));
+    assert_positions(batch->positions, 4, positions);
+    assert_null(batch->axis_positions);
+    assert_null(batch->key_positions);
+    assert_positions(batch->axis_key_positions, 12, axes);
+    attn_model_destroy(model);
+}
+
+/* Reads a safetensors body of three rows; queries and positions have such shapes. */
+static bool read_axes(struct fixture *fixture, const attn_model *model,
+                      const char *queries, bool ragged, const char *shape) {
+    static const int32_t lens[] = {1, 2}, positions[] = {7, 0, 1, 8, 2, 3, 9, 4, 5};
+    static const float rows[12] = {0};
+    struct weights_file made = {0};
+    char header[sizeof made.header + 32];
+    size_t size;
+    file_add(&made, "queries", "F32", queries, rows, sizeof rows);
+    file_add(&made, "positions", "I32", shape, positions, sizeof positions);
+    if (ragged)
+        file_add(&made, "query_lens", "I32", "[2]", lens, sizeof lens);
+    int length = snprintf(header, sizeof header, "{%s}", made.header);
+    unsigned char *body =
+        file_make_raw(header, (size_t)length, made.data, made.data_size, &size);
+    arena_reset(&fixture->arena);
+    bool done = read_body(fixture, wire_safetensors_read, model, body, size);
+    free(body);
+    return done;
+}
+
+static void test_tensors_of_three_axes_are_of_each_sequence(void **state) {
+    static const size_t sent[] = {7, 0, 1, 8, 2, 3, 9, 4, 5};
+    static const size_t ragged[] = {7, 8, 9, 0, 1, 2, 3, 4, 5};
+    struct fixture *fixture = *state;
+    const attn_request *batch = &fixture->request.batch;
+    struct wire_problem *problem = &fixture->problem;
+    attn_model *model = make_sections();
+    assert_true(read_axes(fixture, model, "[1,3,4]", false, "[1,3,3]"));
+    assert_positions(batch->axis_positions, 9, sent);
+    assert_true(read_axes(fixture, model, "[3,1,4]", false, "[3,3,1]"));
+    assert_positions(batch->axis_positions, 9, sent);
+    assert_true(read_axes(fixture, model, "[3,4]", false, "[3,3]"));
+    assert_positions(batch->axis_positions, 9, sent);
+    assert_true(read_axes(fixture, model, "[3,4]", true, "[3,3]"));
+    assert_positions(batch->axis_positions, 9, ragged);
+    assert_positions(batch->axis_key_positions, 9, ragged);
+
+    assert_false(read_axes(fixture, model, "[3,4]", true, "[1,9]"));
+    assert_string_equal(problem->title, "Shape mismatch");
+    assert_string_equal(problem->expected, "[3,3]");
+    assert_non_null(strstr(problem->detail, "each query, on each of three axes"));
+    assert_false(read_axes(fixture, model, "[3,4]", false, "[1,3,3]"));
+    assert_non_null(strstr(problem->detail, "or three, [3, rows]"));
+    assert_false(read_axes(fixture, model, "[1,3,4]", false, "[1,1,9]"));
+    assert_string_equal(problem->expected, "[1,3,3]");
+    attn_model_destroy(model);
+}
+
+static void test_inputs_of_three_axes_have_their_shape(void **state) {
+    static const struct {
+        const char *queries, *shape, *wanted; /* NULL: it is read */
+        bool sections;
+    } cases[] = {
+        {"[3,4]", "[3,3]", NULL, true},
+        {"[1,3,4]", "[1,3,3]", NULL, true},
+        {"[3,1,4]", "[3,3,1]", NULL, true},
+        {"[3,4]", "[1,9]", "send it with shape [3], or [3,3]", true},
+        {"[1,3,4]", "[1,9,1]", "[1,3], or [3] for all sequences, or [1,3,3]", true},
+        {"[3,4]", "[3,3]", "send it with shape [3]; a number for each of three", false},
+    };
+    static const size_t sent[] = {7, 0, 1, 8, 2, 3, 9, 4, 5};
+    struct fixture *fixture = *state;
+    attn_model *model = make_sections();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char body[512];
+        snprintf(
+            body, sizeof body,
+            "{\"inputs\":[{\"name\":\"queries\",\"shape\":%s,\"datatype\":\"FP32\","
+            "\"data\":[1,2,3,4,5,6,7,8,1,2,3,4]},{\"name\":\"positions\",\"shape\":%s,"
+            "\"datatype\":\"INT32\",\"data\":[7,0,1,8,2,3,9,4,5]}]}",
+            cases[i].queries, cases[i].shape);
+        arena_reset(&fixture->arena);
+        bool done = read_body(fixture, wire_oip_read,
+                              cases[i].sections ? model : fixture->models[MODEL_D2L],
+                              body, strlen(body));
+        assert_int_equal(done, cases[i].wanted == NULL);
+        if (done)
+            assert_positions(fixture->request.batch.axis_positions, 9, sent);
+        else if (strstr(fixture->problem.detail, cases[i].wanted) == NULL)
+            fail_msg("%s", fixture->problem.detail);
+    }
+    attn_model_destroy(model);
+}
+
+static void test_lists_of_three_axes_are_three(void **state) {
+    static const struct {
+        const char *positions, *title, *detail;
+    } cases[] = {
+        {"[[0,1],[2,3]]", "Uneven rows", "positions has 2 elements"},
+        {"[[0,1],[2,3],[4,5],[6,7]]", "Uneven rows", "send a list for each axis"},
+        {"[[0,1],[2],[4,5]]", "Uneven rows", "positions[1] has 1 element"},
+        {"[[0,1],[2,3],[4,2147483648]]", "Out of range", "positions[2][1]"},
+        {"[[[0,1],[2,3],[4,5]]]", "Wrong rank", "positions has 3 levels"}};
+    struct fixture *fixture = *state;
+    attn_model *model = make_sections();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char body[256];
+        snprintf(body, sizeof body, "{\"queries\":" ROWS ",\"positions\":%s}",
+                 cases[i].positions);
+        arena_reset(&fixture->arena);
+        assert_false(read_body(fixture, wire_native_read, model, body, strlen(body)));
+        assert_string_equal(fixture->problem.title, cases[i].title);
+        if (strstr(fixture->problem.detail, cases[i].detail) == NULL)
+            fail_msg("%s", fixture->problem.detail);
+    }
+    attn_model_destroy(model);
+}
+
 static void test_every_failed_allocation_of_positions_is_reported(void **state) {
     static const char *const body =
         "{\"queries\":[" ROWS "," ROWS "],\"positions\":[7,3],"
@@ -292,6 +461,11 @@ int main(void) {
         cmocka_unit_test(test_tensors_of_positions_must_have_one_for_each_row),
         cmocka_unit_test(test_strings_of_need_name_the_results),
         cmocka_unit_test(test_cross_attention_has_keys_and_no_positions),
+        cmocka_unit_test(test_positions_of_three_axes_follow_each_other),
+        cmocka_unit_test(test_sections_take_positions_of_one_axis),
+        cmocka_unit_test(test_tensors_of_three_axes_are_of_each_sequence),
+        cmocka_unit_test(test_inputs_of_three_axes_have_their_shape),
+        cmocka_unit_test(test_lists_of_three_axes_are_three),
         cmocka_unit_test(test_every_failed_allocation_of_positions_is_reported),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

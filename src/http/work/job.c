@@ -40,8 +40,13 @@ static bool group_mark(struct inference *inference) {
     struct sched_job *job = &inference->exchange->work.job;
     size_t rows =
         sizes->num_queries > sizes->num_keys ? sizes->num_queries : sizes->num_keys;
-    const bool flags[] = {batch->omit_outputs, batch->need_heads, batch->need_lse,
-                          batch->positions != NULL, batch->key_positions != NULL};
+    const bool flags[] = {batch->omit_outputs,
+                          batch->need_heads,
+                          batch->need_lse,
+                          batch->positions != NULL,
+                          batch->key_positions != NULL,
+                          batch->axis_positions != NULL,
+                          batch->axis_key_positions != NULL};
     uint64_t hash = HASH_START;
 
     job->group = 0;

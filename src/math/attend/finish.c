@@ -19,7 +19,9 @@ struct finishing {
     const struct run *run;
     const struct sequence_position *at;
     struct rotation rotation; /* without pairs: none */
-    struct rotation_angles angles;
+    /* Of each axis, and those that pairs pick of these; the first ones alone where
+     * positions have one axis. */
+    struct rotation_angles angles[ATTN_AXES], picked;
     float *tile; /* [KEY_BLOCK, score_size] */
 };
 
@@ -29,12 +31,18 @@ struct row_set {
     size_t row_ld, head_ld;  /* from a row to the next, and from a head to the next */
     struct ranges heads;     /* those that were projected */
     const size_t *positions; /* of the rows, or NULL */
+    const size_t *axes;      /* [ATTN_AXES, count], likewise */
+    size_t count;
     struct norm norm;
 };
 
 /* Returns the positions of a sequence that begins at row `first` of the batch. */
 static const size_t *positions_from(const size_t *positions, size_t first) {
     return positions != NULL ? positions + first : NULL;
+}
+
+static const size_t *axes_from(const size_t *positions, size_t first) {
+    return positions_from(positions, ATTN_AXES * first);
 }
 
 static size_t count_row_blocks(size_t rows) {
@@ -112,6 +120,35 @@ static void fill_entry(void *data, size_t index, size_t thread) {
 
 /* --- rows --- */
 
+/* Returns where a position is on an axis of the grid, as struct model_rotation has it. */
+static size_t find_on_grid(const attn_model_info *info, size_t position, size_t axis) {
+    size_t grid = info->rotation.grid, first = info->rotation.grid_first;
+
+    if (position < first)
+        return grid;
+    position -= first;
+    return 2 * (axis == 1 ? position / grid : position % grid) + 1;
+}
+
+/* Turns to the position of row `r`, and returns the angles there. */
+static const struct rotation_angles *turn_row(struct finishing *p,
+                                              const struct row_set *rows, size_t r) {
+    const attn_model_info *info = &p->run->model->info;
+    struct rotation_angles *angles = p->angles;
+    size_t position = rows->positions != NULL ? rows->positions[r] : r;
+
+    if (rows->axes == NULL && info->rotation.grid == 0) {
+        rotate_turn(angles, position);
+        return angles;
+    }
+    for (size_t axis = 0; axis < ATTN_AXES; axis++)
+        rotate_turn(&angles[axis], rows->axes != NULL
+                                       ? rows->axes[axis * rows->count + r]
+                                       : find_on_grid(info, position, axis));
+    rotate_pick(angles, p->run->model->rotation.axis_of, &p->picked);
+    return &p->picked;
+}
+
 /* Norms and rotates row `r` of the sequence. */
 static void finish_row(struct finishing *p, const struct row_set *rows, size_t r) {
     const attn_model_info *info = &p->run->model->info;
@@ -120,12 +157,13 @@ static void finish_row(struct finishing *p, const struct row_set *rows, size_t r
     size_t head_size = info->width.head, ld = rows->head_ld;
     bool whole = info->head_norm.whole, norms = info->head_norm.kind != ATTN_NORM_NONE;
     float *row = rows->rows + r * rows->row_ld;
+    const struct rotation_angles *angles = NULL;
     struct norm_scale by = {0};
 
     if (norms && whole)
         by = norm_find(norm, row, norm->size / head_size, ld);
     if (info->rotation.size > 0)
-        rotate_turn(&p->angles, rows->positions != NULL ? rows->positions[r] : r);
+        angles = turn_row(p, rows, r);
     for (size_t i = 0; i < heads.count; i++) {
         for (size_t h = heads.items[i].first; h < heads.items[i].end; h++) {
             float *x = row + h * ld;
@@ -133,8 +171,8 @@ static void finish_row(struct finishing *p, const struct row_set *rows, size_t r
                 norm_apply(norm, by, h * head_size, head_size, x, x);
             else if (norms)
                 norm_row(norm, x, x);
-            if (info->rotation.size > 0)
-                rotate_apply(&p->angles, x);
+            if (angles != NULL)
+                rotate_apply(angles, x);
         }
     }
 }
@@ -180,12 +218,16 @@ static struct row_set find_row_set(const struct finishing *p, bool keys) {
                                 plan->keys.head_ld,
                                 run->key_heads,
                                 positions_from(request->key_positions, p->at->first_key),
+                                axes_from(request->axis_key_positions, p->at->first_key),
+                                request->key_lens[p->at->sequence],
                                 norm};
     return (struct row_set){run->queries + p->at->first_query * plan->layer.score_width,
                             plan->layer.score_width,
                             info->width.head,
                             run->query_heads,
                             positions_from(request->positions, p->at->first_query),
+                            axes_from(request->axis_positions, p->at->first_query),
+                            request->query_lens[p->at->sequence],
                             norm};
 }
 
@@ -197,10 +239,18 @@ static void finish_items(const struct run *run, const struct sequence_position *
     size_t key_blocks = count_row_blocks(key_len),
            num_pairs = run->model->info.rotation.size / 2;
     float *rotation = run_thread(run, thread, PLAN_THREAD_ROTATION);
+    bool sections = model_has_sections(&run->model->info);
     struct finishing p = {.run = run, .at = at};
 
     p.rotation = find_rotation(run, at, (double *)(void *)rotation);
-    rotate_init(&p.angles, &p.rotation, rotation + 2 * num_pairs);
+    rotation += 2 * num_pairs;
+    rotate_init(&p.angles[0], &p.rotation, rotation);
+    for (size_t axis = 1; sections && axis < ATTN_AXES; axis++)
+        rotate_init(&p.angles[axis], &p.rotation,
+                    rotation + axis * ROTATE_FLOATS(num_pairs));
+    if (sections)
+        rotate_init(&p.picked, &p.rotation,
+                    rotation + ATTN_AXES * ROTATE_FLOATS(num_pairs));
     p.tile = run_thread(run, thread, PLAN_THREAD_TILE);
     const struct row_set keys = find_row_set(&p, true), queries = find_row_set(&p, false);
 

@@ -224,8 +224,8 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
     return ATTN_OK;
 }
 
-/* Checks what only layers without projections take. */
-static attn_status check_given(const attn_model *model, const attn_request *request,
+/* Checks what only some layers take: those without projections, or with sections. */
+static attn_status check_taken(const attn_model *model, const attn_request *request,
                                attn_error *ret_error) {
     bool encoded = request->encoded_keys != NULL, packed = request->packed != NULL;
 
@@ -239,6 +239,10 @@ static attn_status check_given(const attn_model *model, const attn_request *requ
     if (request->need_contributions && model->info.projection.given)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
                          "contributions need a layer with projections");
+    if ((request->axis_positions != NULL || request->axis_key_positions != NULL) &&
+        model->info.rotation.axes != ATTN_AXES)
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "positions of three axes need a rotation with sections");
     const struct dtype *type = encoded ? dtype_find(request->keys_type) : NULL;
     if (encoded && (type == NULL || type->to_float == NULL))
         return error_set(ret_error, ATTN_E_VALUE,
@@ -254,7 +258,7 @@ static attn_status plan_sequences(const attn_model *model, const attn_request *r
 
     if (request->num_sequences == 0)
         return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
-    attn_status status = check_given(model, request, ret_error);
+    attn_status status = check_taken(model, request, ret_error);
     if (status != ATTN_OK)
         return status;
     for (size_t s = 0; s < request->num_sequences; s++) {

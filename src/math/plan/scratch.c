@@ -142,6 +142,7 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
     size_t keys = size_min(batch->longest_key_len, KERNEL_CHUNK_KEYS);
     size_t kernels = kernel_scratch_bytes(batch->score_size, batch->result_size, keys,
                                           heads || plan_weighs(request));
+    size_t angles = model_has_sections(info) ? ATTN_AXES + 1 : 1;
     size_t bias_keys = keys + KERNEL_COLUMNS_MAX - 1, floats;
 
     bias_keys -= bias_keys % KERNEL_COLUMNS_MAX;
@@ -165,7 +166,7 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
         [PLAN_THREAD_GATHERED] = {scratch->gather_keys,
                                   engine->score_size + info->width.head},
         [PLAN_THREAD_ROTATION] = {finishes ? info->rotation.size / 2 : 0,
-                                  ROTATE_FLOATS(1) + 2},
+                                  angles * ROTATE_FLOATS(1) + 2},
         [PLAN_THREAD_TILE] = {finishes || plan->layer.packs ? KEY_BLOCK : 0,
                               engine->score_size},
         [PLAN_THREAD_SUMS] = {batch->num_direct > 0 ? PLAN_DIRECT_ROWS : 0,

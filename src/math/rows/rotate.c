@@ -56,6 +56,14 @@ void rotate_turn(struct rotation_angles *angles, size_t position) {
     }
 }
 
+void rotate_pick(const struct rotation_angles *angles, const unsigned char *axis_of,
+                 struct rotation_angles *ret_angles) {
+    for (size_t a = 0; a < ret_angles->rotation->num_pairs; a++) {
+        ret_angles->cosines[a] = angles[axis_of[a]].cosines[a];
+        ret_angles->sines[a] = angles[axis_of[a]].sines[a];
+    }
+}
+
 void rotate_apply(const struct rotation_angles *angles, float *head) {
     size_t num_pairs = angles->rotation->num_pairs;
     float *restrict first = head, *restrict second = head + num_pairs;

@@ -44,5 +44,10 @@ void rotate_init(struct rotation_angles *angles, const struct rotation *rotation
 /* Turns the angles to a position. */
 void rotate_turn(struct rotation_angles *angles, size_t position);
 
+/* Takes each pair's cosine and sine from the angles of its axis: axis_of[a] is the index
+ * of those in `angles` that pair a has in *ret_angles, which are only to be applied. */
+void rotate_pick(const struct rotation_angles *angles, const unsigned char *axis_of,
+                 struct rotation_angles *ret_angles);
+
 /* Rotates the first 2 * num_pairs numbers of a head by the angles. */
 void rotate_apply(const struct rotation_angles *angles, float *head);

@@ -159,8 +159,11 @@ struct family_rotation {
     /* How many numbers of D are rotated; before part_keys where both are there. */
     const char *dims_keys;
     size_t dims;
-    const char *longrope_alias;         /* values of "type" that mean longrope */
-    const struct layer_rotation *unset; /* the scaling when config.json has none */
+    enum layer_sections sections; /* of pairs, as mrope_section counts them */
+    bool grid; /* image_size and patch_size have a grid, num_register_tokens precede it */
+    unsigned char section_sizes[ATTN_AXES]; /* when that is absent; 0, 0, 0: it may not */
+    const char *longrope_alias;             /* values of "type" that mean longrope */
+    const struct layer_rotation *unset;     /* the scaling when config.json has none */
 };
 
 struct family_windows {

@@ -43,6 +43,7 @@ void layer_describe_features(const struct layer *layer,
         [ATTN_NORM_LAYER] = "layer norm", [ATTN_NORM_RMS] = "RMS norm"};
     struct feature_list list = {.text = ret_text};
     const struct layer_norm *before = &layer->norm_before;
+    const size_t *sections = layer->rotation.section_sizes;
     bool scaled = layer->rotation.type != ROTATION_DEFAULT;
 
     ret_text[0] = '\0';
@@ -55,6 +56,13 @@ void layer_describe_features(const struct layer *layer,
                     scaled ? rotation_type_name(layer->rotation.type) : "",
                     layer->rotation.interleaved ? " interleaved" : "",
                     layer->rotation.base, layer->rotation.dims);
+    if (layer->rotation.sections != SECTIONS_NONE)
+        add_feature(
+            &list, "sections %zu %zu %zu%s", sections[0], sections[1], sections[2],
+            layer->rotation.sections == SECTIONS_INTERLEAVED ? " interleaved" : "");
+    if (layer->rotation.grid > 0)
+        add_feature(&list, "grid of %zu x %zu behind %zu", layer->rotation.grid,
+                    layer->rotation.grid, layer->rotation.grid_first);
     if (!has_plain_scale(layer))
         add_feature(&list, "scale %g", layer->scale);
     if (layer->window > 0)

@@ -10,7 +10,7 @@
 
 #include "weights/families/tensors.h"
 
-#include <attnd/model.h>
+#include <attnd/attention.h>
 #include <stdbool.h>
 
 #define LAYER_PART_SIZE 32 /* bytes of "decoder.3.cross", terminator included */
@@ -34,9 +34,21 @@ enum layer_rotation_type {
     ROTATION_LONGROPE,
 };
 
+/* Which pairs take their position from time, row and column. */
+enum layer_sections {
+    SECTIONS_NONE,
+    SECTIONS_BLOCKS, /* the first ones time, the next ones row, the last ones column */
+    SECTIONS_INTERLEAVED /* in turns, as long as row and column have pairs; then time */
+};
+
 struct layer_rotation {
     size_t dims;      /* R, the first numbers of a head; 0: the layer has no rotation */
     bool interleaved; /* pairs are neighbours, not R/2 apart */
+    enum layer_sections sections;
+    size_t section_sizes[ATTN_AXES]; /* pairs of each axis, R/2 in all */
+    /* Patches on a side of an image, and the tokens before them; 0: none. Half of the
+     * pairs have a patch's row, the others its column. */
+    size_t grid, grid_first;
     enum layer_rotation_type type;
     double base;
     double factor;                      /* 0: not given */

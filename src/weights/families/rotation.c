@@ -98,12 +98,59 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
     return dims;
 }
 
+/* Reads how many pairs have their position from each axis. */
+static void read_sections(const struct rotation_source *source,
+                          struct layer_rotation *rotation) {
+    const struct family_rotation *family = &source->family->rotation;
+    const json_t *list = json_object_get(source->inside.object, "mrope_section");
+    bool listed = list != NULL && !json_is_null(list);
+    bool good = !listed || json_array_size(list) == ATTN_AXES;
+    size_t pairs = rotation->dims / 2, sum = 0;
+
+    rotation->sections = family->sections;
+    for (size_t axis = 0; good && axis < ATTN_AXES; axis++) {
+        const json_t *item = json_array_get(list, axis);
+        json_int_t size = listed ? json_integer_value(item) : family->section_sizes[axis];
+        good = (!listed || json_is_integer(item)) && size >= 0 &&
+               size <= (json_int_t)CONFIG_COUNT_MAX;
+        rotation->section_sizes[axis] = good ? (size_t)size : 0;
+        sum += rotation->section_sizes[axis];
+    }
+    /* Turns of the family's own lengths end with the pairs. */
+    bool fits = sum == pairs || (!listed && family->sections == SECTIONS_INTERLEAVED);
+    if (!good || !fits)
+        error_keep(
+            source->error, ATTN_E_VALUE,
+            "mrope_section%s must be a list of 3 numbers whose sum is %zu: half of "
+            "the rotated part of a head",
+            listed ? "" : " is missing, and", pairs);
+}
+
+/* Reads the grid of patches. The class token comes first, then the registers. */
+static void read_grid(const struct rotation_source *source,
+                      struct layer_rotation *rotation) {
+    const struct config_section *section = source->section;
+    size_t image = config_get_count(section, "image_size", 224, 224);
+    size_t patch = config_get_count(section, "patch_size", 16, 16);
+
+    rotation->grid = image / patch;
+    rotation->grid_first = 1 + config_get_index(section, "num_register_tokens", 0);
+    if (rotation->grid == 0 || rotation->dims % 4 != 0)
+        error_keep(
+            source->error, ATTN_E_VALUE,
+            "patch_size %zu must be within image_size %zu, and heads of size %zu a "
+            "multiple of 4",
+            patch, image, rotation->dims);
+}
+
 /* Returns the rope_type. Older files of some families use another name for longrope. */
 static enum layer_rotation_type read_rotation_type(const struct rotation_source *source) {
     const char *type = config_get_text(&source->inside, "rope_type,type", "default");
 
     if (family_list_has(source->family->rotation.longrope_alias, type))
         type = "longrope";
+    if (source->family->rotation.sections != SECTIONS_NONE && strcmp(type, "mrope") == 0)
+        type = "default"; /* an older word for sections alone */
     for (size_t i = ROTATION_DEFAULT; i <= ROTATION_LONGROPE; i++) {
         if (strcmp(rotation_type_name((enum layer_rotation_type)i), type) == 0)
             return (enum layer_rotation_type)i;
@@ -282,6 +329,10 @@ void rotation_read(const struct family *family, const struct config_section *sec
                     local ? family->rotation.local_keys : family->rotation.base_keys,
                     local ? family->rotation.local_base : family->rotation.base);
     ret_rotation->dims = read_rotation_dims(&source, head_size);
+    if (family->rotation.sections != SECTIONS_NONE)
+        read_sections(&source, ret_rotation);
+    if (family->rotation.grid)
+        read_grid(&source, ret_rotation);
     if (source.inside.object != NULL) {
         ret_rotation->type = read_rotation_type(&source);
         read_rotation_scaling(&source, ret_rotation);

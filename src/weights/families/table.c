@@ -21,6 +21,8 @@ const struct family *family_get(size_t index) {
 static const struct family_text texts[] = {
     {"aya_vision", "text_config", "language_model.", "cohere2", false},
     {"gemma3", "text_config", "language_model.", "gemma3_text", false},
+    {"glm4v", "text_config", NULL, "glm4v_text", false},
+    {"glm4v_moe", "text_config", NULL, "glm4v_moe_text", false},
     {"idefics3", "text_config", "text_model.", "llama", false},
     {"internvl", "text_config", "language_model.", "qwen2", false},
     {"lfm2_vl", "text_config", "language_model.", "lfm2", false},
@@ -28,9 +30,13 @@ static const struct family_text texts[] = {
     {"llava_onevision", "text_config", "language_model.", "qwen2", false},
     {"mistral3", "text_config", "language_model.", "mistral", false},
     {"paligemma", "text_config", "language_model.", "gemma", true},
+    {"qwen2_5_vl", "text_config", NULL, "qwen2_5_vl_text", false},
     {"qwen2_audio", "text_config", "language_model.", "qwen2", false},
+    {"qwen2_vl", "text_config", NULL, "qwen2_vl_text", false},
     {"qwen3_5", "text_config", "language_model.", "qwen3_5_text", false},
     {"qwen3_5_moe", "text_config", "language_model.", "qwen3_5_moe_text", false},
+    {"qwen3_vl", "text_config", NULL, "qwen3_vl_text", false},
+    {"qwen3_vl_moe", "text_config", NULL, "qwen3_vl_moe_text", false},
     {"smolvlm", "text_config", "text_model.", "llama", false},
     {"voxtral", "text_config", "language_model.", "llama", false},
 };

@@ -213,37 +213,51 @@ void wire_request_set_tensors(const struct wire_tensors *tensors,
 
 /* --- positions --- */
 
+/* Says why a list for each axis was refused. */
+static bool explain_axes(const struct wire_positions *positions,
+                         const struct wire_position_list *list,
+                         struct wire_problem *ret_problem) {
+    size_t used = strlen(ret_problem->detail);
+    if (list->axes && !positions->sections && ret_problem->error == WIRE_E_WRONG_RANK)
+        snprintf(ret_problem->detail + used, sizeof ret_problem->detail - used,
+                 "; a number for each of three axes (time, row, column) is only for "
+                 "layers whose rotation has sections");
+    return false;
+}
+
 bool wire_positions_read(wire_positions_source *source, const void *context,
                          const struct wire_tensors *tensors, const attn_model_info *model,
                          attn_request *batch, struct wire_problem *ret_problem) {
+    bool sections = model->rotation.axes == ATTN_AXES;
     const struct wire_positions all[] = {
-        {WIRE_TENSOR_QUERIES, "positions", "query", &tensors->queries},
-        {WIRE_TENSOR_KEYS, "key_positions", "key", &tensors->keys}};
-    const size_t *lists[] = {NULL, NULL};
+        {WIRE_TENSOR_QUERIES, "positions", "query", &tensors->queries, sections},
+        {WIRE_TENSOR_KEYS, "key_positions", "key", &tensors->keys, sections}};
+    struct wire_position_list lists[2] = {{.axes = false}, {.axes = false}};
 
     for (size_t i = 0; i < 2; i++) {
         if (!source(context, &all[i], &lists[i]))
-            return false;
-        if (lists[i] != NULL && wire_model_is_cross(model))
+            return explain_axes(&all[i], &lists[i], ret_problem);
+        if (lists[i].numbers != NULL && wire_model_is_cross(model))
             return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, all[i].field,
                                     "%s was sent, but model '%s' is a cross-attention "
                                     "layer, which has no positions; leave it out",
                                     all[i].field, model->name);
     }
-    if (lists[0] != NULL)
-        batch->positions = lists[0];
-    if (lists[1] != NULL)
-        batch->key_positions = lists[1];
-    if (!tensors->keys_given && lists[1] == NULL)
-        batch->key_positions = lists[0];
+    if (!tensors->keys_given && lists[1].numbers == NULL)
+        lists[1] = lists[0];
+    if (lists[0].numbers != NULL)
+        *(lists[0].axes ? &batch->axis_positions : &batch->positions) = lists[0].numbers;
+    if (lists[1].numbers != NULL)
+        *(lists[1].axes ? &batch->axis_key_positions : &batch->key_positions) =
+            lists[1].numbers;
     return true;
 }
 
 bool wire_positions_repeat(const struct wire_positions *positions, const size_t *list,
-                           struct arena *arena, const size_t **ret_list,
+                           struct arena *arena, struct wire_position_list *ret_list,
                            struct wire_problem *ret_problem) {
     const struct wire_tensor *rows = positions->rows;
-    *ret_list = list;
+    ret_list->numbers = list;
     if (rows->num_sequences == 1)
         return true;
     size_t *all = arena_alloc(arena, rows->num_rows, sizeof *all);
@@ -251,7 +265,7 @@ bool wire_positions_repeat(const struct wire_positions *positions, const size_t 
         return wire_problem_set_no_memory(ret_problem);
     for (size_t b = 0; b < rows->num_sequences; b++)
         pace_copy(all + b * rows->lens[0], list, rows->lens[0] * sizeof *list);
-    *ret_list = all;
+    ret_list->numbers = all;
     return true;
 }
 

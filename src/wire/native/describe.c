@@ -4,6 +4,7 @@
 
 #include "wire/json/write.h"
 
+#include <attnd/attention.h>
 #include <math.h>
 
 static const char *bool_text(bool value) {
@@ -90,8 +91,13 @@ static void print_rope(const attn_model_info *info, struct buf *body) {
         return;
     }
     add_text_member(body, ",\"rope\":{\"type\":", info->rotation.type);
-    buf_append_format(body, ",\"size\":%zu,\"base\":%.10g}", info->rotation.size,
+    buf_append_format(body, ",\"size\":%zu,\"base\":%.10g", info->rotation.size,
                       info->rotation.base);
+    if (info->rotation.axes == ATTN_AXES)
+        buf_append_text(body, ",\"axes\":3");
+    if (info->rotation.grid > 0)
+        buf_append_format(body, ",\"grid\":%zu", info->rotation.grid);
+    buf_append_text(body, "}");
 }
 
 static const char *norm_text(attn_norm norm) {

@@ -75,13 +75,12 @@ static bool refuse_num_sequences(const struct lens_reader *reader, size_t got) {
     return false;
 }
 
-/* Reads a list with an element for each sequence: an integer, or a list of one for each
- * row. */
-static bool native_read_batch_integers(struct lens_reader *reader, bool per_row) {
+/* Reads a list with an element for each sequence. */
+static bool native_read_batch_integers(struct lens_reader *reader,
+                                       wire_element_reader *read) {
     struct wire_place place = {.field = reader->field};
     size_t sequences = reader->rows->num_sequences, count;
-    return wire_list_read(&reader->cursor, &place, reader->levels, sequences,
-                          per_row ? native_read_row_integers : native_read_integer,
+    return wire_list_read(&reader->cursor, &place, reader->levels, sequences, read,
                           reader, &count) &&
            (count == sequences || refuse_num_sequences(reader, count));
 }
@@ -116,16 +115,27 @@ static bool native_read_valid_lens(const struct wire_native_body *body,
 
     batch->valid_lens = reader.out;
     batch->valid_lens_per_query = reader.levels == (size_t)batched + 1;
-    if (batched)
-        return native_read_batch_integers(&reader, batch->valid_lens_per_query);
-    return (batch->valid_lens_per_query ? native_read_row_integers : native_read_integer)(
-        &reader.cursor, &place, &reader);
+    wire_element_reader *read =
+        batch->valid_lens_per_query ? native_read_row_integers : native_read_integer;
+    return batched ? native_read_batch_integers(&reader, read)
+                   : read(&reader.cursor, &place, &reader);
+}
+
+/* Reads the positions of a sequence: a list for each axis. */
+static bool native_read_axes(struct wire_cursor *cursor, struct wire_place *place,
+                             void *context) {
+    struct lens_reader *reader = context;
+    size_t count;
+    return wire_list_read(cursor, place, reader->levels, ATTN_AXES,
+                          native_read_row_integers, reader, &count) &&
+           wire_list_check(cursor, place, ATTN_AXES, count,
+                           "send a list for each axis: time, row and column");
 }
 
 /* wire_positions_source of a body, which is the context. */
 static bool native_read_positions(const void *context,
                                   const struct wire_positions *positions,
-                                  const size_t **ret_list) {
+                                  struct wire_position_list *ret_list) {
     const struct wire_native_body *body = context;
     const struct wire_tensor *rows = positions->rows;
     const struct wire_span *span =
@@ -134,18 +144,25 @@ static bool native_read_positions(const void *context,
     struct lens_reader reader = {
         .field = positions->field, .thing = positions->thing, .rows = rows};
     struct wire_place place = {.field = positions->field};
+    size_t max = rows->batched ? 2 : 1;
     if (span->start == NULL)
         return true;
-    if (!lens_reader_init(&reader, body, span,
-                          wire_tensor_len(rows) == WIRE_SHAPE_ANY ? 2 : 1,
-                          rows->batched ? 2 : 1))
+    struct wire_cursor ahead = wire_cursor_at(&body->text, span);
+    size_t min = wire_tensor_len(rows) == WIRE_SHAPE_ANY ? 2 : 1;
+    bool axes = ret_list->axes = wire_cursor_levels(&ahead) == max + 1;
+    if (axes && positions->sections)
+        min = max = max + 1;
+    if (!lens_reader_init(&reader, body, span, min, max))
         return false;
 
-    *ret_list = reader.out;
-    if (reader.levels == 2)
-        return native_read_batch_integers(&reader, true);
+    const size_t *list = ret_list->numbers = reader.out;
+    if (rows->batched && reader.levels > 1)
+        return native_read_batch_integers(&reader, axes ? native_read_axes
+                                                        : native_read_row_integers);
+    if (axes)
+        return native_read_axes(&reader.cursor, &place, &reader);
     return native_read_row_integers(&reader.cursor, &place, &reader) &&
-           wire_positions_repeat(positions, *ret_list, body->arena, ret_list,
+           wire_positions_repeat(positions, list, body->arena, ret_list,
                                  body->text.problem);
 }
 

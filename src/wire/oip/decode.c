@@ -122,10 +122,30 @@ static bool oip_read_lens(const struct oip_decoder *decoder,
     return batch->valid_lens != NULL;
 }
 
+static bool refuse_positions_shape(const struct wire_oip_reader *reader,
+                                   const struct wire_oip_input *input,
+                                   const struct wire_positions *positions) {
+    const struct wire_tensor *rows = positions->rows;
+    size_t sequences = rows->num_sequences, len = rows->lens[0];
+    bool sections = positions->sections;
+    char wanted[128], axes[48] = "";
+
+    if (sections && rows->batched)
+        snprintf(axes, sizeof axes, ", or [%zu,%d,%zu]", sequences, ATTN_AXES, len);
+    else if (sections)
+        snprintf(axes, sizeof axes, ", or [%d,%zu]", ATTN_AXES, len);
+    if (rows->batched)
+        snprintf(wanted, sizeof wanted, "[%zu,%zu], or [%zu] for all sequences%s",
+                 sequences, len, len, axes);
+    else
+        snprintf(wanted, sizeof wanted, "[%zu]%s", len, axes);
+    return wire_oip_refuse_shape(reader, input, wanted);
+}
+
 /* wire_positions_source of a request, whose decoder is the context. */
 static bool oip_read_positions(const void *context,
                                const struct wire_positions *positions,
-                               const size_t **ret_list) {
+                               struct wire_position_list *ret_list) {
     const struct oip_decoder *decoder = context;
     const struct wire_oip_reader *reader = &decoder->reader;
     const struct wire_tensor *rows = positions->rows;
@@ -133,27 +153,27 @@ static bool oip_read_positions(const void *context,
         &decoder->scan
              ->inputs[positions->id == WIRE_TENSOR_QUERIES ? WIRE_OIP_POSITIONS
                                                            : WIRE_OIP_KEY_POSITIONS];
-    size_t sequences = rows->num_sequences, len = rows->lens[0];
-    char wanted[96];
+    /* Without a batch axis, shapes are without the first number. */
+    const size_t shape[] = {rows->num_sequences, ATTN_AXES, rows->lens[0]};
+    size_t first = !rows->batched, len = rows->lens[0];
     if (input->type == NULL)
         return true;
 
     bool shared = input->rank == 1 && input->shape[0] == len;
-    if (!shared && !(rows->batched && input->rank == 2 && input->shape[0] == sequences &&
-                     input->shape[1] == len)) {
-        if (rows->batched)
-            snprintf(wanted, sizeof wanted, "[%zu,%zu], or [%zu] for all sequences",
-                     sequences, len, len);
-        else
-            snprintf(wanted, sizeof wanted, "[%zu]", len);
-        return wire_oip_refuse_shape(reader, input, wanted);
-    }
+    bool each = rows->batched && input->rank == 2 && input->shape[0] == shape[0] &&
+                input->shape[1] == len;
+    bool axes = input->rank == 3 - first;
+    ret_list->axes = axes;
+    if (!shared && !each &&
+        !(axes && positions->sections &&
+          memcmp(input->shape, shape + first, input->rank * sizeof *shape) == 0))
+        return refuse_positions_shape(reader, input, positions);
 
     const size_t *list =
         wire_oip_read_integers(reader, input, ATTN_POSITION_MAX, WIRE_POSITION_LIMIT);
     if (list == NULL)
         return false;
-    *ret_list = list;
+    *ret_list = (struct wire_position_list){list, axes};
     return !shared || wire_positions_repeat(positions, list, reader->arena, ret_list,
                                             reader->problem);
 }

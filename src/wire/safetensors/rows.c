@@ -106,63 +106,108 @@ static bool safetensors_read_valid_lens(const struct wire_safetensors_body *body
 
 /* --- positions --- */
 
-/* Checks the shape of positions: [B, T] or [T] where rows are padded, else [rows]. */
+/* Returns the shapes that positions may have. */
+static const char *name_position_shapes(const struct wire_positions *positions,
+                                        bool padded) {
+    bool sections = positions->sections;
+    if (padded)
+        return sections ? "[B, T], [T] for all sequences, or [B, 3, T]"
+                        : "[B, T], or [T] for all sequences";
+    return sections ? "a number for each row, [rows], or three, [3, rows]"
+                    : "a number for each row, [rows]";
+}
+
+/* Checks the shape of positions: [B, 3, T], [B, T] or [T] where rows are padded, else
+ * [3, rows] or [rows]. *ret_axes is whether there are three axes. */
 static bool check_positions_shape(const struct wire_safetensors_body *body,
                                   enum wire_safetensors_id id,
-                                  const struct wire_positions *positions) {
+                                  const struct wire_positions *positions,
+                                  bool *ret_axes) {
     const struct wire_tensor *rows = positions->rows;
     const struct safetensors_tensor *list = body->tensors[id];
     struct wire_problem *problem = body->problem;
     bool padded = rows->batched && !rows->packed;
-    size_t expected[] = {padded ? rows->lens[0] : rows->num_rows, rows->lens[0]};
-    if (!wire_safetensors_check_rank(body, id, 1, padded ? 2 : 1,
-                                     padded ? "[B, T], or [T] for all sequences"
-                                            : "a number for each row, [rows]"))
+    size_t max = padded ? 2 : 1, len = padded ? rows->lens[0] : rows->num_rows;
+    bool axes = *ret_axes = list->rank == max + 1;
+    if (!wire_safetensors_check_rank(body, id, 1, max + (axes && positions->sections),
+                                     name_position_shapes(positions, padded)))
         return false;
-    if (list->rank == 2)
-        expected[0] = rows->num_sequences;
+
+    size_t expected[3] = {rows->num_sequences};
+    expected[list->rank - 1] = len;
+    if (axes)
+        expected[list->rank - 2] = ATTN_AXES;
     if (memcmp(list->shape, expected, list->rank * sizeof expected[0]) == 0)
         return true;
 
     wire_problem_set(
         problem, WIRE_E_SHAPE_MISMATCH, positions->field,
         "%s has %zu number%s, but there are %zu sequence%s with %zu row%s in "
-        "all; send one for each %s",
+        "all; send one for each %s%s",
         positions->field, list->elements, plural_of(list->elements), rows->num_sequences,
         plural_of(rows->num_sequences), rows->num_rows, plural_of(rows->num_rows),
-        positions->thing);
+        positions->thing, axes ? ", on each of three axes" : "");
     wire_shape_print(problem->expected, expected, list->rank);
     wire_shape_print(problem->got, list->shape, list->rank);
     return false;
 }
 
+/* Reads the positions from index *i on into `list`, and moves *i past them. */
+static bool read_position_run(const struct wire_safetensors_body *body,
+                              const struct wire_integers *integers, size_t count,
+                              size_t *i, size_t *list) {
+    for (size_t end = *i + count; *i < end; ++*i, list++) {
+        if (!wire_integers_read(integers, *i, list, body->problem))
+            return false;
+        if (*list > ATTN_POSITION_MAX)
+            return wire_integers_refuse(integers, *i, WIRE_POSITION_LIMIT, 0,
+                                        ATTN_POSITION_MAX, body->problem);
+        pace_add(sizeof(size_t));
+    }
+    return true;
+}
+
+/* Reads [3, rows] of sequences of any lengths, which become [3, T] of each. */
+static bool read_packed_axes(const struct wire_safetensors_body *body,
+                             const struct wire_integers *integers,
+                             const struct wire_tensor *rows, size_t *list) {
+    size_t i = 0;
+    for (size_t axis = 0; axis < ATTN_AXES; axis++) {
+        size_t *to = list;
+        for (size_t b = 0; b < rows->num_sequences; b++) {
+            size_t len = rows->lens[b];
+            pace_add(1);
+            if (!read_position_run(body, integers, len, &i, to + axis * len))
+                return false;
+            to += ATTN_AXES * len;
+        }
+    }
+    return true;
+}
+
 /* wire_positions_source of a body, which is the context. */
 static bool safetensors_read_positions(const void *context,
                                        const struct wire_positions *positions,
-                                       const size_t **ret_list) {
+                                       struct wire_position_list *ret_list) {
     const struct wire_safetensors_body *body = context;
+    const struct wire_tensor *rows = positions->rows;
     enum wire_safetensors_id id = positions->id == WIRE_TENSOR_QUERIES
                                       ? WIRE_SAFETENSORS_POSITIONS
                                       : WIRE_SAFETENSORS_KEY_POSITIONS;
     const struct safetensors_tensor *tensor = body->tensors[id];
     struct wire_integers integers;
-    size_t *list;
+    size_t *list, i = 0;
+    bool *axes = &ret_list->axes;
     if (tensor == NULL)
         return true;
     if (!wire_safetensors_open_integers(body, id, &integers, &list) ||
-        !check_positions_shape(body, id, positions))
+        !check_positions_shape(body, id, positions, axes) ||
+        !(*axes && rows->packed
+              ? read_packed_axes(body, &integers, rows, list)
+              : read_position_run(body, &integers, tensor->elements, &i, list)))
         return false;
-
-    for (size_t i = 0; i < tensor->elements; i++) {
-        if (!wire_integers_read(&integers, i, &list[i], body->problem))
-            return false;
-        if (list[i] > ATTN_POSITION_MAX)
-            return wire_integers_refuse(&integers, i, WIRE_POSITION_LIMIT, 0,
-                                        ATTN_POSITION_MAX, body->problem);
-        pace_add(sizeof(size_t));
-    }
-    *ret_list = list;
-    return tensor->elements == positions->rows->num_rows ||
+    ret_list->numbers = list;
+    return *axes || tensor->elements == rows->num_rows ||
            wire_positions_repeat(positions, list, body->arena, ret_list, body->problem);
 }
 

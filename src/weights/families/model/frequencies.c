@@ -86,6 +86,10 @@ static double find_magnitude(const struct layer_rotation *rotation) {
 static double find_frequency(const struct layer_rotation *rotation, size_t pair) {
     double plain = pow(rotation->base, -2 * (double)pair / (double)rotation->dims);
 
+    if (rotation->grid > 0) /* 2 pi from one edge to the middle, which are n apart */
+        return 2 * pi / (double)rotation->grid *
+               pow(rotation->base,
+                   -4 * (double)(pair % (rotation->dims / 4)) / (double)rotation->dims);
     switch (rotation->type) {
     case ROTATION_DEFAULT:
     case ROTATION_DYNAMIC:
@@ -129,6 +133,23 @@ attn_status frequencies_fill(const struct layer_rotation *rotation,
     return error_set(ret_error, ATTN_E_VALUE,
                      "the rotary frequencies of base %g and rope_type %s are not finite",
                      rotation->base, rotation_type_name(rotation->type));
+}
+
+void rotation_fill_axes(const struct layer_rotation *rotation,
+                        unsigned char *ret_axis_of) {
+    const size_t *sizes = rotation->section_sizes;
+    bool interleaved = rotation->sections == SECTIONS_INTERLEAVED;
+
+    for (size_t a = 0; a < rotation->dims / 2; a++) {
+        size_t turn = a % ATTN_AXES;
+        if (rotation->grid > 0)
+            ret_axis_of[a] = a < rotation->dims / 4 ? 1 : 2;
+        else if (interleaved)
+            ret_axis_of[a] = (unsigned char)(a < ATTN_AXES * sizes[turn] ? turn : 0);
+        else
+            ret_axis_of[a] =
+                (unsigned char)((a >= sizes[0]) + (a >= sizes[0] + sizes[1]));
+    }
 }
 
 attn_status rotation_separate_pairs(float *rows, size_t num_heads, size_t head_size,

@@ -13,6 +13,11 @@ const char *rotation_type_name(enum layer_rotation_type type);
 attn_status frequencies_fill(const struct layer_rotation *rotation,
                              struct model_rotation *ret_rotation, attn_error *ret_error);
 
+/* Fills in the axis of each pair, [dims / 2], of a rotation with sections
+ * or a grid. */
+void rotation_fill_axes(const struct layer_rotation *rotation,
+                        unsigned char *ret_axis_of);
+
 /* Moves the rows of each head, [num_heads * head_size, columns], so that numbers which
  * are a pair of an interleaved rotation are half of `dims` apart. Returns ATTN_OK or
  * ATTN_E_NOMEM. */

@@ -68,6 +68,13 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
         ret_info->rotation.size = layer->rotation.dims;
         ret_info->rotation.type = rotation_type_name(layer->rotation.type);
         ret_info->rotation.base = layer->rotation.base;
+        ret_info->rotation.axes =
+            layer->rotation.sections != SECTIONS_NONE ? ATTN_AXES : 1;
+        ret_info->rotation.grid = layer->rotation.grid;
+        ret_info->rotation.grid_first = layer->rotation.grid_first;
+        if (layer->rotation.grid > 0) /* at most CONFIG_COUNT_MAX^2 and a few */
+            ret_info->context_length =
+                layer->rotation.grid_first + layer->rotation.grid * layer->rotation.grid;
     }
 }
 
@@ -171,6 +178,8 @@ attn_status layer_read_model(const void *context, attn_model *model,
         status = separate_pairs(layer, model, ret_error);
     if (status == ATTN_OK && layer->rotation.dims > 0)
         status = frequencies_fill(&layer->rotation, &model->rotation, ret_error);
+    if (model->rotation.axis_of != NULL)
+        rotation_fill_axes(&layer->rotation, model->rotation.axis_of);
     if (status == ATTN_OK && bias->kind == ATTN_BIAS_BUCKETS)
         status = distance_read_biases(bias, heads, model->distance_bias, ret_error);
     else if (status == ATTN_OK && bias->kind != ATTN_BIAS_NONE)

@@ -20,7 +20,7 @@
     .rotation.rotates = true, .rotation.base_keys = "rope_theta", .rotation.base = 1e6}
 
 /* Qwen3-Next and its followers. */
-#define QWEN_GATED(type_name, w, n, kv) { \
+#define QWEN_GATED(type_name, w, n, kv) \
     .type = type_name, .stacks = {STACK_LLAMA(16, w, n)}, \
     .layers.without = "linear_attention", .layers.last = true, \
     .layers.period_keys = "full_attention_interval", .layers.period = 4, \
@@ -28,7 +28,11 @@
     .biases.keys = "attention_bias", HEADS(kv, 256), RMS(1e-6), \
     .norms.plus_one = true, .norms.query = "q_norm", .norms.key = "k_norm", \
     .norms.heads = ATTN_NORM_RMS, ROTATION, \
-    .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.25}
+    .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.25
+/* Their texts have positions of three axes. */
+#define QWEN35(type_name, w, n, kv) { \
+    QWEN_GATED(type_name, w, n, kv), .rotation.sections = SECTIONS_INTERLEAVED, \
+    .rotation.section_sizes = {11, 11, 10}}
 
 static const struct family families[] = {
     {   .type = "bamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), BIASES,
@@ -54,9 +58,9 @@ static const struct family families[] = {
         HEADS(8, 128), BIASES, OTHER_MIXERS, .layers.types_keys = "layers_block_type",
         .layers.pattern_keys = "hybrid_override_pattern",
         RMS_NORM("layer_norm_epsilon rms_norm_eps", 1e-5)},
-    QWEN_GATED("qwen3_next", 2048, 48, 2),
-    QWEN_GATED("qwen3_5_text", 4096, 32, 4),
-    QWEN_GATED("qwen3_5_moe_text", 2048, 40, 2),
+    {   QWEN_GATED("qwen3_next", 2048, 48, 2)},
+    QWEN35("qwen3_5_text", 4096, 32, 4),
+    QWEN35("qwen3_5_moe_text", 2048, 40, 2),
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

@@ -60,6 +60,16 @@ static const struct layer_rotation gpt_oss_rotation = {
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), ROTATION, \
     .scores.scale = SCALE_KEY, .scores.scale_keys = "attention_multiplier", \
     .scores.scale_otherwise = otherwise}
+/* Texts of models with images, whose positions have three axes. */
+#define SECTIONS(order) .rotation.sections = order
+#define QWEN2_VL(type_name) { \
+    .type = type_name, .stacks = {STACK_LLAMA(64, 8192, 80)}, HEADS(8, 0), \
+    .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS), \
+    QWEN_WINDOW(WINDOW_QWEN), .windows.from = 80, .weights.ignored = OLD_ROTARY}
+#define QWEN3_VL(type_name, h, w, n) { \
+    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(h, 128), \
+    BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, BASE(500000), \
+    SECTIONS(SECTIONS_INTERLEAVED), .rotation.section_sizes = {24, 20, 20}}
 #define LLAMA3_UNSET(name, times, original) \
     static const struct layer_rotation name = { \
         .type = ROTATION_LLAMA3, .factor = times, .low_freq_factor = 1, \
@@ -99,6 +109,10 @@ static const struct family families[] = {
         .weights.ignored = OLD_ROTARY},
     QWEN3("qwen3", 32, 4096, 32, 32, 128, WINDOW_QWEN),
     QWEN3("qwen3_moe", 32, 2048, 24, 4, 0, WINDOW_ALL),
+    QWEN2_VL("qwen2_vl_text"),
+    QWEN2_VL("qwen2_5_vl_text"),
+    QWEN3_VL("qwen3_vl_text", 32, 4096, 32),
+    QWEN3_VL("qwen3_vl_moe_text", 16, 2048, 24),
     {   .type = "phi",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("dense"),
@@ -206,6 +220,13 @@ static const struct family families[] = {
     {   .type = "glm4_moe", .stacks = {STACK_LLAMA(96, 4096, 46)}, HEADS(8, 0),
         BIASES_IF("qkv", "attention_bias"), RMS(1e-5), HEAD_NORMS,
         .norms.heads_if = "use_qk_norm", ROTATION, PART(0.5)},
+    {   .type = "glm4v_text", .stacks = {STACK_LLAMA(32, 4096, 40)}, HEADS(2, 0),
+        .biases.always = "qkv", RMS(1e-5), ROTATION, PART(1),
+        .rotation.interleaved = true, SECTIONS(SECTIONS_BLOCKS),
+        .rotation.section_sizes = {8, 12, 12}},
+    {   .type = "glm4v_moe_text", .stacks = {STACK_LLAMA(96, 4096, 46)}, HEADS(8, 0),
+        BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true, RMS(1e-5), ROTATION,
+        PART(0.5), SECTIONS(SECTIONS_BLOCKS), .rotation.section_sizes = {8, 12, 12}},
     GRANITE("granite", 32, 0, 1),
     GRANITE("granitemoe", 32, 0, 1),
     GRANITE("hyperclovax", 32, 128, 0),
