@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 typedef enum attn_scoring {
-    ATTN_SCALED_DOT_PRODUCT, /* q k^T / sqrt(D) (Vaswani et al. 2017, section 3.2.1) */
+    ATTN_SCALED_DOT_PRODUCT, /* q k^T / sqrt(width.score) (Vaswani et al. 2017, section 3.2.1) */
     ATTN_ADDITIVE            /* w_v^T tanh(W_q q + W_k k) (Bahdanau et al. 2014, A.1.2) */
 } attn_scoring;
 
@@ -55,7 +55,7 @@ typedef struct attn_model_info {
 
     size_t num_heads; /* H */
     /* Query head h attends with key head h * num_kv_heads / H (Ainslie et al. 2023);
-     * 0 stands for H. The key and value weights have num_kv_heads * D rows. */
+     * 0 stands for H. The key and value weights have rows for num_kv_heads heads. */
     size_t num_kv_heads;
     size_t context_length; /* tokens that a sequence may have; 0: no limit */
 
@@ -64,7 +64,8 @@ typedef struct attn_model_info {
         size_t key;      /* of a row of keys */
         size_t value;    /* of a row of values */
         size_t out;      /* of a row of outputs */
-        size_t head;     /* D; in dot_product.h Dv */
+        size_t head;     /* D, of a head's values and outputs; in dot_product.h Dv */
+        size_t score;    /* of a head's queries and keys; 0 stands for D */
         size_t additive; /* of W_q q + W_k k; 0 for scaled dot product */
     } width;
 
@@ -74,6 +75,17 @@ typedef struct attn_model_info {
         double clip; /* projected numbers are clamped to -clip..clip; 0: they are not */
         bool given;  /* nothing is projected, see dot_product.h */
     } projection;
+
+    /* Latent rows (DeepSeek-V2, 2024): one more linear map and an RMS norm before the
+     * projection of queries, and before those of keys and values, whose rows are then
+     * projected from narrower ones. */
+    struct {
+        size_t query;  /* numbers of a latent row that queries are made of; 0: no such */
+        size_t key;    /* of one that keys and values are made of; 0: no such */
+        size_t shared; /* the last numbers of the latter, which are not normed */
+        bool query_bias, key_bias; /* of the maps that make them */
+        double eps;
+    } latent;
 
     /* Of projected queries and keys, before they are rotated. */
     struct {
@@ -92,7 +104,7 @@ typedef struct attn_model_info {
 
     struct {
         attn_scoring kind;
-        double scale;   /* of q k^T; 0 stands for 1/sqrt(D) */
+        double scale;   /* of q k^T; 0 stands for 1/sqrt(width.score) */
         double softcap; /* c of c tanh(s/c), on scaled scores (Gemma 2, 2024); 0: none */
         attn_bias bias;
         size_t bias_distance; /* of buckets: farther keys have the bias at this one */

@@ -13,6 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Lists the linears of an engine. */
+static void list_linears(struct engine *engine,
+                         struct linear *ret_linears[ENGINE_LINEARS]) {
+    struct linear *const linears[] = {&engine->to_query,        &engine->to_key,
+                                      &engine->to_value,        &engine->to_output,
+                                      &engine->to_latent_query, &engine->to_latent_key};
+
+    memcpy(ret_linears, linears, sizeof linears);
+}
+
 void engine_deinit(struct engine *engine) {
     free(engine->folded[0]);
     free(engine->folded[1]);
@@ -26,12 +36,12 @@ static void release_weight(float **owned) {
     *owned = NULL;
 }
 
-/* Folds the additive weight [A, D] into each head of the projection before it: *linear
+/* Folds the additive weight [A, S] into each head of the projection before it: *linear
  * then has the weights [H*A, in] = additive * weight and the biases [H*A] = additive *
  * bias. They are in *ret_folded, which the caller frees. */
 static attn_status fold_linear(const attn_model_info *info, const float *additive,
                                struct linear *linear, float **ret_folded) {
-    size_t a_size = info->width.additive, d_size = info->width.head, in = linear->in;
+    size_t a_size = info->width.additive, d_size = info->width.score, in = linear->in;
     size_t rows = linear->out, weights, bytes;
 
     if (!size_mul(rows, in, &weights) || !size_add(weights, rows, &bytes) ||
@@ -76,27 +86,30 @@ static attn_status fold_additive(const attn_model_info *info,
 
 /* Finds where the panels of each projection begin, in floats, and how many floats there
  * are. The biases of a projection are one more row of its panels. */
-static bool reserve_panels(const attn_model_info *info, const struct engine *engine,
-                           size_t ret_offsets[4], size_t *ret_floats) {
-    const struct linear *const linears[] = {&engine->to_query, &engine->to_key,
-                                            &engine->to_value, &engine->to_output};
+static bool reserve_panels(const attn_model_info *info, struct engine *engine,
+                           size_t ret_offsets[ENGINE_LINEARS], size_t *ret_floats) {
+    struct linear *linears[ENGINE_LINEARS];
     const struct kernels *kernels = engine->kernels;
-    struct reserve_array arrays[4] = {{0, 0}};
+    struct reserve_array arrays[ENGINE_LINEARS] = {{0, 0}};
 
-    for (size_t i = 0; i < (info->projection.output ? 4U : 3U); i++) {
+    list_linears(engine, linears);
+    for (size_t i = 0; i < ENGINE_LINEARS; i++) {
         size_t depth;
+        if (linears[i]->out == 0 ||
+            (linears[i] == &engine->to_output && !info->projection.output))
+            continue;
         if (!size_round_up(linears[i]->out, kernels->columns, &arrays[i].rows) ||
             !size_round_up(linears[i]->in, kernels->step_numbers, &depth) ||
             !size_mul(depth / kernels->step_numbers, kernels->step_words, &depth))
             return false;
         arrays[i].width = depth + 1;
     }
-    return reserve_arrays(arrays, 4, ret_offsets, ret_floats);
+    return reserve_arrays(arrays, ENGINE_LINEARS, ret_offsets, ret_floats);
 }
 
 /* Adds up what the engine will own: panels, or what is folded, and the additive score. */
 static bool count_engine_bytes(const attn_model_info *info, struct engine *engine) {
-    size_t offsets[4], floats = 0;
+    size_t offsets[ENGINE_LINEARS], floats = 0;
     const struct linear *query = &engine->to_query, *key = &engine->to_key;
 
     if (engine->native && !reserve_panels(info, engine, offsets, &floats))
@@ -115,12 +128,12 @@ static bool count_engine_bytes(const attn_model_info *info, struct engine *engin
  * Where all of these are multiples of 2^-126, nothing is a denormal number, which matrix
  * tiles would make 0. Returns false when pieces cannot hold the weights like that. */
 static bool find_split_range(struct engine *engine) {
-    const struct linear *const linears[] = {&engine->to_query, &engine->to_key,
-                                            &engine->to_value, &engine->to_output};
+    struct linear *linears[ENGINE_LINEARS];
     struct magnitudes weights = {INFINITY, 0}, biases = {INFINITY, 0};
     int least = 0, largest = 0, log2_depth = 0;
 
-    for (size_t i = 0; i < 4; i++) {
+    list_linears(engine, linears);
+    for (size_t i = 0; i < ENGINE_LINEARS; i++) {
         const struct linear *linear = linears[i];
         if (linear->weight == NULL)
             continue;
@@ -181,13 +194,14 @@ static void pack_linear(struct linear *linear, const struct kernels *kernels,
 }
 
 /* Allocates the panels, and packs all projections. */
-static attn_status pack_linears(const attn_model_info *info, float **const owned[4],
+static attn_status pack_linears(const attn_model_info *info,
+                                float **const owned[ENGINE_LINEARS],
                                 struct engine *engine) {
-    struct linear *const linears[] = {&engine->to_query, &engine->to_key,
-                                      &engine->to_value, &engine->to_output};
-    size_t offsets[4] = {0}, floats, bytes, deepest = 0, panel_bytes;
+    struct linear *linears[ENGINE_LINEARS];
+    size_t offsets[ENGINE_LINEARS] = {0}, floats, bytes, deepest = 0, panel_bytes;
 
-    for (size_t i = 0; i < 4; i++)
+    list_linears(engine, linears);
+    for (size_t i = 0; i < ENGINE_LINEARS; i++)
         deepest = size_max(linears[i]->in, deepest);
     if (!reserve_panels(info, engine, offsets, &floats) ||
         !size_mul(floats, sizeof(float), &bytes) ||
@@ -196,7 +210,7 @@ static attn_status pack_linears(const attn_model_info *info, float **const owned
     float *panel = malloc(panel_bytes);
     engine->packed = heap_alloc(bytes);
     bool allocated = engine->packed != NULL && panel != NULL;
-    for (size_t i = 0; i < 4 && allocated; i++) {
+    for (size_t i = 0; i < ENGINE_LINEARS && allocated; i++) {
         if (linears[i]->weight != NULL)
             pack_linear(linears[i], engine->kernels, owned[i], panel,
                         engine->packed + offsets[i]);
@@ -211,7 +225,7 @@ static attn_status pack_weights(const attn_model_info *info,
                                 struct engine *engine) {
     struct linear *const linears[] = {&engine->to_query, &engine->to_key};
     const float *const additive[] = {weights->additive_query, weights->additive_key};
-    float **owned[4], *folded[2] = {NULL, NULL};
+    float **owned[ENGINE_LINEARS], *folded[2] = {NULL, NULL};
     attn_status status = ATTN_OK;
 
     memcpy(owned, weights->owned, sizeof owned);
@@ -301,11 +315,14 @@ static attn_status refuse_engine(const attn_model_info *info, attn_status status
 attn_status engine_plan(const attn_model_info *info, const attn_engine_options *options,
                         struct engine *ret_engine, attn_error *ret_error) {
     bool additive = info->score.kind == ATTN_ADDITIVE;
+    bool latents = info->latent.query > 0, key_latents = info->latent.key > 0;
     struct engine engine = {
-        .score_size = additive ? info->width.additive : info->width.head,
-        .to_query.in = info->width.query,
-        .to_key.in = info->width.key,
-        .to_value.in = info->width.value,
+        .score_size = additive ? info->width.additive : info->width.score,
+        .to_query.in = latents ? info->latent.query : info->width.query,
+        .to_key.in = key_latents ? info->latent.key : info->width.key,
+        .to_value.in = key_latents ? info->latent.key : info->width.value,
+        .to_latent_query = {.out = info->latent.query, .in = info->width.query},
+        .to_latent_key = {.out = info->latent.key, .in = info->width.key},
         .to_output.out = info->width.out,
     };
 
@@ -327,12 +344,12 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
 static attn_status build_engine(const attn_model_info *info,
                                 const struct layer_weights *weights,
                                 struct engine *engine) {
-    struct linear *const linears[] = {&engine->to_query, &engine->to_key,
-                                      &engine->to_value, &engine->to_output};
+    struct linear *linears[ENGINE_LINEARS];
     bool additive = info->score.kind == ATTN_ADDITIVE;
     size_t score_bytes = info->width.additive * sizeof(float);
 
-    for (size_t i = 0; i < 4; i++) {
+    list_linears(engine, linears);
+    for (size_t i = 0; i < ENGINE_LINEARS; i++) {
         linears[i]->weight = weights->weights[i];
         linears[i]->bias = weights->biases[i];
     }

@@ -18,15 +18,17 @@ struct linear {
     struct panels panels; /* with the native engine, instead of weight and bias */
 };
 
+#define ENGINE_LINEARS 6 /* query, key, value, output, latent rows of query and of key */
+
 /* What an engine is made from: the weights of a layer. They are borrowed; but a weight
  * that `owned` points to is owned by that pointer, and released once the engine has a
  * copy of its own. */
 struct layer_weights {
-    const float *weights[4];     /* of query, key, value and output projection, or NULL */
-    const float *biases[4];      /* of the same; NULL: none */
-    float **owned[4];            /* the same weights; NULL: borrowed */
-    const float *additive_query; /* [additive_size, D]; NULL: nothing to fold */
-    const float *additive_key;   /* [additive_size, D] */
+    const float *weights[ENGINE_LINEARS]; /* NULL: the layer has no such linear */
+    const float *biases[ENGINE_LINEARS];  /* of the same; NULL: none */
+    float **owned[ENGINE_LINEARS];        /* the same weights; NULL: borrowed */
+    const float *additive_query; /* [additive_size, width.score]; NULL: nothing to fold */
+    const float *additive_key;   /* [additive_size, width.score] */
     const float *additive_score; /* [additive_size] */
 };
 
@@ -37,8 +39,12 @@ struct engine {
     bool native;
     const char *fallback; /* why the kernels are not those asked for; NULL: they are */
     struct magnitudes split_range; /* of rows that kernels->split() splits */
-    size_t score_size; /* columns of one head in queries and keys: D, or additive_size */
+    size_t score_size; /* columns of one head in queries and keys: width.score, or
+                          additive_size */
     struct linear to_query, to_key, to_value;
+    /* Of latent rows, which to_query, and to_key and to_value, read; `out` is 0 where
+     * there are none. */
+    struct linear to_latent_query, to_latent_key;
     struct linear to_output; /* not used without an output projection */
     float *additive_score;   /* owned: [additive_size]; NULL: not additive */
     float *folded[2];        /* owned, of openblas: query and key with additive scoring */

@@ -37,7 +37,9 @@ enum random_feature {
     RANDOM_POSITIONS = 1 << 9, /* of requests; ascending ones, or any */
     RANDOM_WINDOW = 1 << 10,   /* likewise */
     RANDOM_NEED = 1 << 11,     /* likewise: heads, log-sum-exps, outputs or none */
-    RANDOM_EVERYTHING = (1 << 12) - 1
+    RANDOM_SIZES = 1 << 12,    /* queries and keys differ from values in size */
+    RANDOM_LATENTS = 1 << 13,
+    RANDOM_EVERYTHING = (1 << 14) - 1
 };
 
 /* Adds each of the set of features to a model with dot products, or does not: half of the

@@ -13,7 +13,7 @@ struct reference {
     const attn_model *model;
     const attn_request *request;
     double *queries, *keys,
-        *values;     /* projected: [rows of the batch, heads of each * D] */
+        *values;     /* projected: [rows of the batch, heads of each * their size] */
     double *context; /* [sum of Tq, H*D]: the heads' outputs */
     double *row;     /* [longest Tk]: the weights of one query and head */
     const struct ref_result *result;
@@ -50,18 +50,36 @@ static bool ref_attends(const attn_request *request, const struct ref_position *
     return request->causal ? distance < request->window : distance <= request->window;
 }
 
-/* Projects `rows` float32 rows to `heads` heads, normed before when `norm`; those that
- * are given become float64. The caller frees the result [rows, heads * D], which is NULL
- * when memory runs out. */
+/* What makes latent rows, of which the last `shared` numbers are not normed. */
+struct ref_latent {
+    const float *weight, *bias, *norm;
+    size_t size, shared; /* of a row; 0: there are none */
+};
+
+/* Returns those of keys and values, or of queries. */
+static struct ref_latent ref_find_latent(const attn_model *model, bool keys) {
+    if (keys)
+        return (struct ref_latent){model->latent_key_weight, model->latent_key_bias,
+                                   model->latent_key_norm, model->info.latent.key,
+                                   model->info.latent.shared};
+    return (struct ref_latent){model->latent_query_weight, model->latent_query_bias,
+                               model->latent_query_norm, model->info.latent.query, 0};
+}
+
+/* Projects `rows` float32 rows to `out` numbers, normed before when `norm`; those that
+ * are given become float64. The caller frees the result [rows, out], which is NULL when
+ * memory runs out. */
 static double *ref_project(const attn_model *model, const float *weight,
-                           const float *bias, size_t heads, size_t in, const float *x,
-                           size_t rows, bool norm) {
+                           const float *bias, size_t out, size_t in,
+                           struct ref_latent latent, const float *x, size_t rows,
+                           bool norm) {
     const attn_model_info *info = &model->info;
     bool given = info->projection.given;
-    size_t out = given ? in : heads * info->width.head;
     double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);
+    double *latent_row = calloc(latent.size + 1, sizeof *latent_row);
 
-    for (size_t r = 0; y != NULL && row != NULL && x != NULL && r < rows; r++) {
+    for (size_t r = 0;
+         y != NULL && row != NULL && latent_row != NULL && x != NULL && r < rows; r++) {
         for (size_t i = 0; i < in; i++)
             (given ? y + r * out : row)[i] = (double)x[r * in + i];
         if (given)
@@ -69,14 +87,21 @@ static double *ref_project(const attn_model *model, const float *weight,
         if (norm)
             ref_norm(info->pre_norm.kind, info->pre_norm.eps, model->pre_norm_weight,
                      model->pre_norm_bias, in, row);
-        ref_linear(weight, bias, out, in, row, y + r * out);
+        if (latent.size > 0) {
+            ref_linear(latent.weight, latent.bias, latent.size, in, row, latent_row);
+            ref_norm(ATTN_NORM_RMS, info->latent.eps, latent.norm, NULL,
+                     latent.size - latent.shared, latent_row);
+        }
+        ref_linear(weight, bias, out, latent.size > 0 ? latent.size : in,
+                   latent.size > 0 ? latent_row : row, y + r * out);
         ref_clip(info->projection.clip, out, y + r * out);
     }
-    if (row == NULL) {
+    if (row == NULL || latent_row == NULL) {
         free(y);
         y = NULL;
     }
     free(row);
+    free(latent_row);
     return y;
 }
 
@@ -86,13 +111,13 @@ static void ref_finish_row(const attn_model *model, const float *norm_weight,
                            size_t length, double *row) {
     const attn_model_info *info = &model->info;
     size_t parts = info->head_norm.whole ? 1 : heads;
-    size_t size = heads * info->width.head / parts;
+    size_t size = heads * info->width.score / parts;
 
     for (size_t i = 0; i < parts; i++)
         ref_norm(info->head_norm.kind, info->head_norm.eps, norm_weight, norm_bias, size,
                  row + i * size);
     for (size_t h = 0; h < heads; h++)
-        ref_rotate(model, position, length, row + h * info->width.head);
+        ref_rotate(model, position, length, row + h * info->width.score);
 }
 
 /* Returns the length of a sequence: its largest position plus 1. */
@@ -127,7 +152,7 @@ static void ref_finish_rows(const struct reference *ref, const struct ref_positi
                        ref->keys + (at->first_key + k) * kv_heads * size);
 }
 
-/* Returns the score of one query and one key, both [D], before a bias. */
+/* Returns the score of one query and one key, both [head_size], before a bias. */
 static double ref_score(const attn_model *model, size_t head_size, const double *query,
                         const double *key) {
     const attn_model_info *info = &model->info;
@@ -376,6 +401,8 @@ static void ref_write_outputs(const struct reference *ref, size_t rows) {
 attn_status attn_ref_run(const attn_model *model, const attn_request *request,
                          const struct ref_result *ret_result) {
     const attn_model_info *info = &model->info;
+    size_t heads = info->num_heads, kv_heads = info->num_kv_heads;
+    size_t size = info->width.score;
     bool norm = info->pre_norm.applied;
     bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "cross") != 0);
     attn_sizes sizes;
@@ -388,19 +415,21 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
         .model = model,
         .request = request,
         .queries =
-            ref_project(model, model->query_weight, model->query_bias, info->num_heads,
-                        info->width.query, request->queries, sizes.num_queries, norm),
-        .keys = ref_project(model, model->key_weight, model->key_bias, info->num_kv_heads,
-                            info->width.key, request->keys, sizes.num_keys, norm_keys),
-        .values =
-            ref_project(model, model->value_weight, model->value_bias, info->num_kv_heads,
-                        info->width.value, request->values, sizes.num_keys, norm_keys),
+            ref_project(model, model->query_weight, model->query_bias, heads * size,
+                        info->width.query, ref_find_latent(model, false),
+                        request->queries, sizes.num_queries, norm),
+        .keys = ref_project(model, model->key_weight, model->key_bias, kv_heads * size,
+                            info->width.key, ref_find_latent(model, true), request->keys,
+                            sizes.num_keys, norm_keys),
+        .values = ref_project(model, model->value_weight, model->value_bias,
+                              kv_heads * info->width.head, info->width.value,
+                              ref_find_latent(model, true), request->values,
+                              sizes.num_keys, norm_keys),
         .context = calloc(sizes.num_queries * info->num_heads * info->width.head,
                           sizeof(double)),
         .row = calloc(sizes.num_keys, sizeof(double)),
         .result = ret_result,
-        .score_size = info->projection.given ? info->width.query / info->num_heads
-                                             : info->width.head,
+        .score_size = size,
     };
     status = ATTN_E_NOMEM;
     if (ref.queries != NULL && ref.keys != NULL && ref.values != NULL &&

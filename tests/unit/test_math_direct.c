@@ -31,6 +31,8 @@ static attn_model *wide_model(uint64_t *seed) {
     info.width.additive = 0;
     info.num_heads = random_between(seed, 1, 4);
     info.width.head = random_between(seed, 4, 64);
+    if (random_between(seed, 0, 1) == 1)
+        info.width.score = random_between(seed, 4, 64);
     if (!info.projection.output)
         info.width.out = info.num_heads * info.width.head;
     attn_model *model = random_model(seed, &info);

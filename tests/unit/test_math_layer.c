@@ -101,6 +101,19 @@ static void test_normed_inputs_match_the_reference(void **state) {
     compare_random(20261110, RANDOM_PRE_NORM, 30, 150);
 }
 
+static void test_heads_of_two_sizes_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261114, RANDOM_SIZES | RANDOM_KV_HEADS | RANDOM_ROTATION, 300, 12);
+    compare_random(20261115, RANDOM_SIZES | RANDOM_HEAD_NORM | RANDOM_NEED, 300, 12);
+    compare_random(20261116, RANDOM_SIZES | RANDOM_KV_HEADS, 30, 150);
+}
+
+static void test_latent_rows_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261117, RANDOM_LATENTS | RANDOM_PRE_NORM | RANDOM_NEED, 300, 12);
+    compare_random(20261118, RANDOM_LATENTS | RANDOM_SIZES | RANDOM_ROTATION, 30, 150);
+}
+
 static void test_everything_matches_the_reference(void **state) {
     (void)state;
     compare_random(20261111, RANDOM_EVERYTHING, 500, 12);
@@ -243,6 +256,8 @@ int main(void) {
         cmocka_unit_test(test_rotated_heads_match_the_reference),
         cmocka_unit_test(test_normed_heads_match_the_reference),
         cmocka_unit_test(test_normed_inputs_match_the_reference),
+        cmocka_unit_test(test_heads_of_two_sizes_match_the_reference),
+        cmocka_unit_test(test_latent_rows_match_the_reference),
         cmocka_unit_test(test_everything_matches_the_reference),
         cmocka_unit_test(test_bits_do_not_depend_on_threads_or_neighbours),
         cmocka_unit_test(test_bits_do_not_depend_on_groups),

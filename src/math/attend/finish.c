@@ -117,7 +117,7 @@ static void finish_row(struct finishing *p, const struct row_set *rows, size_t r
     const attn_model_info *info = &p->run->model->info;
     const struct ranges heads = rows->heads;
     const struct norm *norm = &rows->norm;
-    size_t head_size = info->width.head, ld = rows->head_ld;
+    size_t head_size = info->width.score, ld = rows->head_ld;
     bool whole = info->head_norm.whole, norms = info->head_norm.kind != ATTN_NORM_NONE;
     float *row = rows->rows + r * rows->row_ld;
     struct norm_scale by = {0};
@@ -170,7 +170,7 @@ static struct row_set find_row_set(const struct finishing *p, bool keys) {
                         .weight =
                             keys ? model->key_norm_weight : model->query_norm_weight,
                         .bias = keys ? model->key_norm_bias : model->query_norm_bias,
-                        .size = info->width.head};
+                        .size = info->width.score};
 
     if (info->head_norm.whole)
         norm.size = keys ? plan->layer.key_width : plan->layer.score_width;
@@ -183,7 +183,7 @@ static struct row_set find_row_set(const struct finishing *p, bool keys) {
                                 norm};
     return (struct row_set){run->queries + p->at->first_query * plan->layer.score_width,
                             plan->layer.score_width,
-                            info->width.head,
+                            info->width.score,
                             run->query_heads,
                             positions_from(request->positions, p->at->first_query),
                             norm};

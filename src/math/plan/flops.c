@@ -43,7 +43,9 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     flops->attend += 2 * batch->direct_pairs * num_scored *
                      ((double)info->width.key + (double)info->width.value);
     double all = flops->attend + flops->fold + flops->sum +
-                 summed * linear_flops(&engine->to_value, keys);
+                 summed * linear_flops(&engine->to_value, keys) +
+                 linear_flops(&engine->to_latent_query, queries) +
+                 linear_flops(&engine->to_latent_key, keys);
     if (batch->any_scores)
         all += scored * (linear_flops(&engine->to_query, queries) +
                          linear_flops(&engine->to_key, keys));

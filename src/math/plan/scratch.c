@@ -199,6 +199,12 @@ static size_t count_normed(const attn_model_info *info, const struct plan *plan)
                     product_of(keys, widest));
 }
 
+/* Returns the numbers of the latent rows of an input, at most. */
+static size_t count_latents(const attn_model_info *info, const struct plan *plan) {
+    return size_max(product_of(plan->sizes.num_queries, info->latent.query),
+                    product_of(plan->batch.projected_keys, info->latent.key));
+}
+
 /* Returns the words of keys that are projected or copied. */
 static size_t count_keys(const attn_model *model, const struct plan *plan) {
     const struct plan_layer *layer = &plan->layer;
@@ -231,7 +237,9 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     const struct plan_batch *batch = &plan->batch;
     struct plan_scratch *scratch = &plan->scratch;
     size_t queries = plan->sizes.num_queries, projected = batch->projected_keys;
-    size_t widest = size_max(info->width.key, info->width.value), heads = info->num_heads;
+    size_t widest = size_max(size_max(info->width.key, info->width.value),
+                             size_max(info->latent.key, info->latent.query));
+    size_t heads = info->num_heads;
     const struct kernels *kernels = model->engine.kernels;
     bool sums = plan->kind == PLAN_HEADS, rows = plan_has_rows(request);
     /* The heads' outputs may overwrite the queries, or be a result themselves. */
@@ -250,6 +258,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
                                 kernels, size_max(size_max(info->width.query, widest),
                                                   layer->hidden))},
         [PLAN_NORMED] = {count_normed(info, plan), 1},
+        [PLAN_LATENTS] = {count_latents(info, plan), 1},
         [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2,
                             info->rotation.size},
         [PLAN_QUERIES] = {given ? 0 : queries, layer->score_width},

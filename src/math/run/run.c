@@ -161,6 +161,7 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         .plan = plan,
         .converted = find_array(plan, scratch, PLAN_CONVERTED),
         .normed = find_array(plan, scratch, PLAN_NORMED),
+        .latents = find_array(plan, scratch, PLAN_LATENTS),
         .queries = find_array(plan, scratch, PLAN_QUERIES),
         .keys = find_array(plan, scratch, PLAN_KEYS),
         .values = find_array(plan, scratch, PLAN_VALUES),

@@ -68,6 +68,7 @@ struct run {
     struct ranges query_heads, key_heads, summed_keys;
     float *converted; /* a part of an input, when engine_converts() */
     float *normed;    /* one input after the norm before the layer; or unused */
+    float *latents;   /* latent rows of one input; or unused */
     /* [plan->scratch.num_rotations][ROTATE_STEP, rotation.size]; NULL: none */
     double *rotations;
     /* Those of the request when they are given, but for keys that are packed. */
