@@ -11,7 +11,9 @@
 enum family_split {
     SPLIT_SEPARATE, /* a tensor each */
     SPLIT_BLOCKS,   /* one tensor: all query heads, all key heads, all value heads */
-    SPLIT_GROUPS    /* one tensor: per key head its query heads, itself, its value head */
+    SPLIT_GROUPS,   /* one tensor: per key head its query heads, itself, its value head */
+    SPLIT_LATENT    /* those of latent attention, which are called alike everywhere; the
+                       first name is the tensor that makes latent rows of keys */
 };
 
 enum family_scale {
@@ -20,7 +22,8 @@ enum family_scale {
     SCALE_GPT2,   /* 1/sqrt(D), or 1 where scale_attn_weights is false; divided by the
                      layer's number where scale_attn_by_inverse_layer_idx is true */
     SCALE_SCALAR, /* 1/sqrt(query_pre_attn_scalar) */
-    SCALE_MPT     /* attn_config.softmax_scale, or 1/sqrt(D) */
+    SCALE_MPT,    /* attn_config.softmax_scale, or 1/sqrt(D) */
+    SCALE_YARN    /* 1/sqrt(D), times what mscale_all_dim of yarn asks for */
 };
 
 enum family_heads {
@@ -60,6 +63,7 @@ struct stack {
                             else the model has none. NULL: no such key */
     bool query_apart;    /* queries have a tensor of their own, whatever the split */
     const char *heads_keys, *width_keys, *layers_keys;
+    const char *more_keys; /* how many layers, which predict more tokens, may follow */
     size_t heads, width, layers; /* when absent */
     enum family_mask mask;
     bool cross;
@@ -72,7 +76,8 @@ struct family_weights {
     const char *ignored; /* names: tensors of the module that do not change results */
 };
 
-/* Which projections have a bias; each text has some letters of q, k, v, o. */
+/* Which projections have a bias; each text has some letters of q, k, v, o, and Q and K of
+ * latent rows. */
 struct family_biases {
     const char *always;
     const char *if_set; /* where `keys` is true */
@@ -83,9 +88,19 @@ struct family_biases {
 struct family_sizes {
     enum family_heads kv_rule;
     const char *kv_keys;
-    size_t kv_heads; /* when kv_keys is absent; 0: H */
+    size_t kv_heads;   /* when kv_keys is absent; 0: H */
+    size_t kv_sliding; /* layers with a window have so many times as many; 0: as many */
     const char *head_keys;
     size_t head; /* when head_keys are absent; 0: width / H */
+    const char *value_keys;
+    size_t value; /* when value_keys are absent; 0: as queries and keys */
+};
+
+/* Sizes of latent attention when their keys are absent, see SPLIT_LATENT. */
+struct family_latent {
+    size_t query, key;      /* q_lora_rank, kv_lora_rank */
+    size_t plain, rotating; /* qk_nope_head_dim, qk_rope_head_dim */
+    size_t value;           /* v_head_dim */
 };
 
 /* The norm before a layer, and those of projected queries and keys. */
@@ -109,8 +124,9 @@ struct family_rotation {
     bool rotates;
     const char *only_if; /* KEY=VALUE: it rotates where that holds; NULL: always */
     bool interleaved;
-    bool plain;            /* config.json has no object of scaling */
-    const char *base_keys; /* NULL: always `base` */
+    const char *interleaved_keys; /* `interleaved` is when they are absent */
+    bool plain;                   /* config.json has no object of scaling */
+    const char *base_keys;        /* NULL: always `base` */
     double base;
     const char *local_keys; /* the base of layers with a window */
     double local_base;      /* 0: as for all layers */
@@ -138,7 +154,10 @@ struct family_scores {
     const char *softcap_keys;
     double softcap;
     const char *clip_keys;
-    const char *sinks; /* in the module */
+    const char *sinks;  /* in the module */
+    bool sinks_sliding; /* only layers with a window have them */
+    const char *value_factor_keys;
+    double value_factor; /* of values, when absent; null is 1 */
 };
 
 /* What is added to a score by the distance of the key. */
@@ -162,6 +181,7 @@ struct family {
     struct family_weights weights;
     struct family_biases biases;
     struct family_sizes sizes;
+    struct family_latent latent;
     struct family_norms norms;
     struct family_rotation rotation;
     struct family_windows windows;

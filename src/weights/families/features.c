@@ -55,6 +55,15 @@ void layer_describe_features(const struct layer *layer,
                     scaled ? rotation_type_name(layer->rotation.type) : "",
                     layer->rotation.interleaved ? " interleaved" : "",
                     layer->rotation.base, layer->rotation.dims);
+    if (layer->latent.query > 0)
+        add_feature(&list, "latent queries of %zu", layer->latent.query);
+    if (layer->latent.key > 0)
+        add_feature(&list, "latent keys of %zu + %zu", layer->latent.key,
+                    layer->latent.shared);
+    if (layer->value_size != layer->head_size)
+        add_feature(&list, "values of size %zu", layer->value_size);
+    if (layer->value_factor != 1)
+        add_feature(&list, "values times %g", layer->value_factor);
     if (!has_plain_scale(layer))
         add_feature(&list, "scale %g", layer->scale);
     if (layer->window > 0)

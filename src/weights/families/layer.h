@@ -2,9 +2,9 @@
 /* layer.h: everything about one attention layer of a checkpoint: what it computes, and
  * where its weights lie.
  *
- * H query heads share KV key and value heads, each of size D; i and j are the positions
- * of a query and a key. The order inside a layer: norm before, project, clip, norm of
- * queries and keys, rotate, scale, softcap, bias by distance, mask, softmax with sinks,
+ * H query heads share KV key and value heads. Queries and keys have size D, values a size
+ * of their own; i and j are the positions of a query and a key. The order inside a layer:
+ * norm before, latent rows with their norm, project, clip, norm of queries and keys, rotate, scale, softcap, bias by distance, mask, softmax with sinks,
  * project. */
 #pragma once
 
@@ -73,7 +73,25 @@ struct layer_linear {
     size_t first_row, num_heads, head_rows, group_heads, group_rows;
 };
 
-enum { LAYER_QUERY, LAYER_KEY, LAYER_VALUE, LAYER_OUTPUT, NUM_LAYER_LINEARS };
+enum {
+    LAYER_QUERY,
+    LAYER_KEY,
+    LAYER_VALUE,
+    LAYER_OUTPUT,
+    LAYER_LATENT_QUERY, /* of latent rows, see struct layer_latent */
+    LAYER_LATENT_KEY,
+    NUM_LAYER_LINEARS
+};
+
+/* Latent attention (DeepSeek-V2, 2024). A latent row of keys has `key` numbers, which are
+ * normed, and then those of one rotated head that all key heads share. In the file the
+ * rotated numbers are the last of each query head, and key heads have the others only. */
+struct layer_latent {
+    size_t query;  /* numbers of a latent row of queries; 0: queries have none */
+    size_t key;    /* of one of keys and values, but for `shared`; 0: they have none */
+    size_t shared; /* rotated numbers of a head */
+    struct layer_norm query_norm, key_norm;
+};
 
 struct layer {
     const char *family;         /* a constant */
@@ -81,6 +99,9 @@ struct layer {
     size_t index;               /* among the layers of its stack */
     bool cross;                 /* keys come from elsewhere */
     size_t num_heads, num_kv_heads, head_size;
+    size_t value_size;   /* of a head's values and outputs */
+    double value_factor; /* of values */
+    struct layer_latent latent;
     double scale; /* of q k^T */
     bool causal;
     bool head_norm_whole; /* norms of queries and keys are over all heads together */

@@ -55,7 +55,9 @@ static void check_located(const struct locator *locator,
         (rank == 1 || tensor->shape[1] == columns))
         return;
 
-    char shape[64] = "", expected[64];
+    char shape[64] = "", expected[64], values[64] = "";
+    if (layer->value_size != layer->head_size)
+        snprintf(values, sizeof values, "values of size %zu, ", layer->value_size);
     for (size_t i = 0; i < tensor->rank && i < 2; i++)
         snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%zu",
                  i > 0 ? "," : "", tensor->shape[i]);
@@ -65,9 +67,9 @@ static void check_located(const struct locator *locator,
         snprintf(expected, sizeof expected, "%zu,%zu", rows, columns);
     error_keep(locator->error, ATTN_E_SHAPE,
                "tensor '%.120s' has shape [%s%s], expected [%s]: config.json means %zu "
-               "heads, %zu key heads and size %zu, %zu wide",
+               "heads, %zu key heads and size %zu, %s%zu wide",
                tensor->name, shape, tensor->rank > 2 ? ",..." : "", expected,
-               layer->num_heads, layer->num_kv_heads, layer->head_size,
+               layer->num_heads, layer->num_kv_heads, layer->head_size, values,
                locator->stack->width);
 }
 
@@ -113,13 +115,15 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     const struct layer *layer = locator->layer;
     size_t size = layer->head_size, heads = layer->num_heads;
     size_t kv_heads = layer->num_kv_heads, shared = heads / kv_heads;
+    size_t plain = size - layer->latent.shared; /* what a key head has by itself */
     const size_t blocks[] = {0, heads * size, (heads + kv_heads) * size};
     const size_t groups[] = {0, shared * size, (shared + 1) * size};
+    const size_t sizes[] = {size, plain, layer->value_size};
 
     linear->num_heads = which == LAYER_QUERY ? heads : kv_heads;
-    linear->head_rows = size;
+    linear->head_rows = sizes[which];
     linear->group_heads = linear->num_heads;
-    linear->group_rows = linear->num_heads * size;
+    linear->group_rows = linear->num_heads * linear->head_rows;
     if (locator->stack->stack->query_apart) {
         linear->first_row = which == LAYER_VALUE ? kv_heads * size : 0;
     } else if (locator->family->weights.split == SPLIT_BLOCKS) {
@@ -127,41 +131,81 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     } else if (locator->family->weights.split == SPLIT_GROUPS) {
         linear->first_row = groups[which];
         linear->group_heads = which == LAYER_QUERY ? shared : 1;
-        linear->group_rows = (shared + 2) * size;
+        linear->group_rows = (shared + 1) * size + layer->value_size;
+    } else if (locator->family->weights.split == SPLIT_LATENT && which != LAYER_QUERY) {
+        linear->first_row = which == LAYER_VALUE ? plain : 0;
+        linear->group_heads = 1;
+        linear->group_rows = plain + layer->value_size;
     }
+}
+
+/* Returns a linear of `rows` outputs, which are not divided into heads. */
+static struct layer_linear whole_linear(size_t in_size, size_t rows) {
+    return (struct layer_linear){.in_size = in_size,
+                                 .num_heads = 1,
+                                 .head_rows = rows,
+                                 .group_heads = 1,
+                                 .group_rows = rows};
+}
+
+/* Finds the linears of latent attention, but for the output projection. `queries` and
+ * `values` are the rows of all heads. */
+static void locate_latents(const struct locator *locator, size_t queries, size_t values) {
+    struct layer *layer = locator->layer;
+    struct layer_linear *linears = layer->linears;
+    const struct layer_latent *latent = &layer->latent;
+    size_t width = locator->stack->width, rows = latent->key + latent->shared;
+    size_t keys = queries - layer->num_heads * latent->shared;
+
+    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++)
+        set_linear_rows(locator, which, &linears[which]);
+    linears[LAYER_KEY].in_size = linears[LAYER_VALUE].in_size = latent->key;
+    linears[LAYER_LATENT_KEY] = whole_linear(width, rows);
+    linears[LAYER_QUERY].in_size = latent->query > 0 ? latent->query : width;
+    if (latent->query > 0) {
+        linears[LAYER_LATENT_QUERY] = whole_linear(width, latent->query);
+        locate_linear(locator, LAYER_LATENT_QUERY, "q_a_proj", latent->query);
+    }
+    locate_linear(locator, LAYER_QUERY, latent->query > 0 ? "q_b_proj" : "q_proj",
+                  queries);
+    locate_linear(locator, LAYER_LATENT_KEY, locator->stack->stack->names[0], rows);
+    locate_linear(locator, LAYER_KEY, "kv_b_proj", keys + values);
+    locate_linear(locator, LAYER_VALUE, "kv_b_proj", keys + values);
 }
 
 static void locate_linears(const struct locator *locator) {
     const char *const *names = locator->stack->stack->names;
     struct layer *layer = locator->layer;
-    size_t width = locator->stack->width, hidden, kv_hidden, packed;
+    size_t width = locator->stack->width, hidden, kv_hidden, values, outputs, packed;
     bool separate = locator->family->weights.split == SPLIT_SEPARATE;
     bool apart = locator->stack->stack->query_apart;
 
     if (!size_mul(layer->num_heads, layer->head_size, &hidden) ||
         !size_mul(layer->num_kv_heads, layer->head_size, &kv_hidden) ||
-        !size_mul(kv_hidden, 2, &packed) || !size_add(hidden, packed, &packed)) {
+        !size_mul(layer->num_kv_heads, layer->value_size, &values) ||
+        !size_mul(layer->num_heads, layer->value_size, &outputs) ||
+        !size_add(kv_hidden, values, &packed) || !size_add(hidden, packed, &packed)) {
         error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
+        return;
+    }
+    layer->linears[LAYER_OUTPUT] = whole_linear(outputs, width);
+    locate_linear(locator, LAYER_OUTPUT, names[LAYER_OUTPUT], width);
+    if (locator->family->weights.split == SPLIT_LATENT) {
+        locate_latents(locator, hidden, values);
         return;
     }
     for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
-        size_t rows = which == LAYER_QUERY ? hidden : kv_hidden, total = packed;
+        const size_t all_rows[] = {hidden, kv_hidden, values};
+        size_t rows = all_rows[which], total = packed;
 
         linear->in_size = width;
         set_linear_rows(locator, which, linear);
         if (apart)
-            total = which == LAYER_QUERY ? hidden : 2 * kv_hidden;
+            total = which == LAYER_QUERY ? hidden : kv_hidden + values;
         locate_linear(locator, which, names[separate || apart ? which : 0],
                       separate ? rows : total);
     }
-
-    layer->linears[LAYER_OUTPUT] = (struct layer_linear){.in_size = hidden,
-                                                         .num_heads = 1,
-                                                         .head_rows = width,
-                                                         .group_heads = 1,
-                                                         .group_rows = width};
-    locate_linear(locator, LAYER_OUTPUT, names[LAYER_OUTPUT], width);
 }
 
 /* Finds weight and bias of a norm under `name`, which has its module in it; older files
@@ -199,6 +243,29 @@ static void locate_norm_before(const struct locator *locator) {
     }
 }
 
+/* Finds the norms of latent rows. */
+static void locate_latent_norms(const struct locator *locator) {
+    struct layer_latent *latent = &locator->layer->latent;
+    const struct {
+        const char *name;
+        size_t size;
+        struct layer_norm *norm;
+    } norms[] = {{"q_a_layernorm", latent->query, &latent->query_norm},
+                 {"kv_a_layernorm", latent->key, &latent->key_norm}};
+    const char *module = locator->stack->stack->module;
+    char name[MATCH_NAME_SIZE];
+
+    for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
+        if (norms[i].size == 0)
+            continue;
+        locate_norm(locator, module, norms[i].name, norms[i].size, norms[i].norm);
+        match_name(locator->stack, locator->layer->index, module, norms[i].name,
+                   ".weight", name);
+        if (norms[i].norm->weight == NULL)
+            refuse_missing_tensor(locator, name);
+    }
+}
+
 /* Finds the norms of projected queries and keys. */
 static void locate_head_norms(const struct locator *locator) {
     const struct family *family = locator->family;
@@ -229,7 +296,8 @@ static void locate_tables(const struct locator *locator) {
     struct layer *layer = locator->layer;
     char name[MATCH_NAME_SIZE] = "";
 
-    if (family->scores.sinks != NULL) {
+    if (family->scores.sinks != NULL &&
+        (layer->window > 0 || !family->scores.sinks_sliding)) {
         layer->sinks =
             find_in_module(locator, layer->index, family->scores.sinks, "", name);
         if (layer->sinks == NULL)
@@ -257,8 +325,9 @@ static void locate_tables(const struct locator *locator) {
 static bool is_known_tensor(const struct locator *locator,
                             const struct safetensors_tensor *tensor, const char *name) {
     const struct layer *layer = locator->layer;
-    const struct layer_norm *const norms[] = {&layer->query_norm, &layer->key_norm,
-                                              &layer->norm_before};
+    const struct layer_norm *const norms[] = {
+        &layer->query_norm, &layer->key_norm, &layer->norm_before,
+        &layer->latent.query_norm, &layer->latent.key_norm};
 
     for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
         if (tensor == layer->linears[i].weight || tensor == layer->linears[i].bias)
@@ -283,8 +352,8 @@ static const char *describe_unknown(const char *name) {
         {"lora_", "it is of LoRA; merge the adapter with peft's merge_and_unload()"},
         {"base_layer", "it is of LoRA; merge the adapter with peft's merge_and_unload()"},
         {"distance_embedding", "attnd does not compute relative_key positions"},
-        {"q_a_proj", "attnd does not compute multi-head latent attention"},
-        {"kv_a_proj", "attnd does not compute multi-head latent attention"},
+        {"q_a_", "it is of latent attention, which config.json does not ask for"},
+        {"kv_a_", "it is of latent attention, which config.json does not ask for"},
         {"gate", "attnd does not compute gates in attention"},
         {"scale", "the weights are quantized; save them in bfloat16 or float32"},
         {"qweight", "the weights are quantized; save them in bfloat16 or float32"},
@@ -330,6 +399,7 @@ attn_status locate_tensors(const struct match *match, const struct match_stack *
                                     .error = stack->section.error};
 
     locate_linears(&locator);
+    locate_latent_norms(&locator);
     locate_head_norms(&locator);
     locate_norm_before(&locator);
     locate_tables(&locator);

@@ -97,7 +97,8 @@ static attn_status check_num_layers(struct match_stack *stack,
 
     while (find_first_weight(stack, tensors, count, missing) != NULL)
         count++;
-    if (count == stack->num_layers)
+    size_t more = config_get_index(&stack->section, stack->stack->more_keys, 0);
+    if (count >= stack->num_layers && count - stack->num_layers <= more)
         return ATTN_OK;
     if (count < stack->num_layers)
         return error_set(

@@ -258,6 +258,8 @@ void rotation_read(const struct family *family, const struct config_section *sec
         *ret_rotation = *family->rotation.unset;
     else
         ret_rotation->interleaved = family->rotation.interleaved;
+    ret_rotation->interleaved = config_get_bool(
+        section, family->rotation.interleaved_keys, ret_rotation->interleaved);
     ret_rotation->base =
         read_either(&source, "rope_theta",
                     local ? family->rotation.local_keys : family->rotation.base_keys,

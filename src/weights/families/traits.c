@@ -3,11 +3,14 @@
 #include "weights/families/traits.h"
 
 #include "base/error.h"
+#include "weights/families/model/frequencies.h"
 #include "weights/families/rotation.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#define LATENT_EPS 1e-6 /* of the norms of latent rows, whatever config.json has */
 
 /* What all functions here read from. */
 struct traits {
@@ -28,6 +31,40 @@ static size_t read_multi_query(const struct traits *traits, size_t num_heads) {
     return multi_query ? 1 : num_heads;
 }
 
+/* Reads the sizes of latent attention, where each query head has a key head. */
+static void read_latent_sizes(const struct traits *traits, struct layer *layer) {
+    const struct config_section *section = traits->section;
+    const struct family_latent *absent = &traits->family->latent;
+    size_t plain =
+        config_get_count(section, "qk_nope_head_dim", absent->plain, absent->plain);
+
+    layer->latent.query = config_get_count(section, "q_lora_rank", absent->query, 0);
+    layer->latent.key =
+        config_get_count(section, "kv_lora_rank", absent->key, absent->key);
+    layer->latent.shared =
+        config_get_count(section, "qk_rope_head_dim", absent->rotating, absent->rotating);
+    layer->value_size =
+        config_get_count(section, "v_head_dim", absent->value, absent->value);
+    layer->head_size = plain + layer->latent.shared;
+    if (layer->latent.shared % 2 != 0)
+        error_keep(section->error, ATTN_E_VALUE,
+                   "qk_rope_head_dim is %zu, but rotated numbers come in pairs",
+                   layer->latent.shared);
+    if (layer->num_kv_heads != layer->num_heads)
+        error_keep(section->error, ATTN_E_VALUE,
+                   "%s is %zu, but with latent attention it must be the number of "
+                   "heads, %zu",
+                   traits->family->sizes.kv_keys, layer->num_kv_heads, layer->num_heads);
+}
+
+static void check_shared_keys(const struct traits *traits, const struct layer *layer) {
+    if (layer->num_heads % layer->num_kv_heads != 0)
+        error_keep(traits->section->error, ATTN_E_VALUE,
+                   "%zu query heads cannot share %zu key heads: their number must "
+                   "divide that of query heads",
+                   layer->num_heads, layer->num_kv_heads);
+}
+
 static void read_head_sizes(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
     size_t heads = traits->stack->num_heads, width = traits->stack->width;
@@ -39,20 +76,23 @@ static void read_head_sizes(const struct traits *traits, struct layer *layer) {
         layer->num_kv_heads = config_get_count(
             traits->section, family->sizes.kv_keys,
             family->sizes.kv_heads > 0 ? family->sizes.kv_heads : heads, heads);
-    if (heads % layer->num_kv_heads != 0)
-        error_keep(traits->section->error, ATTN_E_VALUE,
-                   "%zu query heads cannot share %zu key heads: their number must "
-                   "divide that of query heads",
-                   heads, layer->num_kv_heads);
+    check_shared_keys(traits, layer);
 
+    if (family->weights.split == SPLIT_LATENT) {
+        read_latent_sizes(traits, layer);
+        return;
+    }
     layer->head_size =
         config_get_count(traits->section, family->sizes.head_keys, family->sizes.head, 0);
-    if (layer->head_size > 0)
-        return;
-    if (width % heads != 0)
+    if (layer->head_size == 0 && width % heads != 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
                    "%zu heads do not divide the width, which is %zu", heads, width);
-    layer->head_size = width / heads;
+    if (layer->head_size == 0)
+        layer->head_size = width / heads;
+    layer->value_size = config_get_count(traits->section, family->sizes.value_keys,
+                                         family->sizes.value, layer->head_size);
+    if (layer->value_size == 0)
+        layer->value_size = layer->head_size;
 }
 
 static double read_scale(const struct traits *traits, size_t head_size) {
@@ -61,6 +101,7 @@ static double read_scale(const struct traits *traits, size_t head_size) {
 
     switch (traits->family->scores.scale) {
     case SCALE_HEAD_SIZE:
+    case SCALE_YARN: /* depends on the rotation, too */
         break;
     case SCALE_ONE:
         return 1;
@@ -208,7 +249,12 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
                                    family->norms.eps);
 
     struct layer_norm norm = {.plus_one = family->norms.plus_one, .eps = eps};
+    const struct layer_norm of_latents = {.kind = ATTN_NORM_RMS, .eps = LATENT_EPS};
 
+    if (layer->latent.query > 0)
+        layer->latent.query_norm = of_latents;
+    if (layer->latent.key > 0)
+        layer->latent.key_norm = of_latents;
     if (family->norms.before_if != NULL)
         before = config_get_bool(section, family->norms.before_if,
                                  family->norms.before_otherwise);
@@ -256,7 +302,7 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
 }
 
 static void read_biases(const struct traits *traits, struct layer_biases *ret_biases) {
-    static const char letters[] = "qkvo";
+    static const char letters[] = "qkvoQK";
     const struct family *family = traits->family;
     bool conditional =
         config_get_bool(traits->section, family->biases.keys,
@@ -290,11 +336,20 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     layer.scale = read_scale(&traits, layer.head_size);
     layer.causal = read_mask(&traits);
     bool sliding = read_window(&traits, &layer);
+    if (sliding && family->sizes.kv_sliding > 0) {
+        layer.num_kv_heads *= family->sizes.kv_sliding;
+        check_shared_keys(&traits, &layer);
+    }
     rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
+    if (family->scores.scale == SCALE_YARN)
+        layer.scale *= rotation_score_factor(&layer.rotation);
     read_norms(&traits, &layer);
     read_distance_bias(&traits, &layer);
     layer.softcap = config_get_number(section, family->scores.softcap_keys,
                                       family->scores.softcap, 0);
+    double factor = family->scores.value_factor;
+    layer.value_factor = config_get_number(section, family->scores.value_factor_keys,
+                                           factor > 0 ? factor : 1, 1);
     layer.clip = config_get_number(section, family->scores.clip_keys, 0, 0);
     read_biases(&traits, ret_biases);
     if (section->error->status == ATTN_OK)

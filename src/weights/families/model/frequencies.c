@@ -64,6 +64,14 @@ static double yarn_magnitude(double factor, double mscale) {
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
+double rotation_score_factor(const struct layer_rotation *rotation) {
+    double root = 1;
+
+    if (rotation->type == ROTATION_YARN && rotation->mscale_all_dim > 0)
+        root = yarn_magnitude(extension_of(rotation), rotation->mscale_all_dim);
+    return root * root;
+}
+
 /* Returns the factor by which yarn and longrope multiply cosine and sine; else 1. */
 static double find_magnitude(const struct layer_rotation *rotation) {
     if (rotation->type != ROTATION_YARN && rotation->type != ROTATION_LONGROPE)

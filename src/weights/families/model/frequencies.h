@@ -8,6 +8,10 @@
 /* Returns the word of config.json for the type; a constant. */
 const char *rotation_type_name(enum layer_rotation_type type);
 
+/* Returns what the scale of scores is multiplied by where yarn has mscale_all_dim; else
+ * 1. */
+double rotation_score_factor(const struct layer_rotation *rotation);
+
 /* Fills in the rotation of a model whose arrays are those of `rotation`. Error, with one
  * line: ATTN_E_VALUE when a frequency is not finite. */
 attn_status frequencies_fill(const struct layer_rotation *rotation,

@@ -7,24 +7,41 @@
 #include "weights/families/gather.h"
 #include "weights/families/model/distance.h"
 #include "weights/families/model/frequencies.h"
+#include "weights/families/model/latent.h"
 
 #include <stdio.h>
 
 static void fill_linears(const struct layer *layer, attn_model_info *info) {
     const struct layer_linear *linears = layer->linears;
+    size_t query = layer->latent.query > 0 ? LAYER_LATENT_QUERY : LAYER_QUERY;
+    bool latent_keys = layer->latent.key > 0;
 
-    info->width.query = linears[LAYER_QUERY].in_size;
-    info->width.key = linears[LAYER_KEY].in_size;
-    info->width.value = linears[LAYER_VALUE].in_size;
+    info->width.query = linears[query].in_size;
+    info->width.key = linears[latent_keys ? LAYER_LATENT_KEY : LAYER_KEY].in_size;
+    info->width.value = linears[latent_keys ? LAYER_LATENT_KEY : LAYER_VALUE].in_size;
     info->width.out = linears[LAYER_OUTPUT].head_rows;
     info->num_heads = layer->num_heads;
     info->num_kv_heads = layer->num_kv_heads;
-    info->width.head = layer->head_size;
+    info->width.head = layer->value_size;
+    info->width.score = layer->head_size;
     info->projection.query_bias = linears[LAYER_QUERY].bias != NULL;
     info->projection.key_bias = linears[LAYER_KEY].bias != NULL;
     info->projection.value_bias = linears[LAYER_VALUE].bias != NULL;
     info->projection.output_bias = linears[LAYER_OUTPUT].bias != NULL;
     info->projection.output = true;
+}
+
+static void fill_latents(const struct layer *layer, attn_model_info *info) {
+    const struct layer_latent *latent = &layer->latent;
+
+    info->latent.query = latent->query;
+    if (latent->key > 0) {
+        info->latent.key = latent->key + latent->shared;
+        info->latent.shared = latent->shared;
+    }
+    info->latent.query_bias = layer->linears[LAYER_LATENT_QUERY].bias != NULL;
+    info->latent.key_bias = layer->linears[LAYER_LATENT_KEY].bias != NULL;
+    info->latent.eps = latent->key_norm.eps;
 }
 
 static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info *info) {
@@ -57,6 +74,7 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
                                     .bias_distance = layer->bias.max_distance},
                           .projection.clip = layer->clip};
     fill_linears(layer, ret_info);
+    fill_latents(layer, ret_info);
     fill_norms(layer, pre_norm, ret_info);
 
     if (layer->rotation.dims > 0) {
@@ -80,6 +98,8 @@ static attn_status read_vectors(const struct layer *layer, attn_model *model,
         {query->bias, model->query_norm_bias, false},
         {key->weight, model->key_norm_weight, key->plus_one},
         {key->bias, model->key_norm_bias, false},
+        {layer->latent.query_norm.weight, model->latent_query_norm, false},
+        {layer->latent.key_norm.weight, model->latent_key_norm, false},
         {before->weight, model->pre_norm_weight, before->plus_one},
         {before->bias, model->pre_norm_bias, false},
         {layer->sinks, model->sinks, false},
@@ -103,15 +123,17 @@ static attn_status separate_pairs(const struct layer *layer, attn_model *model,
                                   attn_error *ret_error) {
     const attn_model_info *info = &model->info;
     bool whole = info->head_norm.whole;
+    size_t query_size = info->latent.query > 0 ? info->latent.query : info->width.query;
+    size_t key_size = info->latent.key > 0 ? info->latent.key : info->width.key;
     const struct {
         float *rows;
         size_t num_heads, columns;
     } moved[] = {
-        {model->query_weight, info->num_heads, info->width.query},
+        {model->query_weight, info->num_heads, query_size},
         {model->query_bias, info->num_heads, 1},
         {model->query_norm_weight, whole ? info->num_heads : 1, 1},
         {model->query_norm_bias, whole ? info->num_heads : 1, 1},
-        {model->key_weight, info->num_kv_heads, info->width.key},
+        {model->key_weight, info->num_kv_heads, key_size},
         {model->key_bias, info->num_kv_heads, 1},
         {model->key_norm_weight, whole ? info->num_kv_heads : 1, 1},
         {model->key_norm_bias, whole ? info->num_kv_heads : 1, 1},
@@ -119,7 +141,7 @@ static attn_status separate_pairs(const struct layer *layer, attn_model *model,
 
     for (size_t i = 0; i < sizeof moved / sizeof moved[0]; i++) {
         if (moved[i].rows != NULL &&
-            rotation_separate_pairs(moved[i].rows, moved[i].num_heads, info->width.head,
+            rotation_separate_pairs(moved[i].rows, moved[i].num_heads, info->width.score,
                                     moved[i].columns, layer->rotation.dims) != ATTN_OK)
             return error_set(ret_error, ATTN_E_NOMEM,
                              "not enough memory to move pairs of rows apart");
@@ -129,14 +151,34 @@ static attn_status separate_pairs(const struct layer *layer, attn_model *model,
 
 static attn_status read_linears(const struct layer *layer, attn_model *model,
                                 attn_error *ret_error) {
-    struct model_array arrays[MODEL_ARRAYS];
+    float *const arrays[NUM_LAYER_LINEARS][2] = {
+        [LAYER_QUERY] = {model->query_weight, model->query_bias},
+        [LAYER_KEY] = {model->key_weight, model->key_bias},
+        [LAYER_VALUE] = {model->value_weight, model->value_bias},
+        [LAYER_OUTPUT] = {model->output_weight, model->output_bias},
+        [LAYER_LATENT_QUERY] = {model->latent_query_weight, model->latent_query_bias},
+        [LAYER_LATENT_KEY] = {model->latent_key_weight, model->latent_key_bias},
+    };
     attn_status status = ATTN_OK;
 
-    model_list_arrays(model, arrays);
-    for (size_t i = 0; i < NUM_LAYER_LINEARS && status == ATTN_OK; i++)
-        status = gather_linear(&layer->linears[i], *arrays[2 * i].pointer,
-                               *arrays[2 * i + 1].pointer, ret_error);
+    for (size_t i = 0; i < NUM_LAYER_LINEARS && status == ATTN_OK; i++) {
+        if (layer->linears[i].weight != NULL)
+            status =
+                gather_linear(&layer->linears[i], arrays[i][0], arrays[i][1], ret_error);
+    }
     return status;
+}
+
+/* Multiplies values by their factor. */
+static void scale_values(const struct layer *layer, attn_model *model) {
+    struct model_array arrays[MODEL_ARRAYS];
+
+    model_list_arrays(model, arrays);
+    for (size_t i = 2 * LAYER_VALUE; i < 2 * LAYER_VALUE + 2; i++) {
+        size_t count = arrays[i].rows * arrays[i].columns;
+        for (size_t k = 0; arrays[i].present && k < count; k++)
+            (*arrays[i].pointer)[k] *= (float)layer->value_factor;
+    }
 }
 
 attn_status layer_read_model(const void *context, attn_model *model,
@@ -148,6 +190,10 @@ attn_status layer_read_model(const void *context, attn_model *model,
     attn_status status = read_linears(layer, model, ret_error);
     if (status == ATTN_OK)
         status = read_vectors(layer, model, ret_error);
+    if (status == ATTN_OK && layer->value_factor != 1)
+        scale_values(layer, model);
+    if (status == ATTN_OK && layer->latent.key > 0)
+        status = latent_lay_out(&layer->latent, model, ret_error);
     if (status == ATTN_OK && layer->rotation.interleaved)
         status = separate_pairs(layer, model, ret_error);
     if (status == ATTN_OK && layer->rotation.dims > 0)
