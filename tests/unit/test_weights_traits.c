@@ -184,7 +184,79 @@ static const struct trait_case {
     {"mpt", "{\"attn_config\": {\"clip_qkv\": 6, \"softmax_scale\": 0.5}}", 0,
      "16 16 128", "causal, scale 0.5, clip 6, alibi, layer norm before"},
 
+    /* which layers are rotated */
+    {"smollm3", "{}", 3, "16 4 128", "causal, RMS norm before"},
+    {"smollm3", "{\"no_rope_layer_interval\": 2}", 0, "16 4 128",
+     "causal, rope 2e+06 of 128, RMS norm before"},
+    {"smollm3", "{\"no_rope_layers\": [0, 1]}", 0, "16 4 128", "causal, RMS norm before"},
+    {"exaone4", "{}", 0, "32 32 128",
+     "causal, rope 10000 of 128, window 4096, RMS norm of each head"},
+    {"exaone4", "{}", 3, "32 32 128", "causal, RMS norm of each head"},
+    {"exaone4", "{\"sliding_window_pattern\": \"LG\"}", 1, "32 32 128",
+     "causal, RMS norm of each head"},
+    {"exaone4", "{\"sliding_window\": null}", 0, "32 32 128",
+     "causal, rope 10000 of 128, RMS norm of each head"},
+    {"granitemoehybrid", "{\"position_embedding_type\": \"rope\"}", 5, "32 32 128",
+     "causal, rope 10000 of 128, scale 1, RMS norm before"},
+    {"granitemoehybrid", "{\"position_embedding_type\": \"nope\"}", 5, "32 32 128",
+     "causal, scale 1, RMS norm before"},
+    {"olmo_hybrid", "{\"rope_parameters\": {\"rope_theta\": null}}", 3, "32 32 128",
+     "causal, RMS norm of all heads"},
+    {"olmo_hybrid", "{\"rope_theta\": null}", 3, "32 32 128",
+     "causal, RMS norm of all heads"},
+    {"minimax_m2", "{\"rotary_dim\": 64}", 0, "48 8 128",
+     "causal, rope 5e+06 of 64, RMS norm of all heads, RMS norm before"},
+    {"minimax_m2", "{\"partial_rotary_factor\": 0.25}", 0, "48 8 128",
+     "causal, rope 5e+06 of 32, RMS norm of all heads, RMS norm before"},
+    {"moonshine", "{}", 0, "8 8 36", "rope interleaved 10000 of 32, layer norm before"},
+    {"nomic_bert", "{\"rotary_emb_base\": 7, \"rotary_emb_fraction\": 0.5}", 0,
+     "12 12 64", "rope 7 of 32"},
+
+    /* windows of other families */
+    {"ministral", "{}", 35, "32 8 128",
+     "causal, rope 10000 of 128, window 4096, RMS norm before"},
+    {"dots1", "{\"max_window_layers\": 1}", 0, "32 32 144",
+     "causal, rope 10000 of 144, RMS norm of each head, RMS norm before"},
+    {"dots1", "{\"max_window_layers\": 1}", 1, "32 32 144",
+     "causal, rope 10000 of 144, window 4096, RMS norm of each head, RMS norm before"},
+    {"dots1", "{}", 61, "32 32 144",
+     "causal, rope 10000 of 144, RMS norm of each head, RMS norm before"},
+    {"cwm", "{}", 4, "48 8 128", "causal, rope llama3 1e+06 of 128, RMS norm before"},
+    {"t5gemma", "{}", 0, "8 4 256",
+     "rope 10000 of 256, window 4096 on each side, softcap 50, RMS norm (1+w) before"},
+    {"modernbert-decoder", "{\"local_attention\": 8}", 1, "12 12 64",
+     "causal, rope 10000 of 64, window 4, layer norm before"},
+    {"olmo3",
+     "{\"rope_theta\": 7, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}}", 0,
+     "32 32 128", "causal, rope 7 of 128, window 4096, RMS norm of all heads"},
+    {"olmo3",
+     "{\"rope_theta\": 7, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}}", 3,
+     "32 32 128", "causal, rope linear 7 of 128, RMS norm of all heads"},
+
+    /* scales and norms of other families */
+    {"granite", "{\"attention_multiplier\": 0.25}", 0, "32 32 128",
+     "causal, rope 10000 of 128, scale 0.25, RMS norm before"},
+    {"granite", "{}", 0, "32 32 128",
+     "causal, rope 10000 of 128, scale 1, RMS norm before"},
+    {"hyperclovax", "{}", 0, "32 32 128", "causal, rope 10000 of 128, RMS norm before"},
+    {"falcon_h1", "{\"head_dim\": 16, \"key_multiplier\": 0.5}", 0, "32 8 16",
+     "causal, rope 10000 of 16, scale 0.125"},
+    {"olmo", "{\"clip_qkv\": 6}", 0, "32 32 128",
+     "causal, rope 10000 of 128, clip 6, layer norm before without weight"},
+    {"glm4_moe", "{\"head_dim\": 128, \"use_qk_norm\": true}", 0, "96 8 128",
+     "causal, rope 10000 of 64, RMS norm of each head, RMS norm before"},
+
     /* refused, with the key */
+    {"smollm3", "{\"no_rope_layers\": [0, 2]}", 1, NULL, "list of 0 or 1 for each"},
+    {"smollm3", "{\"no_rope_layers\": \"x\"}", 0, NULL, "list of 0 or 1 for each"},
+    {"smollm3", "{\"no_rope_layer_interval\": 0}", 0, NULL,
+     "no_rope_layer_interval is 0"},
+    {"granite", "{\"attention_multiplier\": 0}", 0, NULL, "attention_multiplier is 0"},
+    {"falcon_h1", "{\"key_multiplier\": \"x\"}", 0, NULL, "key_multiplier is 'x'"},
+    {"dots1", "{\"layer_types\": [\"full_attention\"]}", 0, NULL,
+     "for each of 62 layers"},
+    {"phimoe", "{\"rope_scaling\": {\"type\": \"longrope\", \"short_mscale\": 1.2}}", 0,
+     NULL, "short_mscale is 1.2"},
     {"llama", "{\"rope_theta\": -1}", 0, NULL, "rope_theta is -1"},
     {"llama", "{\"rope_theta\": \"x\"}", 0, NULL, "rope_theta is 'x'"},
     {"llama", "{\"partial_rotary_factor\": 0.5}", 0, NULL, "rotates whole heads"},
@@ -232,11 +304,10 @@ static const struct trait_case {
 };
 
 static const struct family *find_family(const char *type) {
-    size_t count;
-    const struct family *families = family_table(&count);
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(families[i].type, type) == 0)
-            return &families[i];
+    const struct family *family;
+    for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
+        if (strcmp(family->type, type) == 0)
+            return family;
     }
     fail_msg("no family %s", type);
     return NULL;
@@ -248,6 +319,7 @@ static attn_status read_traits(const char *type, const json_t *config, size_t in
     const struct match match = {.family = find_family(type)};
     const struct stack *stack = &match.family->stacks[0];
     struct match_stack found = {.stack = stack,
+                                .part = stack->part,
                                 .section = {.object = config, .error = ret_error},
                                 .num_layers = stack->layers};
     struct layer_biases biases;

@@ -96,10 +96,15 @@ static void locate_linear(const struct locator *locator, size_t which,
     else
         check_located(locator, linear->weight, rows, linear->in_size);
 
-    linear->bias = find_in_module(locator, index, module_name, ".bias", bias_name);
+    const char *own = which == LAYER_QUERY   ? family->biases.query
+                      : which == LAYER_VALUE ? family->biases.value
+                                             : NULL;
+    linear->bias = find_in_module(locator, index, own != NULL ? own : module_name,
+                                  own != NULL ? "" : ".bias", bias_name);
     if (locator->biases->has[which] && linear->bias == NULL)
         refuse_missing_tensor(locator, bias_name);
-    if (!locator->biases->has[which] && linear->bias != NULL)
+    if (!locator->biases->has[which] && !locator->biases->optional[which] &&
+        linear->bias != NULL)
         error_keep(locator->error, ATTN_E_FORMAT,
                    "tensor '%.120s' is a bias that %s%s%s does not have; is it the "
                    "config.json of this model?",
@@ -119,6 +124,8 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     const size_t blocks[] = {0, heads * size, (heads + kv_heads) * size};
     const size_t groups[] = {0, shared * size, (shared + 1) * size};
     const size_t sizes[] = {size, plain, layer->value_size};
+    const size_t quarters[] = {0, heads / 2 * size, heads / 4 * size};
+    enum family_split split = locator->family->weights.split;
 
     linear->num_heads = which == LAYER_QUERY ? heads : kv_heads;
     linear->head_rows = sizes[which];
@@ -126,16 +133,20 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     linear->group_rows = linear->num_heads * linear->head_rows;
     if (locator->stack->stack->query_apart) {
         linear->first_row = which == LAYER_VALUE ? kv_heads * size : 0;
-    } else if (locator->family->weights.split == SPLIT_BLOCKS) {
+    } else if (split == SPLIT_BLOCKS || (split == SPLIT_ONE_KEY && kv_heads == 1)) {
         linear->first_row = blocks[which];
-    } else if (locator->family->weights.split == SPLIT_GROUPS) {
-        linear->first_row = groups[which];
-        linear->group_heads = which == LAYER_QUERY ? shared : 1;
-        linear->group_rows = (shared + 1) * size + layer->value_size;
-    } else if (locator->family->weights.split == SPLIT_LATENT && which != LAYER_QUERY) {
+    } else if (split == SPLIT_QUARTERS) {
+        linear->first_row = quarters[which];
+        linear->group_heads = heads / 4;
+        linear->group_rows = heads / 4 * 3 * size;
+    } else if (split == SPLIT_LATENT && which != LAYER_QUERY) {
         linear->first_row = which == LAYER_VALUE ? plain : 0;
         linear->group_heads = 1;
         linear->group_rows = plain + layer->value_size;
+    } else if (split != SPLIT_SEPARATE && split != SPLIT_LATENT) {
+        linear->first_row = groups[which];
+        linear->group_heads = which == LAYER_QUERY ? shared : 1;
+        linear->group_rows = (shared + 1) * size + layer->value_size;
     }
 }
 
@@ -186,6 +197,12 @@ static void locate_linears(const struct locator *locator) {
         !size_mul(layer->num_heads, layer->value_size, &outputs) ||
         !size_add(kv_hidden, values, &packed) || !size_add(hidden, packed, &packed)) {
         error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
+        return;
+    }
+    if (locator->family->weights.split == SPLIT_QUARTERS && layer->num_heads % 4 != 0) {
+        error_keep(locator->error, ATTN_E_VALUE,
+                   "%zu heads lie in quarters, so their number must be divisible by 4",
+                   layer->num_heads);
         return;
     }
     layer->linears[LAYER_OUTPUT] = whole_linear(outputs, width);

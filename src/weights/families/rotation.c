@@ -69,11 +69,14 @@ static double read_either(const struct rotation_source *source, const char *key,
 /* Returns R, how many numbers of a head are rotated. */
 static size_t read_rotation_dims(const struct rotation_source *source, size_t head_size) {
     const struct family *family = source->family;
+    const char *dims_keys = family->rotation.dims_keys;
+    bool counted = family->rotation.part_keys == NULL ||
+                   config_find(source->section, dims_keys, NULL) != NULL;
     size_t dims;
 
-    if (family->rotation.dims_keys != NULL) {
-        dims = config_get_count(source->section, family->rotation.dims_keys,
-                                family->rotation.dims, head_size);
+    if (dims_keys != NULL && counted) {
+        dims = config_get_count(source->section, dims_keys, family->rotation.dims,
+                                head_size);
     } else {
         const char *beside = family->rotation.part_keys;
         double part = read_either(source, "partial_rotary_factor",
@@ -84,6 +87,7 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
                        "partial_rotary_factor is %g, but this family rotates whole heads",
                        part);
         dims = part <= 1 ? (size_t)((double)head_size * part) : 0;
+        dims -= family->rotation.rounds_part ? dims % 2 : 0;
     }
 
     if (dims == 0 || dims > head_size || dims % 2 != 0)
@@ -234,6 +238,15 @@ static bool is_rotated(const struct family *family,
     return json_is_string(value) && strcmp(json_string_value(value), wanted) == 0;
 }
 
+/* Returns whether config.json gives null for the base, in the object or beside it. */
+static bool is_base_null(const struct rotation_source *source) {
+    const json_t *inside = json_object_get(source->inside.object, "rope_theta");
+    const json_t *beside =
+        config_find(source->section, source->family->rotation.base_keys, NULL);
+
+    return json_is_null(inside != NULL ? inside : beside);
+}
+
 void rotation_read(const struct family *family, const struct config_section *section,
                    size_t head_size, bool sliding, struct layer_rotation *ret_rotation) {
     struct rotation_source source = {.family = family,
@@ -254,6 +267,8 @@ void rotation_read(const struct family *family, const struct config_section *sec
                    family->rotation.local_keys);
 
     source.inside.object = find_rotation_object(&source);
+    if (family->rotation.null_base && is_base_null(&source))
+        return;
     if (source.inside.object == NULL && family->rotation.unset != NULL)
         *ret_rotation = *family->rotation.unset;
     else
