@@ -157,10 +157,11 @@ static void test_model_is_described_with_every_size(void **state) {
         "{\"name\":\"a \\\"b\\\"\",\"layout\":\"d2l\",\"family\":null,\"layer\":null,"
         "\"kind\":null,\"scoring\":\"scaled_dot_product\","
         "\"query_size\":3,\"key_size\":2,\"value_size\":1,\"out_size\":5,"
-        "\"num_heads\":2,\"head_size\":4,\"num_kv_heads\":2,\"causal\":false,"
+        "\"num_heads\":2,\"head_size\":4,\"key_head_size\":4,\"num_kv_heads\":2,"
+        "\"causal\":false,"
         "\"window\":null,\"context_length\":null,\"scale\":0.5,\"softcap\":null,"
-        "\"clip\":null,\"sinks\":false,\"distance_bias\":null,\"rope\":null,"
-        "\"norms\":null,\"pre_norm\":null,"
+        "\"clip\":null,\"sinks\":false,\"distance_bias\":null,\"latent\":null,"
+        "\"rope\":null,\"norms\":null,\"pre_norm\":null,"
         "\"output_projection\":false,\"bias\":true,\"engine\":\"none\",\"cpu\":\"none\","
         "\"precision\":\"none\",\"parameters\":56,\"bytes\":%zu,\"memory\":%zu}",
         attn_model_get_info(model)->footprint.bytes,

@@ -50,16 +50,21 @@ static void print_model_names(const attn_model_info *info, struct buf *body) {
                                                         : "scaled_dot_product");
 }
 
+/* Returns the size of a head in queries and keys. */
+static size_t score_size(const attn_model_info *info) {
+    return info->width.score != 0 ? info->width.score : info->width.head;
+}
+
 static void print_model_sizes(const attn_model_info *info, struct buf *body) {
     size_t kv = info->num_kv_heads != 0 ? info->num_kv_heads : info->num_heads;
 
     buf_append_format(body,
                       ",\"query_size\":%zu,\"key_size\":%zu,\"value_size\":%zu"
                       ",\"out_size\":%zu,\"num_heads\":%zu,\"head_size\":%zu"
-                      ",\"num_kv_heads\":%zu,\"causal\":%s",
+                      ",\"key_head_size\":%zu,\"num_kv_heads\":%zu,\"causal\":%s",
                       info->width.query, info->width.key, info->width.value,
-                      info->width.out, info->num_heads, info->width.head, kv,
-                      bool_text(info->mask.causal));
+                      info->width.out, info->num_heads, info->width.head,
+                      score_size(info), kv, bool_text(info->mask.causal));
     add_size_member(body, ",\"window\":", info->mask.window);
     add_size_member(body, ",\"context_length\":", info->context_length);
 }
@@ -74,7 +79,7 @@ static void print_scores(const attn_model_info *info, struct buf *body) {
     if (info->score.kind == ATTN_ADDITIVE)
         scale = 0; /* which is printed as null */
     else if (scale == 0)
-        scale = 1 / sqrt((double)info->width.head);
+        scale = 1 / sqrt((double)score_size(info));
 
     add_number_member(body, ",\"scale\":", scale);
     add_number_member(body, ",\"softcap\":", info->score.softcap);
@@ -91,6 +96,17 @@ static void print_rope(const attn_model_info *info, struct buf *body) {
     add_text_member(body, ",\"rope\":{\"type\":", info->rotation.type);
     buf_append_format(body, ",\"size\":%zu,\"base\":%.10g}", info->rotation.size,
                       info->rotation.base);
+}
+
+static void print_latents(const attn_model_info *info, struct buf *body) {
+    if (info->latent.query == 0 && info->latent.key == 0) {
+        buf_append_text(body, ",\"latent\":null");
+        return;
+    }
+    add_size_member(body, ",\"latent\":{\"query_size\":", info->latent.query);
+    add_size_member(body, ",\"key_size\":", info->latent.key);
+    buf_append_format(body, ",\"shared\":%zu,\"eps\":%.10g}", info->latent.shared,
+                      info->latent.eps);
 }
 
 static const char *norm_text(attn_norm norm) {
@@ -120,11 +136,13 @@ static void print_norms(const attn_model_info *info, struct buf *body) {
 
 void wire_native_print_model(const attn_model_info *info, struct buf *body) {
     bool bias = info->projection.query_bias || info->projection.key_bias ||
-                info->projection.value_bias || info->projection.output_bias;
+                info->projection.value_bias || info->projection.output_bias ||
+                info->latent.query_bias || info->latent.key_bias;
 
     print_model_names(info, body);
     print_model_sizes(info, body);
     print_scores(info, body);
+    print_latents(info, body);
     print_rope(info, body);
     print_norms(info, body);
     buf_append_format(
