@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 typedef enum attn_scoring {
-    ATTN_SCALED_DOT_PRODUCT, /* q k^T / sqrt(width.score) (Vaswani et al. 2017, section 3.2.1) */
+    ATTN_SCALED_DOT_PRODUCT, /* q k^T / sqrt(size) (Vaswani et al. 2017, section 3.2.1) */
     ATTN_ADDITIVE            /* w_v^T tanh(W_q q + W_k k) (Bahdanau et al. 2014, A.1.2) */
 } attn_scoring;
 

@@ -25,8 +25,9 @@ struct model_rotation {
 /* Linear weights are [out, in], row-major, y = x W^T + b. H heads, of size S in queries
  * and keys, and of size D in values; head h owns rows h*S .. h*S+S-1 of the query and key
  * weights, and as many of D of the value weight. The inputs of query weights are latent
- * rows where info.latent.query is not 0, and so on. A missing bias is NULL. Each array is an allocation of its own, aligned to ATTN_ALIGNMENT. After model_pack() all
- * are NULL. */
+ * rows where info.latent.query is not 0, and so on. A missing bias is NULL. Each array
+ * is an allocation of its own, aligned to ATTN_ALIGNMENT. After model_pack() all are
+ * NULL. */
 struct attn_model {
     attn_model_info info;
     float *query_weight;  /* [H*S, query_size or latent.query] */

@@ -229,6 +229,14 @@ static size_t count_values(const attn_model *model, const struct plan *plan) {
     return product_of(plan->batch.value_rows, width);
 }
 
+/* Returns the numbers of the widest row that is projected. */
+static size_t find_widest(const attn_model_info *info, const struct plan_layer *layer) {
+    size_t widest = size_max(info->width.key, info->width.value);
+
+    widest = size_max(widest, size_max(info->latent.query, info->latent.key));
+    return size_max(widest, size_max(info->width.query, layer->hidden));
+}
+
 /* Lays out all arrays. */
 static bool lay_out_all(const attn_model *model, const attn_request *request,
                         struct plan *plan) {
@@ -237,8 +245,6 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     const struct plan_batch *batch = &plan->batch;
     struct plan_scratch *scratch = &plan->scratch;
     size_t queries = plan->sizes.num_queries, projected = batch->projected_keys;
-    size_t widest = size_max(size_max(info->width.key, info->width.value),
-                             size_max(info->latent.key, info->latent.query));
     size_t heads = info->num_heads;
     const struct kernels *kernels = model->engine.kernels;
     bool sums = plan->kind == PLAN_HEADS, rows = plan_has_rows(request);
@@ -254,9 +260,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
 
     const struct reserve_array arrays[] = {
         [PLAN_CONVERTED] = {engine_converts(&model->engine) ? converted : 0,
-                            plan_converted_ld(
-                                kernels, size_max(size_max(info->width.query, widest),
-                                                  layer->hidden))},
+                            plan_converted_ld(kernels, find_widest(info, layer))},
         [PLAN_NORMED] = {count_normed(info, plan), 1},
         [PLAN_LATENTS] = {count_latents(info, plan), 1},
         [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2,

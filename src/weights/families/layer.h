@@ -4,8 +4,8 @@
  *
  * H query heads share KV key and value heads. Queries and keys have size D, values a size
  * of their own; i and j are the positions of a query and a key. The order inside a layer:
- * norm before, latent rows with their norm, project, clip, norm of queries and keys, rotate, scale, softcap, bias by distance, mask, softmax with sinks,
- * project. */
+ * norm before, latent rows with their norm, project, clip, norm of queries and keys,
+ * rotate, scale, softcap, bias by distance, mask, softmax with sinks, project. */
 #pragma once
 
 #include "weights/families/tensors.h"

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Moves heads of `rows` rows of `columns` numbers apart, in place: `before` rows of 0 come
- * in front of each head, and `after` numbers of 0 behind each row. */
+/* Moves heads of `rows` rows of `columns` numbers apart, in place: `before` rows of 0
+ * come in front of each head, and `after` numbers of 0 behind each row. */
 static void spread_rows(float *weight, size_t num_heads, size_t rows, size_t columns,
                         size_t before, size_t after) {
     size_t to_columns = columns + after;
