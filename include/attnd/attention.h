@@ -131,8 +131,8 @@ typedef struct attn_result {
      * and is 0 where the key is not attended to. head_mask does not change the
      * weights. */
     float *weights;
-    /* [sum of Tq, H, D]: what the output projection gets, after head_mask; NULL when not
-     * wanted. Without an output projection it equals the outputs. */
+    /* [sum of Tq, H, D]: what the output projection gets, after head_mask, gate and norm;
+     * NULL when not wanted. Without an output projection it equals the outputs. */
     float *heads;
     /* [sum of Tq, H, out_size]: what each head adds to the outputs, which are their sum
      * and the bias. Queries and heads are the selected ones; head_mask applies. NULL when

@@ -2,9 +2,10 @@
 /* heads.h: what each head of a layer attends to, and how much the outputs depend on it.
  *
  * A head's contribution c_h is its part of the outputs, W_o[:, h] z_h: what it summed
- * before the output projection, through its columns of that projection. The outputs are
- * the sum of all contributions and the bias. So leaving out any set S of heads changes
- * them by exactly the contributions of S, and the squared norm of that change is
+ * before the output projection, behind a gate or a norm, through its columns of that
+ * projection. The outputs are the sum of all contributions and the bias. So leaving out
+ * any set S of heads changes them by exactly the contributions of S, unless a norm of all
+ * heads divides the others by less then. The squared norm of that change is
  *
  *     sum over g and h in S of gram[g][h],   gram[g][h] = <c_g, c_h> over all rows.
  *

@@ -72,6 +72,9 @@ typedef struct attn_model_info {
     struct {
         bool query_bias, key_bias, value_bias, output_bias;
         bool output; /* false: the heads' outputs, concatenated, are the outputs */
+        /* The heads' outputs are multiplied by sigmoid(W_g x + b_g) of the query's row x,
+         * number by number, before the output projection (Qiu et al. 2025). */
+        bool gate, gate_bias;
         double clip; /* projected numbers are clamped to -clip..clip; 0: they are not */
         bool given;  /* nothing is projected, see dot_product.h */
     } projection;
@@ -94,6 +97,13 @@ typedef struct attn_model_info {
         bool bias;
         double eps;
     } head_norm;
+
+    /* Of the heads' outputs, all heads of a row together, before the output projection
+     * and behind a gate: an RMS norm, or none. It has no bias. */
+    struct {
+        attn_norm kind;
+        double eps;
+    } out_norm;
 
     /* Rotary positions (Su et al. 2021). */
     struct {

@@ -50,6 +50,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
     if ((steps & ATTN_STEP_ATTEND) != 0) {
         attend_in_phases(&run);
         run_project_sums(&run);
+        run_finish_sums(&run);
         if (request->need_heads && in_outputs)
             run_copy_heads(&run, result->outputs);
     }

@@ -13,15 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lists the linears of an engine. */
-static void list_linears(struct engine *engine,
-                         struct linear *ret_linears[ENGINE_LINEARS]) {
-    struct linear *const linears[] = {&engine->to_query,        &engine->to_key,
-                                      &engine->to_value,        &engine->to_output,
-                                      &engine->to_latent_query, &engine->to_latent_key};
-
-    memcpy(ret_linears, linears, sizeof linears);
-}
+/* All projections of an engine. */
+#define ALL_LINEARS(engine)                                                              \
+    {                                                                                    \
+        &(engine)->to_query, &(engine)->to_key, &(engine)->to_value,                     \
+            &(engine)->to_output, &(engine)->to_gate, &(engine)->to_latent_query,        \
+            &(engine)->to_latent_key                                                     \
+    }
 
 void engine_deinit(struct engine *engine) {
     free(engine->folded[0]);
@@ -86,17 +84,15 @@ static attn_status fold_additive(const attn_model_info *info,
 
 /* Finds where the panels of each projection begin, in floats, and how many floats there
  * are. The biases of a projection are one more row of its panels. */
-static bool reserve_panels(const attn_model_info *info, struct engine *engine,
+static bool reserve_panels(const attn_model_info *info, const struct engine *engine,
                            size_t ret_offsets[ENGINE_LINEARS], size_t *ret_floats) {
-    struct linear *linears[ENGINE_LINEARS];
+    const struct linear *const linears[] = ALL_LINEARS(engine);
     const struct kernels *kernels = engine->kernels;
     struct reserve_array arrays[ENGINE_LINEARS] = {{0, 0}};
 
-    list_linears(engine, linears);
     for (size_t i = 0; i < ENGINE_LINEARS; i++) {
         size_t depth;
-        if (linears[i]->out == 0 ||
-            (linears[i] == &engine->to_output && !info->projection.output))
+        if (linears[i] == &engine->to_output && !info->projection.output)
             continue;
         if (!size_round_up(linears[i]->out, kernels->columns, &arrays[i].rows) ||
             !size_round_up(linears[i]->in, kernels->step_numbers, &depth) ||
@@ -128,11 +124,10 @@ static bool count_engine_bytes(const attn_model_info *info, struct engine *engin
  * Where all of these are multiples of 2^-126, nothing is a denormal number, which matrix
  * tiles would make 0. Returns false when pieces cannot hold the weights like that. */
 static bool find_split_range(struct engine *engine) {
-    struct linear *linears[ENGINE_LINEARS];
+    const struct linear *const linears[] = ALL_LINEARS(engine);
     struct magnitudes weights = {INFINITY, 0}, biases = {INFINITY, 0};
     int least = 0, largest = 0, log2_depth = 0;
 
-    list_linears(engine, linears);
     for (size_t i = 0; i < ENGINE_LINEARS; i++) {
         const struct linear *linear = linears[i];
         if (linear->weight == NULL)
@@ -197,10 +192,9 @@ static void pack_linear(struct linear *linear, const struct kernels *kernels,
 static attn_status pack_linears(const attn_model_info *info,
                                 float **const owned[ENGINE_LINEARS],
                                 struct engine *engine) {
-    struct linear *linears[ENGINE_LINEARS];
+    struct linear *const linears[] = ALL_LINEARS(engine);
     size_t offsets[ENGINE_LINEARS] = {0}, floats, bytes, deepest = 0, panel_bytes;
 
-    list_linears(engine, linears);
     for (size_t i = 0; i < ENGINE_LINEARS; i++)
         deepest = size_max(linears[i]->in, deepest);
     if (!reserve_panels(info, engine, offsets, &floats) ||
@@ -324,6 +318,7 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
         .to_latent_query = {.out = info->latent.query, .in = info->width.query},
         .to_latent_key = {.out = info->latent.key, .in = info->width.key},
         .to_output.out = info->width.out,
+        .to_gate.in = info->projection.gate ? info->width.query : 0,
     };
 
     attn_status status = choose_kernels(&engine, options, ret_error);
@@ -334,6 +329,7 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
         !size_mul(info->num_kv_heads, info->width.head, &engine.to_value.out) ||
         !size_mul(info->num_heads, info->width.head, &engine.to_output.in))
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
+    engine.to_gate.out = info->projection.gate ? engine.to_output.in : 0;
     if (!count_engine_bytes(info, &engine))
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
     *ret_engine = engine;
@@ -344,11 +340,10 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
 static attn_status build_engine(const attn_model_info *info,
                                 const struct layer_weights *weights,
                                 struct engine *engine) {
-    struct linear *linears[ENGINE_LINEARS];
+    struct linear *const linears[] = ALL_LINEARS(engine);
     bool additive = info->score.kind == ATTN_ADDITIVE;
     size_t score_bytes = info->width.additive * sizeof(float);
 
-    list_linears(engine, linears);
     for (size_t i = 0; i < ENGINE_LINEARS; i++) {
         linears[i]->weight = weights->weights[i];
         linears[i]->bias = weights->biases[i];

@@ -18,14 +18,16 @@ struct linear {
     struct panels panels; /* with the native engine, instead of weight and bias */
 };
 
-#define ENGINE_LINEARS 6 /* query, key, value, output, latent rows of query and of key */
+/* The projections of an engine, in this order: of queries, keys, values and outputs, the
+ * gate's, and those that make latent rows of queries, and of keys and values. */
+#define ENGINE_LINEARS 7
 
 /* What an engine is made from: the weights of a layer. They are borrowed; but a weight
  * that `owned` points to is owned by that pointer, and released once the engine has a
  * copy of its own. */
 struct layer_weights {
-    const float *weights[ENGINE_LINEARS]; /* NULL: the layer has no such linear */
-    const float *biases[ENGINE_LINEARS];  /* of the same; NULL: none */
+    const float *weights[ENGINE_LINEARS]; /* NULL: there is no such projection */
+    const float *biases[ENGINE_LINEARS];  /* NULL: none */
     float **owned[ENGINE_LINEARS];        /* the same weights; NULL: borrowed */
     const float *additive_query; /* [additive_size, width.score]; NULL: nothing to fold */
     const float *additive_key;   /* [additive_size, width.score] */
@@ -46,6 +48,7 @@ struct engine {
      * there are none. */
     struct linear to_latent_query, to_latent_key;
     struct linear to_output; /* not used without an output projection */
+    struct linear to_gate;   /* [H*D, query_size]; of no outputs without a gate */
     float *additive_score;   /* owned: [additive_size]; NULL: not additive */
     float *folded[2];        /* owned, of openblas: query and key with additive scoring */
     float *packed;           /* owned, of native: all panels */

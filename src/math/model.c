@@ -41,6 +41,9 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
         {&model->additive_query, additive, info->width.additive, size},
         {&model->additive_key, additive, info->width.additive, size},
         {&model->additive_score, additive, info->width.additive, 1},
+        {&model->gate_weight, info->projection.gate, hidden, info->width.query},
+        {&model->gate_bias, info->projection.gate && info->projection.gate_bias, hidden,
+         1},
         {&model->latent_query_weight, latents, info->latent.query, info->width.query},
         {&model->latent_query_bias, latents && info->latent.query_bias,
          info->latent.query, 1},
@@ -59,6 +62,7 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
         {&model->key_norm_bias, head_norm_bias, whole ? keys : size, 1},
         {&model->latent_query_norm, latents, info->latent.query, 1},
         {&model->latent_key_norm, key_latents, latent_key - info->latent.shared, 1},
+        {&model->out_norm_weight, info->out_norm.kind != ATTN_NORM_NONE, hidden, 1},
         {&model->pre_norm_weight, info->pre_norm.applied, info->width.query, 1},
         {&model->pre_norm_bias, info->pre_norm.applied && info->pre_norm.bias,
          info->width.query, 1},
@@ -76,8 +80,10 @@ static bool has_long_frequencies(const attn_model_info *info) {
 }
 
 /* Returns whether some numbers of a latent row are normed, and keys and values can be
- * made of the same ones. */
+ * made of the same ones. A gate is made of rows as they came. */
 static bool latents_fit(const attn_model_info *info) {
+    if (info->latent.query > 0 && info->projection.gate)
+        return false;
     return info->latent.key == 0 || (info->latent.shared < info->latent.key &&
                                      info->width.value == info->width.key);
 }
@@ -200,10 +206,11 @@ const attn_model_info *attn_model_get_info(const attn_model *model) {
 static struct layer_weights borrow_weights(const attn_model *model) {
     return (struct layer_weights){
         .weights = {model->query_weight, model->key_weight, model->value_weight,
-                    model->output_weight, model->latent_query_weight,
+                    model->output_weight, model->gate_weight, model->latent_query_weight,
                     model->latent_key_weight},
         .biases = {model->query_bias, model->key_bias, model->value_bias,
-                   model->output_bias, model->latent_query_bias, model->latent_key_bias},
+                   model->output_bias, model->gate_bias, model->latent_query_bias,
+                   model->latent_key_bias},
         .additive_query = model->additive_query,
         .additive_key = model->additive_key,
         .additive_score = model->additive_score,
@@ -273,8 +280,9 @@ attn_status model_pack(attn_model *model, const attn_engine_options *options,
     weights.owned[1] = &model->key_weight;
     weights.owned[2] = &model->value_weight;
     weights.owned[3] = &model->output_weight;
-    weights.owned[4] = &model->latent_query_weight;
-    weights.owned[5] = &model->latent_key_weight;
+    weights.owned[4] = &model->gate_weight;
+    weights.owned[5] = &model->latent_query_weight;
+    weights.owned[6] = &model->latent_key_weight;
     if (folded[0] != NULL) {
         weights.weights[0] = folded[0];
         weights.weights[1] = folded[1];

@@ -42,6 +42,8 @@ struct attn_model {
     float *additive_query; /* [additive_size, S] */
     float *additive_key;   /* [additive_size, S] */
     float *additive_score; /* [additive_size] */
+    float *gate_weight;    /* [H*D, query_size]; NULL without a gate */
+    float *gate_bias;      /* [H*D] */
     /* What makes latent rows; else NULL. */
     float *latent_query_weight; /* [latent.query, query_size] */
     float *latent_query_bias;   /* [latent.query] */
@@ -60,6 +62,7 @@ struct attn_model {
     float *key_norm_bias;     /* as large, with head_norm_bias */
     float *latent_query_norm; /* [latent.query] */
     float *latent_key_norm;   /* [latent.key - latent.shared] */
+    float *out_norm_weight;   /* [H*D], with out_norm */
     float *pre_norm_weight;   /* [query_size], when pre_norm_applied */
     float *pre_norm_bias;     /* [query_size], with pre_norm_bias */
     struct model_rotation rotation;
@@ -74,14 +77,14 @@ struct model_array {
     size_t rows, columns;
 };
 
-#define MODEL_ARRAYS 26
+#define MODEL_ARRAYS 29
 
 /* Of the list below. An engine may hold the first MODEL_ARRAYS_PACKED in its own form. */
-enum { MODEL_ARRAY_OUTPUT = 6, MODEL_ARRAYS_PLAIN = 11, MODEL_ARRAYS_PACKED = 15 };
+enum { MODEL_ARRAY_OUTPUT = 6, MODEL_ARRAYS_PLAIN = 11, MODEL_ARRAYS_PACKED = 17 };
 
 /* Lists the arrays of a model of the sizes in model->info, whether or not it has them
  * yet: weight and bias of query, key, value and output, the three of additive scoring,
- * weight and bias of both kinds of latent rows, and the others. */
+ * weight and bias of the gate and of both kinds of latent rows, and the others. */
 void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_ARRAYS]);
 
 /* Allocates a model of the sizes in `info`, with weights of 0, and sets its parameters,

@@ -5,8 +5,8 @@
 #include <attnd/attention.h>
 
 enum attn_steps {
-    ATTN_STEP_PROJECT_IN = 1,  /* queries, keys and values */
-    ATTN_STEP_ATTEND = 2,      /* scores, softmax, sums of values */
+    ATTN_STEP_PROJECT_IN = 1,  /* queries, keys, values and gates */
+    ATTN_STEP_ATTEND = 2,      /* scores, softmax, sums of values, gated and normed */
     ATTN_STEP_PROJECT_OUT = 4, /* the heads' outputs */
     ATTN_STEPS_ALL = 7,
     ATTN_PROJECTED = 8 /* no sequence is direct, see plan_find_kind() */

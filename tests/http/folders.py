@@ -2,6 +2,7 @@
 """Copies of the folders of tests/data/hf, which tests change."""
 
 import json
+import re
 import shutil
 
 from safetensors_file import read_safetensors, write_safetensors
@@ -13,6 +14,26 @@ FOLDERS = ROOT / "tests/data/hf"
 def copy_folder(name, target):
     """Copies a folder of the data, so that a test may spoil it."""
     return shutil.copytree(FOLDERS / name, target / name)
+
+
+def copy_layers(name, target, count):
+    """Copies a folder of one layer, gpt2 or vit, which the copy has `count` times."""
+    folder = copy_folder(name, target)
+    rewrite(folder, lambda tensors: tensors.update(
+        {re.sub(r"(^|\.)0\.", rf"\g<1>{layer}.", key, count=1): tensor
+         for key, tensor in [*tensors.items()] for layer in range(count)}))
+    change_config(folder, **{"n_layer" if name == "gpt2" else "num_hidden_layers": count})
+    return folder
+
+
+def expected_layers():
+    """Returns what layers must be found to be: folder -> part -> features."""
+    folders = {}
+    for line in (FOLDERS / "EXPECTED").read_text().splitlines():
+        name, features = line.split(": ", 1)
+        folder, part = name.split(" ")
+        folders.setdefault(folder, {})[part] = features
+    return folders
 
 
 def change_config(folder, **changes):

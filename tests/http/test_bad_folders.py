@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from folders import FOLDERS, change_config, copy_folder, refusal_of, rewrite
+from folders import FOLDERS, change_config, copy_folder, copy_layers, refusal_of, rewrite
 from peak import peak_of
 from server import is_sanitized, run_attnd
 
@@ -24,9 +24,9 @@ BAD_CONFIGS = {
     "heads that do not divide": ("gpt2", {"n_head": 5}, "do not divide the width"),
     "key heads that do not divide": ("llama", {"num_key_value_heads": 3}, "cannot share 3 key heads"),
     "aliases disagree": ("gpt2", {"num_attention_heads": 2}, "mean the same, but differ"),
-    "too few layers": ("gpt2", {"n_layer": 2}, "config.json has 2 layers, but there is"),
-    "too many layers": ("gpt2", {"n_layer": 4}, "'h.3.attn.c_attn.weight' is missing"),
-    "endless layers": ("gpt2", {"n_layer": 16777216}, "'h.3.attn.c_attn.weight' is missing"),
+    "too few layers": ("gemma2", {"num_hidden_layers": 1}, "config.json has 1 layers, but there is"),
+    "too many layers": ("gpt2", {"n_layer": 2}, "'h.1.attn.c_attn.weight' is missing"),
+    "endless layers": ("gpt2", {"n_layer": 16777216}, "'h.1.attn.c_attn.weight' is missing"),
     "another width": ("bert", {"hidden_size": 96}, "expected [96,96]"),
     "relative positions": ("bert", {"position_embedding_type": "relative_key"}, "must be absolute"),
     "rope base 0": ("llama", {"rope_parameters": {"rope_theta": 0}}, "rope_theta is 0"),
@@ -125,10 +125,10 @@ def test_sizes_that_overflow_are_refused(shape, words, tmp_path):
 
 
 @pytest.mark.parametrize("shard, words", [
-    ("../llama/model-00001-of-00005.safetensors", "not the name of a file in this folder"),
+    ("../llama/model.safetensors", "not the name of a file in this folder"),
     ("..", "not the name of a file"), ("", "not the name of a file"), (5, "not the name of a file"),
     ("a\\b", "not the name of a file"), ("gone.safetensors", "gone.safetensors: cannot be opened: No such file or directory; copy the folder again"),
-    ("config.json", "config.json: "), ("model-00002-of-00005.safetensors", "which lacks it")])
+    ("config.json", "config.json: "), ("model-00002-of-00002.safetensors", "which lacks it")])
 def test_bad_index_is_refused(shard, words, tmp_path):
     folder = copy_folder("bert", tmp_path)
     path = folder / "model.safetensors.index.json"
@@ -146,9 +146,9 @@ def test_index_without_map_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name, words", [
-    ("h.1.attn.c_attn.lora_A.weight", "it is of LoRA"),
-    ("h.1.attn.c_attn.weight_scale_inv", "the weights are quantized"),
-    ("h.1.attn.rotary.weight", "it might change the results")])
+    ("h.0.attn.c_attn.lora_A.weight", "it is of LoRA"),
+    ("h.0.attn.c_attn.weight_scale_inv", "the weights are quantized"),
+    ("h.0.attn.rotary.weight", "it might change the results")])
 def test_unknown_tensor_inside_the_attention_is_refused(name, words, tmp_path):
     folder = copy_folder("gpt2", tmp_path)
     rewrite(folder, lambda tensors: tensors.update({name: np.ones(3, np.float32)}))
@@ -158,8 +158,8 @@ def test_unknown_tensor_inside_the_attention_is_refused(name, words, tmp_path):
 
 def test_missing_bias_is_refused(tmp_path):
     folder = copy_folder("gpt2", tmp_path)
-    rewrite(folder, lambda tensors: tensors.pop("h.2.attn.c_proj.bias"))
-    assert "'h.2.attn.c_proj.bias' is missing" in refusal_of("--model", f"m={folder}")
+    rewrite(folder, lambda tensors: tensors.pop("h.0.attn.c_proj.bias"))
+    assert "'h.0.attn.c_proj.bias' is missing" in refusal_of("--model", f"m={folder}")
 
 
 @pytest.mark.parametrize("file, words", [
@@ -206,15 +206,15 @@ def test_path_that_is_no_name_at_hugging_face_gets_no_hint(path, tmp_path):
 
 
 @pytest.mark.parametrize("folder, part, use", [
-    ("gpt2", "7", "0 to 2"), ("gpt2", "h.0", "0 to 2"), ("albert", "1", "0"),
-    ("whisper", "0", "encoder.0 to encoder.1, decoder.0 to decoder.1 or decoder.0.cross to decoder.1.cross")])
+    ("gemma2", "7", "0 to 1"), ("gemma2", "h.0", "0 to 1"), ("albert", "1", "0"),
+    ("t5", "0", "encoder.0 to encoder.1, decoder.0 to decoder.1 or decoder.0.cross to decoder.1.cross")])
 def test_layer_that_there_is_not_is_refused_with_those_that_there_are(folder, part, use):
     line = refusal_of("--model", f"m={FOLDERS / folder},layer={part}")
     assert line.endswith(f": there is no layer={part}; use {use}\n"), line
 
 
 def test_weight_that_is_not_finite_is_refused(tmp_path):
-    folder = copy_folder("gpt2", tmp_path)
+    folder = copy_layers("gpt2", tmp_path, 3)
 
     def spoil(tensors):
         tensors["h.2.attn.c_proj.weight"] = tensors["h.2.attn.c_proj.weight"].copy()
@@ -232,7 +232,7 @@ def test_weight_that_is_not_finite_is_refused(tmp_path):
 
 def test_the_first_bad_layer_is_the_error(tmp_path):
     """Layers are loaded in parallel, but the line is that of the first."""
-    folder = copy_folder("gpt2", tmp_path)
+    folder = copy_layers("gpt2", tmp_path, 3)
     rewrite(folder, lambda tensors: tensors.update(
         {f"h.{layer}.attn.c_proj.bias": np.full(48, np.nan, np.float32) for layer in (1, 2)}))
     for _ in range(10):

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from checkpoints import random_tensors, write_layer
+from folders import FOLDERS, copy_layers
 from safetensors_file import write_safetensors
 from server import run_attnd, run_bench
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ROOT / "tests/data/hf"
 sys.path.append(str(ROOT / "tests/bench"))
 
 import attnd
@@ -140,9 +140,9 @@ def test_layer_of_a_file_is_timed_with_its_own_sizes(tmp_path):
         (2 * projections + 4 * 3 * 5 * 8) * 1e-9)
 
 
-def test_every_layer_of_a_folder_is_timed_with_its_own_mask():
+def test_every_layer_of_a_folder_is_timed_with_its_own_mask(tmp_path):
     shapes = ["--shape", "2,5", "--shape", "1,2,7", "--shape", "1,5,8,2"]
-    options = ["--model", f"g={FOLDERS / 'gpt2'},layers=0,2", "--part", "attention"]
+    options = ["--model", f"g={copy_layers('gpt2', tmp_path, 3)},layers=0,2", "--part", "attention"]
     reports = bench(*options, *shapes, "--engine", "native")
     assert [r.get("model") for r in reports] == ["g.0", "g.2", "g.0", "g.2", None]
     assert [r["causal"] for r in reports] == [True] * 4 + [False]

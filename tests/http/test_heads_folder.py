@@ -38,9 +38,9 @@ def numbers(rows, column):
     return np.array([float(row[column]) for row in rows])
 
 
-@pytest.mark.parametrize("family, layers", [("gpt_oss", [0, 1]), ("gpt2", [2, 0, 1]), ("olmo2", [1, 0])])
+@pytest.mark.parametrize("family, layers", [("gpt_oss", [0, 1]), ("gpt_neo", [1, 0]), ("modernbert", [1, 0])])
 def test_hidden_states_give_the_figures_of_the_models_own_weights(tmp_path, family, layers):
-    """olmo2 has no norm before its layers."""
+    """modernbert has no norm before its first layer."""
     states = write_states(tmp_path / "states", hidden_states(family, layers))
     result = run_attnd("heads", FOLDERS / family, "--data", states, "--layers",
                        ",".join(map(str, layers)))
@@ -63,13 +63,13 @@ def test_hidden_states_give_the_figures_of_the_models_own_weights(tmp_path, fami
 
 @pytest.mark.parametrize("dtype", ["F32", "BF16"])
 def test_layers_may_come_first(tmp_path, dtype):
-    states = hidden_states("gpt2", [0, 1]).astype(np.float32)
-    texts = [run_attnd("heads", FOLDERS / "gpt2", "--layers", "0,1", "--data",
+    states = hidden_states("gpt_neo", [0, 1]).astype(np.float32)
+    texts = [run_attnd("heads", FOLDERS / "gpt_neo", "--layers", "0,1", "--data",
                        write_states(tmp_path / name, part, dtype)).stdout
              for name, part in (("vllm", states), ("other", states.transpose(1, 0, 2)))]
     assert texts[0] == texts[1] != ""
     square = states[:2]  # [2, 2, width] is read as vLLM writes it
-    whole, first = (run_attnd("heads", FOLDERS / "gpt2", "--data", write_states(tmp_path / "x", part),
+    whole, first = (run_attnd("heads", FOLDERS / "gpt_neo", "--data", write_states(tmp_path / "x", part),
                               "--layers", ids)
                     for part, ids in ((square, "0,1"), (square[:, :1], "0")))
     assert [row[1:] for row in table(whole.stdout, "layer ")][:4] == table(first.stdout, "head ")

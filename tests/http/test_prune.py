@@ -294,21 +294,21 @@ def test_page_shows_what_is_printed(tmp_path):
 
 def test_layer_of_a_folder_is_pruned(tmp_path):
     folder, output = FOLDERS / "whisper", tmp_path / "pruned.safetensors"
-    result = run_attnd("prune", f"{folder},layer=decoder.1.cross", "--heads", "0", "--output", output)
+    result = run_attnd("prune", f"{folder},layer=decoder.0.cross", "--heads", "0", "--output", output)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == f"{output}: 2 of 3 heads\n"
     cases = read_safetensors(FOLDERS / "whisper/cases.safetensors")
-    request = {key: cases[f"decoder.1.cross/{kind}"].tolist()
+    request = {key: cases[f"decoder.0.cross/{kind}"].tolist()
                for key, kind in (("queries", "queries"), ("keys", "keys"), ("values", "keys"))}
-    with Server("--model", f"whole={folder},layer=decoder.1.cross", "--model", f"pruned={output}") as server:
-        want = server.attention(request | {"model": "whole.decoder.1.cross", "head_mask": [0, 1, 1]}).json()
+    with Server("--model", f"whole={folder},layer=decoder.0.cross", "--model", f"pruned={output}") as server:
+        want = server.attention(request | {"model": "whole.decoder.0.cross", "head_mask": [0, 1, 1]}).json()
         got = server.attention(request | {"model": "pruned"}).json()
     difference = np.abs(np.array(got["outputs"]) - np.array(want["outputs"])).max()
     assert difference <= 1e-6 * np.abs(want["outputs"]).max()
 
 
 @pytest.mark.parametrize("family, layer, words", [
-    ("llama", "1", "heads that share a key head"), ("gptj", "0", "rotary positions"),
+    ("llama", "0", "heads that share a key head"), ("gptj", "0", "rotary positions"),
     ("t5", "decoder.1", "a scale of its own"), ("mpt", "0", "a bias by distance")])
 def test_layer_that_d2l_cannot_hold_is_refused(family, layer, words, tmp_path):
     result = run_attnd("prune", f"{FOLDERS / family},layer={layer}", "--heads", "0,1",
@@ -336,6 +336,6 @@ def test_file_of_layout_attnd_is_refused_with_the_remedy(tmp_path):
                          "decoder.0 to decoder.1 or decoder.0.cross to decoder.1.cross"),
     (",num_heads=3", "num_heads of a folder comes from its config.json")])
 def test_operand_that_is_not_one_layer_is_refused(options, words, tmp_path):
-    result = run_attnd("prune", f"{FOLDERS / 'whisper'}{options}", "--heads", "0", "--output", tmp_path / "p")
+    result = run_attnd("prune", f"{FOLDERS / 't5'}{options}", "--heads", "0", "--output", tmp_path / "p")
     assert result.returncode == 1 and words in result.stderr and result.stderr.count("\n") == 1, result.stderr
     assert not (tmp_path / "p").exists()

@@ -620,7 +620,7 @@ def folder_server():
 @pytest.fixture
 def folder_page(browser, folder_server):
     view = View(browser, folder_server)
-    yield view.open("#model=my.whisper.encoder.1")
+    yield view.open("#model=my.whisper.decoder.0")
     view.close()
 
 
@@ -628,10 +628,10 @@ def test_folder_is_chosen_and_then_its_layer(folder_page):
     page = folder_page
     assert page.locator("#model option").all_inner_texts()[:2] == ["my.whisper", "oss"]
     assert page.locator("#layer option").all_inner_texts() == [
-        "encoder.0", "encoder.1", "decoder.0", "decoder.1", "decoder.0.cross", "decoder.1.cross"]
-    expect(page.locator("#layer")).to_have_value("my.whisper.encoder.1")
+        "encoder.0", "decoder.0", "decoder.0.cross"]
+    expect(page.locator("#layer")).to_have_value("my.whisper.decoder.0")
     expect(page.locator("#facts")).to_contain_text(
-        "of whisper, takes rows that the norm encoder.layers.1.self_attn_layer_norm has returned")
+        "of whisper, causal, takes rows that the norm decoder.layers.0.self_attn_layer_norm has returned")
     page.locator("#layer").select_option("my.whisper.decoder.0.cross")
     expect(page.locator("#facts")).to_contain_text("of whisper, cross-attention")
     expect(page.locator("#status")).to_contain_text("Computed")

@@ -1,111 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* families_expected.h: what each layer of each folder of tests/data/hf must be found to
- * be, by the code of transformers. */
+ * be, as tests/data/hf/EXPECTED says. */
 #ifndef ATTND_TESTS_FAMILIES_EXPECTED_H
 #define ATTND_TESTS_FAMILIES_EXPECTED_H
 
-static const struct expected_layer {
+#include "family_cases.h"
+
+#include "weights/families/features.h"
+
+#define EXPECTED_MAX 1000
+
+static struct expected_layer {
     const char *folder, *part;
     const char *features; /* of layer_describe_features() */
-} expected[] = {
-    {"albert", "0", "plain"},
-    {"bart", "encoder.0", "plain"},
-    {"bart", "encoder.1", "plain"},
-    {"bart", "decoder.0", "causal"},
-    {"bart", "decoder.1", "causal"},
-    {"bart", "decoder.0.cross", "cross"},
-    {"bart", "decoder.1.cross", "cross"},
-    {"bert", "0", "plain"},
-    {"bert", "1", "plain"},
-    {"bert", "2", "plain"},
-    {"bloom", "0", "causal, alibi, layer norm before"},
-    {"bloom", "1", "causal, alibi, layer norm before"},
-    {"clip", "text.0", "causal, layer norm before"},
-    {"clip", "text.1", "causal, layer norm before"},
-    {"clip", "vision.0", "layer norm before"},
-    {"clip", "vision.1", "layer norm before"},
-    {"distilbert", "0", "plain"},
-    {"distilbert", "1", "plain"},
-    {"electra", "0", "plain"},
-    {"electra", "1", "plain"},
-    {"esm", "0", "rope 10000 of 12, layer norm before"},
-    {"esm", "1", "rope 10000 of 12, layer norm before"},
-    {"falcon", "0", "causal, rope 10000 of 16, layer norm before"},
-    {"falcon", "1", "causal, rope 10000 of 16, layer norm before"},
-    {"falcon_rw", "0", "causal, alibi, layer norm before"},
-    {"falcon_rw", "1", "causal, alibi, layer norm before"},
-    {"gemma", "0", "causal, rope 10000 of 16, RMS norm (1+w) before"},
-    {"gemma", "1", "causal, rope 10000 of 16, RMS norm (1+w) before"},
-    {"gemma2", "0",
-     "causal, rope 10000 of 16, scale 0.204124, window 5, softcap 3, "
-     "RMS norm (1+w) before"},
-    {"gemma2", "1",
-     "causal, rope 10000 of 16, scale 0.204124, softcap 3, RMS norm (1+w) before"},
-    {"gemma3_text", "0",
-     "causal, rope 10000 of 16, scale 0.204124, window 5, "
-     "RMS norm (1+w) of each head, RMS norm (1+w) before"},
-    {"gemma3_text", "1",
-     "causal, rope 1e+06 of 16, scale 0.204124, RMS norm (1+w) of each head, "
-     "RMS norm (1+w) before"},
-    {"gemma3_text", "2",
-     "causal, rope 10000 of 16, scale 0.204124, window 5, "
-     "RMS norm (1+w) of each head, RMS norm (1+w) before"},
-    {"gpt2", "0", "causal, layer norm before"},
-    {"gpt2", "1", "causal, layer norm before"},
-    {"gpt2", "2", "causal, layer norm before"},
-    {"gpt_neo", "0", "causal, scale 1, layer norm before"},
-    {"gpt_neo", "1", "causal, scale 1, window 6, layer norm before"},
-    {"gpt_neox", "0", "causal, rope 10000 of 4, layer norm before"},
-    {"gpt_neox", "1", "causal, rope 10000 of 4, layer norm before"},
-    {"gpt_neox", "2", "causal, rope 10000 of 4, layer norm before"},
-    {"gpt_oss", "0", "causal, rope yarn 150000 of 16, window 5, sinks, RMS norm before"},
-    {"gpt_oss", "1", "causal, rope yarn 150000 of 16, sinks, RMS norm before"},
-    {"gptj", "0", "causal, rope interleaved 10000 of 8, layer norm before"},
-    {"gptj", "1", "causal, rope interleaved 10000 of 8, layer norm before"},
-    {"llama", "0", "causal, rope llama3 10000 of 16, RMS norm before"},
-    {"llama", "1", "causal, rope llama3 10000 of 16, RMS norm before"},
-    {"mistral", "0", "causal, rope 10000 of 16, window 6, RMS norm before"},
-    {"mistral", "1", "causal, rope 10000 of 16, window 6, RMS norm before"},
-    {"modernbert", "0", "rope 160000 of 16"},
-    {"modernbert", "1", "rope 10000 of 16, window 4 on each side, layer norm before"},
-    {"modernbert", "2", "rope 10000 of 16, window 4 on each side, layer norm before"},
-    {"mpnet", "0", "bias of 32 buckets up to 128"},
-    {"mpnet", "1", "bias of 32 buckets up to 128"},
-    {"mpt", "0", "causal, alibi, layer norm before"},
-    {"mpt", "1", "causal, alibi, layer norm before"},
-    {"olmo2", "0", "causal, rope 10000 of 16, RMS norm of all heads"},
-    {"olmo2", "1", "causal, rope 10000 of 16, RMS norm of all heads"},
-    {"opt", "0", "causal, layer norm before"},
-    {"opt", "1", "causal, layer norm before"},
-    {"phi", "0", "causal, rope 10000 of 8, layer norm before"},
-    {"phi", "1", "causal, rope 10000 of 8, layer norm before"},
-    {"phi3", "0", "causal, rope 10000 of 16, window 7, RMS norm before"},
-    {"phi3", "1", "causal, rope 10000 of 16, window 7, RMS norm before"},
-    {"qwen2", "0", "causal, rope 1e+06 of 16, RMS norm before"},
-    {"qwen2", "1", "causal, rope 1e+06 of 16, RMS norm before"},
-    {"qwen3", "0", "causal, rope 10000 of 16, RMS norm of each head, RMS norm before"},
-    {"qwen3", "1", "causal, rope 10000 of 16, RMS norm of each head, RMS norm before"},
-    {"roberta", "0", "plain"},
-    {"roberta", "1", "plain"},
-    {"starcoder2", "0", "causal, rope 10000 of 16, window 6, layer norm before"},
-    {"starcoder2", "1", "causal, rope 10000 of 16, window 6, layer norm before"},
-    {"t5", "encoder.0", "scale 1, bias of 8 buckets up to 16, RMS norm before"},
-    {"t5", "encoder.1", "scale 1, bias of 8 buckets up to 16, RMS norm before"},
-    {"t5", "decoder.0", "causal, scale 1, bias of 8 buckets up to 16, RMS norm before"},
-    {"t5", "decoder.1", "causal, scale 1, bias of 8 buckets up to 16, RMS norm before"},
-    {"t5", "decoder.0.cross", "cross, scale 1, RMS norm before"},
-    {"t5", "decoder.1.cross", "cross, scale 1, RMS norm before"},
-    {"vit", "0", "layer norm before"},
-    {"vit", "1", "layer norm before"},
-    {"wav2vec2", "0", "plain"},
-    {"wav2vec2", "1", "plain"},
-    {"whisper", "encoder.0", "layer norm before"},
-    {"whisper", "encoder.1", "layer norm before"},
-    {"whisper", "decoder.0", "causal, layer norm before"},
-    {"whisper", "decoder.1", "causal, layer norm before"},
-    {"whisper", "decoder.0.cross", "cross, layer norm before"},
-    {"whisper", "decoder.1.cross", "cross, layer norm before"},
-};
-#define NUM_EXPECTED (sizeof expected / sizeof expected[0])
+} expected[EXPECTED_MAX];
+static size_t num_expected;
+
+/* Reads lines such as "gpt2 0: causal, layer norm before": all layers of a folder, in
+ * their order. A set-up of cmocka. */
+static inline int read_expected(void **state) {
+    static char text[EXPECTED_MAX * FEATURES_TEXT_SIZE];
+    char *next = text;
+    FILE *file = fopen(FOLDERS "EXPECTED", "r");
+    (void)state;
+
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    assert_int_equal(fclose(file), 0);
+    for (num_expected = 0; *next != '\0'; num_expected++) {
+        char *folder = strsep(&next, " ");
+        char *part = strsep(&next, ":");
+        char *features = strsep(&next, "\n");
+        assert_true(num_expected < EXPECTED_MAX && next != NULL);
+        expected[num_expected] = (struct expected_layer){folder, part, features + 1};
+    }
+    return 0;
+}
 
 #endif

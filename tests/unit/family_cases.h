@@ -4,7 +4,6 @@
 #ifndef ATTND_TESTS_FAMILY_CASES_H
 #define ATTND_TESTS_FAMILY_CASES_H
 
-#include "families_expected.h"
 #include "weights_file.h"
 
 #include "weights/families/folder.h"
@@ -14,7 +13,7 @@
 
 #define FOLDERS TEST_DATA "/hf/"
 
-static const double tolerance = 2e-5; /* of the largest number of a case */
+#define FAMILY_TOLERANCE 2e-5 /* of the largest number of a case */
 
 static inline struct folder *must_open(const char *name,
                                        const struct folder_options *options) {
@@ -92,10 +91,11 @@ static inline double compare(const float *got, const struct case_tensor *want) {
     return worst / largest;
 }
 
-/* The tensors of a case. The block's input, `hidden`, and the keys may be missing. */
+/* The tensors of a case, which has one sequence. Missing keys are the queries, and
+ * missing values the keys. `hidden` is the block's input, which may be missing, too. */
 struct layer_case {
-    struct case_tensor queries, keys, hidden, heads, weights, outputs;
-    size_t num_sequences, num_queries, num_keys; /* B, Tq, Tk */
+    struct case_tensor queries, keys, values, hidden, heads, weights, outputs;
+    size_t num_queries, num_keys; /* Tq, Tk */
 };
 
 /* Reads the case of a layer. The caller frees it by free_layer_case(). */
@@ -104,6 +104,7 @@ static inline struct layer_case read_layer_case(const char *folder, const char *
     struct layer_case result = {
         .queries = read_case(file, part, "queries"),
         .keys = read_case(file, part, "keys"),
+        .values = read_case(file, part, "values"),
         .hidden = read_case(file, part, "hidden"),
         .heads = read_case(file, part, "heads"),
         .weights = read_case(file, part, "weights"),
@@ -112,7 +113,7 @@ static inline struct layer_case read_layer_case(const char *folder, const char *
     assert_true(result.queries.values != NULL && result.heads.values != NULL &&
                 result.weights.values != NULL && result.outputs.values != NULL);
     safetensors_close(file);
-    result.num_sequences = result.weights.shape[0];
+    assert_int_equal(result.weights.shape[0], 1);
     result.num_queries = result.weights.shape[2];
     result.num_keys = result.weights.shape[3];
     return result;
@@ -121,29 +122,29 @@ static inline struct layer_case read_layer_case(const char *folder, const char *
 static inline void free_layer_case(struct layer_case *layer_case) {
     free(layer_case->queries.values);
     free(layer_case->keys.values);
+    free(layer_case->values.values);
     free(layer_case->hidden.values);
     free(layer_case->heads.values);
     free(layer_case->weights.values);
     free(layer_case->outputs.values);
 }
 
-/* Returns the request of a case, of two sequences, from `queries`. `lens` is memory for
- * their lengths. */
+/* Returns the request of a case, from `queries`. `lens` is memory for its lengths. */
 static inline attn_request make_case_request(const attn_model *model,
                                              const struct layer_case *want,
-                                             const float *queries, size_t lens[2][2]) {
+                                             const float *queries, size_t lens[2]) {
     const attn_model_info *info = attn_model_get_info(model);
     const float *keys = want->keys.values != NULL ? want->keys.values : queries;
 
-    assert_int_equal(want->num_sequences, 2);
-    lens[0][0] = lens[0][1] = want->num_queries;
-    lens[1][0] = lens[1][1] = want->num_keys;
-    return (attn_request){.num_sequences = 2,
-                          .query_lens = lens[0],
-                          .key_lens = lens[1],
+    lens[0] = want->num_queries;
+    lens[1] = want->num_keys;
+    return (attn_request){.num_sequences = 1,
+                          .query_lens = &lens[0],
+                          .key_lens = &lens[1],
                           .queries = queries,
                           .keys = keys,
-                          .values = keys,
+                          .values =
+                              want->values.values != NULL ? want->values.values : keys,
                           .causal = info->mask.causal,
                           .window = info->mask.window,
                           .need_weights = ATTN_WEIGHTS_ALL};

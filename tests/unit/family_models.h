@@ -36,7 +36,7 @@ static inline double compare_doubles(const double *got, const struct case_tensor
 /* Runs a model on a case, from `queries`; returns the worst error. */
 static inline double run_case(const attn_model *model, const struct layer_case *want,
                               const float *queries) {
-    size_t lens[2][2];
+    size_t lens[2];
     attn_request request = make_case_request(model, want, queries, lens);
     struct ref_result result = {
         .outputs = malloc(want->outputs.count * sizeof(double)),

@@ -78,6 +78,7 @@ static void fill_features(uint64_t *state, attn_model *model) {
     random_fill(state, model->query_norm_bias, queries);
     random_fill(state, model->key_norm_weight, keys);
     random_fill(state, model->key_norm_bias, keys);
+    random_fill(state, model->out_norm_weight, info->num_heads * info->width.head);
     temper(model->latent_query_weight, info->latent.query, info->width.query);
     temper(model->latent_key_weight, info->latent.key, info->width.key);
     random_fill(state, model->latent_query_norm, info->latent.query);
@@ -165,7 +166,7 @@ static void add_sizes(uint64_t *state, attn_model_info *info) {
 
 /* Adds latent rows that are drawn. */
 static void add_latents(uint64_t *state, unsigned features, attn_model_info *info) {
-    if (draw(state, features, RANDOM_LATENTS))
+    if (draw(state, features, RANDOM_LATENTS) && !info->projection.gate)
         info->latent.query = random_between(state, 1, 40);
     if (draw(state, features, RANDOM_LATENTS)) {
         info->latent.key = random_between(state, 1, 40);
@@ -175,6 +176,21 @@ static void add_latents(uint64_t *state, unsigned features, attn_model_info *inf
     info->latent.query_bias = random_between(state, 0, 1) == 1;
     info->latent.key_bias = random_between(state, 0, 1) == 1;
     info->latent.eps = random_number(state, 0.01, 0.1);
+}
+
+/* Adds what becomes of the heads' outputs. */
+static void add_ends(const uint64_t *state, unsigned features, attn_model_info *info) {
+    uint64_t own =
+        *state ^ 0x9e3779b97f4a7c15; /* or it would change what is drawn next */
+
+    if (draw(&own, features, RANDOM_GATE)) {
+        info->projection.gate = true;
+        info->projection.gate_bias = random_between(&own, 0, 1) == 1;
+    }
+    if (draw(&own, features, RANDOM_OUT_NORM)) {
+        info->out_norm.kind = ATTN_NORM_RMS;
+        info->out_norm.eps = random_number(&own, 0.01, 0.1);
+    }
 }
 
 static void add_rotation(uint64_t *state, attn_model_info *info) {
@@ -202,6 +218,7 @@ void random_add_features(uint64_t *state, unsigned features, attn_model_info *in
     if (draw(state, features, RANDOM_ROTATION))
         add_rotation(state, info);
     add_norms(state, features, info);
+    add_ends(state, features, info);
     if ((features & RANDOM_LATENTS) != 0)
         add_latents(state, features, info);
     if (draw(state, features, RANDOM_CLIP))

@@ -39,7 +39,9 @@ enum random_feature {
     RANDOM_NEED = 1 << 11,     /* likewise: heads, log-sum-exps, outputs or none */
     RANDOM_SIZES = 1 << 12,    /* queries and keys differ from values in size */
     RANDOM_LATENTS = 1 << 13,
-    RANDOM_EVERYTHING = (1 << 14) - 1
+    RANDOM_GATE = 1 << 16,     /* of the heads' outputs */
+    RANDOM_OUT_NORM = 1 << 17, /* likewise */
+    RANDOM_EVERYTHING = (1 << 18) - 1
 };
 
 /* Adds each of the set of features to a model with dot products, or does not: half of the

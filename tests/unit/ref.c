@@ -14,6 +14,7 @@ struct reference {
     const attn_request *request;
     double *queries, *keys,
         *values;     /* projected: [rows of the batch, heads of each * their size] */
+    double *gates;   /* [sum of Tq, H*D]; NULL without a gate */
     double *context; /* [sum of Tq, H*D]: the heads' outputs */
     double *row;     /* [longest Tk]: the weights of one query and head */
     const struct ref_result *result;
@@ -66,11 +67,11 @@ static struct ref_latent ref_find_latent(const attn_model *model, bool keys) {
                                model->latent_query_norm, model->info.latent.query, 0};
 }
 
-/* Projects `rows` float32 rows to `out` numbers, normed before when `norm`; those that
- * are given become float64. The caller frees the result [rows, out], which is NULL when
- * memory runs out. */
+/* Projects `rows` float32 rows to `out` numbers, normed before when `norm`, and clips
+ * them to `clip`; those that are given become float64. The caller frees the result [rows,
+ * out], which is NULL when memory runs out. */
 static double *ref_project(const attn_model *model, const float *weight,
-                           const float *bias, size_t out, size_t in,
+                           const float *bias, size_t out, size_t in, double clip,
                            struct ref_latent latent, const float *x, size_t rows,
                            bool norm) {
     const attn_model_info *info = &model->info;
@@ -94,7 +95,7 @@ static double *ref_project(const attn_model *model, const float *weight,
         }
         ref_linear(weight, bias, out, latent.size > 0 ? latent.size : in,
                    latent.size > 0 ? latent_row : row, y + r * out);
-        ref_clip(info->projection.clip, out, y + r * out);
+        ref_clip(clip, out, y + r * out);
     }
     if (row == NULL || latent_row == NULL) {
         free(y);
@@ -379,6 +380,18 @@ static void ref_batch(const struct reference *ref) {
     }
 }
 
+/* Gates and norms the heads' outputs. */
+static void ref_finish_outputs(const struct reference *ref, size_t rows) {
+    const attn_model_info *info = &ref->model->info;
+    size_t hidden = info->num_heads * info->width.head;
+
+    for (size_t i = 0; ref->gates != NULL && i < rows * hidden; i++)
+        ref->context[i] /= 1 + exp(-ref->gates[i]);
+    for (size_t q = 0; q < rows; q++)
+        ref_norm(info->out_norm.kind, info->out_norm.eps, ref->model->out_norm_weight,
+                 NULL, hidden, ref->context + q * hidden);
+}
+
 /* Writes what is made from the heads' outputs. */
 static void ref_write_outputs(const struct reference *ref, size_t rows) {
     const attn_model_info *info = &ref->model->info;
@@ -404,6 +417,7 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
     size_t heads = info->num_heads, kv_heads = info->num_kv_heads;
     size_t size = info->width.score;
     bool norm = info->pre_norm.applied;
+    double clip = info->projection.clip;
     bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "cross") != 0);
     attn_sizes sizes;
 
@@ -416,15 +430,21 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
         .request = request,
         .queries =
             ref_project(model, model->query_weight, model->query_bias, heads * size,
-                        info->width.query, ref_find_latent(model, false),
+                        info->width.query, clip, ref_find_latent(model, false),
                         request->queries, sizes.num_queries, norm),
         .keys = ref_project(model, model->key_weight, model->key_bias, kv_heads * size,
-                            info->width.key, ref_find_latent(model, true), request->keys,
-                            sizes.num_keys, norm_keys),
+                            info->width.key, clip, ref_find_latent(model, true),
+                            request->keys, sizes.num_keys, norm_keys),
         .values = ref_project(model, model->value_weight, model->value_bias,
-                              kv_heads * info->width.head, info->width.value,
+                              kv_heads * info->width.head, info->width.value, clip,
                               ref_find_latent(model, true), request->values,
                               sizes.num_keys, norm_keys),
+        .gates = info->projection.gate
+                     ? ref_project(model, model->gate_weight, model->gate_bias,
+                                   heads * info->width.head, info->width.query, 0,
+                                   (struct ref_latent){.size = 0}, request->queries,
+                                   sizes.num_queries, norm)
+                     : NULL,
         .context = calloc(sizes.num_queries * info->num_heads * info->width.head,
                           sizeof(double)),
         .row = calloc(sizes.num_keys, sizeof(double)),
@@ -433,8 +453,10 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
     };
     status = ATTN_E_NOMEM;
     if (ref.queries != NULL && ref.keys != NULL && ref.values != NULL &&
-        ref.context != NULL && ref.row != NULL) {
+        ref.context != NULL && ref.row != NULL &&
+        (ref.gates != NULL || !info->projection.gate)) {
         ref_batch(&ref);
+        ref_finish_outputs(&ref, sizes.num_queries);
         ref_write_outputs(&ref, sizes.num_queries);
         status = ATTN_OK;
     }
@@ -442,6 +464,7 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
     free(ref.queries);
     free(ref.keys);
     free(ref.values);
+    free(ref.gates);
     free(ref.context);
     free(ref.row);
     return status;

@@ -21,9 +21,10 @@
 
 #define HEADS_MAX 6 /* of random_model_info() */
 
-/* Those that change what the attention itself computes. */
+/* Those that change what the attention itself computes, and gates. */
 #define FEATURES                                                                         \
-    (RANDOM_KV_HEADS | RANDOM_SCALE | RANDOM_SOFTCAP | RANDOM_SINKS | RANDOM_BIAS)
+    (RANDOM_KV_HEADS | RANDOM_SCALE | RANDOM_SOFTCAP | RANDOM_SINKS | RANDOM_BIAS |      \
+     RANDOM_GATE)
 
 /* The heads of one model over what was added. */
 struct heads {

@@ -103,15 +103,133 @@ static void test_normed_inputs_match_the_reference(void **state) {
 
 static void test_heads_of_two_sizes_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261114, RANDOM_SIZES | RANDOM_KV_HEADS | RANDOM_ROTATION, 300, 12);
-    compare_random(20261115, RANDOM_SIZES | RANDOM_HEAD_NORM | RANDOM_NEED, 300, 12);
-    compare_random(20261116, RANDOM_SIZES | RANDOM_KV_HEADS, 30, 150);
+    compare_random(20261120, RANDOM_SIZES | RANDOM_KV_HEADS | RANDOM_ROTATION, 300, 12);
+    compare_random(20261121, RANDOM_SIZES | RANDOM_HEAD_NORM | RANDOM_NEED, 300, 12);
+    compare_random(20261122, RANDOM_SIZES | RANDOM_KV_HEADS, 30, 150);
 }
 
 static void test_latent_rows_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261117, RANDOM_LATENTS | RANDOM_PRE_NORM | RANDOM_NEED, 300, 12);
-    compare_random(20261118, RANDOM_LATENTS | RANDOM_SIZES | RANDOM_ROTATION, 30, 150);
+    compare_random(20261123, RANDOM_LATENTS | RANDOM_PRE_NORM | RANDOM_NEED, 300, 12);
+    compare_random(20261124, RANDOM_LATENTS | RANDOM_SIZES | RANDOM_ROTATION, 30, 150);
+}
+
+static void test_gated_heads_match_the_reference(void **state) {
+    const unsigned features = RANDOM_GATE | RANDOM_KV_HEADS | RANDOM_NEED;
+
+    (void)state;
+    compare_random(20261114, features, 300, 12);
+    compare_random(20261115, features | RANDOM_PRE_NORM, 30, 150);
+}
+
+static void test_heads_that_are_normed_together_match_the_reference(void **state) {
+    const unsigned features = RANDOM_OUT_NORM | RANDOM_KV_HEADS | RANDOM_NEED;
+
+    (void)state;
+    compare_random(20261116, features, 300, 12);
+    compare_random(20261117, features | RANDOM_GATE, 30, 150);
+}
+
+/* Gates and norms take what direct sequences sum. */
+static void test_ends_of_direct_sequences_match_the_reference(void **state) {
+    uint64_t seed = 20261118;
+    size_t num_direct = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 12; i++) {
+        attn_model *model = make_model(&seed, RANDOM_GATE | RANDOM_OUT_NORM);
+        struct random_request r;
+        struct plan plan;
+        random_request_init(&seed, model, 8, 2500, &r);
+        random_request_add(&seed, RANDOM_NEED, model, &r);
+        assert_int_equal(plan_make(model, &r.request, PLAN_RUN, &plan, NULL), ATTN_OK);
+        num_direct += plan.batch.num_direct;
+        assert_as_reference(model, &r.request, i);
+        random_request_deinit(&r);
+        attn_model_destroy(model);
+    }
+    assert_true(strcmp(engine.engine, "native") != 0 || num_direct > 4);
+}
+
+/* What heads contribute are parts of the outputs, behind gate and norm. */
+static void compare_contributions(uint64_t *seed, unsigned case_number) {
+    const unsigned features = RANDOM_GATE | RANDOM_OUT_NORM;
+    attn_model *model = make_model(seed, features);
+    const attn_model_info *info = attn_model_get_info(model);
+    size_t heads = info->num_heads, out = info->width.out;
+    struct random_request r;
+    attn_sizes sizes;
+
+    make_request(seed, model, features, 12, &r);
+    r.request.weights_heads = NULL;
+    r.request.weights_queries = NULL;
+    r.request.need_contributions = true;
+    assert_int_equal(attn_plan(model, &r.request, &sizes, NULL), ATTN_OK);
+    attn_result result = make_result(&sizes);
+    void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
+    result.contributions = nans(sizes.contributions);
+    assert_int_equal(attn_run(model, &r.request, scratch, &result), ATTN_OK);
+
+    double *sums = calloc(sizes.outputs, sizeof *sums);
+    for (size_t i = 0; i < sizes.outputs; i++) {
+        if (model->output_bias != NULL)
+            sums[i] = (double)model->output_bias[i % out];
+        for (size_t h = 0; h < heads; h++)
+            sums[i] +=
+                (double)result.contributions[(i / out * heads + h) * out + i % out];
+    }
+    assert_close(result.outputs, sums, sizes.outputs, case_number);
+    free(sums);
+    free(scratch);
+    free(result.contributions);
+    free_result(&result);
+    random_request_deinit(&r);
+    attn_model_destroy(model);
+}
+
+static void test_contributions_are_of_gated_and_normed_heads(void **state) {
+    uint64_t seed = 20261119;
+
+    (void)state;
+    for (unsigned i = 0; i < 60; i++)
+        compare_contributions(&seed, i);
+}
+
+static void test_gates_far_from_0_are_0_or_1_and_infinite_ones_no_numbers(void **state) {
+    const float biases[] = {-1e9F, 1e9F, -100, 100, 0, INFINITY, -INFINITY, NAN};
+    const float expected[] = {0, 1, 0, 1, 0.5F};
+    const size_t len = 1, size = sizeof biases / sizeof *biases;
+    const float row = 1;
+    const attn_model_info info = {
+        .name = "gates",
+        .layout = "test",
+        .num_heads = 1,
+        .width = {.query = 1, .key = 1, .value = 1, .head = size, .out = size},
+        .projection = {.gate = true, .gate_bias = true}};
+    const attn_request request = {.num_sequences = 1,
+                                  .query_lens = &len,
+                                  .key_lens = &len,
+                                  .queries = &row,
+                                  .keys = &row,
+                                  .values = &row};
+    attn_model *model;
+    attn_sizes sizes;
+
+    (void)state;
+    assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
+    memcpy(model->gate_bias, biases, sizeof biases);
+    for (size_t i = 0; i < size; i++)
+        model->value_weight[i] = 1;
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+    attn_result result = run(model, &request, &sizes);
+    for (size_t i = 0; i < size; i++) {
+        if (i < sizeof expected / sizeof *expected)
+            assert_true(fabsf(result.outputs[i] - expected[i]) < 1e-30F);
+        else
+            assert_true(isnan(result.outputs[i]));
+    }
+    free_result(&result);
+    attn_model_destroy(model);
 }
 
 static void test_everything_matches_the_reference(void **state) {
@@ -258,6 +376,11 @@ int main(void) {
         cmocka_unit_test(test_normed_inputs_match_the_reference),
         cmocka_unit_test(test_heads_of_two_sizes_match_the_reference),
         cmocka_unit_test(test_latent_rows_match_the_reference),
+        cmocka_unit_test(test_gated_heads_match_the_reference),
+        cmocka_unit_test(test_heads_that_are_normed_together_match_the_reference),
+        cmocka_unit_test(test_ends_of_direct_sequences_match_the_reference),
+        cmocka_unit_test(test_contributions_are_of_gated_and_normed_heads),
+        cmocka_unit_test(test_gates_far_from_0_are_0_or_1_and_infinite_ones_no_numbers),
         cmocka_unit_test(test_everything_matches_the_reference),
         cmocka_unit_test(test_bits_do_not_depend_on_threads_or_neighbours),
         cmocka_unit_test(test_bits_do_not_depend_on_groups),

@@ -198,6 +198,8 @@ static void test_what_d2l_cannot_hold_is_named_beside_the_remedy(void **state) {
         {{.score.sinks = true}, "sinks"},
         {{.score.bias = ATTN_BIAS_ALIBI}, "a bias by distance"},
         {{.head_norm.kind = ATTN_NORM_RMS}, "norms of queries and keys"},
+        {{.projection.gate = true}, "a gate"},
+        {{.out_norm.kind = ATTN_NORM_RMS}, "a norm of the heads' outputs"},
         {{.rotation.size = 4}, "rotary positions"},
         {{.pre_norm.applied = true}, "a norm before it (pre_norm=true)"},
     };

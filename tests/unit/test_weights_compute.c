@@ -2,13 +2,14 @@
 /* test_weights_compute.c: the models of all layers of tests/data/hf, computed by the
  * reference in float64, give what transformers computes. */
 #include "fail_alloc.h"
+#include "families_expected.h"
 #include "family_models.h"
 
 #include <attnd/library.h>
 
 static void test_layers_compute_what_transformers_does(void **state) {
     (void)state;
-    for (size_t i = 0; i < NUM_EXPECTED;) {
+    for (size_t i = 0; i < num_expected;) {
         const char *name = expected[i].folder;
         struct folder *folder = must_open(name, NULL);
         size_t count;
@@ -18,7 +19,7 @@ static void test_layers_compute_what_transformers_does(void **state) {
         for (size_t j = 0; j < count; j++, i++) {
             struct layer_case want = read_layer_case(name, layers[j].part);
             double error = run_layer(&layers[j], &want);
-            if (!(error <= tolerance))
+            if (!(error <= FAMILY_TOLERANCE))
                 fail_msg("%s %s: the worst error is %.3g", name, layers[j].part, error);
             worst = fmax(worst, error);
             free_layer_case(&want);
@@ -64,5 +65,5 @@ int main(void) {
     };
     if (attn_init(NULL) != ATTN_OK)
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, read_expected, NULL);
 }

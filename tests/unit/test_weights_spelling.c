@@ -146,7 +146,7 @@ static void test_spellings_of_a_config_give_the_same_results(void **state) {
         for (size_t j = 0; j < count; j++) {
             struct layer_case want = read_layer_case(spellings[i].folder, layers[j].part);
             double error = run_layer(&layers[j], &want);
-            if (!(error <= tolerance))
+            if (!(error <= FAMILY_TOLERANCE))
                 fail_msg("%s without '%s' and with %s: error %.3g", spellings[i].folder,
                          spellings[i].removed, spellings[i].added, error);
             free_layer_case(&want);

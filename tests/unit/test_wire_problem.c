@@ -161,7 +161,8 @@ static void test_model_is_described_with_every_size(void **state) {
         "\"causal\":false,"
         "\"window\":null,\"context_length\":null,\"scale\":0.5,\"softcap\":null,"
         "\"clip\":null,\"sinks\":false,\"distance_bias\":null,\"latent\":null,"
-        "\"rope\":null,\"norms\":null,\"pre_norm\":null,"
+        "\"rope\":null,\"norms\":null,\"gate\":false,\"out_norm\":null,"
+        "\"pre_norm\":null,"
         "\"output_projection\":false,\"bias\":true,\"engine\":\"none\",\"cpu\":\"none\","
         "\"precision\":\"none\",\"parameters\":56,\"bytes\":%zu,\"memory\":%zu}",
         attn_model_get_info(model)->footprint.bytes,
@@ -208,7 +209,8 @@ static void test_layer_of_a_folder_is_described_with_its_features(void **state) 
                   .softcap = 50,
                   .sinks = true,
                   .bias = ATTN_BIAS_BUCKETS},
-        .projection.clip = 8,
+        .projection = {.clip = 8, .gate = true},
+        .out_norm = {.kind = ATTN_NORM_RMS, .eps = 1e-5},
         .rotation = {.size = 8, .type = "llama3", .base = 500000},
         .head_norm = {.kind = ATTN_NORM_RMS, .whole = true, .eps = 1e-6},
         .pre_norm = {.kind = ATTN_NORM_LAYER,
@@ -226,7 +228,8 @@ static void test_layer_of_a_folder_is_described_with_its_features(void **state) 
                            "\"distance_bias\":\"buckets\","));
     assert_non_null(strstr(
         text, "\"rope\":{\"type\":\"llama3\",\"size\":8,\"base\":500000},\"norms\":"
-              "{\"type\":\"rms\",\"over\":\"row\",\"bias\":false,\"eps\":1e-06},"));
+              "{\"type\":\"rms\",\"over\":\"row\",\"bias\":false,\"eps\":1e-06},"
+              "\"gate\":true,\"out_norm\":{\"type\":\"rms\",\"eps\":1e-05},"));
     assert_non_null(strstr(text,
                            "\"pre_norm\":{\"name\":\"ln_1.weight\",\"type\":\"layer\","
                            "\"bias\":true,\"eps\":1e-05,\"applied\":true}"));

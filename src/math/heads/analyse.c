@@ -179,6 +179,7 @@ attn_status attn_heads_add(const attn_model *model, const attn_request *request,
     run_project_inputs(&run);
     run_finish_rows(&run);
     run_attend(&run);
+    run_finish_sums(&run);
     heads_contribute(&run, heads->gram, &heads->squared_norm);
     heads_even(&run);
     heads->sinks = model->info.score.sinks;

@@ -8,6 +8,8 @@
 #define TANH_FLOPS      40   /* one tanh() of additive scoring */
 #define SUM_FLOPS       40   /* what is summed up for each attention weight */
 #define FINISH_FLOPS    16   /* a number that is finished, see attend/finish.c */
+#define GATE_FLOPS      32   /* a number that is gated, see run/sums.c */
+#define NORM_FLOPS      8    /* a number that is normed there */
 #define PACK_FLOPS      4    /* a number of a key that goes into a panel */
 #define EVEN_ROW_FLOPS  4096 /* what even weights amount to in a row */
 #define EVEN_PAIR_FLOPS 128  /* the same for each pair that is masked by itself */
@@ -49,6 +51,8 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     if (batch->any_scores)
         all += scored * (linear_flops(&engine->to_query, queries) +
                          linear_flops(&engine->to_key, keys));
+    if (layer->gates)
+        all += summed * linear_flops(&engine->to_gate, queries);
     if (plan->kind != PLAN_HEADS && info->projection.output && !request->omit_outputs)
         all += summed * linear_flops(&engine->to_output, queries);
     if (request->need_contributions && info->projection.output)
@@ -68,5 +72,8 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     if (layer->finishes)
         flops->finish = FINISH_FLOPS * ((double)queries * (double)layer->score_width +
                                         (double)keys * (double)layer->key_width);
-    plan->sizes.flops = all + flops->finish;
+    flops->finish_sums =
+        (double)queries * (double)layer->hidden *
+        ((layer->gates ? summed * GATE_FLOPS : 0) + (layer->norms_sums ? NORM_FLOPS : 0));
+    plan->sizes.flops = all + flops->finish + flops->finish_sums;
 }

@@ -343,6 +343,8 @@ static void plan_layer(const attn_model *model, const attn_request *request,
         .norms_keys = info->pre_norm.applied &&
                       (info->kind == NULL || strcmp(info->kind, "cross") != 0),
     };
+    layer->gates = info->projection.gate && layer->sums;
+    layer->norms_sums = info->out_norm.kind != ATTN_NORM_NONE && layer->sums;
     layer->key_panels =
         (layer->by_head || (info->projection.given && repays_panels(model, request))) &&
         engine->additive_score == NULL && columns >= PANELS_COLUMNS;

@@ -88,6 +88,8 @@ struct plan_layer {
      * Keys are then projected as rows, and go into panels afterwards. */
     bool finishes;
     bool norms_keys; /* the norm before the layer is applied to keys and values too */
+    bool gates;      /* heads' outputs are wanted, and gated */
+    bool norms_sums; /* heads' outputs are wanted, and normed */
 };
 
 /* What the sequences add up to, and the largest of them. */
@@ -124,6 +126,7 @@ enum plan_array {
     PLAN_KEYS_END, /* a block that the kernels may read past the panels of keys */
     PLAN_VALUES,
     PLAN_DIRECT_SUMS,
+    PLAN_GATES, /* [sum of Tq, H*D], of gated heads */
     PLAN_CONTEXT,
     PLAN_HEAD_RANGES,
     PLAN_FIRST_ITEMS,
@@ -183,7 +186,7 @@ struct plan_scratch {
 
 /* Floating-point operations of each step. */
 struct plan_flops {
-    double finish, fold, attend, merge, sum, heads, even;
+    double finish, fold, attend, merge, sum, finish_sums, heads, even;
 };
 
 struct plan {

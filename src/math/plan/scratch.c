@@ -244,7 +244,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     const struct plan_layer *layer = &plan->layer;
     const struct plan_batch *batch = &plan->batch;
     struct plan_scratch *scratch = &plan->scratch;
-    size_t queries = plan->sizes.num_queries, projected = batch->projected_keys;
+    size_t queries = plan->sizes.num_queries, projected = batch->projected_keys, floats;
     size_t heads = info->num_heads;
     const struct kernels *kernels = model->engine.kernels;
     bool sums = plan->kind == PLAN_HEADS, rows = plan_has_rows(request);
@@ -256,7 +256,6 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         !given && model->engine.score_size != info->width.head && !in_result;
     size_t converted = size_min(size_max(queries, projected),
                                 plan_converted_rows(plan, kernels->strip_rows));
-    size_t floats;
 
     const struct reserve_array arrays[] = {
         [PLAN_CONVERTED] = {engine_converts(&model->engine) ? converted : 0,
@@ -270,6 +269,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         [PLAN_KEYS_END] = {layer->key_panels ? KEY_BLOCK : 0, 1},
         [PLAN_VALUES] = {count_values(model, plan), 1},
         [PLAN_DIRECT_SUMS] = {batch->direct_rows, scratch->direct_ld},
+        [PLAN_GATES] = {layer->gates ? queries : 0, layer->hidden},
         [PLAN_CONTEXT] = {own_context ? queries : 0, layer->hidden},
         [PLAN_HEAD_RANGES] = {PLAN_RANGES * PLAN_RANGES_MAX(heads), FLOATS(struct range)},
         [PLAN_FIRST_ITEMS] = {request->num_sequences + 1, FLOATS(size_t)},

@@ -65,7 +65,7 @@ struct projection {
     size_t panels; /* parts of engine_step() columns */
 };
 
-/* Up to three projections of the same rows. They are computed strip by strip, so that the
+/* Up to four projections of the same rows. They are computed strip by strip, so that the
  * rows are read from memory once. */
 struct projections {
     const struct engine *engine;
@@ -85,7 +85,7 @@ struct projections {
     struct store_rows stored; /* what the rows are, if they are keys or values */
     struct ranges depth;      /* words of a row that are summed */
     size_t count;
-    struct projection items[3];
+    struct projection items[4];
     size_t all_panels;
     double flops;
     size_t task_panels; /* panels in one task, which is of one projection */
@@ -337,6 +337,18 @@ static void add_queries(const struct run *run, struct projections *p) {
                       });
 }
 
+/* Adds the projection of queries to the gates of the heads that are summed. */
+static void add_gates(const struct run *run, struct projections *p) {
+    const attn_model *model = run->model;
+
+    add_projection(
+        p, &(struct projection){
+               .linear = &model->engine.to_gate,
+               .wanted = run->summed,
+               .place = {run->gates, model->info.width.head, 0, run->plan->layer.hidden},
+           });
+}
+
 /* Adds the projection of keys, which begin with those of a sequence. */
 static void add_keys(const struct run *run, const struct sequence_position *at,
                      struct projections *p) {
@@ -428,6 +440,8 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
     struct projections *with_values = same_values ? with_keys : &of_values;
     if (num_queries > 0 && plan->batch.any_scores)
         add_queries(run, &of_queries);
+    if (num_queries > 0 && plan->layer.gates)
+        add_gates(run, &of_queries);
     if (num_keys > 0 && plan->batch.any_scores)
         add_keys(run, at, with_keys);
     if (num_keys > 0 && plan->layer.sums)

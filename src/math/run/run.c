@@ -166,6 +166,7 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         .keys = find_array(plan, scratch, PLAN_KEYS),
         .values = find_array(plan, scratch, PLAN_VALUES),
         .direct = find_array(plan, scratch, PLAN_DIRECT_SUMS),
+        .gates = find_array(plan, scratch, PLAN_GATES),
         .context = find_array(plan, scratch, PLAN_CONTEXT),
         .one_head = find_array(plan, scratch, PLAN_ONE_HEAD),
         .no_bias = find_array(plan, scratch, PLAN_NO_BIAS),

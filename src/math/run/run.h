@@ -77,6 +77,7 @@ struct run {
     /* [direct_rows, direct_ld], of each direct sequence [scored heads, Tq]. First W_k^T q
      * of a head and query, [key_size]; then its sum of values, [value_size]. */
     float *direct;
+    float *gates;   /* [sum of Tq, H*D], before sigmoid: only of summed heads */
     float *context; /* [sum of Tq, H*D]: the heads' outputs */
     float *weights; /* attn_result.weights; NULL when not wanted */
     float *lse;     /* attn_result.lse; NULL when not wanted */
@@ -152,14 +153,18 @@ void run_items(const struct run *run, double flops,
                void (*work)(const struct run *run, const struct sequence_position *at,
                             struct range items, size_t thread));
 
-/* The first step: projects queries, keys and values, which the norm before the layer
- * comes before; those that are the same tensor go together. Keys and values of direct
- * sequences are not projected. */
+/* The first step: projects queries, also to gates, keys and values, which the norm before
+ * the layer comes before; those that are the same tensor go together. Keys and values of
+ * direct sequences are not projected. */
 void run_project_inputs(const struct run *run);
 
 /* The first step of a layer without projections, in each phase: where layer.packs, copies
  * the keys of heads whose scores are computed, and where layer.packs_values, values. */
 void run_pack_keys(const struct run *run);
+
+/* The last of the second step: gates the heads' outputs, and norms them, where the layer
+ * does. Those of heads that are left out are 0, and stay so. */
+void run_finish_sums(const struct run *run);
 
 /* Copies the heads' outputs to `outputs` [sum of Tq, H*D]. */
 void run_copy_heads(const struct run *run, float *outputs);

@@ -10,6 +10,7 @@
 /* Which rows of which tensor are queries, keys and values. */
 enum family_split {
     SPLIT_SEPARATE, /* a tensor each */
+    SPLIT_GATED,    /* likewise; that of queries has a head's queries, then its gate */
     SPLIT_BLOCKS,   /* one tensor: all query heads, all key heads, all value heads */
     SPLIT_GROUPS,   /* one tensor: per key head its query heads, itself, its value head */
     SPLIT_ONE_KEY,  /* one tensor: blocks where there is one key head, else groups */
@@ -69,7 +70,9 @@ struct stack {
     const char *layer;   /* the path of a layer; '#' is its number */
     const char *module;  /* the attention inside it; every tensor there must be known */
     const char *under;   /* what the path's prefix must contain; NULL: any prefix */
-    const char *names[NUM_LAYER_LINEARS]; /* of the linears inside the module */
+    /* Of the linears inside the module; NULL: it is in the tensor of another, or, for
+     * the gate, there is none. */
+    const char *names[NUM_LAYER_LINEARS];
     const char *norm;    /* inside the layer: the first name that exists; NULL: none */
     const char *present; /* a key: where it is true, the folder must have these layers;
                             else the model has none. NULL: no such key */
@@ -91,6 +94,7 @@ struct family_layers {
     const char *pattern_keys; /* a text, where the layers with attention have a * */
     const char *period_keys, *offset_keys;
     size_t period, offset; /* N % period == offset; 0, 0: all */
+    bool last;             /* the last of each period instead, whatever `offset` */
 };
 
 /* How the tensors of the projections lie in a file. */
@@ -100,8 +104,8 @@ struct family_weights {
     const char *ignored; /* names: tensors of the module that do not change results */
 };
 
-/* Which projections have a bias; each text has some letters of q, k, v, o, and Q and K of
- * latent rows. */
+/* Which projections have a bias; each text has some letters of q, k, v, o, g for the
+ * gate, and Q and K for latent rows. */
 struct family_biases {
     const char *always;
     const char *if_set; /* where `keys` is true */
@@ -147,6 +151,8 @@ struct family_norms {
     const char *heads_if;    /* a key: they exist where it is true; NULL: always */
     bool heads_otherwise;    /* when heads_if is absent */
     bool heads_whole;        /* over all heads together */
+
+    const char *out; /* RMS norm of the heads' outputs together, in the module; or NULL */
 };
 
 struct family_rotation {

@@ -84,6 +84,10 @@ void layer_describe_features(const struct layer *layer,
         add_feature(&list, "%s%s of %s", norms[layer->query_norm.kind],
                     layer->query_norm.plus_one ? " (1+w)" : "",
                     layer->head_norm_whole ? "all heads" : "each head");
+    if (layer->linears[LAYER_GATE].weight != NULL)
+        add_feature(&list, "gate");
+    if (layer->out_norm.kind != ATTN_NORM_NONE)
+        add_feature(&list, "%s of heads' outputs", norms[layer->out_norm.kind]);
     if (before->kind != ATTN_NORM_NONE)
         add_feature(&list, "%s%s before%s", norms[before->kind],
                     before->plus_one ? " (1+w)" : "",

@@ -63,6 +63,8 @@ bool kind_attends(const struct kind_source *layer) {
     size_t period = config_get_count(layer->section, layers->period_keys, layers->period,
                                      layers->period);
     size_t offset = config_get_index(layer->section, layers->offset_keys, layers->offset);
+    if (layers->last)
+        offset = period - 1;
     return layer->index % period == offset;
 }
 

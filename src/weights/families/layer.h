@@ -5,7 +5,8 @@
  * H query heads share KV key and value heads. Queries and keys have size D, values a size
  * of their own; i and j are the positions of a query and a key. The order inside a layer:
  * norm before, latent rows with their norm, project, clip, norm of queries and keys,
- * rotate, scale, softcap, bias by distance, mask, softmax with sinks, project. */
+ * rotate, scale, softcap, bias by distance, mask, softmax with sinks, gate, norm of the
+ * heads' outputs, project. */
 #pragma once
 
 #include "weights/families/tensors.h"
@@ -79,6 +80,7 @@ enum {
     LAYER_KEY,
     LAYER_VALUE,
     LAYER_OUTPUT,
+    LAYER_GATE,
     LAYER_LATENT_QUERY, /* of latent rows, see struct layer_latent */
     LAYER_LATENT_KEY,
     NUM_LAYER_LINEARS
@@ -114,7 +116,8 @@ struct layer {
     struct layer_rotation rotation;
     struct layer_bias bias;
     struct layer_norm query_norm, key_norm;
+    struct layer_norm out_norm;    /* of the heads' outputs, all heads together */
     struct layer_norm norm_before; /* of the block, on queries (and keys, unless cross) */
-    const struct safetensors_tensor *sinks; /* [H], or NULL */
-    struct layer_linear linears[NUM_LAYER_LINEARS];
+    const struct safetensors_tensor *sinks;         /* [H], or NULL */
+    struct layer_linear linears[NUM_LAYER_LINEARS]; /* LAYER_GATE: weight may be NULL */
 };

@@ -123,15 +123,25 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     size_t plain = size - layer->latent.shared; /* what a key head has by itself */
     const size_t blocks[] = {0, heads * size, (heads + kv_heads) * size};
     const size_t groups[] = {0, shared * size, (shared + 1) * size};
-    const size_t sizes[] = {size, plain, layer->value_size};
+    const size_t sizes[NUM_LAYER_LINEARS] = {[LAYER_QUERY] = size,
+                                             [LAYER_KEY] = plain,
+                                             [LAYER_VALUE] = layer->value_size,
+                                             [LAYER_GATE] = layer->value_size};
     const size_t quarters[] = {0, heads / 2 * size, heads / 4 * size};
     enum family_split split = locator->family->weights.split;
+    bool of_query = which == LAYER_QUERY || which == LAYER_GATE;
 
-    linear->num_heads = which == LAYER_QUERY ? heads : kv_heads;
+    linear->num_heads = of_query ? heads : kv_heads;
     linear->head_rows = sizes[which];
     linear->group_heads = linear->num_heads;
     linear->group_rows = linear->num_heads * linear->head_rows;
-    if (locator->stack->stack->query_apart) {
+    if (split == SPLIT_GATED && of_query) {
+        linear->first_row = which == LAYER_GATE ? size : 0;
+        linear->group_heads = 1;
+        linear->group_rows = 2 * size;
+    } else if (which == LAYER_GATE) {
+        linear->first_row = 0; /* of a tensor of its own */
+    } else if (locator->stack->stack->query_apart) {
         linear->first_row = which == LAYER_VALUE ? kv_heads * size : 0;
     } else if (split == SPLIT_BLOCKS || (split == SPLIT_ONE_KEY && kv_heads == 1)) {
         linear->first_row = blocks[which];
@@ -143,7 +153,7 @@ static void set_linear_rows(const struct locator *locator, size_t which,
         linear->first_row = which == LAYER_VALUE ? plain : 0;
         linear->group_heads = 1;
         linear->group_rows = plain + layer->value_size;
-    } else if (split != SPLIT_SEPARATE && split != SPLIT_LATENT) {
+    } else if (split == SPLIT_GROUPS || split == SPLIT_ONE_KEY) {
         linear->first_row = groups[which];
         linear->group_heads = which == LAYER_QUERY ? shared : 1;
         linear->group_rows = (shared + 1) * size + layer->value_size;
@@ -184,18 +194,34 @@ static void locate_latents(const struct locator *locator, size_t queries, size_t
     locate_linear(locator, LAYER_VALUE, "kv_b_proj", keys + values);
 }
 
+/* Finds the gate, of `hidden` rows: in a tensor of its own, or in that of queries. */
+static void locate_gate(const struct locator *locator, size_t hidden) {
+    const char *const *names = locator->stack->stack->names;
+    bool gated = locator->family->weights.split == SPLIT_GATED;
+    struct layer_linear *gate = &locator->layer->linears[LAYER_GATE];
+
+    if (!gated && names[LAYER_GATE] == NULL)
+        return;
+    gate->in_size = locator->stack->width;
+    set_linear_rows(locator, LAYER_GATE, gate);
+    locate_linear(locator, LAYER_GATE, names[gated ? LAYER_QUERY : LAYER_GATE],
+                  gated ? 2 * hidden : hidden);
+}
+
 static void locate_linears(const struct locator *locator) {
     const char *const *names = locator->stack->stack->names;
     struct layer *layer = locator->layer;
     size_t width = locator->stack->width, hidden, kv_hidden, values, outputs, packed;
-    bool separate = locator->family->weights.split == SPLIT_SEPARATE;
+    bool gated = locator->family->weights.split == SPLIT_GATED;
+    bool separate = gated || locator->family->weights.split == SPLIT_SEPARATE;
     bool apart = locator->stack->stack->query_apart;
 
     if (!size_mul(layer->num_heads, layer->head_size, &hidden) ||
         !size_mul(layer->num_kv_heads, layer->head_size, &kv_hidden) ||
         !size_mul(layer->num_kv_heads, layer->value_size, &values) ||
         !size_mul(layer->num_heads, layer->value_size, &outputs) ||
-        !size_add(kv_hidden, values, &packed) || !size_add(hidden, packed, &packed)) {
+        !size_mul(hidden, 2, &packed) || !size_add(kv_hidden, values, &packed) ||
+        !size_add(hidden, packed, &packed)) {
         error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
         return;
     }
@@ -213,7 +239,7 @@ static void locate_linears(const struct locator *locator) {
     }
     for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
-        const size_t all_rows[] = {hidden, kv_hidden, values};
+        const size_t all_rows[] = {gated ? 2 * hidden : hidden, kv_hidden, values};
         size_t rows = all_rows[which], total = packed;
 
         linear->in_size = width;
@@ -223,6 +249,7 @@ static void locate_linears(const struct locator *locator) {
         locate_linear(locator, which, names[separate || apart ? which : 0],
                       separate ? rows : total);
     }
+    locate_gate(locator, outputs);
 }
 
 /* Finds weight and bias of a norm under `name`, which has its module in it; older files
@@ -281,6 +308,27 @@ static void locate_latent_norms(const struct locator *locator) {
         if (norms[i].norm->weight == NULL)
             refuse_missing_tensor(locator, name);
     }
+}
+
+/* Finds the norm of the heads' outputs. */
+static void locate_out_norm(const struct locator *locator) {
+    const char *module = locator->stack->stack->module,
+               *norm = locator->family->norms.out;
+    struct layer *layer = locator->layer;
+    char name[MATCH_NAME_SIZE];
+
+    if (layer->out_norm.kind == ATTN_NORM_NONE)
+        return;
+    locate_norm(locator, module, norm, layer->num_heads * layer->value_size,
+                &layer->out_norm);
+    match_name(locator->stack, layer->index, module, norm,
+               layer->out_norm.bias != NULL ? ".bias" : ".weight", name);
+    if (layer->out_norm.weight == NULL)
+        refuse_missing_tensor(locator, name);
+    if (layer->out_norm.bias != NULL)
+        error_keep(locator->error, ATTN_E_UNSUPPORTED,
+                   "tensor '%.120s' is a bias that family %s does not have", name,
+                   locator->family->type);
 }
 
 /* Finds the norms of projected queries and keys. */
@@ -343,8 +391,8 @@ static bool is_known_tensor(const struct locator *locator,
                             const struct safetensors_tensor *tensor, const char *name) {
     const struct layer *layer = locator->layer;
     const struct layer_norm *const norms[] = {
-        &layer->query_norm, &layer->key_norm, &layer->norm_before,
-        &layer->latent.query_norm, &layer->latent.key_norm};
+        &layer->query_norm,  &layer->key_norm,          &layer->out_norm,
+        &layer->norm_before, &layer->latent.query_norm, &layer->latent.key_norm};
 
     for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
         if (tensor == layer->linears[i].weight || tensor == layer->linears[i].bias)
@@ -371,7 +419,7 @@ static const char *describe_unknown(const char *name) {
         {"distance_embedding", "attnd does not compute relative_key positions"},
         {"q_a_", "it is of latent attention, which config.json does not ask for"},
         {"kv_a_", "it is of latent attention, which config.json does not ask for"},
-        {"gate", "attnd does not compute gates in attention"},
+        {"gate", "attnd knows no gate of this family"},
         {"scale", "the weights are quantized; save them in bfloat16 or float32"},
         {"qweight", "the weights are quantized; save them in bfloat16 or float32"},
         {"qzeros", "the weights are quantized; save them in bfloat16 or float32"},
@@ -418,6 +466,7 @@ attn_status locate_tensors(const struct match *match, const struct match_stack *
     locate_linears(&locator);
     locate_latent_norms(&locator);
     locate_head_norms(&locator);
+    locate_out_norm(&locator);
     locate_norm_before(&locator);
     locate_tables(&locator);
     check_module(&locator);

@@ -29,6 +29,8 @@ static const struct family_text texts[] = {
     {"mistral3", "text_config", "language_model.", "mistral", false},
     {"paligemma", "text_config", "language_model.", "gemma", true},
     {"qwen2_audio", "text_config", "language_model.", "qwen2", false},
+    {"qwen3_5", "text_config", "language_model.", "qwen3_5_text", false},
+    {"qwen3_5_moe", "text_config", "language_model.", "qwen3_5_moe_text", false},
     {"smolvlm", "text_config", "text_model.", "llama", false},
     {"voxtral", "text_config", "language_model.", "llama", false},
 };
@@ -59,7 +61,6 @@ static const struct {
 } refusals[] = {
     {"deepseek_v32 minicpm3",
      "its latent attention is not that of deepseek_v2 or deepseek_v3"},
-    {"qwen3_next qwen3_5", "its attention has output gates and linear layers"},
     {"deberta deberta-v2", "its scores have terms of content by position"},
     {"longformer big_bird bigbird_pegasus reformer longt5",
      "its attention is sparse in a way of its own"},

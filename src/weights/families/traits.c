@@ -196,6 +196,11 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     if (family->norms.heads_if != NULL)
         on_heads = config_get_bool(section, family->norms.heads_if,
                                    family->norms.heads_otherwise);
+
+    norm.kind = ATTN_NORM_RMS;
+    if (family->norms.out != NULL)
+        layer->out_norm = norm;
+
     norm.kind = family->norms.heads;
     if (!on_heads)
         return;
@@ -238,7 +243,7 @@ static bool has_letter(const char *letters, char letter) {
 }
 
 static void read_biases(const struct traits *traits, struct layer_biases *ret_biases) {
-    static const char letters[] = "qkvoQK";
+    static const char letters[] = "qkvogQK";
     const struct family *family = traits->family;
     bool conditional =
         config_get_bool(traits->section, family->biases.keys,

@@ -113,7 +113,8 @@ static const char *norm_text(attn_norm norm) {
     return norm == ATTN_NORM_RMS ? "rms" : "layer";
 }
 
-/* Adds the norms of projected queries and keys, and the norm before the layer. */
+/* Adds the norms of projected queries and keys, what happens to the heads' outputs, and
+ * the norm before the layer. */
 static void print_norms(const attn_model_info *info, struct buf *body) {
     if (info->head_norm.kind == ATTN_NORM_NONE)
         buf_append_text(body, ",\"norms\":null");
@@ -123,6 +124,13 @@ static void print_norms(const attn_model_info *info, struct buf *body) {
             ",\"norms\":{\"type\":\"%s\",\"over\":\"%s\",\"bias\":%s,\"eps\":%.10g}",
             norm_text(info->head_norm.kind), info->head_norm.whole ? "row" : "head",
             bool_text(info->head_norm.bias), info->head_norm.eps);
+
+    buf_append_format(body, ",\"gate\":%s", bool_text(info->projection.gate));
+    if (info->out_norm.kind == ATTN_NORM_NONE)
+        buf_append_text(body, ",\"out_norm\":null");
+    else
+        buf_append_format(body, ",\"out_norm\":{\"type\":\"%s\",\"eps\":%.10g}",
+                          norm_text(info->out_norm.kind), info->out_norm.eps);
 
     if (info->pre_norm.kind == ATTN_NORM_NONE) {
         buf_append_text(body, ",\"pre_norm\":null");
@@ -137,7 +145,8 @@ static void print_norms(const attn_model_info *info, struct buf *body) {
 void wire_native_print_model(const attn_model_info *info, struct buf *body) {
     bool bias = info->projection.query_bias || info->projection.key_bias ||
                 info->projection.value_bias || info->projection.output_bias ||
-                info->latent.query_bias || info->latent.key_bias;
+                info->projection.gate_bias || info->latent.query_bias ||
+                info->latent.key_bias;
 
     print_model_names(info, body);
     print_model_sizes(info, body);

@@ -29,6 +29,8 @@ static void fill_linears(const struct layer *layer, attn_model_info *info) {
     info->projection.value_bias = linears[LAYER_VALUE].bias != NULL;
     info->projection.output_bias = linears[LAYER_OUTPUT].bias != NULL;
     info->projection.output = true;
+    info->projection.gate = linears[LAYER_GATE].weight != NULL;
+    info->projection.gate_bias = linears[LAYER_GATE].bias != NULL;
 }
 
 static void fill_latents(const struct layer *layer, attn_model_info *info) {
@@ -52,6 +54,8 @@ static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info
     info->head_norm.whole = layer->head_norm_whole;
     info->head_norm.bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
     info->head_norm.eps = layer->query_norm.eps;
+    info->out_norm.kind = layer->out_norm.kind;
+    info->out_norm.eps = layer->out_norm.eps;
     info->pre_norm.kind = before->kind;
     info->pre_norm.applied = pre_norm && before->kind != ATTN_NORM_NONE;
     info->pre_norm.bias = before->bias != NULL;
@@ -106,6 +110,7 @@ static attn_status read_vectors(const struct layer *layer, attn_model *model,
         {key->bias, model->key_norm_bias, false},
         {layer->latent.query_norm.weight, model->latent_query_norm, false},
         {layer->latent.key_norm.weight, model->latent_key_norm, false},
+        {layer->out_norm.weight, model->out_norm_weight, layer->out_norm.plus_one},
         {before->weight, model->pre_norm_weight, before->plus_one},
         {before->bias, model->pre_norm_bias, false},
         {layer->sinks, model->sinks, false},
@@ -166,6 +171,7 @@ static attn_status read_linears(const struct layer *layer, attn_model *model,
         [LAYER_KEY] = {model->key_weight, model->key_bias},
         [LAYER_VALUE] = {model->value_weight, model->value_bias},
         [LAYER_OUTPUT] = {model->output_weight, model->output_bias},
+        [LAYER_GATE] = {model->gate_weight, model->gate_bias},
         [LAYER_LATENT_QUERY] = {model->latent_query_weight, model->latent_query_bias},
         [LAYER_LATENT_KEY] = {model->latent_key_weight, model->latent_key_bias},
     };

@@ -19,6 +19,17 @@
     .norms.key = "k_layernorm", .norms.heads = ATTN_NORM_RMS, \
     .rotation.rotates = true, .rotation.base_keys = "rope_theta", .rotation.base = 1e6}
 
+/* Qwen3-Next and its followers. */
+#define QWEN_GATED(type_name, w, n, kv) { \
+    .type = type_name, .stacks = {STACK_LLAMA(16, w, n)}, \
+    .layers.without = "linear_attention", .layers.last = true, \
+    .layers.period_keys = "full_attention_interval", .layers.period = 4, \
+    .weights.split = SPLIT_GATED, .biases.if_set = "qkvog", \
+    .biases.keys = "attention_bias", HEADS(kv, 256), RMS(1e-6), \
+    .norms.plus_one = true, .norms.query = "q_norm", .norms.key = "k_norm", \
+    .norms.heads = ATTN_NORM_RMS, ROTATION, \
+    .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.25}
+
 static const struct family families[] = {
     {   .type = "bamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), BIASES,
         OTHER_MIXERS, .layers.list_keys = "attn_layer_indices", RMS(1e-5), ROTATION,
@@ -43,6 +54,9 @@ static const struct family families[] = {
         HEADS(8, 128), BIASES, OTHER_MIXERS, .layers.types_keys = "layers_block_type",
         .layers.pattern_keys = "hybrid_override_pattern",
         RMS_NORM("layer_norm_epsilon rms_norm_eps", 1e-5)},
+    QWEN_GATED("qwen3_next", 2048, 48, 2),
+    QWEN_GATED("qwen3_5_text", 4096, 32, 4),
+    QWEN_GATED("qwen3_5_moe_text", 2048, 40, 2),
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

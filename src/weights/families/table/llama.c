@@ -173,6 +173,18 @@ static const struct family families[] = {
                     SIZES(32, 4096, 32), .mask = MASK_CAUSAL}},
         HEADS(0, 0), BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS,
         BASE(12e6), .rotation.unset = &apertus_rotation},
+    {   .type = "afmoe",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
+                    .names = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"},
+                    .norm = "input_layernorm", SIZES(16, 2048, 32), .mask = MASK_CAUSAL}},
+        HEADS(0, 128), BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS,
+        ROTATION, .rotation.layers = ROTATED_SLIDING, WINDOWS(WINDOW_UNLESS_NTH, 1024),
+        .windows.period_keys = "global_attn_every_n_layers", .windows.period = 4},
+    {   /* with quantization_config, transformers rounds rows and weights, too */
+        .type = "bitnet", .stacks = {STACK_LLAMA(20, 2560, 30)},
+        .demands = "quantization_config=null", HEADS(5, 0),
+        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), .norms.out = "attn_sub_norm",
+        BASE(500000)},
     {   .type = "arcee", .stacks = {STACK_LLAMA(32, 2560, 32)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), ROTATION},
     {   .type = "cwm", .stacks = {STACK_LLAMA(48, 6144, 64)}, HEADS(8, 128), RMS(1e-5),
@@ -223,7 +235,7 @@ static const struct family families[] = {
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), BASE(2e6),
         .rotation.layers = ROTATED_LISTED, QWEN_WINDOW(WINDOW_BY_TYPE)},
     {   .type = "solar_open", .stacks = {STACK_LLAMA(64, 4096, 48)}, HEADS(8, 128),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(1e6)},
+        BIASES_IF("qkv", "attention_bias"), RMS(1e-5), BASE(1e6)},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
