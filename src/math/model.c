@@ -21,7 +21,7 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
     size_t hidden = heads * size, key_hidden = info->num_kv_heads * size;
     bool additive = info->score.kind == ATTN_ADDITIVE;
     bool head_norm = info->head_norm.kind != ATTN_NORM_NONE,
-         whole = info->head_norm.whole;
+         each = info->head_norm.whole || info->head_norm.per_head;
     bool head_norm_bias = head_norm && info->head_norm.bias;
 
     const struct model_array arrays[NUM_ARRAYS] = {
@@ -43,10 +43,10 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
          heads, 1},
         {&model->distance_bias, info->score.bias == ATTN_BIAS_BUCKETS, heads,
          2 * info->score.bias_distance + 1},
-        {&model->query_norm_weight, head_norm, whole ? hidden : size, 1},
-        {&model->query_norm_bias, head_norm_bias, whole ? hidden : size, 1},
-        {&model->key_norm_weight, head_norm, whole ? key_hidden : size, 1},
-        {&model->key_norm_bias, head_norm_bias, whole ? key_hidden : size, 1},
+        {&model->query_norm_weight, head_norm, each ? hidden : size, 1},
+        {&model->query_norm_bias, head_norm_bias, each ? hidden : size, 1},
+        {&model->key_norm_weight, head_norm, each ? key_hidden : size, 1},
+        {&model->key_norm_bias, head_norm_bias, each ? key_hidden : size, 1},
         {&model->pre_norm_weight, info->pre_norm.applied, info->width.query, 1},
         {&model->pre_norm_bias, info->pre_norm.applied && info->pre_norm.bias,
          info->width.query, 1},

@@ -7,6 +7,7 @@
 #include "math/engine.h"
 
 #include <attnd/model.h>
+#include <string.h>
 
 /* Rotary frequencies of a layer, in float64. The angle of pair a at position p is p times
  * frequency a; cosine and sine are multiplied by `magnitude`. A sequence's length is its
@@ -47,9 +48,9 @@ struct attn_model {
     float *alibi_slopes;      /* [H] */
     float *distance_bias;     /* [H, 2 * bias_distance + 1]: of distances from
                                  -bias_distance on */
-    float *query_norm_weight; /* [D], or [H*D] when head_norm_whole */
+    float *query_norm_weight; /* [D], or [H*D] when head_norm is whole or per_head */
     float *query_norm_bias;   /* as large, with head_norm_bias */
-    float *key_norm_weight;   /* [D], or [KV*D] */
+    float *key_norm_weight;   /* [D], or [KV*D] likewise */
     float *key_norm_bias;     /* as large, with head_norm_bias */
     float *pre_norm_weight;   /* [query_size], when pre_norm_applied */
     float *pre_norm_bias;     /* [query_size], with pre_norm_bias */
@@ -68,6 +69,12 @@ struct model_array {
 #define MODEL_ARRAYS 20
 
 enum { MODEL_ARRAY_OUTPUT = 6, MODEL_ARRAYS_PLAIN = 11 }; /* of the list below */
+
+/* Returns whether keys come from where queries do, so that the norm before the layer is
+ * theirs too. */
+static inline bool model_has_own_keys(const attn_model_info *info) {
+    return info->kind == NULL || strcmp(info->kind, "self") == 0;
+}
 
 /* Lists the arrays of a model of the sizes in model->info, whether or not it has them
  * yet: weight and bias of query, key, value and output, the three of additive scoring,

@@ -77,6 +77,8 @@ static const char *find_extra(const attn_model_info *info) {
         {info->score.sinks, "sinks"},
         {info->score.bias != ATTN_BIAS_NONE, "a bias by distance"},
         {info->head_norm.kind != ATTN_NORM_NONE, "norms of queries and keys"},
+        {info->value_norm.kind != ATTN_NORM_NONE, "norms of values"},
+        {info->query_factor.length > 0, "a factor of queries"},
         {info->rotation.size > 0, "rotary positions"},
         {info->pre_norm.applied, "a norm before it (pre_norm=true)"},
     };

@@ -34,10 +34,12 @@ enum random_feature {
     RANDOM_SINKS = 1 << 6,
     RANDOM_BIAS = 1 << 7, /* ALiBi or buckets */
     RANDOM_PRE_NORM = 1 << 8,
-    RANDOM_POSITIONS = 1 << 9, /* of requests; ascending ones, or any */
-    RANDOM_WINDOW = 1 << 10,   /* likewise */
-    RANDOM_NEED = 1 << 11,     /* likewise: heads, log-sum-exps, outputs or none */
-    RANDOM_EVERYTHING = (1 << 12) - 1
+    RANDOM_POSITIONS = 1 << 9,     /* of requests; ascending ones, or any */
+    RANDOM_WINDOW = 1 << 10,       /* likewise */
+    RANDOM_NEED = 1 << 11,         /* likewise: heads, log-sum-exps, outputs or none */
+    RANDOM_VALUE_ROWS = 1 << 12,   /* norms and rotations of values */
+    RANDOM_QUERY_FACTOR = 1 << 13, /* of the position */
+    RANDOM_EVERYTHING = (1 << 14) - 1
 };
 
 /* Adds each of the set of features to a model with dot products, or does not: half of the

@@ -66,5 +66,7 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     if (layer->finishes)
         flops->finish = FINISH_FLOPS * ((double)queries * (double)layer->score_width +
                                         (double)keys * (double)layer->key_width);
+    if (layer->finishes_values)
+        flops->finish += FINISH_FLOPS * (double)keys * (double)layer->value_width;
     plan->sizes.flops = all + flops->finish;
 }
