@@ -232,11 +232,10 @@ static const struct trait_case {
 };
 
 static const struct family *find_family(const char *type) {
-    size_t count;
-    const struct family *families = family_table(&count);
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(families[i].type, type) == 0)
-            return &families[i];
+    const struct family *family;
+    for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
+        if (strcmp(family->type, type) == 0)
+            return family;
     }
     fail_msg("no family %s", type);
     return NULL;
@@ -248,6 +247,7 @@ static attn_status read_traits(const char *type, const json_t *config, size_t in
     const struct match match = {.family = find_family(type)};
     const struct stack *stack = &match.family->stacks[0];
     struct match_stack found = {.stack = stack,
+                                .part = stack->part,
                                 .section = {.object = config, .error = ret_error},
                                 .num_layers = stack->layers};
     struct layer_biases biases;

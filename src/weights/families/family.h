@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* family.h: the table of families. A new family is an entry of table.c.
+/* family.h: the table of families. A new family is an entry in a file of table/.
  *
  * Keys are as in config.h: alternative spellings of one key, separated by spaces. NULL
  * means that the family does not have such a key, so that config.json is not asked. */
@@ -11,7 +11,9 @@
 enum family_split {
     SPLIT_SEPARATE, /* a tensor each */
     SPLIT_BLOCKS,   /* one tensor: all query heads, all key heads, all value heads */
-    SPLIT_GROUPS    /* one tensor: per key head its query heads, itself, its value head */
+    SPLIT_GROUPS,   /* one tensor: per key head its query heads, itself, its value head */
+    SPLIT_ONE_KEY,  /* one tensor: blocks where there is one key head, else groups */
+    SPLIT_QUARTERS  /* one tensor: four times a quarter of queries, values and keys */
 };
 
 enum family_scale {
@@ -20,7 +22,7 @@ enum family_scale {
     SCALE_GPT2,   /* 1/sqrt(D), or 1 where scale_attn_weights is false; divided by the
                      layer's number where scale_attn_by_inverse_layer_idx is true */
     SCALE_SCALAR, /* 1/sqrt(query_pre_attn_scalar) */
-    SCALE_MPT     /* attn_config.softmax_scale, or 1/sqrt(D) */
+    SCALE_KEY     /* see scale_keys */
 };
 
 enum family_heads {
@@ -40,11 +42,21 @@ enum family_mask {
 enum family_window {
     WINDOW_NONE,
     WINDOW_ALL,
+    WINDOW_BY_TYPE,    /* all without layer_types */
     WINDOW_UNLESS_NTH, /* all but layers N with (N + 1) % period == 0 */
     WINDOW_UNLESS_1ST, /* all but layers N with N % period == 0 */
-    WINDOW_QWEN,       /* layers from max_window_layers on */
+    WINDOW_QWEN,       /* layers from max_window_layers on; see `from` */
     WINDOW_QWEN2_MOE,  /* even layers before max_window_layers */
     WINDOW_GPT_NEO     /* as attention_types says */
+};
+
+/* Which layers of a family that rotates are rotated. */
+enum family_rotated {
+    ROTATED_ALL,
+    ROTATED_SLIDING,     /* those with a window */
+    ROTATED_UNLESS_FULL, /* those with a window, and all where config.json has none */
+    ROTATED_LISTED       /* those with 1 in no_rope_layers; without it, all but every
+                            no_rope_layer_interval-th */
 };
 
 /* Layers of one kind, numbered from 0. */
@@ -65,6 +77,17 @@ struct stack {
     bool cross;
 };
 
+/* Which layers have attention. Others are left out, and the numbers of layers stay. The
+ * first that config.json has decides: types, a list, a pattern, else the period. */
+struct family_layers {
+    const char *types_keys;   /* words, one for each layer; NULL: "layer_types" */
+    const char *without;      /* those of layers without attention */
+    const char *list_keys;    /* numbers of the layers with attention */
+    const char *pattern_keys; /* a text, where the layers with attention have a * */
+    const char *period_keys, *offset_keys;
+    size_t period, offset; /* N % period == offset; 0, 0: all */
+};
+
 /* How the tensors of the projections lie in a file. */
 struct family_weights {
     enum family_split split;
@@ -77,7 +100,9 @@ struct family_biases {
     const char *always;
     const char *if_set; /* where `keys` is true */
     const char *keys;
-    bool otherwise; /* when `keys` is absent */
+    bool otherwise;          /* when `keys` is absent */
+    const char *output_keys; /* where it is true, the output projection has one */
+    const char *as_stored;   /* where the file has it */
 };
 
 struct family_sizes {
@@ -95,6 +120,7 @@ struct family_norms {
     double eps;
 
     attn_norm before;
+    bool bare;               /* that before has no weight */
     const char *before_if;   /* a key: it is there where that is true */
     bool before_otherwise;   /* when before_if is absent */
     bool before_skips_first; /* layer 0 has none */
@@ -102,12 +128,15 @@ struct family_norms {
     attn_norm heads;
     const char *query, *key; /* names in the module; NULL: none */
     const char *heads_if;    /* a key: they exist where it is true; NULL: always */
+    bool heads_otherwise;    /* when heads_if is absent */
     bool heads_whole;        /* over all heads together */
 };
 
 struct family_rotation {
     bool rotates;
     const char *only_if; /* KEY=VALUE: it rotates where that holds; NULL: always */
+    enum family_rotated layers;
+    bool null_base; /* a base of null means no rotation */
     bool interleaved;
     bool plain;            /* config.json has no object of scaling */
     const char *base_keys; /* NULL: always `base` */
@@ -127,7 +156,10 @@ struct family_windows {
     enum family_window rule;
     const char *only_if; /* a key: layers have windows only where it is true */
     const char *keys;
-    size_t size; /* when absent; 0: none */
+    size_t size;    /* when absent; 0: none */
+    bool halved;    /* half of it is the window, with a causal mask too */
+    bool each_side; /* it is so long on each side; else half of it is */
+    size_t from;    /* max_window_layers when absent; 0: 28 */
     const char *period_keys;
     size_t period;
 };
@@ -135,6 +167,9 @@ struct family_windows {
 /* What happens to a score before softmax, but for biases by distance. */
 struct family_scores {
     enum family_scale scale;
+    const char *scale_keys;  /* the scale itself */
+    double scale_otherwise;  /* when scale_keys are absent; 0: 1/sqrt(D) */
+    const char *factor_keys; /* of keys, and so of the scale; NULL: 1 */
     const char *softcap_keys;
     double softcap;
     const char *clip_keys;
@@ -159,6 +194,7 @@ struct family {
     const char *untyped; /* a key that tells this family where model_type is absent */
     struct stack stacks[3];
     const char *demands; /* see config_check_demands() */
+    struct family_layers layers;
     struct family_weights weights;
     struct family_biases biases;
     struct family_sizes sizes;
@@ -169,8 +205,27 @@ struct family {
     struct family_distance distance;
 };
 
-/* Returns the table; constant. */
-const struct family *family_table(size_t *ret_count);
+/* A model of images or sound beside text, which is a family of its own. Its layers are
+ * called text.0, text.1 and so on. */
+struct family_text {
+    const char *type;      /* model_type of config.json */
+    const char *section;   /* the text's object, which may be absent: then the root is */
+    const char *under;     /* see struct stack; NULL: any prefix */
+    const char *otherwise; /* the text's family, when its object has no model_type */
+    bool any_mask; /* its demands do not count: images and prompts have another mask */
+};
+
+/* Returns the entry of that model_type, a constant, or NULL. */
+const struct family_text *family_find_text(const char *type);
+
+/* The entries of one file of the table. */
+struct family_list {
+    const struct family *items; /* [count] */
+    size_t count;
+};
+
+/* Returns an entry of the table, a constant; NULL behind the last one. */
+const struct family *family_get(size_t index);
 
 /* Returns whether one of the names, which are separated by spaces, is `name`. */
 bool family_list_has(const char *names, const char *name);

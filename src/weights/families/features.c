@@ -78,7 +78,9 @@ void layer_describe_features(const struct layer *layer,
     if (before->kind != ATTN_NORM_NONE)
         add_feature(&list, "%s%s before%s", norms[before->kind],
                     before->plus_one ? " (1+w)" : "",
-                    before->weight != NULL ? "" : " (not in the file)");
+                    before->bare             ? " without weight"
+                    : before->weight != NULL ? ""
+                                             : " (not in the file)");
     if (ret_text[0] == '\0')
         add_feature(&list, "plain");
 }

@@ -7,6 +7,7 @@
 #include "math/model.h"
 #include "weights/assemble.h"
 #include "weights/checkpoint.h"
+#include "weights/families/kinds.h"
 #include "weights/families/locate.h"
 #include "weights/families/model/make.h"
 
@@ -118,7 +119,7 @@ static attn_status check_pre_norm(const struct folder *folder, const struct matc
     for (size_t i = 0; i < folder->num_layers; i++) {
         const struct layer_norm *norm = &folder->layers[i].norm_before;
         count += norm->kind != ATTN_NORM_NONE;
-        if (norm->kind != ATTN_NORM_NONE && norm->weight == NULL)
+        if (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && !norm->bare)
             return error_set(ret_error, ATTN_E_FORMAT,
                              "the norm before layer %s is not in the files; leave out "
                              "pre_norm=true",
@@ -139,7 +140,9 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
     for (size_t i = 0; i < stack->num_layers; i++) {
         struct layer *layer = &folder->layers[folder->num_layers];
         struct layer_biases biases;
-        if (!is_selected(options->layers, i))
+        const struct kind_source kind = {match->family, &stack->section,
+                                         stack->num_layers, i};
+        if (!is_selected(options->layers, i) || !kind_attends(&kind))
             continue;
 
         attn_status status = traits_read(match, stack, i, layer, &biases);
@@ -155,9 +158,10 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
     return ATTN_OK;
 }
 
-/* Refuses the name of a layer that no stack has, and lists those that there are. */
-static attn_status refuse_layer(const struct match *match, const char *name,
-                                attn_error *ret_error) {
+/* Refuses options that select no layer, and lists those that there are. */
+static attn_status refuse_selection(const struct match *match,
+                                    const struct folder_options *options,
+                                    attn_error *ret_error) {
     char parts[MATCH_STACKS_MAX * 2 * (LAYER_PART_SIZE + 4)] = "";
     size_t used = 0;
 
@@ -166,13 +170,17 @@ static attn_status refuse_layer(const struct match *match, const char *name,
         const char *before = i == 0 ? "" : i + 1 < match->num_stacks ? ", " : " or ";
         char first[LAYER_PART_SIZE], last[LAYER_PART_SIZE];
         bool several = stack->num_layers > 1;
-        traits_name(stack, 0, first);
+        traits_name(stack, stack->first, first);
         traits_name(stack, stack->num_layers - 1, last);
         used += (size_t)snprintf(parts + used, sizeof parts - used, "%s%s%s%s", before,
                                  several ? first : "", several ? " to " : "", last);
     }
-    return error_set(ret_error, ATTN_E_VALUE, "there is no layer=%.80s; use %s", name,
-                     parts);
+    if (options->layer == NULL)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "layers=%.80s has no layer with attention; it has some of %s",
+                         options->layers, parts);
+    return error_set(ret_error, ATTN_E_VALUE, "there is no layer=%.80s; use %s",
+                     options->layer, parts);
 }
 
 /* Finds all layers, once config and tensors are there. */
@@ -201,7 +209,7 @@ static attn_status find_layers(struct folder *folder,
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
         status = add_stack(folder, &match, &match.stacks[i], options);
     if (status == ATTN_OK && folder->num_layers == 0)
-        return refuse_layer(&match, options->layer, ret_error);
+        return refuse_selection(&match, options, ret_error);
     if (status == ATTN_OK && folder->pre_norm)
         status = check_pre_norm(folder, &match, ret_error);
     return status;

@@ -18,6 +18,7 @@
 struct layer_norm {
     attn_norm kind;
     bool plus_one; /* it multiplies by 1 + w */
+    bool bare;     /* it has no weight, which is as one of 1 */
     double eps;
     const struct safetensors_tensor *weight; /* NULL: the file has none */
     const struct safetensors_tensor *bias;   /* NULL: none */

@@ -97,7 +97,8 @@ static void locate_linear(const struct locator *locator, size_t which,
     linear->bias = find_in_module(locator, index, module_name, ".bias", bias_name);
     if (locator->biases->has[which] && linear->bias == NULL)
         refuse_missing_tensor(locator, bias_name);
-    if (!locator->biases->has[which] && linear->bias != NULL)
+    if (!locator->biases->has[which] && !locator->biases->optional[which] &&
+        linear->bias != NULL)
         error_keep(locator->error, ATTN_E_FORMAT,
                    "tensor '%.120s' is a bias that %s%s%s does not have; is it the "
                    "config.json of this model?",
@@ -115,6 +116,8 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     size_t kv_heads = layer->num_kv_heads, shared = heads / kv_heads;
     const size_t blocks[] = {0, heads * size, (heads + kv_heads) * size};
     const size_t groups[] = {0, shared * size, (shared + 1) * size};
+    const size_t quarters[] = {0, heads / 2 * size, heads / 4 * size};
+    enum family_split split = locator->family->weights.split;
 
     linear->num_heads = which == LAYER_QUERY ? heads : kv_heads;
     linear->head_rows = size;
@@ -122,9 +125,13 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     linear->group_rows = linear->num_heads * size;
     if (locator->stack->stack->query_apart) {
         linear->first_row = which == LAYER_VALUE ? kv_heads * size : 0;
-    } else if (locator->family->weights.split == SPLIT_BLOCKS) {
+    } else if (split == SPLIT_BLOCKS || (split == SPLIT_ONE_KEY && kv_heads == 1)) {
         linear->first_row = blocks[which];
-    } else if (locator->family->weights.split == SPLIT_GROUPS) {
+    } else if (split == SPLIT_QUARTERS) {
+        linear->first_row = quarters[which];
+        linear->group_heads = heads / 4;
+        linear->group_rows = heads / 4 * 3 * size;
+    } else if (split != SPLIT_SEPARATE) {
         linear->first_row = groups[which];
         linear->group_heads = which == LAYER_QUERY ? shared : 1;
         linear->group_rows = (shared + 2) * size;
@@ -142,6 +149,12 @@ static void locate_linears(const struct locator *locator) {
         !size_mul(layer->num_kv_heads, layer->head_size, &kv_hidden) ||
         !size_mul(kv_hidden, 2, &packed) || !size_add(hidden, packed, &packed)) {
         error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
+        return;
+    }
+    if (locator->family->weights.split == SPLIT_QUARTERS && layer->num_heads % 4 != 0) {
+        error_keep(locator->error, ATTN_E_VALUE,
+                   "%zu heads lie in quarters, so their number must be divisible by 4",
+                   layer->num_heads);
         return;
     }
     for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {

@@ -5,6 +5,7 @@
 #include "weights/families/match.h"
 
 #include "base/error.h"
+#include "weights/families/kinds.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -59,10 +60,11 @@ static attn_status find_stack_prefix(struct match_stack *stack,
                                      attn_error *ret_error) {
     struct found_prefixes found = {.count = 0};
     char ending[MATCH_NAME_SIZE];
-    const char *under = stack->stack->under;
+    const char *under = stack->under;
 
     stack->prefix[0] = '\0';
-    match_name(stack, 0, stack->stack->module, stack->stack->names[0], ".weight", ending);
+    match_name(stack, stack->first, stack->stack->module, stack->stack->names[0],
+               ".weight", ending);
     size_t ending_size = strlen(ending);
     for (size_t i = 0; i < tensors->count; i++) {
         const char *name = tensors->items[i]->name;
@@ -88,24 +90,23 @@ static attn_status find_stack_prefix(struct match_stack *stack,
                      found.count, ending, found.text);
 }
 
-/* Counts the layers that the folder has, and compares them with config.json. */
-static attn_status check_num_layers(struct match_stack *stack,
-                                    const struct folder_tensors *tensors,
-                                    attn_error *ret_error) {
-    char name[MATCH_NAME_SIZE], missing[MATCH_NAME_SIZE];
-    size_t count = 0;
+/* Compares the layers that the folder has with those of config.json that attend. */
+static attn_status check_layers(const struct family *family, struct match_stack *stack,
+                                const struct folder_tensors *tensors,
+                                attn_error *ret_error) {
+    char name[MATCH_NAME_SIZE];
 
-    while (find_first_weight(stack, tensors, count, missing) != NULL)
-        count++;
-    if (count == stack->num_layers)
-        return ATTN_OK;
-    if (count < stack->num_layers)
-        return error_set(
-            ret_error, ATTN_E_FORMAT,
-            "tensor '%.120s' is missing, but config.json has %zu layers; copy "
-            "the folder again",
-            missing, stack->num_layers);
-    find_first_weight(stack, tensors, stack->num_layers, name);
+    for (size_t i = 0; i < stack->num_layers; i++) {
+        const struct kind_source layer = {family, &stack->section, stack->num_layers, i};
+        if (kind_attends(&layer) && find_first_weight(stack, tensors, i, name) == NULL)
+            return error_set(
+                ret_error, ATTN_E_FORMAT,
+                "tensor '%.120s' is missing, but config.json has %zu layers; copy "
+                "the folder again",
+                name, stack->num_layers);
+    }
+    if (find_first_weight(stack, tensors, stack->num_layers, name) == NULL)
+        return ret_error->status;
     return error_set(
         ret_error, ATTN_E_FORMAT,
         "config.json has %zu layers, but there is a tensor '%.120s'; is it the "
@@ -113,13 +114,34 @@ static attn_status check_num_layers(struct match_stack *stack,
         stack->num_layers, name);
 }
 
+/* Finds how many layers there are, and the first that attends. */
+static void count_layers(const struct family *family, struct match_stack *stack) {
+    const struct config_section *section = &stack->section;
+    size_t listed = kind_count_layers(family, section);
+    struct kind_source layer = {family, section, 0, 0};
+
+    stack->num_layers = config_get_count(
+        section, stack->stack->layers_keys,
+        family->layers.types_keys != NULL && listed > 0 ? listed : stack->stack->layers,
+        stack->stack->layers);
+    layer.num_layers = stack->num_layers;
+    while (layer.index < stack->num_layers && !kind_attends(&layer))
+        layer.index++;
+    stack->first = layer.index;
+    if (layer.index == stack->num_layers)
+        error_keep(section->error, ATTN_E_VALUE, "no layer has attention");
+}
+
 /* Fills in a stack except its prefix. *ret_present says if config.json announces it. */
-static attn_status describe_stack(const json_t *config, const struct stack *stack,
-                                  struct match_stack *ret_stack, bool *ret_present,
-                                  attn_error *ret_error) {
+static attn_status describe_stack(const struct match *match, const struct stack *stack,
+                                  const json_t *config, struct match_stack *ret_stack,
+                                  bool *ret_present, attn_error *ret_error) {
+    const struct family_text *text = match->text;
     char overriding[64] = "";
 
     *ret_stack = (struct match_stack){.stack = stack,
+                                      .part = text != NULL ? "text." : stack->part,
+                                      .under = text != NULL ? text->under : stack->under,
                                       .section = {.object = config, .error = ret_error}};
     if (stack->section != NULL) {
         snprintf(overriding, sizeof overriding, "%s_dict", stack->section);
@@ -133,8 +155,8 @@ static attn_status describe_stack(const json_t *config, const struct stack *stac
         config_get_count(section, stack->heads_keys, stack->heads, stack->heads);
     ret_stack->width =
         config_get_count(section, stack->width_keys, stack->width, stack->width);
-    ret_stack->num_layers =
-        config_get_count(section, stack->layers_keys, stack->layers, stack->layers);
+    if (*ret_present)
+        count_layers(match->family, ret_stack);
     return ret_error->status;
 }
 
@@ -146,18 +168,20 @@ static attn_status refuse_absent_stack(const struct stack *stack, attn_error *re
                      stack->present, stack->layer, stack->module, stack->names[0]);
 }
 
-/* Finds the stacks of `family` in the folder. Sets match->num_stacks to 0 without any. */
+/* Finds the stacks of match->family in the folder. Sets match->num_stacks to 0 without
+ * any. */
 static attn_status match_stacks(const json_t *config,
                                 const struct folder_tensors *tensors, const char *prefix,
-                                const struct family *family, struct match *match,
-                                attn_error *ret_error) {
+                                struct match *match, attn_error *ret_error) {
+    const struct family *family = match->family;
+
     match->num_stacks = 0;
     for (size_t i = 0; i < MATCH_STACKS_MAX && family->stacks[i].layer != NULL; i++) {
         struct match_stack *stack = &match->stacks[match->num_stacks];
         bool present, found = false;
 
         attn_status status =
-            describe_stack(config, &family->stacks[i], stack, &present, ret_error);
+            describe_stack(match, &family->stacks[i], config, stack, &present, ret_error);
         if (status == ATTN_OK && present)
             status = find_stack_prefix(stack, tensors, prefix, &found, ret_error);
         if (status != ATTN_OK)
@@ -175,7 +199,8 @@ static attn_status match_stacks(const json_t *config,
 static bool is_oriented(const struct match *match, const struct folder_tensors *tensors) {
     char name[MATCH_NAME_SIZE];
     const struct match_stack *stack = &match->stacks[0];
-    const struct safetensors_tensor *weight = find_first_weight(stack, tensors, 0, name);
+    const struct safetensors_tensor *weight =
+        find_first_weight(stack, tensors, stack->first, name);
 
     return weight != NULL && weight->rank == 2 &&
            weight->shape[match->family->weights.transposed ? 0 : 1] == stack->width;
@@ -224,24 +249,37 @@ static attn_status refuse_unmatched(const json_t *config, const struct family *f
         quantized != NULL ? "), save them in bfloat16 or float32" : "");
 }
 
+/* Finds the entry for texts of that model_type, and what the text's own is. *config
+ * becomes the text's object. */
+static const struct family_text *find_text(const json_t **config, const char **type) {
+    const struct family_text *text = *type != NULL ? family_find_text(*type) : NULL;
+
+    if (text == NULL)
+        return NULL;
+    const json_t *section = json_object_get(*config, text->section);
+    const json_t *own = json_object_get(section, "model_type");
+    *type = json_is_string(own) ? json_string_value(own) : text->otherwise;
+    *config = json_is_object(section) ? section : *config;
+    return text;
+}
+
 attn_status match_find(const json_t *config, const struct folder_tensors *tensors,
                        const char *prefix, struct match *ret_match,
                        attn_error *ret_error) {
     const struct config_section root = {.object = config, .error = ret_error};
-    const struct family *first = NULL;
+    const struct family *first = NULL, *family;
     struct match match = {.family = NULL};
     const char *type = config_get_text(&root, "model_type", NULL);
     attn_status status = ret_error->status;
-    size_t count;
 
     if (status != ATTN_OK)
         return status;
-    const struct family *families = family_table(&count);
-    for (size_t i = 0; i < count; i++) {
-        struct match tried = {.family = &families[i]};
-        if (!is_candidate_family(&families[i], config, type))
+    const struct family_text *text = find_text(&config, &type);
+    for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
+        struct match tried = {.family = family, .text = text};
+        if (!is_candidate_family(family, config, type))
             continue;
-        status = match_stacks(config, tensors, prefix, &families[i], &tried, ret_error);
+        status = match_stacks(config, tensors, prefix, &tried, ret_error);
         if (status != ATTN_OK)
             return status;
         /* several entries may have this type: prefer one whose weights fit */
@@ -249,7 +287,7 @@ attn_status match_find(const json_t *config, const struct folder_tensors *tensor
             (match.family == NULL || !is_oriented(&match, tensors)))
             match = tried;
         if (first == NULL)
-            first = &families[i];
+            first = family;
     }
 
     if (first == NULL)
@@ -257,7 +295,7 @@ attn_status match_find(const json_t *config, const struct folder_tensors *tensor
     if (match.family == NULL)
         return refuse_unmatched(config, first, ret_error);
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
-        status = check_num_layers(&match.stacks[i], tensors, ret_error);
+        status = check_layers(match.family, &match.stacks[i], tensors, ret_error);
     if (status == ATTN_OK)
         *ret_match = match;
     return status;

@@ -12,14 +12,19 @@
 /* A stack that the folder has. */
 struct match_stack {
     const struct stack *stack;
+    const char *part;  /* how its layers' names begin */
+    const char *under; /* see struct stack */
     struct config_section section;
     char prefix[MATCH_PREFIX_SIZE]; /* of names of tensors, with its dot: "model." */
     size_t num_heads, width;
-    size_t num_layers; /* all of them are there, and no more */
+    size_t num_layers; /* all of them that attend are there, and no more */
+    size_t first;      /* the first one that attends */
 };
 
 struct match {
     const struct family *family;
+    const struct family_text
+        *text; /* NULL: the family is not the text of another model */
     struct match_stack stacks[MATCH_STACKS_MAX];
     size_t num_stacks;
 };

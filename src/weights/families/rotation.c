@@ -234,6 +234,15 @@ static bool is_rotated(const struct family *family,
     return json_is_string(value) && strcmp(json_string_value(value), wanted) == 0;
 }
 
+/* Returns whether config.json gives null for the base, in the object or beside it. */
+static bool is_base_null(const struct rotation_source *source) {
+    const json_t *inside = json_object_get(source->inside.object, "rope_theta");
+    const json_t *beside =
+        config_find(source->section, source->family->rotation.base_keys, NULL);
+
+    return json_is_null(inside != NULL ? inside : beside);
+}
+
 void rotation_read(const struct family *family, const struct config_section *section,
                    size_t head_size, bool sliding, struct layer_rotation *ret_rotation) {
     struct rotation_source source = {.family = family,
@@ -254,6 +263,8 @@ void rotation_read(const struct family *family, const struct config_section *sec
                    family->rotation.local_keys);
 
     source.inside.object = find_rotation_object(&source);
+    if (family->rotation.null_base && is_base_null(&source))
+        return;
     if (source.inside.object == NULL && family->rotation.unset != NULL)
         *ret_rotation = *family->rotation.unset;
     else

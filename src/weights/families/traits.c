@@ -3,6 +3,7 @@
 #include "weights/families/traits.h"
 
 #include "base/error.h"
+#include "weights/families/kinds.h"
 #include "weights/families/rotation.h"
 
 #include <math.h>
@@ -15,6 +16,7 @@ struct traits {
     const struct match_stack *stack;
     const struct config_section *section;
     size_t index;
+    struct kind_source kind; /* of the same */
 };
 
 /* Returns Falcon's number: of its own in the new architecture, else all or one. */
@@ -57,9 +59,10 @@ static void read_head_sizes(const struct traits *traits, struct layer *layer) {
 
 static double read_scale(const struct traits *traits, size_t head_size) {
     const struct config_section *section = traits->section;
+    const struct family_scores *scores = &traits->family->scores;
     double plain = 1 / sqrt((double)head_size), scale = plain;
 
-    switch (traits->family->scores.scale) {
+    switch (scores->scale) {
     case SCALE_HEAD_SIZE:
         break;
     case SCALE_ONE:
@@ -72,10 +75,12 @@ static double read_scale(const struct traits *traits, size_t head_size) {
         break;
     case SCALE_SCALAR:
         return 1 / sqrt(config_get_number(section, "query_pre_attn_scalar", 256, 256));
-    case SCALE_MPT:
-        return config_get_number(section, "attn_config.softmax_scale", plain, plain);
+    case SCALE_KEY:
+        scale = scores->scale_otherwise > 0 ? scores->scale_otherwise : plain;
+        scale = config_get_number(section, scores->scale_keys, scale, scale);
+        break;
     }
-    return scale;
+    return scale * config_get_number(section, scores->factor_keys, 1, 1);
 }
 
 /* Returns whether the layer is causal. */
@@ -93,84 +98,6 @@ static bool read_mask(const struct traits *traits) {
     return false;
 }
 
-/* Returns whether a word of layer_types gives the layer a window. */
-static bool read_layer_type(const struct traits *traits, const json_t *types) {
-    const char *type = json_string_value(json_array_get(types, traits->index));
-
-    if (json_array_size(types) < traits->stack->num_layers || type == NULL) {
-        error_keep(traits->section->error, ATTN_E_VALUE,
-                   "layer_types must be a list of a text for each of %zu layers",
-                   traits->stack->num_layers);
-        return false;
-    }
-    bool sliding = strcmp(type, "sliding_attention") == 0;
-    if (!sliding && strcmp(type, "full_attention") != 0)
-        error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
-                   "layer_types has '%.40s' for layer %zu; attnd computes "
-                   "full_attention and sliding_attention",
-                   type, traits->index);
-    return sliding;
-}
-
-/* Returns whether the layer is local by attention_types, [[["global", "local"], 12]]:
- * kinds, and how often they are repeated. */
-static bool read_gpt_neo_type(const struct traits *traits) {
-    const json_t *groups = json_object_get(traits->section->object, "attention_types");
-    size_t first = 0, i;
-    json_t *group;
-
-    if (groups == NULL || json_is_null(groups))
-        return traits->index % 2 == 1;
-    json_array_foreach(groups, i, group) {
-        const json_t *kinds = json_array_get(group, 0);
-        json_int_t times = json_integer_value(json_array_get(group, 1));
-        size_t count = json_array_size(kinds);
-        if (count == 0 || times < 1 || times > (json_int_t)CONFIG_COUNT_MAX)
-            break;
-        if (traits->index - first >= count * (size_t)times) {
-            first += count * (size_t)times;
-            continue;
-        }
-
-        const char *kind =
-            json_string_value(json_array_get(kinds, (traits->index - first) % count));
-        if (kind != NULL && (strcmp(kind, "local") == 0 || strcmp(kind, "global") == 0))
-            return strcmp(kind, "local") == 0;
-        break;
-    }
-    error_keep(traits->section->error, ATTN_E_VALUE,
-               "attention_types must say global or local for layer %zu, as in "
-               "[[[\"global\", \"local\"], 12]]",
-               traits->index);
-    return false;
-}
-
-/* Returns whether the layer has a window, by the rule of its family. `window` is the one
- * that such layers have, or 0. */
-static bool find_sliding(const struct traits *traits, size_t window) {
-    const struct family *family = traits->family;
-    const struct config_section *section = traits->section;
-    enum family_window rule = family->windows.rule;
-    size_t index = traits->index;
-
-    if (rule == WINDOW_ALL)
-        return window > 0;
-    if (rule == WINDOW_GPT_NEO)
-        return read_gpt_neo_type(traits);
-
-    const json_t *types = config_find(section, "layer_types", NULL);
-    if (types != NULL && !json_is_null(types))
-        return read_layer_type(traits, types);
-    if (rule == WINDOW_QWEN || rule == WINDOW_QWEN2_MOE) {
-        size_t number = config_get_index(section, "max_window_layers", 28);
-        return window > 0 &&
-               (rule == WINDOW_QWEN ? index >= number : index < number && index % 2 == 0);
-    }
-    size_t period = config_get_count(section, family->windows.period_keys,
-                                     family->windows.period, family->windows.period);
-    return (index + (rule == WINDOW_UNLESS_NTH)) % period != 0;
-}
-
 /* Reads the window; returns whether the layer has one. */
 static bool read_window(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
@@ -182,18 +109,19 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
                         family->windows.only_if == NULL))
         window = config_get_count(traits->section, family->windows.keys,
                                   family->windows.size, 0);
-    if (!find_sliding(traits, window))
+    if (!kind_is_sliding(&traits->kind, window))
         return false;
 
     if (window == 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
                    "layer %zu has sliding attention, but %s is not set", traits->index,
                    family->windows.keys);
-    layer->window = layer->causal ? window : window / 2;
+    bool halved = layer->causal ? family->windows.halved : !family->windows.each_side;
+    layer->window = halved ? window / 2 : window;
     /* a window of half a key on each side is the key itself, which 0 does not mean */
     if (layer->window == 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
-                   "%s is %zu, but must be at least 2 without a causal mask",
+                   "%s is %zu, but must be at least 2, since half of it counts",
                    family->windows.keys, window);
     return true;
 }
@@ -202,7 +130,7 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
 static void read_norms(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
     const struct config_section *section = traits->section;
-    bool before = traits->stack->stack->norm != NULL;
+    bool before = traits->stack->stack->norm != NULL || family->norms.bare;
     bool on_heads = family->norms.query != NULL;
     double eps = config_get_number(section, family->norms.eps_keys, family->norms.eps,
                                    family->norms.eps);
@@ -213,11 +141,14 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
         before = config_get_bool(section, family->norms.before_if,
                                  family->norms.before_otherwise);
     norm.kind = family->norms.before;
+    norm.bare = family->norms.bare;
     if (before && !(family->norms.before_skips_first && traits->index == 0))
         layer->norm_before = norm;
+    norm.bare = false;
 
     if (family->norms.heads_if != NULL)
-        on_heads = config_get_bool(section, family->norms.heads_if, false);
+        on_heads = config_get_bool(section, family->norms.heads_if,
+                                   family->norms.heads_otherwise);
     norm.kind = family->norms.heads;
     if (!on_heads)
         return;
@@ -255,6 +186,10 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
                    bias->max_distance);
 }
 
+static bool has_letter(const char *letters, char letter) {
+    return letters != NULL && strchr(letters, letter) != NULL;
+}
+
 static void read_biases(const struct traits *traits, struct layer_biases *ret_biases) {
     static const char letters[] = "qkvo";
     const struct family *family = traits->family;
@@ -262,16 +197,20 @@ static void read_biases(const struct traits *traits, struct layer_biases *ret_bi
         config_get_bool(traits->section, family->biases.keys,
                         family->biases.keys != NULL && family->biases.otherwise);
 
-    for (size_t i = 0; i < NUM_LAYER_LINEARS; i++)
+    for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
         ret_biases->has[i] =
-            (family->biases.always != NULL &&
-             strchr(family->biases.always, letters[i])) ||
-            (conditional && strchr(family->biases.if_set, letters[i]) != NULL);
+            has_letter(family->biases.always, letters[i]) ||
+            (conditional && has_letter(family->biases.if_set, letters[i]));
+        ret_biases->optional[i] = has_letter(family->biases.as_stored, letters[i]);
+    }
+    if (family->biases.output_keys != NULL)
+        ret_biases->has[LAYER_OUTPUT] =
+            config_get_bool(traits->section, family->biases.output_keys, false);
 }
 
 void traits_name(const struct match_stack *stack, size_t index,
                  char ret_part[LAYER_PART_SIZE]) {
-    snprintf(ret_part, LAYER_PART_SIZE, "%s%zu%s", stack->stack->part, index,
+    snprintf(ret_part, LAYER_PART_SIZE, "%s%zu%s", stack->part, index,
              stack->stack->cross ? ".cross" : "");
 }
 
@@ -280,17 +219,20 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
                         struct layer_biases *ret_biases) {
     const struct family *family = match->family;
     const struct config_section *section = &stack->section;
-    const struct traits traits = {family, stack, section, index};
+    const struct traits traits = {
+        family, stack, section, index, {family, section, stack->num_layers, index}};
     struct layer layer = {
         .family = family->type, .index = index, .cross = stack->stack->cross};
 
     traits_name(stack, index, layer.part);
-    config_check_demands(section, family->demands);
+    if (match->text == NULL || !match->text->any_mask)
+        config_check_demands(section, family->demands);
     read_head_sizes(&traits, &layer);
     layer.scale = read_scale(&traits, layer.head_size);
     layer.causal = read_mask(&traits);
     bool sliding = read_window(&traits, &layer);
-    rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
+    if (kind_is_rotated(&traits.kind, sliding))
+        rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
     read_norms(&traits, &layer);
     read_distance_bias(&traits, &layer);
     layer.softcap = config_get_number(section, family->scores.softcap_keys,

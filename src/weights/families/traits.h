@@ -7,6 +7,7 @@
 /* Which linears have a bias, in the order of LAYER_QUERY. */
 struct layer_biases {
     bool has[NUM_LAYER_LINEARS];
+    bool optional[NUM_LAYER_LINEARS]; /* it has one where the file has it */
 };
 
 /* Writes what layer `index` of a stack is called behind the folder's name. */

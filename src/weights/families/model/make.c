@@ -66,6 +66,12 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
     }
 }
 
+/* Fills in the weight of a norm that has none. */
+static void fill_ones(float *numbers, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        numbers[i] = 1;
+}
+
 /* Reads the vectors of norms and sinks that the model has. */
 static attn_status read_vectors(const struct layer *layer, attn_model *model,
                                 attn_error *ret_error) {
@@ -89,6 +95,10 @@ static attn_status read_vectors(const struct layer *layer, attn_model *model,
         float *numbers = vectors[i].numbers;
         if (numbers == NULL)
             continue;
+        if (vectors[i].stored == NULL) {
+            fill_ones(numbers, model->info.width.query);
+            continue;
+        }
         attn_status status = safetensors_read_all(vectors[i].stored, numbers, ret_error);
         if (status != ATTN_OK)
             return status;

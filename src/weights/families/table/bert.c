@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bert.c: encoders of text and sound. */
+#include "weights/families/table/words.h"
+
+/* clang-format off */
+/* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
+#define NORM_BEHIND "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta"
+#define NAMES_BERT  {"self.query", "self.key", "self.value", "output.dense"}
+/* The two stacks of BERT; the second exists in decoders. */
+#define STACKS_BERT(h, w, n) { \
+    {.part = "", .layer = "encoder.layer.#.", .module = "attention.", \
+     .names = NAMES_BERT, KEYS_COMMON, SIZES(h, w, n), .mask = MASK_IF_DECODER}, \
+    {.part = "", .layer = "encoder.layer.#.", .module = "crossattention.", \
+     .names = NAMES_BERT, KEYS_COMMON, SIZES(h, w, n), \
+     .present = "add_cross_attention", .cross = true}}
+#define BERT(type_name, h, w, n) { \
+    .type = type_name, .stacks = STACKS_BERT(h, w, n), .biases.always = "qkvo", \
+    .weights.ignored = "output.LayerNorm.weight output.LayerNorm.bias " \
+                       "output.LayerNorm.gamma output.LayerNorm.beta", \
+    .demands = "position_embedding_type=absolute"}
+#define WAV2VEC2(name) { \
+    .type = name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
+    .norms.before_if = "do_stable_layer_norm", \
+    .stacks = {{.part = "", .layer = "encoder.layers.#.", .module = "attention.", \
+                .names = NAMES_PROJ("out_proj"), .norm = "layer_norm", KEYS_COMMON, \
+                SIZES(12, 768, 12)}}}
+
+static const struct family families[] = {
+    BERT("bert", 12, 768, 12),
+    BERT("roberta", 12, 768, 12),
+    BERT("xlm-roberta", 12, 768, 12),
+    BERT("camembert", 12, 768, 12),
+    BERT("layoutlm", 12, 768, 12),
+    BERT("electra", 4, 256, 12),
+    {   .type = "albert",
+        .stacks = {{.part = "", .layer = "encoder.albert_layer_groups.#.albert_layers.0.",
+                    .module = "attention.", .names = {"query", "key", "value", "dense"},
+                    .heads_keys = "num_attention_heads", .width_keys = "hidden_size",
+                    .layers_keys = "num_hidden_groups", SIZES(64, 4096, 1)}},
+        .demands = "inner_group_num=1 position_embedding_type=absolute",
+        .biases.always = "qkvo",
+        .weights.ignored = NORM_BEHIND},
+    {   .type = "distilbert",
+        .stacks = {{.part = "", .layer = "transformer.layer.#.", .module = "attention.",
+                    .names = {"q_lin", "k_lin", "v_lin", "out_lin"}, SIZES(12, 768, 6),
+                    .heads_keys = "n_heads num_attention_heads",
+                    .width_keys = "dim hidden_size",
+                    .layers_keys = "n_layers num_hidden_layers"}},
+        .biases.always = "qkvo"},
+    {   .type = "esm",
+        .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",
+                    .names = NAMES_BERT, .norm = "attention.LayerNorm", KEYS_COMMON,
+                    SIZES(12, 768, 12), .mask = MASK_IF_DECODER}},
+        .demands = "position_embedding_type=absolute|rotary add_cross_attention=false",
+        .biases.always = "qkvo",
+        .weights.ignored = NORM_BEHIND " self.rotary_embeddings.inv_freq",
+        LAYER_NORM("layer_norm_eps", 1e-12),
+        .rotation.rotates = true, .rotation.plain = true,
+        .rotation.only_if = "position_embedding_type=rotary",
+        .rotation.base_keys = "rope_theta", .rotation.base = 10000},
+    {   .type = "modernbert",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
+                    .names = PACKED("Wqkv", "Wo"),
+                    .norm = "attn_norm", SIZES(12, 768, 22)}},
+        .weights.split = SPLIT_BLOCKS, .biases.if_set = "qkvo",
+        .biases.keys = "attention_bias",
+        LAYER_NORM("norm_eps", 1e-5),
+        .norms.before_skips_first = true, .rotation.rotates = true,
+        .rotation.base_keys = "global_rope_theta rope_theta", .rotation.base = 160000,
+        .rotation.local_keys = "local_rope_theta", .rotation.local_base = 10000,
+        .rotation.local_scaled = true,
+        .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention",
+        .windows.size = 128,
+        .windows.period_keys = "global_attn_every_n_layers", .windows.period = 3},
+    {   .type = "mpnet",
+        .stacks = {{.part = "", .layer = "encoder.layer.#.",
+                    .module = "attention.", KEYS_COMMON,
+                    .names = {"attn.q", "attn.k", "attn.v", "attn.o"}, SIZES(12, 768,
+                    12)}},
+        .biases.always = "qkvo",
+        .weights.ignored = NORM_BEHIND,
+        .distance.kind = ATTN_BIAS_BUCKETS,
+        .distance.table = "encoder.relative_attention_bias.weight",
+        .distance.outside = true, .distance.buckets = 32, .distance.farthest = 128,
+        .distance.fixed = true},
+    WAV2VEC2("wav2vec2"),
+    WAV2VEC2("hubert"),
+    WAV2VEC2("unispeech"),
+    WAV2VEC2("data2vec-audio"),
+};
+/* NOLINTEND(bugprone-macro-parentheses) */
+/* clang-format on */
+
+const struct family_list families_bert = {families, sizeof families / sizeof families[0]};

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hybrid.c: decoders of which only some layers have attention. */
+#include "weights/families/table/words.h"
+
+/* clang-format off */
+/* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
+#define HEADS(kv, d) \
+    .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = kv, \
+    .sizes.head_keys = "head_dim", .sizes.head = d
+#define BIASES .biases.if_set = "qkvo", .biases.keys = "attention_bias"
+#define OTHER_MIXERS .layers.without = "linear_attention conv mamba mlp moe"
+#define LFM2(type_name) { \
+    .type = type_name, \
+    .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON, \
+                .names = NAMES_PROJ("out_proj"), .norm = "operator_norm", \
+                SIZES(32, 2560, 32), .mask = MASK_CAUSAL}}, \
+    OTHER_MIXERS, .layers.list_keys = "full_attn_idxs", HEADS(8, 0), \
+    RMS_NORM("norm_eps", 1e-5), .norms.query = "q_layernorm", \
+    .norms.key = "k_layernorm", .norms.heads = ATTN_NORM_RMS, \
+    .rotation.rotates = true, .rotation.base_keys = "rope_theta", .rotation.base = 1e6}
+
+static const struct family families[] = {
+    {   .type = "bamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), BIASES,
+        OTHER_MIXERS, .layers.list_keys = "attn_layer_indices", RMS(1e-5), ROTATION,
+        .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.5},
+    {   .type = "granitemoehybrid", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0),
+        BIASES, OTHER_MIXERS, RMS(1e-6), ROTATION,
+        .rotation.only_if = "position_embedding_type=rope", .scores.scale = SCALE_KEY,
+        .scores.scale_keys = "attention_multiplier", .scores.scale_otherwise = 1},
+    {   .type = "jamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-6),
+        .layers.period_keys = "attn_layer_period", .layers.period = 8,
+        .layers.offset_keys = "attn_layer_offset", .layers.offset = 4},
+    LFM2("lfm2"),
+    LFM2("lfm2_moe"),
+    {   .type = "minimax", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
+        OTHER_MIXERS, RMS(1e-5), .rotation.rotates = true,
+        .rotation.base_keys = "rope_theta", .rotation.base = 1e6,
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
+    {   .type = "nemotron_h",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "mixer.", KEYS_COMMON,
+                    .names = NAMES_PROJ("o_proj"), .norm = "norm", SIZES(32, 4096, 52),
+                    .mask = MASK_CAUSAL}},
+        HEADS(8, 128), BIASES, OTHER_MIXERS, .layers.types_keys = "layers_block_type",
+        .layers.pattern_keys = "hybrid_override_pattern",
+        RMS_NORM("layer_norm_epsilon rms_norm_eps", 1e-5)},
+};
+/* NOLINTEND(bugprone-macro-parentheses) */
+/* clang-format on */
+
+const struct family_list families_hybrid = {families,
+                                            sizeof families / sizeof families[0]};

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* llama.c: decoders with the names of Llama. */
+#include "weights/families/table/words.h"
+
+/* clang-format off */
+/* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
+/* Where it is true, transformers' kernels differ: eager is causal, and sdpa is not. */
+#define CAUSAL_GEMMA .demands = "use_bidirectional_attention=false"
+static const struct layer_rotation gpt_oss_rotation = {
+    .type = ROTATION_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1,
+    .original_positions = 4096};
+#define QWEN_WINDOW(which) \
+    .windows.rule = which, .windows.only_if = "use_sliding_window", \
+    .windows.keys = "sliding_window", .windows.size = 4096
+#define HEADS(kv, d) \
+    .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = kv, \
+    .sizes.head_keys = "head_dim", .sizes.head = d
+#define BIASES_IF(letters, key) .biases.if_set = letters, .biases.keys = key
+#define BASE(value) \
+    .rotation.rotates = true, .rotation.base_keys = "rope_theta", .rotation.base = value
+#define PART(value) \
+    .rotation.part_keys = "partial_rotary_factor", .rotation.part = value
+#define HEAD_NORMS \
+    .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS
+#define WINDOWS(which, length) \
+    .windows.rule = which, .windows.keys = "sliding_window", .windows.size = length
+#define QWEN3(type_name, h, w, n, kv, d, which) { \
+    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d), \
+    BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION, \
+    QWEN_WINDOW(which), .weights.ignored = OLD_ROTARY}
+
+/* Without a norm before. */
+#define STACK_NO_NORM(h, w, n) \
+    {.part = "", .layer = "layers.#.", .module = "self_attn.", \
+     .names = NAMES_PROJ("o_proj"), KEYS_COMMON, SIZES(h, w, n), .mask = MASK_CAUSAL}
+#define OLMO2(type_name, value) \
+    .type = type_name, .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0), \
+    BIASES_IF("qkvo", "attention_bias"), .norms.eps_keys = "rms_norm_eps", \
+    .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true, \
+    .weights.ignored = OLD_ROTARY
+#define GEMMA2(type_name) { \
+    .type = type_name, .stacks = {STACK_LLAMA(8, 2304, 26)}, CAUSAL_GEMMA, \
+    BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR, \
+    .norms.plus_one = true, RMS(1e-6), ROTATION, WINDOWS(WINDOW_UNLESS_NTH, 4096), \
+    .windows.period = 2, .scores.softcap_keys = "attn_logit_softcapping", \
+    .scores.softcap = 50}
+#define EXAONE4(type_name, stack) \
+    .type = type_name, .stacks = {stack}, HEADS(32, 0), RMS(1e-5), HEAD_NORMS, ROTATION, \
+    WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period_keys = "sliding_window_pattern", \
+    .windows.period = 4, .rotation.layers = ROTATED_UNLESS_FULL
+#define GLM(type_name) { \
+    .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 40)}, HEADS(2, 128), \
+    BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true, RMS(1.5625e-07), \
+    ROTATION, PART(0.5), .rotation.interleaved = true}
+#define ERNIE45(type_name, h, kv, d) { \
+    .type = type_name, .stacks = {STACK_LLAMA(h, 2048, 18)}, HEADS(kv, d), \
+    BIASES_IF("qkvo", "use_bias"), RMS(1e-5), BASE(500000), .rotation.interleaved = true}
+#define GRANITE(type_name, h, d, otherwise) { \
+    .type = type_name, .stacks = {STACK_LLAMA(h, 4096, 32)}, HEADS(0, d), \
+    BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), ROTATION, \
+    .scores.scale = SCALE_KEY, .scores.scale_keys = "attention_multiplier", \
+    .scores.scale_otherwise = otherwise}
+#define LLAMA3_UNSET(name, times, original) \
+    static const struct layer_rotation name = { \
+        .type = ROTATION_LLAMA3, .factor = times, .low_freq_factor = 1, \
+        .high_freq_factor = 4, .original_positions = original}
+LLAMA3_UNSET(apertus_rotation, 8, 8192);
+LLAMA3_UNSET(cwm_rotation, 16, 8192);
+
+static const struct family families[] = {
+    {   .type = "llama", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.if_set = "qkvo",
+        .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads",
+        .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION,
+        .weights.ignored = OLD_ROTARY},
+    {   .type = "mistral", .stacks = {STACK_LLAMA(32, 4096, 32)},
+        .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 8,
+        .sizes.head_keys = "head_dim", RMS(1e-6),
+        ROTATION, .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
+        .windows.size = 4096,
+        .weights.ignored = OLD_ROTARY},
+    {   .type = "mixtral", .stacks = {STACK_LLAMA(32, 4096, 32)},
+        .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 8,
+        .sizes.head_keys = "head_dim", RMS(1e-5),
+        .rotation.rotates = true, .rotation.base_keys = "rope_theta",
+        .rotation.base = 1e6,
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
+        .weights.ignored = OLD_ROTARY},
+    {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.always = "qkv",
+        .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 32,
+        .sizes.head_keys = "head_dim", RMS(1e-6),
+        ROTATION, QWEN_WINDOW(WINDOW_QWEN), .weights.ignored = OLD_ROTARY},
+    {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)},
+        .biases.if_set = "qkv",
+        .biases.keys = "qkv_bias", .biases.otherwise = true,
+        .sizes.kv_keys = "num_key_value_heads",
+        .sizes.kv_heads = 16,
+        .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION,
+        QWEN_WINDOW(WINDOW_QWEN2_MOE),
+        .weights.ignored = OLD_ROTARY},
+    QWEN3("qwen3", 32, 4096, 32, 32, 128, WINDOW_QWEN),
+    QWEN3("qwen3_moe", 32, 2048, 24, 4, 0, WINDOW_ALL),
+    {   .type = "phi",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
+                    .names = NAMES_PROJ("dense"),
+                    .norm = "input_layernorm", SIZES(32, 2048, 24),
+                    .mask = MASK_CAUSAL}},
+        .biases.always = "qkvo", .sizes.kv_keys = "num_key_value_heads",
+        .sizes.head_keys = "head_dim", .weights.ignored = OLD_ROTARY,
+        LAYER_NORM("layer_norm_eps", 1e-5),
+        .norms.query = "q_layernorm", .norms.key = "k_layernorm",
+        .norms.heads_if = "qk_layernorm", .norms.heads = ATTN_NORM_LAYER, ROTATION,
+        .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.5},
+    {   .type = "phi3",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
+                    .names = PACKED("qkv_proj", "o_proj"), .norm = "input_layernorm",
+                    SIZES(32, 3072, 32), .mask = MASK_CAUSAL}},
+        .weights.split = SPLIT_BLOCKS, .sizes.kv_keys = "num_key_value_heads",
+        .sizes.head_keys = "head_dim",
+        .weights.ignored = OLD_ROTARY, RMS(1e-5), ROTATION,
+        .rotation.part_keys = "partial_rotary_factor", .rotation.part = 1,
+        .rotation.longrope_alias = "su yarn",
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
+    {   .type = "starcoder2", .stacks = {STACK_LLAMA(24, 3072, 30)},
+        .biases.if_set = "qkvo",
+        .biases.keys = "use_bias", .biases.otherwise = true,
+        .sizes.kv_keys = "num_key_value_heads",
+        .sizes.kv_heads = 2,
+        .sizes.head_keys = "head_dim", LAYER_NORM("norm_epsilon", 1e-5), ROTATION,
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
+        .weights.ignored = OLD_ROTARY},
+    {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)}, CAUSAL_GEMMA,
+        .biases.if_set = "qkvo",
+        .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads",
+        .sizes.kv_heads = 16,
+        .sizes.head_keys = "head_dim", .sizes.head = 256,
+        .norms.plus_one = true, RMS(1e-6),
+        ROTATION, .weights.ignored = OLD_ROTARY},
+    GEMMA2("gemma2"),
+    GEMMA2("vaultgemma"),
+    {   .type = "gemma3_text",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
+                    .names = NAMES_PROJ("o_proj"), .norm = "input_layernorm",
+                    SIZES(8, 2304, 26), .mask = MASK_UNLESS_BIDIRECTIONAL}},
+        BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR,
+        .norms.plus_one = true, RMS(1e-6), HEAD_NORMS, BASE(1e6),
+        .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000,
+        WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 6,
+        .windows.period_keys = "sliding_window_pattern _sliding_window_pattern"},
+    {   OLMO2("olmo2", 1e-5), ROTATION},
+    {   OLMO2("flex_olmo", 1e-6), BASE(500000)},
+    {   OLMO2("olmo3", 1e-5), BASE(500000), .rotation.local_keys = "rope_theta",
+        .rotation.local_base = 500000, WINDOWS(WINDOW_UNLESS_NTH, 4096),
+        .windows.period = 4},
+    {   OLMO2("olmo_hybrid", 1e-6), ROTATION, .rotation.null_base = true,
+        .layers.without = "linear_attention", .layers.period = 4, .layers.offset = 3},
+    {   /* the norm before it has neither weight nor bias */
+        .type = "olmo", .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0),
+        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM(NULL, 1e-5), .norms.bare = true,
+        ROTATION, .scores.clip_keys = "clip_qkv"},
+    {   .type = "gpt_oss", .stacks = {STACK_LLAMA(64, 2880, 36)}, .biases.if_set = "qkvo",
+        .biases.keys = "attention_bias", .biases.otherwise = true,
+        .sizes.kv_keys = "num_key_value_heads",
+        .sizes.kv_heads = 8, .sizes.head_keys = "head_dim", .sizes.head = 64, RMS(1e-5),
+        .rotation.rotates = true,
+        .rotation.base_keys = "rope_theta", .rotation.base = 150000,
+        .rotation.unset = &gpt_oss_rotation,
+        .windows.rule = WINDOW_UNLESS_NTH, .windows.keys = "sliding_window",
+        .windows.size = 128,
+        .windows.period = 2, .scores.sinks = "sinks"},
+    {   .type = "apertus",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
+                    .names = NAMES_PROJ("o_proj"), .norm = "attention_layernorm",
+                    SIZES(32, 4096, 32), .mask = MASK_CAUSAL}},
+        HEADS(0, 0), BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS,
+        BASE(12e6), .rotation.unset = &apertus_rotation},
+    {   .type = "arcee", .stacks = {STACK_LLAMA(32, 2560, 32)}, HEADS(0, 0),
+        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), ROTATION},
+    {   .type = "cwm", .stacks = {STACK_LLAMA(48, 6144, 64)}, HEADS(8, 128), RMS(1e-5),
+        BASE(1e6), .rotation.unset = &cwm_rotation, WINDOWS(WINDOW_UNLESS_1ST, 8192),
+        .windows.period_keys = "window_pattern", .windows.period = 4},
+    {   .type = "dots1", .stacks = {STACK_LLAMA(32, 4608, 62)}, HEADS(32, 0),
+        BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION,
+        WINDOWS(WINDOW_QWEN, 4096), .windows.from = 62},
+    ERNIE45("ernie4_5", 16, 2, 128),
+    ERNIE45("ernie4_5_moe", 20, 4, 0),
+    {   EXAONE4("exaone4", STACK_NO_NORM(32, 4096, 32))},
+    {   EXAONE4("exaone_moe", STACK_LLAMA(32, 4096, 32))},
+    {   /* another mixer gets the norm's output besides, so the norm stays outside */
+        .type = "falcon_h1", .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(8, 0),
+        BIASES_IF("qkvo", "attention_bias"), ROTATION,
+        .scores.factor_keys = "key_multiplier"},
+    GLM("glm"),
+    GLM("glm4"),
+    {   .type = "glm4_moe", .stacks = {STACK_LLAMA(96, 4096, 46)}, HEADS(8, 0),
+        BIASES_IF("qkv", "attention_bias"), RMS(1e-5), HEAD_NORMS,
+        .norms.heads_if = "use_qk_norm", ROTATION, PART(0.5)},
+    GRANITE("granite", 32, 0, 1),
+    GRANITE("granitemoe", 32, 0, 1),
+    GRANITE("hyperclovax", 32, 128, 0),
+    {   .type = "helium", .stacks = {STACK_LLAMA(20, 2560, 24)}, HEADS(20, 128),
+        BIASES_IF("qkv", "attention_bias"), RMS(1e-8), BASE(100000),
+        .rotation.interleaved = true},
+    {   .type = "jais2", .stacks = {STACK_LLAMA(26, 3328, 32)}, HEADS(26, 128),
+        BIASES_IF("qkvo", "attention_bias"), .biases.otherwise = true,
+        LAYER_NORM("layer_norm_eps", 1e-5), ROTATION},
+    {   .type = "minimax_m2", .stacks = {STACK_LLAMA(48, 3072, 62)}, HEADS(8, 128),
+        RMS(1e-6), HEAD_NORMS, .norms.heads_whole = true, BASE(5e6), PART(1)},
+    {   .type = "ministral",
+        .stacks = {STACK_LLAMA(32, 4096, 36)}, HEADS(8, 0), RMS(1e-6),
+        ROTATION, WINDOWS(WINDOW_BY_TYPE, 4096)},
+    {   .type = "nemotron", .stacks = {STACK_LLAMA(48, 6144, 32)}, HEADS(0, 0),
+        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("norm_eps", 1e-5),
+        .norms.plus_one = true, ROTATION, PART(0.5)},
+    {   .type = "phimoe", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
+        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("rms_norm_eps", 1e-5), BASE(1e6),
+        WINDOWS(WINDOW_ALL, 0)},
+    {   .type = "seed_oss", .stacks = {STACK_LLAMA(80, 5120, 64)}, HEADS(8, 128),
+        BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true,
+        .biases.output_keys = "attention_out_bias", RMS(1e-6), ROTATION},
+    {   .type = "smollm3", .stacks = {STACK_LLAMA(16, 2048, 36)}, HEADS(4, 0),
+        BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), BASE(2e6),
+        .rotation.layers = ROTATED_LISTED, QWEN_WINDOW(WINDOW_BY_TYPE)},
+    {   .type = "solar_open", .stacks = {STACK_LLAMA(64, 4096, 48)}, HEADS(8, 128),
+        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(1e6)},
+};
+/* NOLINTEND(bugprone-macro-parentheses) */
+/* clang-format on */
+
+const struct family_list families_llama = {families,
+                                           sizeof families / sizeof families[0]};

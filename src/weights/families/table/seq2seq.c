@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seq2seq.c: encoders beside decoders. */
+#include "weights/families/table/words.h"
+
+/* clang-format off */
+/* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
+/* The three stacks of encoder-decoder models. */
+#define STACK_SEQ2SEQ(name, own, other, norm_name, h, w, n, mask_of, is_cross) \
+    {.part = name ".", .layer = name ".layers.#.", .module = own "_attn.", \
+     .names = NAMES_PROJ("out_proj"), .norm = norm_name, \
+     .heads_keys = other "_attention_heads", .width_keys = "d_model hidden_size", \
+     .layers_keys = other "_layers", SIZES(h, w, n), .mask = mask_of, .cross = is_cross}
+#define STACKS_SEQ2SEQ(norm, cross, h, w, n_encoder, n_decoder) { \
+    STACK_SEQ2SEQ("encoder", "self", "encoder", norm, h, w, n_encoder, MASK_NONE, 0), \
+    STACK_SEQ2SEQ("decoder", "self", "decoder", norm, h, w, n_decoder, MASK_CAUSAL, 0), \
+    STACK_SEQ2SEQ("decoder", "encoder", "decoder", cross, h, w, n_decoder, MASK_NONE, 1)}
+#define BART(type_name, h, w, n) { \
+    .type = type_name, .stacks = STACKS_SEQ2SEQ(NULL, NULL, h, w, n, n), \
+    .biases.always = "qkvo"}
+#define MBART(type_name, h, w, n_encoder, n_decoder) { \
+    .type = type_name, .biases.always = "qkvo", LAYER_NORM(NULL, 1e-5), \
+    .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm", \
+                             h, w, n_encoder, n_decoder)}
+/* T5's stacks. */
+#define STACK_T5(name, path, own, mask_of, is_cross, keys_of_layers, h, n) \
+    {.part = name ".", .layer = name ".block.#.layer." path ".", .module = own ".", \
+     .names = {"q", "k", "v", "o"}, .norm = "layer_norm", \
+     .heads_keys = "num_heads num_attention_heads", .width_keys = "d_model hidden_size", \
+     .layers_keys = keys_of_layers, SIZES(h, 512, n), .mask = mask_of, .cross = is_cross}
+#define KEYS_T5 "num_layers num_hidden_layers"
+#define T5(type_name, each, h, n) { \
+    .type = type_name, .scores.scale = SCALE_ONE, \
+    .sizes.head_keys = "d_kv", .sizes.head = 64, \
+    .stacks = {STACK_T5("encoder", "0", "SelfAttention", MASK_NONE, false, KEYS_T5, \
+                        h, n), \
+               STACK_T5("decoder", "0", "SelfAttention", MASK_CAUSAL, false, \
+                        "num_decoder_layers," KEYS_T5, h, n), \
+               STACK_T5("decoder", "1", "EncDecAttention", MASK_NONE, true, \
+                        "num_decoder_layers," KEYS_T5, h, n)}, \
+    RMS_NORM("layer_norm_epsilon", 1e-6), \
+    .distance.kind = ATTN_BIAS_BUCKETS, .distance.every_layer = each, \
+    .distance.table = "relative_attention_bias.weight", \
+    .distance.max_keys = "relative_attention_max_distance", \
+    .distance.buckets = 32, .distance.farthest = 128}
+
+static const struct family families[] = {
+    {   .type = "whisper",
+        .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm",
+                                 6, 384, 4, 4),
+        .biases.always = "qvo", LAYER_NORM(NULL, 1e-5)},
+    BART("bart", 16, 1024, 12),
+    BART("marian", 16, 1024, 12),
+    BART("plbart", 12, 768, 6),
+    BART("blenderbot-small", 16, 512, 8),
+    MBART("mbart", 16, 1024, 12, 12),
+    MBART("pegasus", 16, 1024, 12, 12),
+    MBART("m2m_100", 16, 1024, 12, 12),
+    MBART("blenderbot", 32, 2560, 2, 24),
+    T5("t5", false, 8, 6),
+    T5("mt5", false, 6, 8),
+    T5("umt5", true, 6, 8),
+};
+/* NOLINTEND(bugprone-macro-parentheses) */
+/* clang-format on */
+
+const struct family_list families_seq2seq = {families,
+                                             sizeof families / sizeof families[0]};

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* words.h: what several files of the table of families write alike. Names of tensors,
+ * orders of rows and defaults are those of Hugging Face's transformers, as its class of
+ * that name computes the layer. */
+#pragma once
+
+#include "weights/families/family.h"
+
+/* clang-format off */
+/* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
+#define KEYS_COMMON .heads_keys = "num_attention_heads", .width_keys = "hidden_size", \
+                    .layers_keys = "num_hidden_layers"
+#define KEYS_GPT    .heads_keys = "n_head num_attention_heads", \
+                    .width_keys = "n_embd hidden_size", \
+                    .layers_keys = "n_layer num_hidden_layers"
+#define NAMES_PROJ(o) {"q_proj", "k_proj", "v_proj", o}
+#define PACKED(qkv, o) {qkv, NULL, NULL, o}
+#define SIZES(h, w, n) .heads = h, .width = w, .layers = n
+/* Llama's names, which many share. */
+#define STACK_LLAMA(h, w, n) \
+    {.part = "", .layer = "layers.#.", .module = "self_attn.", \
+     .norm = "input_layernorm", .names = NAMES_PROJ("o_proj"), KEYS_COMMON, \
+     SIZES(h, w, n), .mask = MASK_CAUSAL}
+#define ROTATION    .rotation.rotates = true, .rotation.base_keys = "rope_theta", \
+                    .rotation.base = 10000
+#define LAYER_NORM(keys, value) \
+    .norms.before = ATTN_NORM_LAYER, .norms.eps_keys = keys, .norms.eps = value
+#define RMS_NORM(keys, value) \
+    .norms.before = ATTN_NORM_RMS, .norms.eps_keys = keys, .norms.eps = value
+#define RMS(value)  RMS_NORM("rms_norm_eps", value)
+#define OLD_ROTARY  "rotary_emb.inv_freq"
+/* NOLINTEND(bugprone-macro-parentheses) */
+/* clang-format on */
+
+/* The files of the table. */
+extern const struct family_list families_gpt;
+extern const struct family_list families_llama;
+extern const struct family_list families_hybrid;
+extern const struct family_list families_bert;
+extern const struct family_list families_images;
+extern const struct family_list families_seq2seq;
