@@ -93,6 +93,8 @@ struct family_weights {
     enum family_split split;
     bool transposed;     /* weights are [in, out] */
     const char *ignored; /* names: tensors of the module that do not change results */
+    const char *keys_are_values; /* a key: where it is true, layers without a window have
+                                    no tensor of values, which are the raw keys */
 };
 
 /* Which projections have a bias; each text has some letters of q, k, v, o. */
@@ -111,9 +113,13 @@ struct family_sizes {
     size_t kv_heads; /* when kv_keys is absent; 0: H */
     const char *head_keys;
     size_t head; /* when head_keys are absent; 0: width / H */
+    /* Of layers without a window, unless config.json has an object of layers' own sizes,
+     * per_layer_config. The number of key heads counts where keys are values. */
+    const char *full_head_keys, *full_kv_keys;
+    size_t full_head; /* when full_head_keys are absent */
 };
 
-/* The norm before a layer, and those of projected queries and keys. */
+/* The norm before a layer, and those of projected queries, keys and values. */
 struct family_norms {
     bool plus_one; /* all norms multiply by 1 + w */
     const char *eps_keys;
@@ -130,6 +136,11 @@ struct family_norms {
     const char *heads_if;    /* a key: they exist where it is true; NULL: always */
     bool heads_otherwise;    /* when heads_if is absent */
     bool heads_whole;        /* over all heads together */
+    bool heads_each;         /* each head has weights: [H, D]; or where the names have a
+                                '#', which is the number of the head, [D] each */
+    bool heads_bare;         /* they have no weight, and so no name */
+    bool heads_last;         /* they come after the rotation */
+    attn_norm values;        /* in each head, without weight */
 };
 
 struct family_rotation {
@@ -138,6 +149,9 @@ struct family_rotation {
     enum family_rotated layers;
     bool null_base; /* a base of null means no rotation */
     bool interleaved;
+    bool backward;         /* by the negative angle */
+    const char *values_if; /* a key: where it is true, values are rotated too */
+    bool alpha;            /* the base of "dynamic" with alpha is fixed */
     bool plain;            /* config.json has no object of scaling */
     const char *base_keys; /* NULL: always `base` */
     double base;
@@ -146,6 +160,7 @@ struct family_rotation {
     bool local_scaled;      /* an object for all layers scales these too */
     const char *part_keys;  /* the share of D that is rotated */
     double part;
+    double part_turning;   /* of "proportional", when partial_rotary_factor is absent */
     const char *dims_keys; /* how many numbers of D are rotated */
     size_t dims;
     const char *longrope_alias;         /* values of "type" that mean longrope */
@@ -173,7 +188,23 @@ struct family_scores {
     const char *softcap_keys;
     double softcap;
     const char *clip_keys;
+    bool clip_last;    /* queries and keys are clipped after their norms */
     const char *sinks; /* in the module */
+};
+
+/* A factor of queries by their position, see attn_model_info. */
+struct family_factor {
+    const char *beta_keys, *length_keys;
+    double beta; /* when absent */
+    size_t length, offset;
+    const char *only_if; /* a key: only where it is true; NULL: always */
+    bool unrotated;      /* only in layers without a rotation */
+};
+
+/* Keys and values that the last layers take from an earlier layer of their kind. */
+struct family_borrowing {
+    const char *count_keys; /* how many layers do; NULL: none */
+    size_t count;           /* when absent */
 };
 
 /* What is added to a score by the distance of the key. */
@@ -202,6 +233,8 @@ struct family {
     struct family_rotation rotation;
     struct family_windows windows;
     struct family_scores scores;
+    struct family_factor factor;
+    struct family_borrowing borrowing;
     struct family_distance distance;
 };
 

@@ -5,6 +5,8 @@
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define NORM_BEHIND "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta"
+#define BEHIND_OUTPUT "output.LayerNorm.weight output.LayerNorm.bias " \
+                      "output.LayerNorm.gamma output.LayerNorm.beta"
 #define NAMES_BERT  {"self.query", "self.key", "self.value", "output.dense"}
 /* The two stacks of BERT; the second exists in decoders. */
 #define STACKS_BERT(h, w, n) { \
@@ -15,8 +17,7 @@
      .present = "add_cross_attention", .cross = true}}
 #define BERT(type_name, h, w, n) { \
     .type = type_name, .stacks = STACKS_BERT(h, w, n), .biases.always = "qkvo", \
-    .weights.ignored = "output.LayerNorm.weight output.LayerNorm.bias " \
-                       "output.LayerNorm.gamma output.LayerNorm.beta", \
+    .weights.ignored = BEHIND_OUTPUT, \
     .demands = "position_embedding_type=absolute"}
 #define WAV2VEC2(name) { \
     .type = name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
@@ -58,6 +59,13 @@ static const struct family families[] = {
         .rotation.rotates = true, .rotation.plain = true,
         .rotation.only_if = "position_embedding_type=rotary",
         .rotation.base_keys = "rope_theta", .rotation.base = 10000},
+    {   .type = "roformer",
+        .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",
+                    .names = NAMES_BERT, KEYS_COMMON, SIZES(12, 768, 12),
+                    .mask = MASK_IF_DECODER}},
+        .demands = "add_cross_attention=false", .biases.always = "qkvo",
+        .weights.ignored = BEHIND_OUTPUT, ROTATION, .rotation.plain = true,
+        .rotation.interleaved = true, .rotation.values_if = "rotary_value"},
     {   .type = "modernbert",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
                     .names = PACKED("Wqkv", "Wo"),
