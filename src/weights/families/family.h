@@ -54,7 +54,7 @@ enum family_window {
 enum family_rotated {
     ROTATED_ALL,
     ROTATED_SLIDING,     /* those with a window */
-    ROTATED_UNLESS_FULL, /* those with a window, and all where config.json has none */
+    ROTATED_UNLESS_FULL, /* those with a window, and all where that is null */
     ROTATED_LISTED       /* those with 1 in no_rope_layers; without it, all but every
                             no_rope_layer_interval-th */
 };
@@ -72,6 +72,7 @@ struct stack {
                             else the model has none. NULL: no such key */
     bool query_apart;    /* queries have a tensor of their own, whatever the split */
     const char *heads_keys, *width_keys, *layers_keys;
+    const char *kv_keys;         /* NULL: those of the family */
     size_t heads, width, layers; /* when absent */
     enum family_mask mask;
     bool cross;
@@ -102,9 +103,10 @@ struct family_biases {
     const char *always;
     const char *if_set; /* where `keys` is true */
     const char *keys;
-    bool otherwise;          /* when `keys` is absent */
-    const char *output_keys; /* where it is true, the output projection has one */
-    const char *as_stored;   /* where the file has it */
+    bool otherwise;            /* when `keys` is absent */
+    const char *output_keys;   /* where it is true, the output projection has one */
+    const char *as_stored;     /* where the file has it */
+    const char *query, *value; /* their names; NULL: as the weight's */
 };
 
 struct family_sizes {
@@ -160,8 +162,10 @@ struct family_rotation {
     bool local_scaled;      /* an object for all layers scales these too */
     const char *part_keys;  /* the share of D that is rotated */
     double part;
-    double part_turning;   /* of "proportional", when partial_rotary_factor is absent */
-    const char *dims_keys; /* how many numbers of D are rotated */
+    double part_turning; /* of "proportional", when partial_rotary_factor is absent */
+    bool rounds_part;    /* down to an even number, else it must be one */
+    /* How many numbers of D are rotated; before part_keys where both are there. */
+    const char *dims_keys;
     size_t dims;
     const char *longrope_alias;         /* values of "type" that mean longrope */
     const struct layer_rotation *unset; /* the scaling when config.json has none */

@@ -148,7 +148,9 @@ bool kind_is_sliding(const struct kind_source *layer, size_t window) {
     case WINDOW_BY_TYPE:
         return window > 0;
     default:
-        return slides_by_number(layer);
+        /* a null window means full layers only where that is how the family says so */
+        return (window > 0 || layer->family->rotation.layers != ROTATED_UNLESS_FULL) &&
+               slides_by_number(layer);
     }
 }
 

@@ -94,7 +94,11 @@ static void locate_linear(const struct locator *locator, size_t which,
     else
         check_located(locator, linear->weight, rows, linear->in_size);
 
-    linear->bias = find_in_module(locator, index, module_name, ".bias", bias_name);
+    const char *own = which == LAYER_QUERY   ? family->biases.query
+                      : which == LAYER_VALUE ? family->biases.value
+                                             : NULL;
+    linear->bias = find_in_module(locator, index, own != NULL ? own : module_name,
+                                  own != NULL ? "" : ".bias", bias_name);
     if (locator->biases->has[which] && linear->bias == NULL)
         refuse_missing_tensor(locator, bias_name);
     if (!locator->biases->has[which] && !locator->biases->optional[which] &&

@@ -69,11 +69,14 @@ static double read_either(const struct rotation_source *source, const char *key,
 /* Returns R, how many numbers of a head are rotated. */
 static size_t read_rotation_dims(const struct rotation_source *source, size_t head_size) {
     const struct family *family = source->family;
+    const char *dims_keys = family->rotation.dims_keys;
+    bool counted = family->rotation.part_keys == NULL ||
+                   config_find(source->section, dims_keys, NULL) != NULL;
     size_t dims;
 
-    if (family->rotation.dims_keys != NULL) {
-        dims = config_get_count(source->section, family->rotation.dims_keys,
-                                family->rotation.dims, head_size);
+    if (dims_keys != NULL && counted) {
+        dims = config_get_count(source->section, dims_keys, family->rotation.dims,
+                                head_size);
     } else {
         const char *beside = family->rotation.part_keys;
         double part = read_either(source, "partial_rotary_factor",
@@ -84,6 +87,7 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
                        "partial_rotary_factor is %g, but this family rotates whole heads",
                        part);
         dims = part <= 1 ? (size_t)((double)head_size * part) : 0;
+        dims -= family->rotation.rounds_part ? dims % 2 : 0;
     }
 
     if (dims == 0 || dims > head_size || dims % 2 != 0)

@@ -42,6 +42,7 @@ static void check_shared_heads(const struct traits *traits, const struct layer *
 
 static void read_head_sizes(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
+    const char *own_keys = traits->stack->stack->kv_keys;
     size_t heads = traits->stack->num_heads, width = traits->stack->width;
 
     layer->num_heads = heads;
@@ -49,7 +50,7 @@ static void read_head_sizes(const struct traits *traits, struct layer *layer) {
         layer->num_kv_heads = read_multi_query(traits, heads);
     else
         layer->num_kv_heads = config_get_count(
-            traits->section, family->sizes.kv_keys,
+            traits->section, own_keys != NULL ? own_keys : family->sizes.kv_keys,
             family->sizes.kv_heads > 0 ? family->sizes.kv_heads : heads, heads);
     check_shared_heads(traits, layer);
 
@@ -138,7 +139,7 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
     size_t window = 0;
 
-    if (family->windows.rule == WINDOW_NONE)
+    if (family->windows.rule == WINDOW_NONE || layer->cross)
         return false;
     if (config_get_bool(traits->section, family->windows.only_if,
                         family->windows.only_if == NULL))
@@ -318,7 +319,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     read_own_sizes(&traits, sliding, &layer);
     layer.scale = read_scale(&traits, layer.head_size);
     find_lender(&traits, sliding, &layer);
-    if (kind_is_rotated(&traits.kind, sliding))
+    if (!layer.cross && kind_is_rotated(&traits.kind, sliding))
         rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
     read_norms(&traits, &layer);
     read_query_factor(&traits, &layer);

@@ -5,26 +5,49 @@
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define NORM_BEHIND "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta"
+#define NAMES_BERT  {"self.query", "self.key", "self.value", "output.dense"}
 #define BEHIND_OUTPUT "output.LayerNorm.weight output.LayerNorm.bias " \
                       "output.LayerNorm.gamma output.LayerNorm.beta"
-#define NAMES_BERT  {"self.query", "self.key", "self.value", "output.dense"}
 /* The two stacks of BERT; the second exists in decoders. */
-#define STACKS_BERT(h, w, n) { \
+#define STACKS_BERT(first_norm, second_norm, if_cross, h, w, n) { \
     {.part = "", .layer = "encoder.layer.#.", .module = "attention.", \
-     .names = NAMES_BERT, KEYS_COMMON, SIZES(h, w, n), .mask = MASK_IF_DECODER}, \
+     .names = NAMES_BERT, .norm = first_norm, KEYS_COMMON, SIZES(h, w, n), \
+     .mask = MASK_IF_DECODER}, \
     {.part = "", .layer = "encoder.layer.#.", .module = "crossattention.", \
-     .names = NAMES_BERT, KEYS_COMMON, SIZES(h, w, n), \
-     .present = "add_cross_attention", .cross = true}}
+     .names = NAMES_BERT, .norm = second_norm, KEYS_COMMON, SIZES(h, w, n), \
+     .present = if_cross, .cross = true}}
 #define BERT(type_name, h, w, n) { \
-    .type = type_name, .stacks = STACKS_BERT(h, w, n), .biases.always = "qkvo", \
-    .weights.ignored = BEHIND_OUTPUT, \
+    .type = type_name, .biases.always = "qkvo", .weights.ignored = BEHIND_OUTPUT, \
+    .stacks = STACKS_BERT(NULL, NULL, "add_cross_attention", h, w, n), \
     .demands = "position_embedding_type=absolute"}
+/* With a norm before, inside the module. */
+#define BERT_NORM(type_name, name, eps, h, w, n) { \
+    .type = type_name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps), \
+    .stacks = STACKS_BERT("attention." name, "crossattention." name, \
+                          "add_cross_attention", h, w, n), \
+    .demands = "position_embedding_type=absolute"}
+/* With one weight of queries, keys and values, and rotated. */
+#define BERT_ROTATED(type_name, path, inside, qkv, output, value) \
+    .type = type_name, .weights.split = SPLIT_BLOCKS, .biases.as_stored = "qkvo", \
+    .stacks = {{.part = "", .layer = path, .module = inside, SIZES(12, 768, 12), \
+                .names = PACKED(qkv, output), KEYS_GPT}}, \
+    .rotation.rotates = true, .rotation.base_keys = "rotary_emb_base rope_theta", \
+    .rotation.base = value
 #define WAV2VEC2(name) { \
     .type = name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
     .norms.before_if = "do_stable_layer_norm", \
     .stacks = {{.part = "", .layer = "encoder.layers.#.", .module = "attention.", \
                 .names = NAMES_PROJ("out_proj"), .norm = "layer_norm", KEYS_COMMON, \
                 SIZES(12, 768, 12)}}}
+#define MODERNBERT \
+    .biases.if_set = "qkvo", .biases.keys = "attention_bias", \
+    LAYER_NORM("norm_eps", 1e-5), .norms.before_skips_first = true, \
+    .rotation.rotates = true, .rotation.base_keys = "global_rope_theta rope_theta", \
+    .rotation.base = 160000, .rotation.local_keys = "local_rope_theta", \
+    .rotation.local_base = 10000, .rotation.local_scaled = true, \
+    .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention", \
+    .windows.size = 128, .windows.period_keys = "global_attn_every_n_layers", \
+    .windows.period = 3
 
 static const struct family families[] = {
     BERT("bert", 12, 768, 12),
@@ -33,6 +56,32 @@ static const struct family families[] = {
     BERT("camembert", 12, 768, 12),
     BERT("layoutlm", 12, 768, 12),
     BERT("electra", 4, 256, 12),
+    BERT("data2vec-text", 12, 768, 12),
+    BERT("ernie", 12, 768, 12),
+    BERT("rembert", 18, 1152, 32),
+    BERT("splinter", 12, 768, 12),
+    BERT_NORM("megatron-bert", "ln", 1e-12, 16, 1024, 24),
+    BERT_NORM("roberta-prelayernorm", "LayerNorm", 1e-12, 12, 768, 12),
+    BERT_NORM("xlm-roberta-xl", "self_attn_layer_norm", 1e-5, 32, 2560, 36),
+    {   /* in decoders each layer also attends to an image */
+        .type = "blip_text_model", .biases.always = "qkvo",
+        .weights.ignored = BEHIND_OUTPUT,
+        .stacks = STACKS_BERT(NULL, NULL, "is_decoder", 8, 768, 12)},
+    {   BERT_ROTATED("nomic_bert", "encoder.layers.#.", "attn.", "Wqkv", "out_proj",
+        1000),
+        .rotation.part_keys = "rotary_emb_fraction partial_rotary_factor",
+        .rotation.part = 1, .demands = "rotary_emb_interleaved=false prenorm=false "
+                                       "rotary_emb_scale_base=null"},
+    {   BERT_ROTATED("gte", "encoder.layer.#.", "attention.", "qkv_proj", "o_proj",
+                     160000)},
+    {   BERT_ROTATED("jina_embeddings_v3", "encoder.layers.#.", "mixer.", "Wqkv",
+                     "out_proj", 20000)},
+    {   .type = "eurobert",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
+                    .names = NAMES_PROJ("o_proj"), .norm = "input_layernorm",
+                    SIZES(12, 768, 12)}},
+        .sizes.kv_keys = "num_key_value_heads", .sizes.head_keys = "head_dim",
+        .biases.if_set = "qkvo", .biases.keys = "attention_bias", RMS(1e-5), ROTATION},
     {   .type = "albert",
         .stacks = {{.part = "", .layer = "encoder.albert_layer_groups.#.albert_layers.0.",
                     .module = "attention.", .names = {"query", "key", "value", "dense"},
@@ -70,16 +119,12 @@ static const struct family families[] = {
         .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
                     .names = PACKED("Wqkv", "Wo"),
                     .norm = "attn_norm", SIZES(12, 768, 22)}},
-        .weights.split = SPLIT_BLOCKS, .biases.if_set = "qkvo",
-        .biases.keys = "attention_bias",
-        LAYER_NORM("norm_eps", 1e-5),
-        .norms.before_skips_first = true, .rotation.rotates = true,
-        .rotation.base_keys = "global_rope_theta rope_theta", .rotation.base = 160000,
-        .rotation.local_keys = "local_rope_theta", .rotation.local_base = 10000,
-        .rotation.local_scaled = true,
-        .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention",
-        .windows.size = 128,
-        .windows.period_keys = "global_attn_every_n_layers", .windows.period = 3},
+        .weights.split = SPLIT_BLOCKS, MODERNBERT},
+    {   .type = "modernbert-decoder",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
+                    .names = NAMES_PROJ("Wo"), .norm = "attn_norm", SIZES(12, 768, 22),
+                    .mask = MASK_CAUSAL}},
+        MODERNBERT, .windows.halved = true},
     {   .type = "mpnet",
         .stacks = {{.part = "", .layer = "encoder.layer.#.",
                     .module = "attention.", KEYS_COMMON,

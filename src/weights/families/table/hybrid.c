@@ -33,7 +33,7 @@ static const struct family families[] = {
     LFM2("lfm2"),
     LFM2("lfm2_moe"),
     {   .type = "minimax", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
-        OTHER_MIXERS, RMS(1e-5), .rotation.rotates = true,
+        OTHER_MIXERS, .layers.period = 2, RMS(1e-5), .rotation.rotates = true,
         .rotation.base_keys = "rope_theta", .rotation.base = 1e6,
         .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
     {   .type = "nemotron_h",

@@ -27,6 +27,11 @@
     STACK_TOWER(name, section_name, "vision_model.", h, w, n, MASK_NONE)
 #define TOWER(type_name, eps) \
     .type = type_name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps)
+/* Text and images; what differs is the mask of the text, and eps. */
+#define TWO_TOWERS(type_name, eps, h, mask_of) { \
+    TOWER(type_name, eps), \
+    .stacks = {STACK_TEXT("text.", "text_config", h, 512, 12, mask_of), \
+               STACK_VISION("vision.", "vision_config", 12, 768, 12)}}
 #define ONE_TOWER(type_name, eps, path, h, w, mask_of) \
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, path, h, w, 12, mask_of)}}, \
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, "", h, w, 12, mask_of)}}
@@ -37,11 +42,40 @@ static const struct family families[] = {
     VIT("vit_mae", "layernorm_before", 1e-12, "layers.#."),
     VIT("audio-spectrogram-transformer", "layernorm_before", 1e-12, "layers.#."),
     VIT("dinov2", "norm1", 1e-6, "encoder.layer.#."),
-    {   TOWER("clip", 1e-5),
-        .stacks = {STACK_TEXT("text.", "text_config", 8, 512, 12, MASK_CAUSAL),
-                   STACK_VISION("vision.", "vision_config", 12, 768, 12)}},
-    {   TOWER("siglip", 1e-6),
-        .stacks = {STACK_TEXT("text.", "text_config", 12, 768, 12, MASK_NONE),
+    VIT("dinov2_with_registers", "norm1", 1e-6, "encoder.layer.#."),
+    VIT("ijepa", "layernorm_before", 1e-12, "layers.#."),
+    VIT("vit_msn", "layernorm_before", 1e-6, "layers.#."),
+    VIT("yolos", "layernorm_before", 1e-12, "layers.#."),
+    {   .type = "videomae", .biases.always = "o", .biases.if_set = "qv",
+        .biases.keys = "qkv_bias qv_bias", .biases.otherwise = true,
+        .biases.query = "attention.q_bias", .biases.value = "attention.v_bias",
+        LAYER_NORM("layer_norm_eps", 1e-12),
+        .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",
+                    .names = {"attention.query", "attention.key", "attention.value",
+                              "output.dense"},
+                    .norm = "layernorm_before", KEYS_COMMON, SIZES(12, 768, 12)}}},
+    {   .type = "aimv2_vision_model", RMS(1e-5), .biases.if_set = "qkvo",
+        .biases.keys = "qkv_bias",
+        .stacks = {{.part = "", .layer = "encoder.layers.#.", .module = "attention.",
+                    .names = NAMES_PROJ("out_proj"), .norm = "rms_norm1", KEYS_COMMON,
+                    SIZES(8, 1024, 24)}}},
+    {   TOWER("blip", 1e-5), .weights.split = SPLIT_BLOCKS,
+        .stacks = {{.part = "vision.", .section = "vision_config",
+                    .layer = "vision_model.encoder.layers.#.", .module = "self_attn.",
+                    .names = PACKED("qkv", "projection"), .norm = "layer_norm1",
+                    KEYS_COMMON, SIZES(12, 768, 12)}}},
+    TWO_TOWERS("clip", 1e-5, 8, MASK_CAUSAL),
+    TWO_TOWERS("metaclip_2", 1e-5, 8, MASK_CAUSAL),
+    TWO_TOWERS("owlv2", 1e-5, 8, MASK_CAUSAL),
+    TWO_TOWERS("owlvit", 1e-5, 8, MASK_CAUSAL),
+    TWO_TOWERS("siglip", 1e-6, 12, MASK_NONE),
+    TWO_TOWERS("siglip2", 1e-6, 12, MASK_NONE),
+    {   TOWER("chinese_clip", 1e-5),
+        .weights.ignored = "output.LayerNorm.weight output.LayerNorm.bias",
+        .stacks = {{.part = "text.", .section = "text_config",
+                    .layer = "text_model.encoder.layer.#.", .module = "attention.",
+                    .names = {"self.query", "self.key", "self.value", "output.dense"},
+                    KEYS_COMMON, SIZES(12, 768, 12)},
                    STACK_VISION("vision.", "vision_config", 12, 768, 12)}},
     ONE_TOWER("clip_text_model", 1e-5, "text_model.", 8, 512, MASK_CAUSAL),
     ONE_TOWER("clip_vision_model", 1e-5, "vision_model.", 12, 768, MASK_NONE),

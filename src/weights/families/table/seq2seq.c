@@ -10,9 +10,11 @@
      .names = NAMES_PROJ("out_proj"), .norm = norm_name, \
      .heads_keys = other "_attention_heads", .width_keys = "d_model hidden_size", \
      .layers_keys = other "_layers", SIZES(h, w, n), .mask = mask_of, .cross = is_cross}
-#define STACKS_SEQ2SEQ(norm, cross, h, w, n_encoder, n_decoder) { \
+#define STACKS_SEQ2SEQ(norm, cross, h, w, n_encoder, n_decoder) \
+    STACKS_MASKED(MASK_CAUSAL, norm, cross, h, w, n_encoder, n_decoder)
+#define STACKS_MASKED(mask_of, norm, cross, h, w, n_encoder, n_decoder) { \
     STACK_SEQ2SEQ("encoder", "self", "encoder", norm, h, w, n_encoder, MASK_NONE, 0), \
-    STACK_SEQ2SEQ("decoder", "self", "decoder", norm, h, w, n_decoder, MASK_CAUSAL, 0), \
+    STACK_SEQ2SEQ("decoder", "self", "decoder", norm, h, w, n_decoder, mask_of, 0), \
     STACK_SEQ2SEQ("decoder", "encoder", "decoder", cross, h, w, n_decoder, MASK_NONE, 1)}
 #define BART(type_name, h, w, n) { \
     .type = type_name, .stacks = STACKS_SEQ2SEQ(NULL, NULL, h, w, n, n), \
@@ -21,6 +23,17 @@
     .type = type_name, .biases.always = "qkvo", LAYER_NORM(NULL, 1e-5), \
     .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm", \
                              h, w, n_encoder, n_decoder)}
+/* Stacks with keys of Llama, which moonshine and t5gemma have. */
+#define STACK_RECENT(name, own, of, section_name, norm_name, h, w, n, mask_of, is_cross) \
+    {.part = name ".", .layer = name ".layers.#.", .module = own "_attn.", \
+     .names = NAMES_PROJ("o_proj"), .section = section_name, .norm = norm_name, \
+     .heads_keys = of "num_attention_heads", .kv_keys = of "num_key_value_heads", \
+     .width_keys = "hidden_size", .layers_keys = of "num_hidden_layers", \
+     SIZES(h, w, n), .mask = mask_of, .cross = is_cross}
+#define STACK_MOONSHINE(name, own, norm_name, mask_of, is_cross) \
+    STACK_RECENT(name, own, name "_", NULL, norm_name, 8, 288, 6, mask_of, is_cross)
+#define STACK_T5GEMMA(name, own, norm_name, mask_of, is_cross) \
+    STACK_RECENT(name, own, "", name, norm_name, 8, 2304, 26, mask_of, is_cross)
 /* T5's stacks. */
 #define STACK_T5(name, path, own, mask_of, is_cross, keys_of_layers, h, n) \
     {.part = name ".", .layer = name ".block.#.layer." path ".", .module = own ".", \
@@ -56,6 +69,33 @@ static const struct family families[] = {
     MBART("pegasus", 16, 1024, 12, 12),
     MBART("m2m_100", 16, 1024, 12, 12),
     MBART("blenderbot", 32, 2560, 2, 24),
+    MBART("speech_to_text", 4, 256, 12, 6),
+    {   /* queries, keys and values all differ; positions are in the first two */
+        .type = "detr", .biases.always = "qkvo",
+        .stacks = STACKS_MASKED(MASK_NONE, NULL, NULL, 8, 256, 6, 6)},
+    {   .type = "moonshine", .biases.if_set = "qkv", .biases.keys = "attention_bias",
+        .stacks = {STACK_MOONSHINE("encoder", "self", "input_layernorm", MASK_NONE,
+        false),
+                   STACK_MOONSHINE("decoder", "self", "input_layernorm", MASK_CAUSAL,
+                                   false),
+                   STACK_MOONSHINE("decoder", "encoder", "post_attention_layernorm",
+                                   MASK_NONE, true)},
+        LAYER_NORM(NULL, 1e-5), ROTATION, .rotation.interleaved = true,
+        .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.9,
+        .rotation.rounds_part = true},
+    {   .type = "t5gemma",
+        .stacks = {STACK_T5GEMMA("encoder", "self", "pre_self_attn_layernorm", MASK_NONE,
+                                 false),
+                   STACK_T5GEMMA("decoder", "self", "pre_self_attn_layernorm",
+                                 MASK_CAUSAL, false),
+                   STACK_T5GEMMA("decoder", "cross", "pre_cross_attn_layernorm",
+                                 MASK_NONE, true)},
+        .biases.if_set = "qkvo", .biases.keys = "attention_bias", .sizes.kv_heads = 4,
+        .sizes.head_keys = "head_dim", .sizes.head = 256, .scores.scale = SCALE_SCALAR,
+        .norms.plus_one = true, RMS(1e-6), ROTATION, .windows.rule = WINDOW_UNLESS_NTH,
+        .windows.keys = "sliding_window", .windows.size = 4096, .windows.period = 2,
+        .windows.each_side = true, .scores.softcap_keys = "attn_logit_softcapping",
+        .scores.softcap = 50},
     T5("t5", false, 8, 6),
     T5("mt5", false, 6, 8),
     T5("umt5", true, 6, 8),
