@@ -223,6 +223,12 @@ static size_t count_values(const attn_model *model, const struct plan *plan) {
     return product_of(plan->batch.value_rows, width);
 }
 
+/* Returns the rows of values that are finished before they become pairs. */
+static size_t count_value_rows(const attn_model *model, const struct plan *plan) {
+    bool pairs = model->engine.kernels->k_step > 1;
+    return pairs && plan->layer.finishes_values ? plan->batch.projected_keys : 0;
+}
+
 /* Lays out all arrays. */
 static bool lay_out_all(const attn_model *model, const attn_request *request,
                         struct plan *plan) {
@@ -230,7 +236,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     const struct plan_layer *layer = &plan->layer;
     const struct plan_batch *batch = &plan->batch;
     struct plan_scratch *scratch = &plan->scratch;
-    size_t queries = plan->sizes.num_queries, projected = batch->projected_keys;
+    size_t queries = plan->sizes.num_queries, projected = batch->projected_keys, floats;
     size_t widest = size_max(info->width.key, info->width.value), heads = info->num_heads;
     const struct kernels *kernels = model->engine.kernels;
     bool sums = plan->kind == PLAN_HEADS, rows = plan_has_rows(request);
@@ -242,7 +248,6 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         !given && model->engine.score_size != info->width.head && !in_result;
     size_t converted = size_min(size_max(queries, projected),
                                 plan_converted_rows(plan, kernels->strip_rows));
-    size_t floats;
 
     const struct reserve_array arrays[] = {
         [PLAN_CONVERTED] = {engine_converts(&model->engine) ? converted : 0,
@@ -256,9 +261,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         [PLAN_KEYS] = {count_keys(model, plan), 1},
         [PLAN_KEYS_END] = {layer->key_panels ? KEY_BLOCK : 0, 1},
         [PLAN_VALUES] = {count_values(model, plan), 1},
-        [PLAN_VALUE_ROWS] = {layer->finishes_values && kernels->k_step > 1 ? projected
-                                                                           : 0,
-                             layer->value_width},
+        [PLAN_VALUE_ROWS] = {count_value_rows(model, plan), layer->value_width},
         [PLAN_DIRECT_SUMS] = {batch->direct_rows, scratch->direct_ld},
         [PLAN_CONTEXT] = {own_context ? queries : 0, layer->hidden},
         [PLAN_HEAD_RANGES] = {PLAN_RANGES * PLAN_RANGES_MAX(heads), FLOATS(struct range)},

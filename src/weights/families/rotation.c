@@ -245,11 +245,12 @@ static void read_turning(const struct rotation_source *source, size_t head_size,
 /* With "alpha" the base of a dynamic rotation is the same for all lengths. */
 static void read_alpha(const struct rotation_source *source,
                        struct layer_rotation *rotation) {
-    double alpha = config_get_number(&source->inside, "alpha", 0, 0);
     double size = (double)rotation->dims;
 
-    if (!source->family->rotation.alpha || rotation->type != ROTATION_DYNAMIC ||
-        alpha == 0 || rotation->dims <= 2)
+    if (!source->family->rotation.alpha || rotation->type != ROTATION_DYNAMIC)
+        return;
+    double alpha = config_get_number(&source->inside, "alpha", 0, 0);
+    if (alpha == 0 || rotation->dims <= 2)
         return;
     rotation->type = ROTATION_DEFAULT;
     rotation->base *= pow(alpha, size / (size - 2));

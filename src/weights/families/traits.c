@@ -76,9 +76,13 @@ static void read_own_sizes(const struct traits *traits, bool sliding,
 
     if (sizes->full_head_keys == NULL)
         return;
-    if (json_is_object(all)) {
+    if (all != NULL && !json_is_null(all)) {
         snprintf(number, sizeof number, "%zu", traits->index);
         own.object = json_object_get(all, number);
+        if (!json_is_object(all) || (own.object != NULL && !json_is_object(own.object)))
+            error_keep(section->error, ATTN_E_VALUE,
+                       "per_layer_config must be an object, with an object for each "
+                       "layer that differs");
         layer->num_kv_heads = config_get_count(&own, sizes->kv_keys, layer->num_kv_heads,
                                                layer->num_kv_heads);
         layer->head_size =

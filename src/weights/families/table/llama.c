@@ -65,8 +65,8 @@ static const struct layer_rotation gpt_oss_rotation = {
         .type = ROTATION_LLAMA3, .factor = times, .low_freq_factor = 1, \
         .high_freq_factor = 4, .original_positions = original}
 static const struct layer_rotation ministral3_rotation = {
-    .type = ROTATION_YARN, .factor = 16, .beta_fast = 32, .beta_slow = 1, .truncate = true,
-    .mscale = 1, .mscale_all_dim = 1, .original_positions = 16384};
+    .type = ROTATION_YARN, .factor = 16, .beta_fast = 32, .beta_slow = 1,
+    .truncate = true, .mscale = 1, .mscale_all_dim = 1, .original_positions = 16384};
 static const struct layer_rotation gemma4_rotation = {
     .type = ROTATION_PROPORTIONAL, .factor = 1};
 #define HUNYUAN(type_name) { \
