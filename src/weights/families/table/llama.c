@@ -289,7 +289,7 @@ static const struct family families[] = {
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), BASE(2e6),
         .rotation.layers = ROTATED_LISTED, QWEN_WINDOW(WINDOW_BY_TYPE)},
     {   .type = "solar_open", .stacks = {STACK_LLAMA(64, 4096, 48)}, HEADS(8, 128),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(1e6)},
+        BIASES_IF("qkv", "attention_bias"), RMS(1e-5), BASE(1e6)},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
