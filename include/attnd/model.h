@@ -50,8 +50,10 @@ typedef struct attn_model_info {
 
     const char *layout; /* "d2l", "torch", ...; of a checkpoint's folder, its family */
     /* Of a layer of a checkpoint's folder; NULL, and 0, of others. */
-    const char *kind; /* "self" or "cross": whether keys come from elsewhere */
-    size_t layer;     /* its index in its stack */
+    /* "self"; or "cross" or "borrowed": keys come from elsewhere, from another model or
+     * from what an earlier layer of this one projects. */
+    const char *kind;
+    size_t layer; /* its index in its stack */
 
     size_t num_heads; /* H */
     /* Query head h attends with key head h * num_kv_heads / H (Ainslie et al. 2023);
@@ -76,7 +78,8 @@ typedef struct attn_model_info {
          * number by number, before the output projection (Qiu et al. 2025). */
         bool gate, gate_bias;
         double clip; /* projected numbers are clamped to -clip..clip; 0: they are not */
-        bool given;  /* nothing is projected, see dot_product.h */
+        bool clip_last; /* queries and keys are clamped after the norms of heads */
+        bool given;     /* nothing is projected, see dot_product.h */
     } projection;
 
     /* Latent rows (DeepSeek-V2, 2024): one more linear map and an RMS norm before the
@@ -93,10 +96,18 @@ typedef struct attn_model_info {
     /* Of projected queries and keys, before they are rotated. */
     struct {
         attn_norm kind;
-        bool whole; /* over all heads of a row together, not in each head */
+        bool whole;    /* over all heads of a row together, not in each head */
+        bool per_head; /* each head has weights of its own; not with `whole` */
+        bool last;     /* after the rotation instead; not with `whole` */
         bool bias;
         double eps;
     } head_norm;
+
+    /* Of projected values, in each head, without weights. */
+    struct {
+        attn_norm kind;
+        double eps;
+    } value_norm;
 
     /* Of the heads' outputs, all heads of a row together, before the output projection
      * and behind a gate: an RMS norm, or none. It has no bias. */
@@ -110,7 +121,16 @@ typedef struct attn_model_info {
         size_t size;      /* the first numbers of a head that are rotated; 0: none */
         const char *type; /* how frequencies are scaled: "default", "linear", ... */
         double base;
+        bool values; /* values are rotated too, to the positions of their keys; their
+                        pairs are neighbours, since heads are returned as they are */
     } rotation;
+
+    /* Queries at position i are multiplied by 1 + beta ln(1 + floor((i + offset) /
+     * length)) after the rotation (Llama 4, 2025); length 0: they are not. */
+    struct {
+        double beta;
+        size_t length, offset;
+    } query_factor;
 
     struct {
         attn_scoring kind;
@@ -129,8 +149,8 @@ typedef struct attn_model_info {
         size_t window;
     } mask;
 
-    /* The norm before the layer, of queries, and of keys and values too unless kind is
-     * "cross". */
+    /* The norm before the layer, of queries, and of keys and values too where kind is
+     * "self". */
     struct {
         attn_norm kind;
         bool applied; /* false: the client has applied it */

@@ -24,7 +24,7 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
     bool latents = info->latent.query > 0, key_latents = latent_key > 0;
     bool additive = info->score.kind == ATTN_ADDITIVE;
     bool head_norm = info->head_norm.kind != ATTN_NORM_NONE,
-         whole = info->head_norm.whole;
+         each = info->head_norm.whole || info->head_norm.per_head;
     bool head_norm_bias = head_norm && info->head_norm.bias;
 
     const struct model_array arrays[NUM_ARRAYS] = {
@@ -56,10 +56,10 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
          heads, 1},
         {&model->distance_bias, info->score.bias == ATTN_BIAS_BUCKETS, heads,
          2 * info->score.bias_distance + 1},
-        {&model->query_norm_weight, head_norm, whole ? queries : size, 1},
-        {&model->query_norm_bias, head_norm_bias, whole ? queries : size, 1},
-        {&model->key_norm_weight, head_norm, whole ? keys : size, 1},
-        {&model->key_norm_bias, head_norm_bias, whole ? keys : size, 1},
+        {&model->query_norm_weight, head_norm, each ? queries : size, 1},
+        {&model->query_norm_bias, head_norm_bias, each ? queries : size, 1},
+        {&model->key_norm_weight, head_norm, each ? keys : size, 1},
+        {&model->key_norm_bias, head_norm_bias, each ? keys : size, 1},
         {&model->latent_query_norm, latents, info->latent.query, 1},
         {&model->latent_key_norm, key_latents, latent_key - info->latent.shared, 1},
         {&model->out_norm_weight, info->out_norm.kind != ATTN_NORM_NONE, hidden, 1},
@@ -98,7 +98,9 @@ static bool count_arrays(attn_model *model, struct model_array arrays[NUM_ARRAYS
     if (!size_mul(info->num_heads, info->width.head, &hidden) ||
         !size_mul(info->num_heads, info->width.score, &queries) ||
         info->num_kv_heads > info->num_heads || info->score.bias_distance > INT_MAX / 4 ||
-        info->rotation.size > info->width.score || !latents_fit(info))
+        info->rotation.size > info->width.score ||
+        (info->rotation.values && info->rotation.size > info->width.head) ||
+        !latents_fit(info))
         return false;
     model_list_arrays(model, arrays);
     info->footprint.parameters = 0;

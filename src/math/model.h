@@ -7,6 +7,7 @@
 #include "math/engine.h"
 
 #include <attnd/model.h>
+#include <string.h>
 
 /* Rotary frequencies of a layer, in float64. The angle of pair a at position p is p times
  * frequency a; cosine and sine are multiplied by `magnitude`. A sequence's length is its
@@ -56,9 +57,9 @@ struct attn_model {
     float *alibi_slopes;      /* [H] */
     float *distance_bias;     /* [H, 2 * bias_distance + 1]: of distances from
                                  -bias_distance on */
-    float *query_norm_weight; /* [S], or [H*S] when head_norm_whole */
+    float *query_norm_weight; /* [S], or [H*S] when head_norm is whole or per_head */
     float *query_norm_bias;   /* as large, with head_norm_bias */
-    float *key_norm_weight;   /* [S], or [KV*S] */
+    float *key_norm_weight;   /* [S], or [KV*S] likewise */
     float *key_norm_bias;     /* as large, with head_norm_bias */
     float *latent_query_norm; /* [latent.query] */
     float *latent_key_norm;   /* [latent.key - latent.shared] */
@@ -81,6 +82,12 @@ struct model_array {
 
 /* Of the list below. An engine may hold the first MODEL_ARRAYS_PACKED in its own form. */
 enum { MODEL_ARRAY_OUTPUT = 6, MODEL_ARRAYS_PLAIN = 11, MODEL_ARRAYS_PACKED = 17 };
+
+/* Returns whether keys come from where queries do, so that the norm before the layer is
+ * theirs too. */
+static inline bool model_has_own_keys(const attn_model_info *info) {
+    return info->kind == NULL || strcmp(info->kind, "self") == 0;
+}
 
 /* Lists the arrays of a model of the sizes in model->info, whether or not it has them
  * yet: weight and bias of query, key, value and output, the three of additive scoring,

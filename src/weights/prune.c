@@ -81,6 +81,8 @@ static const char *find_extra(const attn_model_info *info) {
         {info->head_norm.kind != ATTN_NORM_NONE, "norms of queries and keys"},
         {info->projection.gate, "a gate"},
         {info->out_norm.kind != ATTN_NORM_NONE, "a norm of the heads' outputs"},
+        {info->value_norm.kind != ATTN_NORM_NONE, "norms of values"},
+        {info->query_factor.length > 0, "a factor of queries"},
         {info->rotation.size > 0, "rotary positions"},
         {info->pre_norm.applied, "a norm before it (pre_norm=true)"},
     };

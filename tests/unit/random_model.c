@@ -64,8 +64,9 @@ static void temper(float *weight, size_t rows, size_t columns) {
 static void fill_features(uint64_t *state, attn_model *model) {
     const attn_model_info *info = &model->info;
     size_t size = info->width.score;
-    size_t queries = info->head_norm.whole ? size * info->num_heads : size;
-    size_t keys = info->head_norm.whole ? size * info->num_kv_heads : size;
+    bool each = info->head_norm.whole || info->head_norm.per_head;
+    size_t queries = each ? size * info->num_heads : size;
+    size_t keys = each ? size * info->num_kv_heads : size;
 
     random_fill(state, model->sinks, info->num_heads);
     random_fill(state, model->alibi_slopes, info->num_heads);
@@ -140,8 +141,17 @@ static void add_norms(uint64_t *state, unsigned features, attn_model_info *info)
         info->head_norm.kind =
             random_between(state, 0, 1) ? ATTN_NORM_LAYER : ATTN_NORM_RMS;
         info->head_norm.whole = random_between(state, 0, 1) == 1;
+        info->head_norm.per_head =
+            !info->head_norm.whole && random_between(state, 0, 1) == 1;
+        info->head_norm.last = !info->head_norm.whole && random_between(state, 0, 2) == 0;
         info->head_norm.bias = random_between(state, 0, 1) == 1;
         info->head_norm.eps = random_number(state, 0.01, 0.1);
+    }
+    if ((features & RANDOM_VALUE_ROWS) != 0 && random_between(state, 0, 1) == 1) {
+        info->value_norm.kind = (attn_norm)random_between(state, 0, ATTN_NORM_RMS);
+        info->value_norm.eps = random_number(state, 0.01, 0.1);
+        info->rotation.values = info->rotation.size > 0 && random_between(state, 0, 1) &&
+                                info->rotation.size <= info->width.head;
     }
     if (draw(state, features, RANDOM_PRE_NORM)) {
         info->pre_norm.kind =
@@ -223,6 +233,13 @@ void random_add_features(uint64_t *state, unsigned features, attn_model_info *in
         add_latents(state, features, info);
     if (draw(state, features, RANDOM_CLIP))
         info->projection.clip = random_number(state, 0.3, 1.5);
+    info->projection.clip_last =
+        info->head_norm.kind != ATTN_NORM_NONE && random_between(state, 0, 1) == 1;
+    if ((features & RANDOM_QUERY_FACTOR) != 0 && random_between(state, 0, 1) == 1) {
+        info->query_factor.beta = random_number(state, 0.1, 1);
+        info->query_factor.length = random_between(state, 1, 5);
+        info->query_factor.offset = random_between(state, 0, 1);
+    }
     if (draw(state, features, RANDOM_SCALE))
         info->score.scale = random_number(state, 0.05, 1.5);
     if (draw(state, features, RANDOM_SOFTCAP))

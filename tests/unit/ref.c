@@ -95,7 +95,10 @@ static double *ref_project(const attn_model *model, const float *weight,
         }
         ref_linear(weight, bias, out, latent.size > 0 ? latent.size : in,
                    latent.size > 0 ? latent_row : row, y + r * out);
-        ref_clip(clip, out, y + r * out);
+        if (weight != model->query_weight && weight != model->key_weight)
+            ref_clip(clip, out, y + r * out);
+        else if (!info->projection.clip_last)
+            ref_clip(clip, out, y + r * out);
     }
     if (row == NULL || latent_row == NULL) {
         free(y);
@@ -106,19 +109,58 @@ static double *ref_project(const attn_model *model, const float *weight,
     return y;
 }
 
-/* Norms the projected heads of one row, and rotates them to their position. */
-static void ref_finish_row(const attn_model *model, const float *norm_weight,
-                           const float *norm_bias, size_t heads, size_t position,
-                           size_t length, double *row) {
+/* Norms the projected heads of one row, and clips them where that comes afterwards. */
+static void ref_norm_heads(const attn_model *model, const float *weight,
+                           const float *bias, size_t heads, double *row) {
     const attn_model_info *info = &model->info;
     size_t parts = info->head_norm.whole ? 1 : heads;
     size_t size = heads * info->width.score / parts;
 
-    for (size_t i = 0; i < parts; i++)
-        ref_norm(info->head_norm.kind, info->head_norm.eps, norm_weight, norm_bias, size,
-                 row + i * size);
+    for (size_t i = 0; info->head_norm.kind != ATTN_NORM_NONE && i < parts; i++) {
+        size_t own = info->head_norm.per_head ? i * size : 0;
+        ref_norm(info->head_norm.kind, info->head_norm.eps, weight + own,
+                 bias != NULL ? bias + own : NULL, size, row + i * size);
+    }
+    if (info->projection.clip_last)
+        ref_clip(info->projection.clip, heads * info->width.score, row);
+}
+
+/* Norms the projected heads of one row, and rotates them to their position. */
+static void ref_finish_row(const attn_model *model, const float *norm_weight,
+                           const float *norm_bias, size_t heads, size_t position,
+                           size_t length, double *row) {
+    bool last = model->info.head_norm.last;
+
+    if (!last)
+        ref_norm_heads(model, norm_weight, norm_bias, heads, row);
     for (size_t h = 0; h < heads; h++)
-        ref_rotate(model, position, length, row + h * info->width.score);
+        ref_rotate(model, position, length, false, row + h * model->info.width.score);
+    if (last)
+        ref_norm_heads(model, norm_weight, norm_bias, heads, row);
+}
+
+/* Multiplies a query by the factor of its position. */
+static void ref_scale_query(const attn_model_info *info, size_t position, double *row) {
+    double length = (double)info->query_factor.length;
+
+    if (info->query_factor.length == 0)
+        return;
+    double steps = floor((double)(position + info->query_factor.offset) / length);
+    for (size_t i = 0; i < info->num_heads * info->width.score; i++)
+        row[i] *= 1 + info->query_factor.beta * log(1 + steps);
+}
+
+/* Norms the projected heads of a value, and rotates them to the position of its key. */
+static void ref_finish_value(const attn_model *model, size_t position, size_t length,
+                             double *row) {
+    const attn_model_info *info = &model->info;
+
+    for (size_t h = 0; h < info->num_kv_heads; h++, row += info->width.head) {
+        ref_norm(info->value_norm.kind, info->value_norm.eps, NULL, NULL,
+                 info->width.head, row);
+        if (info->rotation.values)
+            ref_rotate(model, position, length, true, row);
+    }
 }
 
 /* Returns the length of a sequence: its largest position plus 1. */
@@ -136,21 +178,28 @@ static size_t ref_length(const attn_request *request, const struct ref_position 
     return length;
 }
 
-/* Norms and rotates the queries and keys of a sequence. */
+/* Norms and rotates the queries, keys and values of a sequence. */
 static void ref_finish_rows(const struct reference *ref, const struct ref_position *at) {
     const attn_model *model = ref->model;
     const attn_request *request = ref->request;
     size_t heads = model->info.num_heads, kv_heads = model->info.num_kv_heads;
     size_t length = ref_length(request, at), size = ref->score_size;
 
-    for (size_t q = 0; q < request->query_lens[at->sequence]; q++)
+    for (size_t q = 0; q < request->query_lens[at->sequence]; q++) {
+        size_t position = ref_position(request->positions, at->first_query, q);
+        double *row = ref->queries + (at->first_query + q) * heads * size;
         ref_finish_row(model, model->query_norm_weight, model->query_norm_bias, heads,
-                       ref_position(request->positions, at->first_query, q), length,
-                       ref->queries + (at->first_query + q) * heads * size);
-    for (size_t k = 0; k < request->key_lens[at->sequence]; k++)
+                       position, length, row);
+        ref_scale_query(&model->info, position, row);
+    }
+    for (size_t k = 0; k < request->key_lens[at->sequence]; k++) {
+        size_t position = ref_position(request->key_positions, at->first_key, k);
+        size_t row = (at->first_key + k) * kv_heads;
         ref_finish_row(model, model->key_norm_weight, model->key_norm_bias, kv_heads,
-                       ref_position(request->key_positions, at->first_key, k), length,
-                       ref->keys + (at->first_key + k) * kv_heads * size);
+                       position, length, ref->keys + row * size);
+        ref_finish_value(model, position, length,
+                         ref->values + row * model->info.width.head);
+    }
 }
 
 /* Returns the score of one query and one key, both [head_size], before a bias. */
@@ -418,7 +467,7 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
     size_t size = info->width.score;
     bool norm = info->pre_norm.applied;
     double clip = info->projection.clip;
-    bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "cross") != 0);
+    bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "self") == 0);
     attn_sizes sizes;
 
     attn_status status = attn_plan(model, request, &sizes, NULL);

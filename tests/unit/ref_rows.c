@@ -24,7 +24,8 @@ void ref_norm(attn_norm norm, double eps, const float *weight, const float *bias
     for (size_t i = 0; i < size; i++)
         square += (numbers[i] - mean) * (numbers[i] - mean) / (double)size;
     for (size_t i = 0; i < size; i++) {
-        numbers[i] = (numbers[i] - mean) / sqrt(square + eps) * (double)weight[i];
+        numbers[i] = (numbers[i] - mean) / sqrt(square + eps) *
+                     (weight != NULL ? (double)weight[i] : 1);
         if (bias != NULL)
             numbers[i] += (double)bias[i];
     }
@@ -49,15 +50,17 @@ static double ref_find_frequency(const attn_model *model, size_t a, size_t lengt
     return pow(rotation->base * pow(stretch, size / (size - 2)), -2 * (double)a / size);
 }
 
-void ref_rotate(const attn_model *model, size_t position, size_t length, double *head) {
+void ref_rotate(const attn_model *model, size_t position, size_t length, bool neighbours,
+                double *head) {
     size_t half = model->info.rotation.size / 2;
+    size_t step = neighbours ? 2 : 1, apart = neighbours ? 1 : half;
 
     for (size_t a = 0; a < half; a++) {
         double angle = (double)position * ref_find_frequency(model, a, length);
         double cosine = model->rotation.magnitude * cos(angle);
         double sine = model->rotation.magnitude * sin(angle);
-        double first = head[a], second = head[a + half];
-        head[a] = first * cosine - second * sine;
-        head[a + half] = second * cosine + first * sine;
+        double *first = head + step * a, *second = first + apart, x = *first;
+        *first = x * cosine - *second * sine;
+        *second = *second * cosine + x * sine;
     }
 }

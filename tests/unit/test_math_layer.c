@@ -95,6 +95,22 @@ static void test_normed_heads_match_the_reference(void **state) {
     compare_random(20261108, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 30, 150);
 }
 
+static void test_finished_values_match_the_reference(void **state) {
+    const unsigned features = RANDOM_VALUE_ROWS | RANDOM_ROTATION | RANDOM_KV_HEADS |
+                              RANDOM_CLIP | RANDOM_POSITIONS | RANDOM_NEED;
+    (void)state;
+    compare_random(20261113, features, 300, 12);
+    compare_random(20261114, features, 30, 150);
+}
+
+static void test_scaled_queries_match_the_reference(void **state) {
+    const unsigned features =
+        RANDOM_QUERY_FACTOR | RANDOM_ROTATION | RANDOM_HEAD_NORM | RANDOM_POSITIONS;
+    (void)state;
+    compare_random(20261115, features, 300, 12);
+    compare_random(20261116, features, 30, 150);
+}
+
 static void test_normed_inputs_match_the_reference(void **state) {
     (void)state;
     compare_random(20261109, RANDOM_PRE_NORM, 300, 12);
@@ -373,6 +389,8 @@ int main(void) {
         cmocka_unit_test(test_parts_of_the_result_match_the_reference),
         cmocka_unit_test(test_rotated_heads_match_the_reference),
         cmocka_unit_test(test_normed_heads_match_the_reference),
+        cmocka_unit_test(test_finished_values_match_the_reference),
+        cmocka_unit_test(test_scaled_queries_match_the_reference),
         cmocka_unit_test(test_normed_inputs_match_the_reference),
         cmocka_unit_test(test_heads_of_two_sizes_match_the_reference),
         cmocka_unit_test(test_latent_rows_match_the_reference),

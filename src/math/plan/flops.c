@@ -72,6 +72,8 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     if (layer->finishes)
         flops->finish = FINISH_FLOPS * ((double)queries * (double)layer->score_width +
                                         (double)keys * (double)layer->key_width);
+    if (layer->finishes_values)
+        flops->finish += FINISH_FLOPS * (double)keys * (double)layer->value_width;
     flops->finish_sums =
         (double)queries * (double)layer->hidden *
         ((layer->gates ? summed * GATE_FLOPS : 0) + (layer->norms_sums ? NORM_FLOPS : 0));

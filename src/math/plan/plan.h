@@ -87,6 +87,9 @@ struct plan_layer {
     /* Projected queries and keys are changed before the attention: normed or rotated.
      * Keys are then projected as rows, and go into panels afterwards. */
     bool finishes;
+    /* The same of values. They are projected as float rows, and become pairs afterwards
+     * where the kernels read pairs. */
+    bool finishes_values;
     bool norms_keys; /* the norm before the layer is applied to keys and values too */
     bool gates;      /* heads' outputs are wanted, and gated */
     bool norms_sums; /* heads' outputs are wanted, and normed */
@@ -125,6 +128,7 @@ enum plan_array {
     PLAN_KEYS,
     PLAN_KEYS_END, /* a block that the kernels may read past the panels of keys */
     PLAN_VALUES,
+    PLAN_VALUE_ROWS, /* projected values to be finished, where kernels read pairs */
     PLAN_DIRECT_SUMS,
     PLAN_GATES, /* [sum of Tq, H*D], of gated heads */
     PLAN_CONTEXT,

@@ -237,6 +237,12 @@ static size_t find_widest(const attn_model_info *info, const struct plan_layer *
     return size_max(widest, size_max(info->width.query, layer->hidden));
 }
 
+/* Returns the rows of values that are finished before they become pairs. */
+static size_t count_value_rows(const attn_model *model, const struct plan *plan) {
+    bool pairs = model->engine.kernels->k_step > 1;
+    return pairs && plan->layer.finishes_values ? plan->batch.projected_keys : 0;
+}
+
 /* Lays out all arrays. */
 static bool lay_out_all(const attn_model *model, const attn_request *request,
                         struct plan *plan) {
@@ -268,6 +274,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         [PLAN_KEYS] = {count_keys(model, plan), 1},
         [PLAN_KEYS_END] = {layer->key_panels ? KEY_BLOCK : 0, 1},
         [PLAN_VALUES] = {count_values(model, plan), 1},
+        [PLAN_VALUE_ROWS] = {count_value_rows(model, plan), layer->value_width},
         [PLAN_DIRECT_SUMS] = {batch->direct_rows, scratch->direct_ld},
         [PLAN_GATES] = {layer->gates ? queries : 0, layer->hidden},
         [PLAN_CONTEXT] = {own_context ? queries : 0, layer->hidden},

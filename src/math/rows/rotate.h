@@ -46,3 +46,6 @@ void rotate_turn(struct rotation_angles *angles, size_t position);
 
 /* Rotates the first 2 * num_pairs numbers of a head by the angles. */
 void rotate_apply(const struct rotation_angles *angles, float *head);
+
+/* The same where pair a is numbers 2a and 2a + 1. */
+void rotate_apply_neighbours(const struct rotation_angles *angles, float *head);

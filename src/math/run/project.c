@@ -324,6 +324,11 @@ static struct projections project_from(const struct run *run, const float *x, si
                                 .depth = {depth, 1}};
 }
 
+/* Returns the clip of queries and keys as they are projected; 0: none. */
+static float find_first_clip(const attn_model_info *info) {
+    return info->projection.clip_last ? 0.0F : (float)info->projection.clip;
+}
+
 /* Adds the projection of queries. */
 static void add_queries(const struct run *run, struct projections *p) {
     const struct engine *engine = &run->model->engine;
@@ -333,7 +338,7 @@ static void add_queries(const struct run *run, struct projections *p) {
                           .wanted = run->query_heads,
                           .place = {run->queries, engine->score_size, 0,
                                     run->plan->layer.score_width},
-                          .clip = (float)run->model->info.projection.clip,
+                          .clip = find_first_clip(&run->model->info),
                       });
 }
 
@@ -364,7 +369,7 @@ static void add_keys(const struct run *run, const struct sequence_position *at,
                                     plan->layer.by_head ? plan->batch.projected_keys : 0,
                                     plan->keys.ld},
                           .form = panels ? PLACE_KEY_PANELS : PLACE_ROWS,
-                          .clip = (float)run->model->info.projection.clip,
+                          .clip = find_first_clip(&run->model->info),
                       });
 }
 
@@ -373,19 +378,24 @@ static void add_values(const struct run *run, const struct sequence_position *at
                        struct projections *p) {
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
-    size_t first = plan_value_row(engine->kernels, at);
+    size_t first = plan_value_row(engine->kernels, at), ld = plan->values.ld;
+    size_t head_rows = plan->batch.value_rows;
+    float *y = run->values + first * ld;
+    bool as_rows = engine->kernels->pack_pairs_bf16 == NULL;
 
-    add_projection(
-        p,
-        &(struct projection){
-            .linear = &engine->to_value,
-            .wanted = run->summed_keys,
-            .place = {run->values + first * plan->values.ld, run->model->info.width.head,
-                      plan->layer.by_head ? plan->batch.value_rows : 0, plan->values.ld},
-            .form =
-                engine->kernels->pack_pairs_bf16 != NULL ? PLACE_VALUE_PAIRS : PLACE_ROWS,
-            .clip = (float)run->model->info.projection.clip,
-        });
+    if (plan->layer.finishes_values) {
+        as_rows = true;
+        head_rows = plan->batch.projected_keys;
+        y = run->value_rows + at->first_projected * ld;
+    }
+    add_projection(p, &(struct projection){
+                          .linear = &engine->to_value,
+                          .wanted = run->summed_keys,
+                          .place = {y, run->model->info.width.head,
+                                    plan->layer.by_head ? head_rows : 0, ld},
+                          .form = as_rows ? PLACE_ROWS : PLACE_VALUE_PAIRS,
+                          .clip = (float)run->model->info.projection.clip,
+                      });
 }
 
 /* Sets the latent rows that queries, or keys and values, are projected from, if any. */

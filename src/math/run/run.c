@@ -180,6 +180,9 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
     };
     if (model->info.projection.given)
         use_given(run);
+    run->value_rows = model->engine.kernels->k_step > 1
+                          ? find_array(plan, scratch, PLAN_VALUE_ROWS)
+                          : run->values;
     if (plan->scratch.num_rotations > 0)
         run->rotations = find_array(plan, scratch, PLAN_ROTATIONS);
     if (plan->kind == PLAN_HEADS) {

@@ -102,6 +102,8 @@ struct family_weights {
     enum family_split split;
     bool transposed;     /* weights are [in, out] */
     const char *ignored; /* names: tensors of the module that do not change results */
+    const char *keys_are_values; /* a key: where it is true, layers without a window have
+                                    no tensor of values, which are the raw keys */
 };
 
 /* Which projections have a bias; each text has some letters of q, k, v, o, g for the
@@ -125,6 +127,10 @@ struct family_sizes {
     size_t head; /* when head_keys are absent; 0: width / H */
     const char *value_keys;
     size_t value; /* when value_keys are absent; 0: as queries and keys */
+    /* Of layers without a window, unless config.json has an object of layers' own sizes,
+     * per_layer_config. The number of key heads counts where keys are values. */
+    const char *full_head_keys, *full_kv_keys;
+    size_t full_head; /* when full_head_keys are absent */
 };
 
 /* Sizes of latent attention when their keys are absent, see SPLIT_LATENT. */
@@ -134,7 +140,7 @@ struct family_latent {
     size_t value;           /* v_head_dim */
 };
 
-/* The norm before a layer, and those of projected queries and keys. */
+/* The norm before a layer, and those of projected queries, keys and values. */
 struct family_norms {
     bool plus_one; /* all norms multiply by 1 + w */
     const char *eps_keys;
@@ -151,6 +157,11 @@ struct family_norms {
     const char *heads_if;    /* a key: they exist where it is true; NULL: always */
     bool heads_otherwise;    /* when heads_if is absent */
     bool heads_whole;        /* over all heads together */
+    bool heads_each;         /* each head has weights: [H, D]; or where the names have a
+                                '#', which is the number of the head, [D] each */
+    bool heads_bare;         /* they have no weight, and so no name */
+    bool heads_last;         /* they come after the rotation */
+    attn_norm values;        /* in each head, without weight */
 
     const char *out; /* RMS norm of the heads' outputs together, in the module; or NULL */
 };
@@ -162,6 +173,9 @@ struct family_rotation {
     bool null_base; /* a base of null means no rotation */
     bool interleaved;
     const char *interleaved_keys; /* `interleaved` is when they are absent */
+    bool backward;                /* by the negative angle */
+    const char *values_if;        /* a key: where it is true, values are rotated too */
+    bool alpha;                   /* the base of "dynamic" with alpha is fixed */
     bool plain;                   /* config.json has no object of scaling */
     const char *base_keys;        /* NULL: always `base` */
     double base;
@@ -170,7 +184,8 @@ struct family_rotation {
     bool local_scaled;      /* an object for all layers scales these too */
     const char *part_keys;  /* the share of D that is rotated */
     double part;
-    bool rounds_part; /* down to an even number, else it must be one */
+    double part_turning; /* of "proportional", when partial_rotary_factor is absent */
+    bool rounds_part;    /* down to an even number, else it must be one */
     /* How many numbers of D are rotated; before part_keys where both are there. */
     const char *dims_keys;
     size_t dims;
@@ -199,10 +214,26 @@ struct family_scores {
     const char *softcap_keys;
     double softcap;
     const char *clip_keys;
+    bool clip_last;     /* queries and keys are clipped after their norms */
     const char *sinks;  /* in the module */
     bool sinks_sliding; /* only layers with a window have them */
     const char *value_factor_keys;
     double value_factor; /* of values, when absent; null is 1 */
+};
+
+/* A factor of queries by their position, see attn_model_info. */
+struct family_factor {
+    const char *beta_keys, *length_keys;
+    double beta; /* when absent */
+    size_t length, offset;
+    const char *only_if; /* a key: only where it is true; NULL: always */
+    bool unrotated;      /* only in layers without a rotation */
+};
+
+/* Keys and values that the last layers take from an earlier layer of their kind. */
+struct family_borrowing {
+    const char *count_keys; /* how many layers do; NULL: none */
+    size_t count;           /* when absent */
 };
 
 /* What is added to a score by the distance of the key. */
@@ -232,6 +263,8 @@ struct family {
     struct family_rotation rotation;
     struct family_windows windows;
     struct family_scores scores;
+    struct family_factor factor;
+    struct family_borrowing borrowing;
     struct family_distance distance;
 };
 

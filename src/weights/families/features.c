@@ -48,6 +48,8 @@ void layer_describe_features(const struct layer *layer,
     ret_text[0] = '\0';
     if (layer->cross)
         add_feature(&list, "cross");
+    if (layer->borrows)
+        add_feature(&list, "keys of layer %zu", layer->lender);
     if (layer->causal)
         add_feature(&list, "causal");
     if (layer->rotation.dims > 0)
@@ -64,6 +66,12 @@ void layer_describe_features(const struct layer *layer,
         add_feature(&list, "values of size %zu", layer->value_size);
     if (layer->value_factor != 1)
         add_feature(&list, "values times %g", layer->value_factor);
+    if (layer->rotation.values)
+        add_feature(&list, "values rotated");
+    if (layer->query_factor.length > 0)
+        add_feature(&list, "queries times 1 + %g ln(1 + (i + %zu) / %zu)",
+                    layer->query_factor.beta, layer->query_factor.offset,
+                    layer->query_factor.length);
     if (!has_plain_scale(layer))
         add_feature(&list, "scale %g", layer->scale);
     if (layer->window > 0)
@@ -72,7 +80,8 @@ void layer_describe_features(const struct layer *layer,
     if (layer->softcap > 0)
         add_feature(&list, "softcap %g", layer->softcap);
     if (layer->clip > 0)
-        add_feature(&list, "clip %g", layer->clip);
+        add_feature(&list, "clip %g%s", layer->clip,
+                    layer->clip_last ? " after norms" : "");
     if (layer->bias.kind == ATTN_BIAS_BUCKETS)
         add_feature(&list, "bias of %zu buckets up to %zu", layer->bias.num_buckets,
                     layer->bias.max_distance);
@@ -81,9 +90,15 @@ void layer_describe_features(const struct layer *layer,
     if (layer->sinks != NULL)
         add_feature(&list, "sinks");
     if (layer->query_norm.kind != ATTN_NORM_NONE)
-        add_feature(&list, "%s%s of %s", norms[layer->query_norm.kind],
-                    layer->query_norm.plus_one ? " (1+w)" : "",
-                    layer->head_norm_whole ? "all heads" : "each head");
+        add_feature(&list, "%s%s of %s%s%s", norms[layer->query_norm.kind],
+                    layer->query_norm.plus_one ? " (1+w)"
+                    : layer->query_norm.bare   ? " without weight"
+                                               : "",
+                    layer->head_norm_whole ? "all heads" : "each head",
+                    layer->head_norm_each ? " by its own weights" : "",
+                    layer->head_norm_last ? " after the rotation" : "");
+    if (layer->value_norm.kind != ATTN_NORM_NONE)
+        add_feature(&list, "%s of values", norms[layer->value_norm.kind]);
     if (layer->linears[LAYER_GATE].weight != NULL)
         add_feature(&list, "gate");
     if (layer->out_norm.kind != ATTN_NORM_NONE)

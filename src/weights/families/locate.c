@@ -79,7 +79,8 @@ static void locate_linear(const struct locator *locator, size_t which,
     const struct family *family = locator->family;
     struct layer_linear *linear = &locator->layer->linears[which];
     char name[MATCH_NAME_SIZE], bias_name[MATCH_NAME_SIZE];
-    size_t index = locator->layer->index;
+    bool is_key = which == LAYER_KEY || which == LAYER_VALUE;
+    size_t index = is_key ? locator->layer->lender : locator->layer->index;
 
     linear->transposed = family->weights.transposed;
     linear->weight = find_in_module(locator, index, module_name, ".weight", name);
@@ -88,7 +89,6 @@ static void locate_linear(const struct locator *locator, size_t which,
         return;
     }
     /* keys of cross attention come from another model, which may have another width */
-    bool is_key = which == LAYER_KEY || which == LAYER_VALUE;
     if (locator->layer->cross && is_key && linear->weight->rank == 2)
         linear->in_size = linear->weight->shape[linear->transposed ? 0 : 1];
     if (linear->transposed)
@@ -242,6 +242,10 @@ static void locate_linears(const struct locator *locator) {
         const size_t all_rows[] = {gated ? 2 * hidden : hidden, kv_hidden, values};
         size_t rows = all_rows[which], total = packed;
 
+        if (which == LAYER_VALUE && layer->keys_are_values) {
+            *linear = layer->linears[LAYER_KEY];
+            continue;
+        }
         linear->in_size = width;
         set_linear_rows(locator, which, linear);
         if (apart)
@@ -252,14 +256,14 @@ static void locate_linears(const struct locator *locator) {
     locate_gate(locator, outputs);
 }
 
-/* Finds weight and bias of a norm under `name`, which has its module in it; older files
- * call them gamma and beta. */
-static void locate_norm(const struct locator *locator, const char *module,
-                        const char *name, size_t size, struct layer_norm *norm) {
+/* Finds weight and bias of a norm of layer `index` under `name`, which has its module in
+ * it; older files call them gamma and beta. `columns` may be VECTOR. */
+static void locate_norm(const struct locator *locator, size_t index, const char *module,
+                        const char *name, size_t rows, size_t columns,
+                        struct layer_norm *norm) {
     static const char *const weights[] = {".weight", ".gamma"};
     static const char *const biases[] = {".bias", ".beta"};
     char found[MATCH_NAME_SIZE];
-    size_t index = locator->layer->index;
 
     for (size_t i = 0; i < 2 && norm->weight == NULL; i++) {
         if (!match_name(locator->stack, index, module, name, weights[i], found))
@@ -268,8 +272,8 @@ static void locate_norm(const struct locator *locator, const char *module,
         match_name(locator->stack, index, module, name, biases[i], found);
         norm->bias = folder_tensors_find(locator->tensors, found);
     }
-    check_located(locator, norm->weight, size, VECTOR);
-    check_located(locator, norm->bias, size, VECTOR);
+    check_located(locator, norm->weight, rows, columns);
+    check_located(locator, norm->bias, rows, columns);
 }
 
 /* Finds the norm before the layer, under the first of its names that exists. */
@@ -282,7 +286,8 @@ static void locate_norm_before(const struct locator *locator) {
         char name[64];
         size_t size = strcspn(names, " ");
         snprintf(name, sizeof name, "%.*s", (int)size, names);
-        locate_norm(locator, "", name, locator->stack->width, norm);
+        locate_norm(locator, locator->layer->index, "", name, locator->stack->width,
+                    VECTOR, norm);
         names += size + strspn(names + size, " ");
     }
 }
@@ -302,7 +307,8 @@ static void locate_latent_norms(const struct locator *locator) {
     for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
         if (norms[i].size == 0)
             continue;
-        locate_norm(locator, module, norms[i].name, norms[i].size, norms[i].norm);
+        locate_norm(locator, locator->layer->index, module, norms[i].name, norms[i].size,
+                    VECTOR, norms[i].norm);
         match_name(locator->stack, locator->layer->index, module, norms[i].name,
                    ".weight", name);
         if (norms[i].norm->weight == NULL)
@@ -319,8 +325,8 @@ static void locate_out_norm(const struct locator *locator) {
 
     if (layer->out_norm.kind == ATTN_NORM_NONE)
         return;
-    locate_norm(locator, module, norm, layer->num_heads * layer->value_size,
-                &layer->out_norm);
+    locate_norm(locator, layer->index, module, norm, layer->num_heads * layer->value_size,
+                VECTOR, &layer->out_norm);
     match_name(locator->stack, layer->index, module, norm,
                layer->out_norm.bias != NULL ? ".bias" : ".weight", name);
     if (layer->out_norm.weight == NULL)
@@ -331,27 +337,53 @@ static void locate_out_norm(const struct locator *locator) {
                    locator->family->type);
 }
 
+/* Finds the norm of projected queries or keys, which have so many heads, in layer
+ * `index`. */
+static void locate_head_norm(const struct locator *locator, size_t index,
+                             const char *named, size_t heads, struct layer_norm *norm) {
+    const struct layer *layer = locator->layer;
+    const char *module = locator->stack->stack->module;
+    size_t size = layer->head_size, before = strcspn(named, "#");
+    bool numbered = named[before] == '#', matrix = layer->head_norm_each && !numbered;
+    char name[64], found[MATCH_NAME_SIZE];
+
+    snprintf(name, sizeof name, "%.*s%s", (int)before, named, numbered ? "0" : "");
+    if (matrix)
+        locate_norm(locator, index, module, name, heads, size, norm);
+    else
+        locate_norm(locator, index, module, name,
+                    layer->head_norm_whole ? heads * size : size, VECTOR, norm);
+    match_name(locator->stack, index, module, name, ".weight", found);
+    if (norm->weight == NULL) {
+        refuse_missing_tensor(locator, found);
+        return;
+    }
+    if (!numbered)
+        return;
+    norm->of_heads = locator->tensors;
+    for (size_t h = 1; h < heads; h++) {
+        const struct safetensors_tensor *weight =
+            folder_tensors_find_numbered(locator->tensors, norm->weight->name, h);
+        if (weight == NULL)
+            error_keep(locator->error, ATTN_E_FORMAT,
+                       "tensor '%.120s' has none beside it for head %zu; copy the folder "
+                       "again",
+                       norm->weight->name, h);
+        check_located(locator, weight, size, VECTOR);
+    }
+}
+
 /* Finds the norms of projected queries and keys. */
 static void locate_head_norms(const struct locator *locator) {
     const struct family *family = locator->family;
     struct layer *layer = locator->layer;
-    const char *module = locator->stack->stack->module;
-    size_t queries = layer->head_norm_whole ? layer->num_heads : 1;
-    size_t keys = layer->head_norm_whole ? layer->num_kv_heads : 1;
-    char name[MATCH_NAME_SIZE];
 
-    if (layer->query_norm.kind == ATTN_NORM_NONE)
+    if (layer->query_norm.kind == ATTN_NORM_NONE || layer->query_norm.bare)
         return;
-    locate_norm(locator, module, family->norms.query, queries * layer->head_size,
-                &layer->query_norm);
-    locate_norm(locator, module, family->norms.key, keys * layer->head_size,
-                &layer->key_norm);
-    bool has_query = layer->query_norm.weight != NULL;
-    if (has_query && layer->key_norm.weight != NULL)
-        return;
-    match_name(locator->stack, layer->index, module,
-               has_query ? family->norms.key : family->norms.query, ".weight", name);
-    refuse_missing_tensor(locator, name);
+    locate_head_norm(locator, layer->index, family->norms.query, layer->num_heads,
+                     &layer->query_norm);
+    locate_head_norm(locator, layer->lender, family->norms.key, layer->num_kv_heads,
+                     &layer->key_norm);
 }
 
 /* Finds the sinks, and the table of the bias by distance: of this layer, of the first
@@ -386,6 +418,31 @@ static void locate_tables(const struct locator *locator) {
     check_located(locator, layer->bias.table, layer->bias.table_rows, layer->num_heads);
 }
 
+static bool begins_with(const char *name, const char *start, size_t size) {
+    return start != NULL && strncmp(name, start, size) == 0;
+}
+
+/* Returns whether the tensor is a norm of one of several heads, or of the keys or values
+ * of a layer that takes those of another. */
+static bool is_head_tensor(const struct locator *locator, const char *name) {
+    const char *const *linears = locator->stack->stack->names;
+    const struct layer *layer = locator->layer;
+    const char *const norms[] = {locator->family->norms.query,
+                                 locator->family->norms.key};
+    const char *const unused[] = {linears[LAYER_KEY], linears[LAYER_VALUE], norms[1]};
+
+    for (size_t i = 0; layer->query_norm.of_heads != NULL && i < 2; i++) {
+        if (begins_with(name, norms[i], strcspn(norms[i], "#")))
+            return true;
+    }
+    for (size_t i = 0; layer->borrows && i < 3; i++) {
+        size_t size = unused[i] != NULL ? strlen(unused[i]) : 0;
+        if (begins_with(name, unused[i], size) && name[size] == '.')
+            return true;
+    }
+    return false;
+}
+
 /* Returns whether the layer uses the tensor, or its family ignores it. */
 static bool is_known_tensor(const struct locator *locator,
                             const struct safetensors_tensor *tensor, const char *name) {
@@ -405,7 +462,7 @@ static bool is_known_tensor(const struct locator *locator,
     /* a table that cross attention of old T5 files has is not used there */
     bool is_table = locator->family->distance.table != NULL &&
                     strcmp(name, locator->family->distance.table) == 0;
-    return tensor == layer->sinks || is_table ||
+    return tensor == layer->sinks || is_table || is_head_tensor(locator, name) ||
            family_list_has(locator->family->weights.ignored, name);
 }
 

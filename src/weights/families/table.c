@@ -21,6 +21,7 @@ const struct family *family_get(size_t index) {
 static const struct family_text texts[] = {
     {"aya_vision", "text_config", "language_model.", "cohere2", false},
     {"gemma3", "text_config", "language_model.", "gemma3_text", false},
+    {"gemma4", "text_config", "language_model.", "gemma4_text", false},
     {"idefics3", "text_config", "text_model.", "llama", false},
     {"internvl", "text_config", "language_model.", "qwen2", false},
     {"lfm2_vl", "text_config", "language_model.", "lfm2", false},
@@ -66,7 +67,7 @@ static const struct {
      "its attention is sparse in a way of its own"},
     {"swin swinv2 beit", "its attention has windows or biases in two dimensions"},
     {"wavlm", "its attention has a gated bias"},
-    {"gemma4 llama4", "its attention has norms, scales or masks of its own"},
+    {"llama4 llama4_text", "its attention has norms, scales or masks of its own"},
     {"xlnet transfo-xl", "its attention shifts relative positions"},
 };
 

@@ -84,7 +84,9 @@ static void print_scores(const attn_model_info *info, struct buf *body) {
     add_number_member(body, ",\"scale\":", scale);
     add_number_member(body, ",\"softcap\":", info->score.softcap);
     add_number_member(body, ",\"clip\":", info->projection.clip);
-    buf_append_format(body, ",\"sinks\":%s", bool_text(info->score.sinks));
+    buf_append_format(body, ",\"clip_last\":%s,\"sinks\":%s",
+                      bool_text(info->projection.clip_last),
+                      bool_text(info->score.sinks));
     add_text_member(body, ",\"distance_bias\":", biases[info->score.bias]);
 }
 
@@ -94,8 +96,19 @@ static void print_rope(const attn_model_info *info, struct buf *body) {
         return;
     }
     add_text_member(body, ",\"rope\":{\"type\":", info->rotation.type);
-    buf_append_format(body, ",\"size\":%zu,\"base\":%.10g}", info->rotation.size,
-                      info->rotation.base);
+    buf_append_format(body, ",\"size\":%zu,\"base\":%.10g,\"values\":%s}",
+                      info->rotation.size, info->rotation.base,
+                      bool_text(info->rotation.values));
+}
+
+static void print_query_factor(const attn_model_info *info, struct buf *body) {
+    if (info->query_factor.length == 0)
+        buf_append_text(body, ",\"query_factor\":null");
+    else
+        buf_append_format(
+            body, ",\"query_factor\":{\"beta\":%.10g,\"length\":%zu,\"offset\":%zu}",
+            info->query_factor.beta, info->query_factor.length,
+            info->query_factor.offset);
 }
 
 static void print_latents(const attn_model_info *info, struct buf *body) {
@@ -113,17 +126,24 @@ static const char *norm_text(attn_norm norm) {
     return norm == ATTN_NORM_RMS ? "rms" : "layer";
 }
 
-/* Adds the norms of projected queries and keys, what happens to the heads' outputs, and
- * the norm before the layer. */
+/* Adds the norms of projected rows, what happens to the heads' outputs, and the norm
+ * before the layer. */
 static void print_norms(const attn_model_info *info, struct buf *body) {
     if (info->head_norm.kind == ATTN_NORM_NONE)
         buf_append_text(body, ",\"norms\":null");
     else
         buf_append_format(
             body,
-            ",\"norms\":{\"type\":\"%s\",\"over\":\"%s\",\"bias\":%s,\"eps\":%.10g}",
+            ",\"norms\":{\"type\":\"%s\",\"over\":\"%s\",\"per_head\":%s,"
+            "\"last\":%s,\"bias\":%s,\"eps\":%.10g}",
             norm_text(info->head_norm.kind), info->head_norm.whole ? "row" : "head",
+            bool_text(info->head_norm.per_head), bool_text(info->head_norm.last),
             bool_text(info->head_norm.bias), info->head_norm.eps);
+    if (info->value_norm.kind == ATTN_NORM_NONE)
+        buf_append_text(body, ",\"value_norm\":null");
+    else
+        buf_append_format(body, ",\"value_norm\":{\"type\":\"%s\",\"eps\":%.10g}",
+                          norm_text(info->value_norm.kind), info->value_norm.eps);
 
     buf_append_format(body, ",\"gate\":%s", bool_text(info->projection.gate));
     if (info->out_norm.kind == ATTN_NORM_NONE)
@@ -153,6 +173,7 @@ void wire_native_print_model(const attn_model_info *info, struct buf *body) {
     print_scores(info, body);
     print_latents(info, body);
     print_rope(info, body);
+    print_query_factor(info, body);
     print_norms(info, body);
     buf_append_format(
         body,

@@ -18,7 +18,7 @@ attn_status frequencies_fill(const struct layer_rotation *rotation,
                              struct model_rotation *ret_rotation, attn_error *ret_error);
 
 /* Moves the rows of each head, [num_heads * head_size, columns], so that numbers which
- * are a pair of an interleaved rotation are half of `dims` apart. Returns ATTN_OK or
- * ATTN_E_NOMEM. */
-attn_status rotation_separate_pairs(float *rows, size_t num_heads, size_t head_size,
-                                    size_t columns, size_t dims);
+ * are a pair are half of rotation->dims apart. A pair that turns backward is swapped,
+ * which is the same as the negative angle. Returns ATTN_OK or ATTN_E_NOMEM. */
+attn_status rotation_separate_pairs(const struct layer_rotation *rotation, float *rows,
+                                    size_t num_heads, size_t head_size, size_t columns);

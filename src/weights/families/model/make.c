@@ -52,10 +52,14 @@ static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info
 
     info->head_norm.kind = layer->query_norm.kind;
     info->head_norm.whole = layer->head_norm_whole;
+    info->head_norm.per_head = layer->head_norm_each;
+    info->head_norm.last = layer->head_norm_last;
     info->head_norm.bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
     info->head_norm.eps = layer->query_norm.eps;
     info->out_norm.kind = layer->out_norm.kind;
     info->out_norm.eps = layer->out_norm.eps;
+    info->value_norm.kind = layer->value_norm.kind;
+    info->value_norm.eps = layer->value_norm.eps;
     info->pre_norm.kind = before->kind;
     info->pre_norm.applied = pre_norm && before->kind != ATTN_NORM_NONE;
     info->pre_norm.bias = before->bias != NULL;
@@ -68,7 +72,9 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
                      attn_model_info *ret_info) {
     *ret_info =
         (attn_model_info){.layout = layer->family,
-                          .kind = layer->cross ? "cross" : "self",
+                          .kind = layer->cross     ? "cross"
+                                  : layer->borrows ? "borrowed"
+                                                   : "self",
                           .layer = layer->index,
                           .mask = {.causal = layer->causal, .window = layer->window},
                           .score = {.scale = layer->scale,
@@ -76,7 +82,11 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
                                     .sinks = layer->sinks != NULL,
                                     .bias = layer->bias.kind,
                                     .bias_distance = layer->bias.max_distance},
-                          .projection.clip = layer->clip};
+                          .projection.clip = layer->clip,
+                          .projection.clip_last = layer->clip_last,
+                          .query_factor = {.beta = layer->query_factor.beta,
+                                           .length = layer->query_factor.length,
+                                           .offset = layer->query_factor.offset}};
     fill_linears(layer, ret_info);
     fill_latents(layer, ret_info);
     fill_norms(layer, pre_norm, ret_info);
@@ -85,6 +95,7 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
         ret_info->rotation.size = layer->rotation.dims;
         ret_info->rotation.type = rotation_type_name(layer->rotation.type);
         ret_info->rotation.base = layer->rotation.base;
+        ret_info->rotation.values = layer->rotation.values;
     }
 }
 
@@ -94,50 +105,76 @@ static void fill_ones(float *numbers, size_t count) {
         numbers[i] = 1;
 }
 
+/* Reads the weights of a norm, of which each head may have a tensor of its own. */
+static attn_status read_norm_weight(const struct layer_norm *norm, size_t count,
+                                    float *ret_numbers, attn_error *ret_error) {
+    const struct safetensors_tensor *weight = norm->weight;
+    attn_status status = ATTN_OK;
+
+    if (weight == NULL) {
+        fill_ones(ret_numbers, count);
+        return ATTN_OK;
+    }
+    size_t heads = norm->of_heads != NULL ? count / weight->elements : 1;
+    for (size_t h = 0; status == ATTN_OK && h < heads; h++)
+        status = safetensors_read_all(
+            h == 0 ? weight
+                   : folder_tensors_find_numbered(norm->of_heads, weight->name, h),
+            ret_numbers + h * weight->elements, ret_error);
+    for (size_t i = 0; norm->plus_one && i < count; i++)
+        ret_numbers[i] += 1;
+    return status;
+}
+
 /* Reads the vectors of norms and sinks that the model has. */
 static attn_status read_vectors(const struct layer *layer, attn_model *model,
                                 attn_error *ret_error) {
+    const attn_model_info *info = &model->info;
     const struct layer_norm *query = &layer->query_norm, *key = &layer->key_norm;
     const struct layer_norm *before = &layer->norm_before;
+    bool each = info->head_norm.whole || info->head_norm.per_head;
+    size_t size = info->width.score;
+    const struct {
+        const struct layer_norm *norm;
+        float *numbers; /* NULL: the model does not have them */
+        size_t count;
+    } weights[] = {
+        {query, model->query_norm_weight, each ? info->num_heads * size : size},
+        {key, model->key_norm_weight, each ? info->num_kv_heads * size : size},
+        {&layer->out_norm, model->out_norm_weight, info->num_heads * info->width.head},
+        {before, model->pre_norm_weight, info->width.query},
+    };
     const struct {
         const struct safetensors_tensor *stored;
-        float *numbers; /* NULL: the model does not have them */
-        bool plus_one;
-    } vectors[] = {
-        {query->weight, model->query_norm_weight, query->plus_one},
-        {query->bias, model->query_norm_bias, false},
-        {key->weight, model->key_norm_weight, key->plus_one},
-        {key->bias, model->key_norm_bias, false},
-        {layer->latent.query_norm.weight, model->latent_query_norm, false},
-        {layer->latent.key_norm.weight, model->latent_key_norm, false},
-        {layer->out_norm.weight, model->out_norm_weight, layer->out_norm.plus_one},
-        {before->weight, model->pre_norm_weight, before->plus_one},
-        {before->bias, model->pre_norm_bias, false},
-        {layer->sinks, model->sinks, false},
+        float *numbers; /* likewise */
+    } others[] = {
+        {query->bias, model->query_norm_bias},
+        {key->bias, model->key_norm_bias},
+        {layer->latent.query_norm.weight, model->latent_query_norm},
+        {layer->latent.key_norm.weight, model->latent_key_norm},
+        {before->bias, model->pre_norm_bias},
+        {layer->sinks, model->sinks},
     };
+    attn_status status = ATTN_OK;
 
-    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
-        float *numbers = vectors[i].numbers;
-        if (numbers == NULL)
-            continue;
-        if (vectors[i].stored == NULL) {
-            fill_ones(numbers, model->info.width.query);
-            continue;
-        }
-        attn_status status = safetensors_read_all(vectors[i].stored, numbers, ret_error);
-        if (status != ATTN_OK)
-            return status;
-        for (size_t k = 0; vectors[i].plus_one && k < vectors[i].stored->elements; k++)
-            numbers[k] += 1;
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
+        if (status == ATTN_OK && weights[i].numbers != NULL)
+            status = read_norm_weight(weights[i].norm, weights[i].count,
+                                      weights[i].numbers, ret_error);
     }
-    return ATTN_OK;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (status == ATTN_OK && others[i].numbers != NULL && others[i].stored != NULL)
+            status = safetensors_read_all(others[i].stored, others[i].numbers, ret_error);
+    }
+    return status;
 }
 
-/* Moves pairs of an interleaved rotation apart, in all that makes queries and keys. */
+/* Moves pairs of a rotation to where the engine has them, in all that makes queries and
+ * keys. */
 static attn_status separate_pairs(const struct layer *layer, attn_model *model,
                                   attn_error *ret_error) {
     const attn_model_info *info = &model->info;
-    bool whole = info->head_norm.whole;
+    bool each = info->head_norm.whole || info->head_norm.per_head;
     size_t query_size = info->latent.query > 0 ? info->latent.query : info->width.query;
     size_t key_size = info->latent.key > 0 ? info->latent.key : info->width.key;
     const struct {
@@ -146,18 +183,18 @@ static attn_status separate_pairs(const struct layer *layer, attn_model *model,
     } moved[] = {
         {model->query_weight, info->num_heads, query_size},
         {model->query_bias, info->num_heads, 1},
-        {model->query_norm_weight, whole ? info->num_heads : 1, 1},
-        {model->query_norm_bias, whole ? info->num_heads : 1, 1},
+        {model->query_norm_weight, each ? info->num_heads : 1, 1},
+        {model->query_norm_bias, each ? info->num_heads : 1, 1},
         {model->key_weight, info->num_kv_heads, key_size},
         {model->key_bias, info->num_kv_heads, 1},
-        {model->key_norm_weight, whole ? info->num_kv_heads : 1, 1},
-        {model->key_norm_bias, whole ? info->num_kv_heads : 1, 1},
+        {model->key_norm_weight, each ? info->num_kv_heads : 1, 1},
+        {model->key_norm_bias, each ? info->num_kv_heads : 1, 1},
     };
 
     for (size_t i = 0; i < sizeof moved / sizeof moved[0]; i++) {
         if (moved[i].rows != NULL &&
-            rotation_separate_pairs(moved[i].rows, moved[i].num_heads, info->width.score,
-                                    moved[i].columns, layer->rotation.dims) != ATTN_OK)
+            rotation_separate_pairs(&layer->rotation, moved[i].rows, moved[i].num_heads,
+                                    info->width.score, moved[i].columns) != ATTN_OK)
             return error_set(ret_error, ATTN_E_NOMEM,
                              "not enough memory to move pairs of rows apart");
     }
@@ -210,7 +247,7 @@ attn_status layer_read_model(const void *context, attn_model *model,
         scale_values(layer, model);
     if (status == ATTN_OK && layer->latent.key > 0)
         status = latent_lay_out(&layer->latent, model, ret_error);
-    if (status == ATTN_OK && layer->rotation.interleaved)
+    if (status == ATTN_OK && (layer->rotation.interleaved || layer->rotation.backward))
         status = separate_pairs(layer, model, ret_error);
     if (status == ATTN_OK && layer->rotation.dims > 0)
         status = frequencies_fill(&layer->rotation, &model->rotation, ret_error);
