@@ -51,64 +51,6 @@ static bool ref_attends(const attn_request *request, const struct ref_position *
     return request->causal ? distance < request->window : distance <= request->window;
 }
 
-/* What makes latent rows, of which the last `shared` numbers are not normed. */
-struct ref_latent {
-    const float *weight, *bias, *norm;
-    size_t size, shared; /* of a row; 0: there are none */
-};
-
-/* Returns those of keys and values, or of queries. */
-static struct ref_latent ref_find_latent(const attn_model *model, bool keys) {
-    if (keys)
-        return (struct ref_latent){model->latent_key_weight, model->latent_key_bias,
-                                   model->latent_key_norm, model->info.latent.key,
-                                   model->info.latent.shared};
-    return (struct ref_latent){model->latent_query_weight, model->latent_query_bias,
-                               model->latent_query_norm, model->info.latent.query, 0};
-}
-
-/* Projects `rows` float32 rows to `out` numbers, normed before when `norm`, and clips
- * them to `clip`; those that are given become float64. The caller frees the result [rows,
- * out], which is NULL when memory runs out. */
-static double *ref_project(const attn_model *model, const float *weight,
-                           const float *bias, size_t out, size_t in, double clip,
-                           struct ref_latent latent, const float *x, size_t rows,
-                           bool norm) {
-    const attn_model_info *info = &model->info;
-    bool given = info->projection.given;
-    double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);
-    double *latent_row = calloc(latent.size + 1, sizeof *latent_row);
-
-    for (size_t r = 0;
-         y != NULL && row != NULL && latent_row != NULL && x != NULL && r < rows; r++) {
-        for (size_t i = 0; i < in; i++)
-            (given ? y + r * out : row)[i] = (double)x[r * in + i];
-        if (given)
-            continue;
-        if (norm)
-            ref_norm(info->pre_norm.kind, info->pre_norm.eps, model->pre_norm_weight,
-                     model->pre_norm_bias, in, row);
-        if (latent.size > 0) {
-            ref_linear(latent.weight, latent.bias, latent.size, in, row, latent_row);
-            ref_norm(ATTN_NORM_RMS, info->latent.eps, latent.norm, NULL,
-                     latent.size - latent.shared, latent_row);
-        }
-        ref_linear(weight, bias, out, latent.size > 0 ? latent.size : in,
-                   latent.size > 0 ? latent_row : row, y + r * out);
-        if (weight != model->query_weight && weight != model->key_weight)
-            ref_clip(clip, out, y + r * out);
-        else if (!info->projection.clip_last)
-            ref_clip(clip, out, y + r * out);
-    }
-    if (row == NULL || latent_row == NULL) {
-        free(y);
-        y = NULL;
-    }
-    free(row);
-    free(latent_row);
-    return y;
-}
-
 /* Norms the projected heads of one row, and clips them where that comes afterwards. */
 static void ref_norm_heads(const attn_model *model, const float *weight,
                            const float *bias, size_t heads, double *row) {
@@ -467,6 +409,7 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
     size_t size = info->width.score;
     bool norm = info->pre_norm.applied;
     double clip = info->projection.clip;
+    double first_clip = info->projection.clip_last ? 0 : clip; /* of queries and keys */
     bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "self") == 0);
     attn_sizes sizes;
 
@@ -479,10 +422,10 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
         .request = request,
         .queries =
             ref_project(model, model->query_weight, model->query_bias, heads * size,
-                        info->width.query, clip, ref_find_latent(model, false),
+                        info->width.query, first_clip, ref_find_latent(model, false),
                         request->queries, sizes.num_queries, norm),
         .keys = ref_project(model, model->key_weight, model->key_bias, kv_heads * size,
-                            info->width.key, clip, ref_find_latent(model, true),
+                            info->width.key, first_clip, ref_find_latent(model, true),
                             request->keys, sizes.num_keys, norm_keys),
         .values = ref_project(model, model->value_weight, model->value_bias,
                               kv_heads * info->width.head, info->width.value, clip,

@@ -3,6 +3,7 @@
 #include "ref_rows.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 void ref_linear(const float *weight, const float *bias, size_t out, size_t in,
                 const double *x, double *y) {
@@ -63,4 +64,48 @@ void ref_rotate(const attn_model *model, size_t position, size_t length, bool ne
         *first = x * cosine - *second * sine;
         *second = *second * cosine + x * sine;
     }
+}
+
+struct ref_latent ref_find_latent(const attn_model *model, bool keys) {
+    if (keys)
+        return (struct ref_latent){model->latent_key_weight, model->latent_key_bias,
+                                   model->latent_key_norm, model->info.latent.key,
+                                   model->info.latent.shared};
+    return (struct ref_latent){model->latent_query_weight, model->latent_query_bias,
+                               model->latent_query_norm, model->info.latent.query, 0};
+}
+
+double *ref_project(const attn_model *model, const float *weight, const float *bias,
+                    size_t out, size_t in, double clip, struct ref_latent latent,
+                    const float *x, size_t rows, bool norm) {
+    const attn_model_info *info = &model->info;
+    bool given = info->projection.given;
+    double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);
+    double *latent_row = calloc(latent.size + 1, sizeof *latent_row);
+
+    for (size_t r = 0;
+         y != NULL && row != NULL && latent_row != NULL && x != NULL && r < rows; r++) {
+        for (size_t i = 0; i < in; i++)
+            (given ? y + r * out : row)[i] = (double)x[r * in + i];
+        if (given)
+            continue;
+        if (norm)
+            ref_norm(info->pre_norm.kind, info->pre_norm.eps, model->pre_norm_weight,
+                     model->pre_norm_bias, in, row);
+        if (latent.size > 0) {
+            ref_linear(latent.weight, latent.bias, latent.size, in, row, latent_row);
+            ref_norm(ATTN_NORM_RMS, info->latent.eps, latent.norm, NULL,
+                     latent.size - latent.shared, latent_row);
+        }
+        ref_linear(weight, bias, out, latent.size > 0 ? latent.size : in,
+                   latent.size > 0 ? latent_row : row, y + r * out);
+        ref_clip(clip, out, y + r * out);
+    }
+    if (row == NULL || latent_row == NULL) {
+        free(y);
+        y = NULL;
+    }
+    free(row);
+    free(latent_row);
+    return y;
 }

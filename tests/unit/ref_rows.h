@@ -21,4 +21,20 @@ void ref_clip(double clip, size_t size, double *numbers);
 void ref_rotate(const attn_model *model, size_t position, size_t length, bool neighbours,
                 double *head);
 
+/* What makes latent rows, of which the last `shared` numbers are not normed. */
+struct ref_latent {
+    const float *weight, *bias, *norm;
+    size_t size, shared; /* of a row; 0: there are none */
+};
+
+/* Returns those of keys and values, or of queries. */
+struct ref_latent ref_find_latent(const attn_model *model, bool keys);
+
+/* Projects `rows` float32 rows to `out` numbers, normed before when `norm`, and clips
+ * them to `clip`; those that are given become float64. The caller frees the result [rows,
+ * out], which is NULL when memory runs out. */
+double *ref_project(const attn_model *model, const float *weight, const float *bias,
+                    size_t out, size_t in, double clip, struct ref_latent latent,
+                    const float *x, size_t rows, bool norm);
+
 #endif

@@ -37,6 +37,25 @@ static bool has_plain_scale(const struct layer *layer) {
     return fabs(layer->scale - plain) <= 1e-12 * plain;
 }
 
+/* Adds what is special about queries, keys and values, but for norms. */
+static void add_rows(struct feature_list *list, const struct layer *layer) {
+    if (layer->latent.query > 0)
+        add_feature(list, "latent queries of %zu", layer->latent.query);
+    if (layer->latent.key > 0)
+        add_feature(list, "latent keys of %zu + %zu", layer->latent.key,
+                    layer->latent.shared);
+    if (layer->value_size != layer->head_size)
+        add_feature(list, "values of size %zu", layer->value_size);
+    if (layer->value_factor != 1)
+        add_feature(list, "values times %g", layer->value_factor);
+    if (layer->rotation.values)
+        add_feature(list, "values rotated");
+    if (layer->query_factor.length > 0)
+        add_feature(list, "queries times 1 + %g ln(1 + (i + %zu) / %zu)",
+                    layer->query_factor.beta, layer->query_factor.offset,
+                    layer->query_factor.length);
+}
+
 void layer_describe_features(const struct layer *layer,
                              char ret_text[FEATURES_TEXT_SIZE]) {
     static const char *const norms[] = {
@@ -57,21 +76,7 @@ void layer_describe_features(const struct layer *layer,
                     scaled ? rotation_type_name(layer->rotation.type) : "",
                     layer->rotation.interleaved ? " interleaved" : "",
                     layer->rotation.base, layer->rotation.dims);
-    if (layer->latent.query > 0)
-        add_feature(&list, "latent queries of %zu", layer->latent.query);
-    if (layer->latent.key > 0)
-        add_feature(&list, "latent keys of %zu + %zu", layer->latent.key,
-                    layer->latent.shared);
-    if (layer->value_size != layer->head_size)
-        add_feature(&list, "values of size %zu", layer->value_size);
-    if (layer->value_factor != 1)
-        add_feature(&list, "values times %g", layer->value_factor);
-    if (layer->rotation.values)
-        add_feature(&list, "values rotated");
-    if (layer->query_factor.length > 0)
-        add_feature(&list, "queries times 1 + %g ln(1 + (i + %zu) / %zu)",
-                    layer->query_factor.beta, layer->query_factor.offset,
-                    layer->query_factor.length);
+    add_rows(&list, layer);
     if (!has_plain_scale(layer))
         add_feature(&list, "scale %g", layer->scale);
     if (layer->window > 0)

@@ -1,77 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* locate.c: finds each tensor of a layer by its name. */
-#include "weights/families/locate.h"
+#include "weights/families/locate/locate.h"
 
 #include "base/error.h"
 #include "base/size.h"
+#include "weights/families/locate/norms.h"
+#include "weights/families/locate/locator.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define VECTOR 0 /* as the columns of an expected shape: it has one dimension */
-
-struct locator {
-    const struct family *family;
-    const struct match_stack *stack;
-    const struct folder_tensors *tensors;
-    const struct layer_biases *biases;
-    struct layer *layer;
-    attn_error *error; /* the first error of all functions */
-};
-
-/* Returns the tensor `name` + `ending` of the module in layer `index`, or NULL. */
-static const struct safetensors_tensor *find_in_module(const struct locator *locator,
-                                                       size_t index, const char *name,
-                                                       const char *ending,
-                                                       char ret_name[MATCH_NAME_SIZE]) {
-    if (!match_name(locator->stack, index, locator->stack->stack->module, name, ending,
-                    ret_name))
-        return NULL;
-    return folder_tensors_find(locator->tensors, ret_name);
-}
-
-static void refuse_missing_tensor(const struct locator *locator, const char *name) {
-    error_keep(locator->error, ATTN_E_FORMAT,
-               "tensor '%.120s' is missing; family %s has it", name,
-               locator->family->type);
-}
-
-/* Checks shape and dtype of a tensor, which may be NULL. `columns` is VECTOR for `rows`
- * numbers. */
-static void check_located(const struct locator *locator,
-                          const struct safetensors_tensor *tensor, size_t rows,
-                          size_t columns) {
-    if (tensor == NULL)
-        return;
-    size_t rank = columns == VECTOR ? 1 : 2;
-    const struct layer *layer = locator->layer;
-
-    if (tensor->dtype->to_float == NULL)
-        error_keep(locator->error, ATTN_E_UNSUPPORTED,
-                   "tensor '%.120s' has dtype %s: the weights are quantized; save them "
-                   "in bfloat16 or float32",
-                   tensor->name, tensor->dtype->name);
-    if (tensor->rank == rank && tensor->shape[0] == rows &&
-        (rank == 1 || tensor->shape[1] == columns))
-        return;
-
-    char shape[64] = "", expected[64], values[64] = "";
-    if (layer->value_size != layer->head_size)
-        snprintf(values, sizeof values, "values of size %zu, ", layer->value_size);
-    for (size_t i = 0; i < tensor->rank && i < 2; i++)
-        snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%zu",
-                 i > 0 ? "," : "", tensor->shape[i]);
-    if (rank == 1)
-        snprintf(expected, sizeof expected, "%zu", rows);
-    else
-        snprintf(expected, sizeof expected, "%zu,%zu", rows, columns);
-    error_keep(locator->error, ATTN_E_SHAPE,
-               "tensor '%.120s' has shape [%s%s], expected [%s]: config.json means %zu "
-               "heads, %zu key heads and size %zu, %s%zu wide",
-               tensor->name, shape, tensor->rank > 2 ? ",..." : "", expected,
-               layer->num_heads, layer->num_kv_heads, layer->head_size, values,
-               locator->stack->width);
-}
 
 /* Finds the weight and the bias of a linear, whose tensor has `rows` in all. */
 static void locate_linear(const struct locator *locator, size_t which,
@@ -83,26 +20,26 @@ static void locate_linear(const struct locator *locator, size_t which,
     size_t index = is_key ? locator->layer->lender : locator->layer->index;
 
     linear->transposed = family->weights.transposed;
-    linear->weight = find_in_module(locator, index, module_name, ".weight", name);
+    linear->weight = locator_find(locator, index, module_name, ".weight", name);
     if (linear->weight == NULL) {
-        refuse_missing_tensor(locator, name);
+        locator_refuse_missing(locator, name);
         return;
     }
     /* keys of cross attention come from another model, which may have another width */
     if (locator->layer->cross && is_key && linear->weight->rank == 2)
         linear->in_size = linear->weight->shape[linear->transposed ? 0 : 1];
     if (linear->transposed)
-        check_located(locator, linear->weight, linear->in_size, rows);
+        locator_check(locator, linear->weight, linear->in_size, rows);
     else
-        check_located(locator, linear->weight, rows, linear->in_size);
+        locator_check(locator, linear->weight, rows, linear->in_size);
 
     const char *own = which == LAYER_QUERY   ? family->biases.query
                       : which == LAYER_VALUE ? family->biases.value
                                              : NULL;
-    linear->bias = find_in_module(locator, index, own != NULL ? own : module_name,
-                                  own != NULL ? "" : ".bias", bias_name);
+    linear->bias = locator_find(locator, index, own != NULL ? own : module_name,
+                                own != NULL ? "" : ".bias", bias_name);
     if (locator->biases->has[which] && linear->bias == NULL)
-        refuse_missing_tensor(locator, bias_name);
+        locator_refuse_missing(locator, bias_name);
     if (!locator->biases->has[which] && !locator->biases->optional[which] &&
         linear->bias != NULL)
         error_keep(locator->error, ATTN_E_FORMAT,
@@ -111,7 +48,7 @@ static void locate_linear(const struct locator *locator, size_t which,
                    bias_name, family->type,
                    family->biases.keys != NULL ? " without " : "",
                    family->biases.keys != NULL ? family->biases.keys : "");
-    check_located(locator, linear->bias, rows, VECTOR);
+    locator_check(locator, linear->bias, rows, VECTOR);
 }
 
 /* Sets which rows are the heads of a linear. */
@@ -256,136 +193,6 @@ static void locate_linears(const struct locator *locator) {
     locate_gate(locator, outputs);
 }
 
-/* Finds weight and bias of a norm of layer `index` under `name`, which has its module in
- * it; older files call them gamma and beta. `columns` may be VECTOR. */
-static void locate_norm(const struct locator *locator, size_t index, const char *module,
-                        const char *name, size_t rows, size_t columns,
-                        struct layer_norm *norm) {
-    static const char *const weights[] = {".weight", ".gamma"};
-    static const char *const biases[] = {".bias", ".beta"};
-    char found[MATCH_NAME_SIZE];
-
-    for (size_t i = 0; i < 2 && norm->weight == NULL; i++) {
-        if (!match_name(locator->stack, index, module, name, weights[i], found))
-            continue;
-        norm->weight = folder_tensors_find(locator->tensors, found);
-        match_name(locator->stack, index, module, name, biases[i], found);
-        norm->bias = folder_tensors_find(locator->tensors, found);
-    }
-    check_located(locator, norm->weight, rows, columns);
-    check_located(locator, norm->bias, rows, columns);
-}
-
-/* Finds the norm before the layer, under the first of its names that exists. */
-static void locate_norm_before(const struct locator *locator) {
-    const char *names = locator->stack->stack->norm;
-    struct layer_norm *norm = &locator->layer->norm_before;
-
-    while (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && names != NULL &&
-           *names != '\0') {
-        char name[64];
-        size_t size = strcspn(names, " ");
-        snprintf(name, sizeof name, "%.*s", (int)size, names);
-        locate_norm(locator, locator->layer->index, "", name, locator->stack->width,
-                    VECTOR, norm);
-        names += size + strspn(names + size, " ");
-    }
-}
-
-/* Finds the norms of latent rows. */
-static void locate_latent_norms(const struct locator *locator) {
-    struct layer_latent *latent = &locator->layer->latent;
-    const struct {
-        const char *name;
-        size_t size;
-        struct layer_norm *norm;
-    } norms[] = {{"q_a_layernorm", latent->query, &latent->query_norm},
-                 {"kv_a_layernorm", latent->key, &latent->key_norm}};
-    const char *module = locator->stack->stack->module;
-    char name[MATCH_NAME_SIZE];
-
-    for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
-        if (norms[i].size == 0)
-            continue;
-        locate_norm(locator, locator->layer->index, module, norms[i].name, norms[i].size,
-                    VECTOR, norms[i].norm);
-        match_name(locator->stack, locator->layer->index, module, norms[i].name,
-                   ".weight", name);
-        if (norms[i].norm->weight == NULL)
-            refuse_missing_tensor(locator, name);
-    }
-}
-
-/* Finds the norm of the heads' outputs. */
-static void locate_out_norm(const struct locator *locator) {
-    const char *module = locator->stack->stack->module,
-               *norm = locator->family->norms.out;
-    struct layer *layer = locator->layer;
-    char name[MATCH_NAME_SIZE];
-
-    if (layer->out_norm.kind == ATTN_NORM_NONE)
-        return;
-    locate_norm(locator, layer->index, module, norm, layer->num_heads * layer->value_size,
-                VECTOR, &layer->out_norm);
-    match_name(locator->stack, layer->index, module, norm,
-               layer->out_norm.bias != NULL ? ".bias" : ".weight", name);
-    if (layer->out_norm.weight == NULL)
-        refuse_missing_tensor(locator, name);
-    if (layer->out_norm.bias != NULL)
-        error_keep(locator->error, ATTN_E_UNSUPPORTED,
-                   "tensor '%.120s' is a bias that family %s does not have", name,
-                   locator->family->type);
-}
-
-/* Finds the norm of projected queries or keys, which have so many heads, in layer
- * `index`. */
-static void locate_head_norm(const struct locator *locator, size_t index,
-                             const char *named, size_t heads, struct layer_norm *norm) {
-    const struct layer *layer = locator->layer;
-    const char *module = locator->stack->stack->module;
-    size_t size = layer->head_size, before = strcspn(named, "#");
-    bool numbered = named[before] == '#', matrix = layer->head_norm_each && !numbered;
-    char name[64], found[MATCH_NAME_SIZE];
-
-    snprintf(name, sizeof name, "%.*s%s", (int)before, named, numbered ? "0" : "");
-    if (matrix)
-        locate_norm(locator, index, module, name, heads, size, norm);
-    else
-        locate_norm(locator, index, module, name,
-                    layer->head_norm_whole ? heads * size : size, VECTOR, norm);
-    match_name(locator->stack, index, module, name, ".weight", found);
-    if (norm->weight == NULL) {
-        refuse_missing_tensor(locator, found);
-        return;
-    }
-    if (!numbered)
-        return;
-    norm->of_heads = locator->tensors;
-    for (size_t h = 1; h < heads; h++) {
-        const struct safetensors_tensor *weight =
-            folder_tensors_find_numbered(locator->tensors, norm->weight->name, h);
-        if (weight == NULL)
-            error_keep(locator->error, ATTN_E_FORMAT,
-                       "tensor '%.120s' has none beside it for head %zu; copy the folder "
-                       "again",
-                       norm->weight->name, h);
-        check_located(locator, weight, size, VECTOR);
-    }
-}
-
-/* Finds the norms of projected queries and keys. */
-static void locate_head_norms(const struct locator *locator) {
-    const struct family *family = locator->family;
-    struct layer *layer = locator->layer;
-
-    if (layer->query_norm.kind == ATTN_NORM_NONE || layer->query_norm.bare)
-        return;
-    locate_head_norm(locator, layer->index, family->norms.query, layer->num_heads,
-                     &layer->query_norm);
-    locate_head_norm(locator, layer->lender, family->norms.key, layer->num_kv_heads,
-                     &layer->key_norm);
-}
-
 /* Finds the sinks, and the table of the bias by distance: of this layer, of the first
  * one, or of the whole stack. */
 static void locate_tables(const struct locator *locator) {
@@ -396,10 +203,10 @@ static void locate_tables(const struct locator *locator) {
     if (family->scores.sinks != NULL &&
         (layer->window > 0 || !family->scores.sinks_sliding)) {
         layer->sinks =
-            find_in_module(locator, layer->index, family->scores.sinks, "", name);
+            locator_find(locator, layer->index, family->scores.sinks, "", name);
         if (layer->sinks == NULL)
-            refuse_missing_tensor(locator, name);
-        check_located(locator, layer->sinks, layer->num_heads, VECTOR);
+            locator_refuse_missing(locator, name);
+        locator_check(locator, layer->sinks, layer->num_heads, VECTOR);
     }
     if (layer->bias.kind != ATTN_BIAS_BUCKETS)
         return;
@@ -410,12 +217,12 @@ static void locate_tables(const struct locator *locator) {
         layer->bias.table = folder_tensors_find(locator->tensors, name);
     } else {
         layer->bias.table =
-            find_in_module(locator, family->distance.every_layer ? layer->index : 0,
-                           family->distance.table, "", name);
+            locator_find(locator, family->distance.every_layer ? layer->index : 0,
+                         family->distance.table, "", name);
     }
     if (layer->bias.table == NULL)
-        refuse_missing_tensor(locator, name);
-    check_located(locator, layer->bias.table, layer->bias.table_rows, layer->num_heads);
+        locator_refuse_missing(locator, name);
+    locator_check(locator, layer->bias.table, layer->bias.table_rows, layer->num_heads);
 }
 
 static bool begins_with(const char *name, const char *start, size_t size) {
@@ -521,10 +328,7 @@ attn_status locate_tensors(const struct match *match, const struct match_stack *
                                     .error = stack->section.error};
 
     locate_linears(&locator);
-    locate_latent_norms(&locator);
-    locate_head_norms(&locator);
-    locate_out_norm(&locator);
-    locate_norm_before(&locator);
+    locate_norms(&locator);
     locate_tables(&locator);
     check_module(&locator);
     return locator.error->status;
