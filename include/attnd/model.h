@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 typedef enum attn_scoring {
-    ATTN_SCALED_DOT_PRODUCT, /* q k^T / sqrt(D) (Vaswani et al. 2017, section 3.2.1) */
+    ATTN_SCALED_DOT_PRODUCT, /* q k^T / sqrt(size) (Vaswani et al. 2017, section 3.2.1) */
     ATTN_ADDITIVE            /* w_v^T tanh(W_q q + W_k k) (Bahdanau et al. 2014, A.1.2) */
 } attn_scoring;
 
@@ -50,12 +50,14 @@ typedef struct attn_model_info {
 
     const char *layout; /* "d2l", "torch", ...; of a checkpoint's folder, its family */
     /* Of a layer of a checkpoint's folder; NULL, and 0, of others. */
-    const char *kind; /* "self" or "cross": whether keys come from elsewhere */
-    size_t layer;     /* its index in its stack */
+    /* "self"; or "cross" or "borrowed": keys come from elsewhere, from another model or
+     * from what an earlier layer of this one projects. */
+    const char *kind;
+    size_t layer; /* its index in its stack */
 
     size_t num_heads; /* H */
     /* Query head h attends with key head h * num_kv_heads / H (Ainslie et al. 2023);
-     * 0 stands for H. The key and value weights have num_kv_heads * D rows. */
+     * 0 stands for H. The key and value weights have rows for num_kv_heads heads. */
     size_t num_kv_heads;
     size_t context_length; /* tokens that a sequence may have; 0: no limit */
 
@@ -64,7 +66,8 @@ typedef struct attn_model_info {
         size_t key;      /* of a row of keys */
         size_t value;    /* of a row of values */
         size_t out;      /* of a row of outputs */
-        size_t head;     /* D; in dot_product.h Dv */
+        size_t head;     /* D, of a head's values and outputs; in dot_product.h Dv */
+        size_t score;    /* of a head's queries and keys; 0 stands for D */
         size_t additive; /* of W_q q + W_k k; 0 for scaled dot product */
     } width;
 
@@ -75,16 +78,36 @@ typedef struct attn_model_info {
          * number by number, before the output projection (Qiu et al. 2025). */
         bool gate, gate_bias;
         double clip; /* projected numbers are clamped to -clip..clip; 0: they are not */
-        bool given;  /* nothing is projected, see dot_product.h */
+        bool clip_last; /* queries and keys are clamped after the norms of heads */
+        bool given;     /* nothing is projected, see dot_product.h */
     } projection;
+
+    /* Latent rows (DeepSeek-V2, 2024): one more linear map and an RMS norm before the
+     * projection of queries, and before those of keys and values, whose rows are then
+     * projected from narrower ones. */
+    struct {
+        size_t query;  /* numbers of a latent row that queries are made of; 0: no such */
+        size_t key;    /* of one that keys and values are made of; 0: no such */
+        size_t shared; /* the last numbers of the latter, which are not normed */
+        bool query_bias, key_bias; /* of the maps that make them */
+        double eps;
+    } latent;
 
     /* Of projected queries and keys, before they are rotated. */
     struct {
         attn_norm kind;
-        bool whole; /* over all heads of a row together, not in each head */
+        bool whole;    /* over all heads of a row together, not in each head */
+        bool per_head; /* each head has weights of its own; not with `whole` */
+        bool last;     /* after the rotation instead; not with `whole` */
         bool bias;
         double eps;
     } head_norm;
+
+    /* Of projected values, in each head, without weights. */
+    struct {
+        attn_norm kind;
+        double eps;
+    } value_norm;
 
     /* Of the heads' outputs, all heads of a row together, before the output projection
      * and behind a gate: an RMS norm, or none. It has no bias. */
@@ -102,11 +125,20 @@ typedef struct attn_model_info {
         /* Positions from grid_first on are patches of an image, row after row, `grid` in
          * each; those before are not rotated. 0: positions are not of patches. */
         size_t grid, grid_first;
+        bool values; /* values are rotated too, to the positions of their keys; their
+                        pairs are neighbours, since heads are returned as they are */
     } rotation;
+
+    /* Queries at position i are multiplied by 1 + beta ln(1 + floor((i + offset) /
+     * length)) after the rotation (Llama 4, 2025); length 0: they are not. */
+    struct {
+        double beta;
+        size_t length, offset;
+    } query_factor;
 
     struct {
         attn_scoring kind;
-        double scale;   /* of q k^T; 0 stands for 1/sqrt(D) */
+        double scale;   /* of q k^T; 0 stands for 1/sqrt(width.score) */
         double softcap; /* c of c tanh(s/c), on scaled scores (Gemma 2, 2024); 0: none */
         attn_bias bias;
         size_t bias_distance; /* of buckets: farther keys have the bias at this one */
@@ -124,8 +156,8 @@ typedef struct attn_model_info {
         size_t chunk;
     } mask;
 
-    /* The norm before the layer, of queries, and of keys and values too unless kind is
-     * "cross". */
+    /* The norm before the layer, of queries, and of keys and values too where kind is
+     * "self". */
     struct {
         attn_norm kind;
         bool applied; /* false: the client has applied it */

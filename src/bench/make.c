@@ -59,7 +59,8 @@ attn_status bench_layer_create(const struct bench_layer *layer,
 static double count_flop(const attn_model *model, const struct bench_report *r,
                          double pairs) {
     const attn_model_info *info = &model->info;
-    double score_size = (double)model->engine.score_size;
+    const struct engine *engine = &model->engine;
+    double score_size = (double)engine->score_size;
     /* Of kept keys only the largest weights are asked for. */
     double value_size = r->part == BENCH_STORED ? 0 : (double)info->width.head;
     double heads = (double)info->num_heads, key_heads = (double)info->num_kv_heads;
@@ -74,9 +75,11 @@ static double count_flop(const attn_model *model, const struct bench_report *r,
         outputs = 0;
     if (r->part == BENCH_PROJECTION)
         return outputs;
-    return 2 * queries * (double)info->width.query * heads * score_size +
-           2 * keys * (double)info->width.key * key_heads * score_size +
-           2 * keys * (double)info->width.value * key_heads * value_size + attention +
+    double latents = queries * (double)info->width.query * (double)info->latent.query +
+                     keys * (double)info->width.key * (double)info->latent.key;
+    return 2 * latents + 2 * queries * (double)engine->to_query.in * heads * score_size +
+           2 * keys * (double)engine->to_key.in * key_heads * score_size +
+           2 * keys * (double)engine->to_value.in * key_heads * value_size + attention +
            outputs;
 }
 
@@ -107,8 +110,9 @@ void bench_layer_count(const attn_model *model, const attn_request *request,
 
     /* With one key no score matters, so queries and keys are not projected. */
     if (report->part == BENCH_LAYER && report->key_len == 1 && !info->score.sinks)
-        report->done_flop -= 2 * sequences * (double)model->engine.score_size *
-                             ((double)report->query_len * (double)info->width.query *
-                                  (double)info->num_heads +
-                              (double)info->width.key * (double)info->num_kv_heads);
+        report->done_flop -=
+            2 * sequences * (double)model->engine.score_size *
+            ((double)report->query_len * (double)model->engine.to_query.in *
+                 (double)info->num_heads +
+             (double)model->engine.to_key.in * (double)info->num_kv_heads);
 }

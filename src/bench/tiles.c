@@ -186,7 +186,8 @@ size_t bench_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
 
 bool bench_tiles_support(const attn_model *model, const attn_request *request) {
     return model->info.score.kind != ATTN_ADDITIVE && plan_is_plain(model, request) &&
-           !request->omit_outputs && !request->need_heads && !request->need_lse &&
+           model->info.width.score == model->info.width.head && !request->omit_outputs &&
+           !request->need_heads && !request->need_lse &&
            request->need_weights != ATTN_WEIGHTS_MEAN && request->weights_heads == NULL &&
            request->weights_queries == NULL;
 }

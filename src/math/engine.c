@@ -17,7 +17,8 @@
 #define ALL_LINEARS(engine)                                                              \
     {                                                                                    \
         &(engine)->to_query, &(engine)->to_key, &(engine)->to_value,                     \
-            &(engine)->to_output, &(engine)->to_gate                                     \
+            &(engine)->to_output, &(engine)->to_gate, &(engine)->to_latent_query,        \
+            &(engine)->to_latent_key                                                     \
     }
 
 void engine_deinit(struct engine *engine) {
@@ -33,12 +34,12 @@ static void release_weight(float **owned) {
     *owned = NULL;
 }
 
-/* Folds the additive weight [A, D] into each head of the projection before it: *linear
+/* Folds the additive weight [A, S] into each head of the projection before it: *linear
  * then has the weights [H*A, in] = additive * weight and the biases [H*A] = additive *
  * bias. They are in *ret_folded, which the caller frees. */
 static attn_status fold_linear(const attn_model_info *info, const float *additive,
                                struct linear *linear, float **ret_folded) {
-    size_t a_size = info->width.additive, d_size = info->width.head, in = linear->in;
+    size_t a_size = info->width.additive, d_size = info->width.score, in = linear->in;
     size_t rows = linear->out, weights, bytes;
 
     if (!size_mul(rows, in, &weights) || !size_add(weights, rows, &bytes) ||
@@ -308,11 +309,14 @@ static attn_status refuse_engine(const attn_model_info *info, attn_status status
 attn_status engine_plan(const attn_model_info *info, const attn_engine_options *options,
                         struct engine *ret_engine, attn_error *ret_error) {
     bool additive = info->score.kind == ATTN_ADDITIVE;
+    bool latents = info->latent.query > 0, key_latents = info->latent.key > 0;
     struct engine engine = {
-        .score_size = additive ? info->width.additive : info->width.head,
-        .to_query.in = info->width.query,
-        .to_key.in = info->width.key,
-        .to_value.in = info->width.value,
+        .score_size = additive ? info->width.additive : info->width.score,
+        .to_query.in = latents ? info->latent.query : info->width.query,
+        .to_key.in = key_latents ? info->latent.key : info->width.key,
+        .to_value.in = key_latents ? info->latent.key : info->width.value,
+        .to_latent_query = {.out = info->latent.query, .in = info->width.query},
+        .to_latent_key = {.out = info->latent.key, .in = info->width.key},
         .to_output.out = info->width.out,
         .to_gate.in = info->projection.gate ? info->width.query : 0,
     };

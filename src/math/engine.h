@@ -18,9 +18,9 @@ struct linear {
     struct panels panels; /* with the native engine, instead of weight and bias */
 };
 
-/* The projections of an engine, in this order: of queries, keys, values and outputs, and
- * the gate's. */
-#define ENGINE_LINEARS 5
+/* The projections of an engine, in this order: of queries, keys, values and outputs, the
+ * gate's, and those that make latent rows of queries, and of keys and values. */
+#define ENGINE_LINEARS 7
 
 /* What an engine is made from: the weights of a layer. They are borrowed; but a weight
  * that `owned` points to is owned by that pointer, and released once the engine has a
@@ -29,9 +29,9 @@ struct layer_weights {
     const float *weights[ENGINE_LINEARS]; /* NULL: there is no such projection */
     const float *biases[ENGINE_LINEARS];  /* NULL: none */
     float **owned[ENGINE_LINEARS];        /* the same weights; NULL: borrowed */
-    const float *additive_query;          /* [additive_size, D]; NULL: nothing to fold */
-    const float *additive_key;            /* [additive_size, D] */
-    const float *additive_score;          /* [additive_size] */
+    const float *additive_query; /* [additive_size, width.score]; NULL: nothing to fold */
+    const float *additive_key;   /* [additive_size, width.score] */
+    const float *additive_score; /* [additive_size] */
 };
 
 /* What a model computes with; immutable once made. Additive scoring is folded in:
@@ -41,8 +41,12 @@ struct engine {
     bool native;
     const char *fallback; /* why the kernels are not those asked for; NULL: they are */
     struct magnitudes split_range; /* of rows that kernels->split() splits */
-    size_t score_size; /* columns of one head in queries and keys: D, or additive_size */
+    size_t score_size; /* columns of one head in queries and keys: width.score, or
+                          additive_size */
     struct linear to_query, to_key, to_value;
+    /* Of latent rows, which to_query, and to_key and to_value, read; `out` is 0 where
+     * there are none. */
+    struct linear to_latent_query, to_latent_key;
     struct linear to_output; /* not used without an output projection */
     struct linear to_gate;   /* [H*D, query_size]; of no outputs without a gate */
     float *additive_score;   /* owned: [additive_size]; NULL: not additive */

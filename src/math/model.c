@@ -12,25 +12,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of model_list_arrays(). An engine may hold the first NUM_PACKED in its own form. */
-enum { QUERY_WEIGHT = 0, KEY_WEIGHT = 2, NUM_PACKED = 13, NUM_ARRAYS = MODEL_ARRAYS };
+/* Of model_list_arrays(). */
+enum { QUERY_WEIGHT = 0, KEY_WEIGHT = 2, NUM_ARRAYS = MODEL_ARRAYS };
 
 void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_ARRAYS]) {
     const attn_model_info *info = &model->info;
-    size_t heads = info->num_heads, size = info->width.head;
-    size_t hidden = heads * size, key_hidden = info->num_kv_heads * size;
+    size_t heads = info->num_heads, kv_heads = info->num_kv_heads;
+    size_t size = info->width.score, hidden = heads * info->width.head;
+    size_t queries = heads * size, keys = kv_heads * size;
+    size_t values = kv_heads * info->width.head, latent_key = info->latent.key;
+    bool latents = info->latent.query > 0, key_latents = latent_key > 0;
     bool additive = info->score.kind == ATTN_ADDITIVE;
     bool head_norm = info->head_norm.kind != ATTN_NORM_NONE,
-         whole = info->head_norm.whole;
+         each = info->head_norm.whole || info->head_norm.per_head;
     bool head_norm_bias = head_norm && info->head_norm.bias;
 
     const struct model_array arrays[NUM_ARRAYS] = {
-        {&model->query_weight, true, hidden, info->width.query},
-        {&model->query_bias, info->projection.query_bias, hidden, 1},
-        {&model->key_weight, true, key_hidden, info->width.key},
-        {&model->key_bias, info->projection.key_bias, key_hidden, 1},
-        {&model->value_weight, true, key_hidden, info->width.value},
-        {&model->value_bias, info->projection.value_bias, key_hidden, 1},
+        {&model->query_weight, true, queries,
+         latents ? info->latent.query : info->width.query},
+        {&model->query_bias, info->projection.query_bias, queries, 1},
+        {&model->key_weight, true, keys, key_latents ? latent_key : info->width.key},
+        {&model->key_bias, info->projection.key_bias, keys, 1},
+        {&model->value_weight, true, values,
+         key_latents ? latent_key : info->width.value},
+        {&model->value_bias, info->projection.value_bias, values, 1},
         {&model->output_weight, info->projection.output, info->width.out, hidden},
         {&model->output_bias, info->projection.output_bias, info->width.out, 1},
         {&model->additive_query, additive, info->width.additive, size},
@@ -39,6 +44,11 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
         {&model->gate_weight, info->projection.gate, hidden, info->width.query},
         {&model->gate_bias, info->projection.gate && info->projection.gate_bias, hidden,
          1},
+        {&model->latent_query_weight, latents, info->latent.query, info->width.query},
+        {&model->latent_query_bias, latents && info->latent.query_bias,
+         info->latent.query, 1},
+        {&model->latent_key_weight, key_latents, latent_key, info->width.key},
+        {&model->latent_key_bias, key_latents && info->latent.key_bias, latent_key, 1},
         {&model->sinks, info->score.sinks, heads, 1},
         {&model->alibi_slopes,
          info->score.bias == ATTN_BIAS_ALIBI ||
@@ -46,10 +56,12 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
          heads, 1},
         {&model->distance_bias, info->score.bias == ATTN_BIAS_BUCKETS, heads,
          2 * info->score.bias_distance + 1},
-        {&model->query_norm_weight, head_norm, whole ? hidden : size, 1},
-        {&model->query_norm_bias, head_norm_bias, whole ? hidden : size, 1},
-        {&model->key_norm_weight, head_norm, whole ? key_hidden : size, 1},
-        {&model->key_norm_bias, head_norm_bias, whole ? key_hidden : size, 1},
+        {&model->query_norm_weight, head_norm, each ? queries : size, 1},
+        {&model->query_norm_bias, head_norm_bias, each ? queries : size, 1},
+        {&model->key_norm_weight, head_norm, each ? keys : size, 1},
+        {&model->key_norm_bias, head_norm_bias, each ? keys : size, 1},
+        {&model->latent_query_norm, latents, info->latent.query, 1},
+        {&model->latent_key_norm, key_latents, latent_key - info->latent.shared, 1},
         {&model->out_norm_weight, info->out_norm.kind != ATTN_NORM_NONE, hidden, 1},
         {&model->pre_norm_weight, info->pre_norm.applied, info->width.query, 1},
         {&model->pre_norm_bias, info->pre_norm.applied && info->pre_norm.bias,
@@ -68,16 +80,28 @@ static size_t rotation_bytes(const attn_model_info *info) {
     return info->rotation.size / 2 * (of_pair + model_has_sections(info));
 }
 
+/* Returns whether some numbers of a latent row are normed, and keys and values can be
+ * made of the same ones. A gate is made of rows as they came. */
+static bool latents_fit(const attn_model_info *info) {
+    if (info->latent.query > 0 && info->projection.gate)
+        return false;
+    return info->latent.key == 0 || (info->latent.shared < info->latent.key &&
+                                     info->width.value == info->width.key);
+}
+
 /* Sets parameters, bytes and memory of model->info. The bytes of each array are rounded
  * up, as aligned_alloc() demands. */
 static bool count_arrays(attn_model *model, struct model_array arrays[NUM_ARRAYS],
                          size_t ret_bytes[NUM_ARRAYS]) {
     attn_model_info *info = &model->info;
-    size_t hidden;
+    size_t hidden, queries;
 
     if (!size_mul(info->num_heads, info->width.head, &hidden) ||
+        !size_mul(info->num_heads, info->width.score, &queries) ||
         info->num_kv_heads > info->num_heads || info->score.bias_distance > INT_MAX / 4 ||
-        info->rotation.size > info->width.head)
+        info->rotation.size > info->width.score ||
+        (info->rotation.values && info->rotation.size > info->width.head) ||
+        !latents_fit(info))
         return false;
     model_list_arrays(model, arrays);
     info->footprint.parameters = 0;
@@ -103,8 +127,10 @@ static void set_defaults(attn_model_info *info) {
         info->num_kv_heads = info->num_heads;
     if (info->rotation.axes == 0)
         info->rotation.axes = 1;
+    if (info->width.score == 0)
+        info->width.score = info->width.head;
     if (info->score.scale == 0)
-        info->score.scale = 1 / sqrt((double)info->width.head);
+        info->score.scale = 1 / sqrt((double)info->width.score);
 }
 
 /* Allocates the lists of a rotation that the model has. */
@@ -190,9 +216,11 @@ const attn_model_info *attn_model_get_info(const attn_model *model) {
 static struct layer_weights borrow_weights(const attn_model *model) {
     return (struct layer_weights){
         .weights = {model->query_weight, model->key_weight, model->value_weight,
-                    model->output_weight, model->gate_weight},
+                    model->output_weight, model->gate_weight, model->latent_query_weight,
+                    model->latent_key_weight},
         .biases = {model->query_bias, model->key_bias, model->value_bias,
-                   model->output_bias, model->gate_bias},
+                   model->output_bias, model->gate_bias, model->latent_query_bias,
+                   model->latent_key_bias},
         .additive_query = model->additive_query,
         .additive_key = model->additive_key,
         .additive_score = model->additive_score,
@@ -216,7 +244,7 @@ static void use_engine(attn_model *model, const struct engine *engine) {
     count_arrays(model, arrays,
                  bytes); /* succeeds, since it did for attn_model_create() */
     model->info.footprint.memory += engine->bytes;
-    for (size_t i = 0; i < NUM_PACKED; i++)
+    for (size_t i = 0; i < MODEL_ARRAYS_PACKED; i++)
         model->info.footprint.memory -=
             arrays[i].present && *arrays[i].pointer == NULL ? bytes[i] : 0;
 }
@@ -263,6 +291,8 @@ attn_status model_pack(attn_model *model, const attn_engine_options *options,
     weights.owned[2] = &model->value_weight;
     weights.owned[3] = &model->output_weight;
     weights.owned[4] = &model->gate_weight;
+    weights.owned[5] = &model->latent_query_weight;
+    weights.owned[6] = &model->latent_key_weight;
     if (folded[0] != NULL) {
         weights.weights[0] = folded[0];
         weights.weights[1] = folded[1];
@@ -276,7 +306,7 @@ attn_status model_pack(attn_model *model, const attn_engine_options *options,
     if (status != ATTN_OK)
         return status;
 
-    release_arrays(model, NUM_PACKED);
+    release_arrays(model, MODEL_ARRAYS_PACKED);
     use_engine(model, &engine);
     return ATTN_OK;
 }
@@ -299,7 +329,7 @@ attn_status model_describe(const attn_model_info *info,
         return status;
 
     describe_engine(&engine, &model.info);
-    for (size_t i = 0; engine.native && i < NUM_PACKED; i++)
+    for (size_t i = 0; engine.native && i < MODEL_ARRAYS_PACKED; i++)
         model.info.footprint.memory -= arrays[i].present ? bytes[i] : 0;
     if (!engine.native && info->score.kind == ATTN_ADDITIVE) /* released once folded */
         model.info.footprint.memory -= bytes[QUERY_WEIGHT] + bytes[KEY_WEIGHT];

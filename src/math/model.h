@@ -7,6 +7,7 @@
 #include "math/engine.h"
 
 #include <attnd/model.h>
+#include <string.h>
 
 /* Rotary frequencies of a layer, in float64. The angle of pair a at position p is p times
  * frequency a; cosine and sine are multiplied by `magnitude`. A sequence's length is its
@@ -32,26 +33,33 @@ static inline bool model_has_sections(const attn_model_info *info) {
     return info->rotation.axes > 1 || info->rotation.grid > 0;
 }
 
-/* Linear weights are [out, in], row-major, y = x W^T + b. H heads of size D; head h owns
- * rows h*D .. h*D+D-1 of the query, key and value weights. A missing bias is NULL. Each
- * array is an allocation of its own, aligned to ATTN_ALIGNMENT. After model_pack() all
- * are NULL. */
+/* Linear weights are [out, in], row-major, y = x W^T + b. H heads, of size S in queries
+ * and keys, and of size D in values; head h owns rows h*S .. h*S+S-1 of the query and key
+ * weights, and as many of D of the value weight. The inputs of query weights are latent
+ * rows where info.latent.query is not 0, and so on. A missing bias is NULL. Each array
+ * is an allocation of its own, aligned to ATTN_ALIGNMENT. After model_pack() all are
+ * NULL. */
 struct attn_model {
     attn_model_info info;
-    float *query_weight;  /* [H*D, query_size] */
-    float *query_bias;    /* [H*D] */
-    float *key_weight;    /* [KV*D, key_size], where KV is num_kv_heads */
-    float *key_bias;      /* [KV*D] */
-    float *value_weight;  /* [KV*D, value_size] */
+    float *query_weight;  /* [H*S, query_size or latent.query] */
+    float *query_bias;    /* [H*S] */
+    float *key_weight;    /* [KV*S, key_size or latent.key]; KV is num_kv_heads */
+    float *key_bias;      /* [KV*S] */
+    float *value_weight;  /* [KV*D, value_size or latent.key] */
     float *value_bias;    /* [KV*D] */
     float *output_weight; /* [out_size, H*D]; NULL without an output projection */
     float *output_bias;   /* [out_size] */
     /* Additive scoring inside each head, the same for all heads; else NULL. */
-    float *additive_query; /* [additive_size, D] */
-    float *additive_key;   /* [additive_size, D] */
+    float *additive_query; /* [additive_size, S] */
+    float *additive_key;   /* [additive_size, S] */
     float *additive_score; /* [additive_size] */
     float *gate_weight;    /* [H*D, query_size]; NULL without a gate */
     float *gate_bias;      /* [H*D] */
+    /* What makes latent rows; else NULL. */
+    float *latent_query_weight; /* [latent.query, query_size] */
+    float *latent_query_bias;   /* [latent.query] */
+    float *latent_key_weight;   /* [latent.key, key_size] */
+    float *latent_key_bias;     /* [latent.key] */
     /* Not released by model_pack(): the layer computes with them as they are. Norms that
      * multiply by 1 + w have that as their weight. Pairs of a rotation are half of
      * rotation.size apart, whatever the file had. */
@@ -59,10 +67,12 @@ struct attn_model {
     float *alibi_slopes;      /* [H] */
     float *distance_bias;     /* [H, 2 * bias_distance + 1]: of distances from
                                  -bias_distance on */
-    float *query_norm_weight; /* [D], or [H*D] when head_norm_whole */
+    float *query_norm_weight; /* [S], or [H*S] when head_norm is whole or per_head */
     float *query_norm_bias;   /* as large, with head_norm_bias */
-    float *key_norm_weight;   /* [D], or [KV*D] */
+    float *key_norm_weight;   /* [S], or [KV*S] likewise */
     float *key_norm_bias;     /* as large, with head_norm_bias */
+    float *latent_query_norm; /* [latent.query] */
+    float *latent_key_norm;   /* [latent.key - latent.shared] */
     float *out_norm_weight;   /* [H*D], with out_norm */
     float *pre_norm_weight;   /* [query_size], when pre_norm_applied */
     float *pre_norm_bias;     /* [query_size], with pre_norm_bias */
@@ -78,13 +88,20 @@ struct model_array {
     size_t rows, columns;
 };
 
-#define MODEL_ARRAYS 23
+#define MODEL_ARRAYS 29
 
-enum { MODEL_ARRAY_OUTPUT = 6, MODEL_ARRAYS_PLAIN = 11 }; /* of the list below */
+/* Of the list below. An engine may hold the first MODEL_ARRAYS_PACKED in its own form. */
+enum { MODEL_ARRAY_OUTPUT = 6, MODEL_ARRAYS_PLAIN = 11, MODEL_ARRAYS_PACKED = 17 };
+
+/* Returns whether keys come from where queries do, so that the norm before the layer is
+ * theirs too. */
+static inline bool model_has_own_keys(const attn_model_info *info) {
+    return info->kind == NULL || strcmp(info->kind, "self") == 0;
+}
 
 /* Lists the arrays of a model of the sizes in model->info, whether or not it has them
  * yet: weight and bias of query, key, value and output, the three of additive scoring,
- * weight and bias of the gate, and the others. */
+ * weight and bias of the gate and of both kinds of latent rows, and the others. */
 void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_ARRAYS]);
 
 /* Allocates a model of the sizes in `info`, with weights of 0, and sets its parameters,

@@ -64,13 +64,15 @@ static void copy_kept_rows(const struct model_array *from, const struct model_ar
 
 /* Returns what a layer has that no layer of PRUNED_LAYOUT has; NULL: nothing. */
 static const char *find_extra(const attn_model_info *info) {
-    double plain = 1 / sqrt((double)info->width.head);
+    double plain = 1 / sqrt((double)info->width.score);
     const struct {
         bool present;
         const char *name;
     } extras[] = {
         {info->num_kv_heads != info->num_heads, "heads that share a key head"},
+        {info->width.score != info->width.head, "values of another size than keys"},
         {fabs(info->score.scale - plain) > 1e-12 * plain, "a scale of its own"},
+        {info->latent.query > 0 || info->latent.key > 0, "latent rows"},
         {info->mask.window > 0, "a window"},
         {info->mask.chunk > 0, "chunks of keys"},
         {info->score.softcap > 0, "a softcap"},
@@ -80,6 +82,8 @@ static const char *find_extra(const attn_model_info *info) {
         {info->head_norm.kind != ATTN_NORM_NONE, "norms of queries and keys"},
         {info->projection.gate, "a gate"},
         {info->out_norm.kind != ATTN_NORM_NONE, "a norm of the heads' outputs"},
+        {info->value_norm.kind != ATTN_NORM_NONE, "norms of values"},
+        {info->query_factor.length > 0, "a factor of queries"},
         {info->rotation.size > 0, "rotary positions"},
         {info->pre_norm.applied, "a norm before it (pre_norm=true)"},
     };

@@ -58,3 +58,7 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
 bool wire_model_is_cross(const attn_model_info *info) {
     return info->kind != NULL && strcmp(info->kind, "cross") == 0;
 }
+
+bool wire_model_needs_keys(const attn_model_info *info) {
+    return info->kind != NULL && strcmp(info->kind, "self") != 0;
+}

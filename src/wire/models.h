@@ -20,5 +20,9 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
                      const attn_model **ret_model, struct wire_problem *ret_problem);
 
 /* Returns whether the model's keys come from another stack than its queries: a request
- * must then have keys, and has no positions. */
+ * has no positions then. */
 bool wire_model_is_cross(const attn_model_info *info);
+
+/* Returns whether keys come from elsewhere than queries, from another stack or an earlier
+ * layer: a request must have them then. */
+bool wire_model_needs_keys(const attn_model_info *info);

@@ -18,7 +18,7 @@ static void print_layer(const struct match *match, const struct match_stack *sta
 
     if (traits_read(match, stack, index, &layer, &has) != ATTN_OK)
         return;
-    for (size_t i = 0, used = 0; i < NUM_LAYER_LINEARS; i++) {
+    for (size_t i = LAYER_QUERY, used = 0; i <= LAYER_OUTPUT; i++) {
         if (has.has[i])
             biases[used++] = letters[i];
     }

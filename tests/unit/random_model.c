@@ -57,12 +57,20 @@ static void fill_rotation(uint64_t *state, attn_model *model) {
     }
 }
 
+/* Divides a weight by the root of its columns, so that what it makes of a row is about as
+ * large as the row, and rounding errors do not grow. NULL is fine. */
+static void temper(float *weight, size_t rows, size_t columns) {
+    for (size_t i = 0; weight != NULL && i < rows * columns; i++)
+        weight[i] /= sqrtf((float)columns);
+}
+
 /* Fills in what random_add_features() has added. */
 static void fill_features(uint64_t *state, attn_model *model) {
     const attn_model_info *info = &model->info;
-    size_t size = info->width.head;
-    size_t queries = info->head_norm.whole ? size * info->num_heads : size;
-    size_t keys = info->head_norm.whole ? size * info->num_kv_heads : size;
+    size_t size = info->width.score;
+    bool each = info->head_norm.whole || info->head_norm.per_head;
+    size_t queries = each ? size * info->num_heads : size;
+    size_t keys = each ? size * info->num_kv_heads : size;
 
     random_fill(state, model->sinks, info->num_heads);
     random_fill(state, model->alibi_slopes, info->num_heads);
@@ -75,32 +83,25 @@ static void fill_features(uint64_t *state, attn_model *model) {
     random_fill(state, model->query_norm_bias, queries);
     random_fill(state, model->key_norm_weight, keys);
     random_fill(state, model->key_norm_bias, keys);
+    random_fill(state, model->out_norm_weight, info->num_heads * info->width.head);
+    temper(model->latent_query_weight, info->latent.query, info->width.query);
+    temper(model->latent_key_weight, info->latent.key, info->width.key);
+    random_fill(state, model->latent_query_norm, info->latent.query);
+    random_fill(state, model->latent_key_norm, info->latent.key - info->latent.shared);
     random_fill(state, model->pre_norm_weight, info->width.query);
     random_fill(state, model->pre_norm_bias, info->width.query);
     fill_rotation(state, model);
 }
 
 attn_model *random_model(uint64_t *state, const attn_model_info *info) {
-    size_t hidden = info->num_heads * info->width.head;
+    struct model_array arrays[MODEL_ARRAYS];
     attn_model *model;
 
     if (attn_model_create(info, &model) != ATTN_OK)
         abort();
-    size_t key_hidden = model->info.num_kv_heads * info->width.head;
-    random_fill(state, model->query_weight, hidden * info->width.query);
-    random_fill(state, model->query_bias, hidden);
-    random_fill(state, model->key_weight, key_hidden * info->width.key);
-    random_fill(state, model->key_bias, key_hidden);
-    random_fill(state, model->value_weight, key_hidden * info->width.value);
-    random_fill(state, model->value_bias, key_hidden);
-    random_fill(state, model->output_weight, info->width.out * hidden);
-    random_fill(state, model->output_bias, info->width.out);
-    random_fill(state, model->gate_weight, hidden * info->width.query);
-    random_fill(state, model->gate_bias, hidden);
-    random_fill(state, model->out_norm_weight, hidden);
-    random_fill(state, model->additive_query, info->width.additive * info->width.head);
-    random_fill(state, model->additive_key, info->width.additive * info->width.head);
-    random_fill(state, model->additive_score, info->width.additive);
+    model_list_arrays(model, arrays);
+    for (size_t i = 0; i < MODEL_ARRAYS_PACKED; i++)
+        random_fill(state, *arrays[i].pointer, arrays[i].rows * arrays[i].columns);
     fill_features(state, model);
 
     if (attn_model_set_engine(model, NULL, NULL) != ATTN_OK)
@@ -144,8 +145,17 @@ static void add_norms(uint64_t *state, unsigned features, attn_model_info *info)
         info->head_norm.kind =
             random_between(state, 0, 1) ? ATTN_NORM_LAYER : ATTN_NORM_RMS;
         info->head_norm.whole = random_between(state, 0, 1) == 1;
+        info->head_norm.per_head =
+            !info->head_norm.whole && random_between(state, 0, 1) == 1;
+        info->head_norm.last = !info->head_norm.whole && random_between(state, 0, 2) == 0;
         info->head_norm.bias = random_between(state, 0, 1) == 1;
         info->head_norm.eps = random_number(state, 0.01, 0.1);
+    }
+    if ((features & RANDOM_VALUE_ROWS) != 0 && random_between(state, 0, 1) == 1) {
+        info->value_norm.kind = (attn_norm)random_between(state, 0, ATTN_NORM_RMS);
+        info->value_norm.eps = random_number(state, 0.01, 0.1);
+        info->rotation.values = info->rotation.size > 0 && random_between(state, 0, 1) &&
+                                info->rotation.size <= info->width.head;
     }
     if (draw(state, features, RANDOM_PRE_NORM)) {
         info->pre_norm.kind =
@@ -157,6 +167,29 @@ static void add_norms(uint64_t *state, unsigned features, attn_model_info *info)
         if (strcmp(info->kind, "self") == 0)
             info->width.key = info->width.value = info->width.query;
     }
+}
+
+/* Draws another size for queries and keys; half of the time one that fills whole vectors
+ * where values do. */
+static void add_sizes(uint64_t *state, attn_model_info *info) {
+    bool whole = info->width.head % 32 == 0 && random_between(state, 0, 1) == 1;
+
+    info->width.score = whole ? 32 * random_between(state, 1, 3)
+                              : random_between(state, 0, 20); /* 0: the same size */
+}
+
+/* Adds latent rows that are drawn. */
+static void add_latents(uint64_t *state, unsigned features, attn_model_info *info) {
+    if (draw(state, features, RANDOM_LATENTS) && !info->projection.gate)
+        info->latent.query = random_between(state, 1, 40);
+    if (draw(state, features, RANDOM_LATENTS)) {
+        info->latent.key = random_between(state, 1, 40);
+        info->latent.shared = random_between(state, 0, info->latent.key - 1);
+        info->width.value = info->width.key;
+    }
+    info->latent.query_bias = random_between(state, 0, 1) == 1;
+    info->latent.key_bias = random_between(state, 0, 1) == 1;
+    info->latent.eps = random_number(state, 0.01, 0.1);
 }
 
 /* Adds what becomes of the heads' outputs. */
@@ -177,9 +210,11 @@ static void add_ends(const uint64_t *state, unsigned features, attn_model_info *
 static void add_rotation(uint64_t *state, attn_model_info *info) {
     static const char *const types[] = {"default", "longrope", "dynamic"};
 
-    if (info->width.head < 2)
+    size_t size = info->width.score > 0 ? info->width.score : info->width.head;
+
+    if (size < 2)
         return;
-    info->rotation.size = 2 * random_between(state, 1, info->width.head / 2);
+    info->rotation.size = 2 * random_between(state, 1, size / 2);
     info->rotation.type = types[random_between(state, 0, 2)];
     info->rotation.base = random_number(state, 100, 10000);
     uint64_t own = *state; /* or sections would change what comes after them */
@@ -199,12 +234,23 @@ void random_add_features(uint64_t *state, unsigned features, attn_model_info *in
         while (info->num_heads % info->num_kv_heads != 0)
             info->num_kv_heads--;
     }
+    if ((features & RANDOM_SIZES) != 0)
+        add_sizes(state, info);
     if (draw(state, features, RANDOM_ROTATION))
         add_rotation(state, info);
     add_norms(state, features, info);
     add_ends(state, features, info);
+    if ((features & RANDOM_LATENTS) != 0)
+        add_latents(state, features, info);
     if (draw(state, features, RANDOM_CLIP))
         info->projection.clip = random_number(state, 0.3, 1.5);
+    info->projection.clip_last =
+        info->head_norm.kind != ATTN_NORM_NONE && random_between(state, 0, 1) == 1;
+    if ((features & RANDOM_QUERY_FACTOR) != 0 && random_between(state, 0, 1) == 1) {
+        info->query_factor.beta = random_number(state, 0.1, 1);
+        info->query_factor.length = random_between(state, 1, 5);
+        info->query_factor.offset = random_between(state, 0, 1);
+    }
     if (draw(state, features, RANDOM_SCALE))
         info->score.scale = random_number(state, 0.05, 1.5);
     if (draw(state, features, RANDOM_SOFTCAP))

@@ -34,9 +34,13 @@ enum random_feature {
     RANDOM_SINKS = 1 << 6,
     RANDOM_BIAS = 1 << 7, /* ALiBi or buckets */
     RANDOM_PRE_NORM = 1 << 8,
-    RANDOM_POSITIONS = 1 << 9, /* of requests; ascending ones, or any; of axes */
-    RANDOM_WINDOW = 1 << 10,   /* likewise */
-    RANDOM_NEED = 1 << 11,     /* likewise: heads, log-sum-exps, outputs or none */
+    RANDOM_POSITIONS = 1 << 9,     /* of requests; ascending ones, or any; of axes */
+    RANDOM_WINDOW = 1 << 10,       /* likewise */
+    RANDOM_NEED = 1 << 11,         /* likewise: heads, log-sum-exps, outputs or none */
+    RANDOM_VALUE_ROWS = 1 << 12,   /* norms and rotations of values */
+    RANDOM_QUERY_FACTOR = 1 << 13, /* of the position */
+    RANDOM_SIZES = 1 << 14,        /* queries and keys differ from values in size */
+    RANDOM_LATENTS = 1 << 15,
     RANDOM_GATE = 1 << 16,     /* of the heads' outputs */
     RANDOM_OUT_NORM = 1 << 17, /* likewise */
     RANDOM_EVERYTHING = (1 << 18) - 1

@@ -13,7 +13,7 @@ struct reference {
     const attn_model *model;
     const attn_request *request;
     double *queries, *keys,
-        *values;     /* projected: [rows of the batch, heads of each * D] */
+        *values;     /* projected: [rows of the batch, heads of each * their size] */
     double *gates;   /* [sum of Tq, H*D]; NULL without a gate */
     double *context; /* [sum of Tq, H*D]: the heads' outputs */
     double *row;     /* [longest Tk]: the weights of one query and head */
@@ -53,34 +53,20 @@ static bool ref_attends(const attn_request *request, const struct ref_position *
     return request->causal ? distance < request->window : distance <= request->window;
 }
 
-/* Projects `rows` float32 rows to `heads` heads, normed before when `norm`, and clips
- * them to `clip`; those that are given become float64. The caller frees the result [rows,
- * heads * D], which is NULL when memory runs out. */
-static double *ref_project(const attn_model *model, const float *weight,
-                           const float *bias, size_t heads, size_t in, double clip,
-                           const float *x, size_t rows, bool norm) {
+/* Norms the projected heads of one row, and clips them where that comes afterwards. */
+static void ref_norm_heads(const attn_model *model, const float *weight,
+                           const float *bias, size_t heads, double *row) {
     const attn_model_info *info = &model->info;
-    bool given = info->projection.given;
-    size_t out = given ? in : heads * info->width.head;
-    double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);
+    size_t parts = info->head_norm.whole ? 1 : heads;
+    size_t size = heads * info->width.score / parts;
 
-    for (size_t r = 0; y != NULL && row != NULL && x != NULL && r < rows; r++) {
-        for (size_t i = 0; i < in; i++)
-            (given ? y + r * out : row)[i] = (double)x[r * in + i];
-        if (given)
-            continue;
-        if (norm)
-            ref_norm(info->pre_norm.kind, info->pre_norm.eps, model->pre_norm_weight,
-                     model->pre_norm_bias, in, row);
-        ref_linear(weight, bias, out, in, row, y + r * out);
-        ref_clip(clip, out, y + r * out);
+    for (size_t i = 0; info->head_norm.kind != ATTN_NORM_NONE && i < parts; i++) {
+        size_t own = info->head_norm.per_head ? i * size : 0;
+        ref_norm(info->head_norm.kind, info->head_norm.eps, weight + own,
+                 bias != NULL ? bias + own : NULL, size, row + i * size);
     }
-    if (row == NULL) {
-        free(y);
-        y = NULL;
-    }
-    free(row);
-    return y;
+    if (info->projection.clip_last)
+        ref_clip(info->projection.clip, heads * info->width.score, row);
 }
 
 /* Finds the position of row `i` of a sequence of `count` rows on each axis. */
@@ -103,16 +89,39 @@ static void ref_find_axes(const attn_model_info *info, const size_t *positions,
 /* Norms the projected heads of one row, and rotates them to their position. */
 static void ref_finish_row(const attn_model *model, const float *norm_weight,
                            const float *norm_bias, size_t heads,
-                           const size_t position[ATTN_AXES], size_t length, double *row) {
-    const attn_model_info *info = &model->info;
-    size_t parts = info->head_norm.whole ? 1 : heads;
-    size_t size = heads * info->width.head / parts;
+                           const size_t axes[ATTN_AXES], size_t length, double *row) {
+    bool last = model->info.head_norm.last;
 
-    for (size_t i = 0; i < parts; i++)
-        ref_norm(info->head_norm.kind, info->head_norm.eps, norm_weight, norm_bias, size,
-                 row + i * size);
+    if (!last)
+        ref_norm_heads(model, norm_weight, norm_bias, heads, row);
     for (size_t h = 0; h < heads; h++)
-        ref_rotate(model, position, length, row + h * info->width.head);
+        ref_rotate(model, axes, length, false, row + h * model->info.width.score);
+    if (last)
+        ref_norm_heads(model, norm_weight, norm_bias, heads, row);
+}
+
+/* Multiplies a query by the factor of its position. */
+static void ref_scale_query(const attn_model_info *info, size_t position, double *row) {
+    double length = (double)info->query_factor.length;
+
+    if (info->query_factor.length == 0)
+        return;
+    double steps = floor((double)(position + info->query_factor.offset) / length);
+    for (size_t i = 0; i < info->num_heads * info->width.score; i++)
+        row[i] *= 1 + info->query_factor.beta * log(1 + steps);
+}
+
+/* Norms the projected heads of a value, and rotates them to the position of its key. */
+static void ref_finish_value(const attn_model *model, const size_t axes[ATTN_AXES],
+                             size_t length, double *row) {
+    const attn_model_info *info = &model->info;
+
+    for (size_t h = 0; h < info->num_kv_heads; h++, row += info->width.head) {
+        ref_norm(info->value_norm.kind, info->value_norm.eps, NULL, NULL,
+                 info->width.head, row);
+        if (info->rotation.values)
+            ref_rotate(model, axes, length, true, row);
+    }
 }
 
 /* Returns the length of a sequence: its largest position plus 1. */
@@ -130,7 +139,7 @@ static size_t ref_length(const attn_request *request, const struct ref_position 
     return length;
 }
 
-/* Norms and rotates the queries and keys of a sequence. */
+/* Norms and rotates the queries, keys and values of a sequence. */
 static void ref_finish_rows(const struct reference *ref, const struct ref_position *at) {
     const attn_model *model = ref->model;
     const attn_request *request = ref->request;
@@ -140,20 +149,25 @@ static void ref_finish_rows(const struct reference *ref, const struct ref_positi
     size_t key_len = request->key_lens[at->sequence], axes[ATTN_AXES];
 
     for (size_t q = 0; q < query_len; q++) {
+        double *row = ref->queries + (at->first_query + q) * heads * size;
         ref_find_axes(&model->info, request->positions, request->axis_positions,
                       at->first_query, query_len, q, axes);
         ref_finish_row(model, model->query_norm_weight, model->query_norm_bias, heads,
-                       axes, length, ref->queries + (at->first_query + q) * heads * size);
+                       axes, length, row);
+        ref_scale_query(&model->info,
+                        ref_position(request->positions, at->first_query, q), row);
     }
     for (size_t k = 0; k < key_len; k++) {
+        size_t row = (at->first_key + k) * kv_heads;
         ref_find_axes(&model->info, request->key_positions, request->axis_key_positions,
                       at->first_key, key_len, k, axes);
         ref_finish_row(model, model->key_norm_weight, model->key_norm_bias, kv_heads,
-                       axes, length, ref->keys + (at->first_key + k) * kv_heads * size);
+                       axes, length, ref->keys + row * size);
+        ref_finish_value(model, axes, length, ref->values + row * model->info.width.head);
     }
 }
 
-/* Returns the score of one query and one key, both [D], before a bias. */
+/* Returns the score of one query and one key, both [head_size], before a bias. */
 static double ref_score(const attn_model *model, size_t head_size, const double *query,
                         const double *key) {
     const attn_model_info *info = &model->info;
@@ -414,9 +428,12 @@ static void ref_write_outputs(const struct reference *ref, size_t rows) {
 attn_status attn_ref_run(const attn_model *model, const attn_request *request,
                          const struct ref_result *ret_result) {
     const attn_model_info *info = &model->info;
+    size_t heads = info->num_heads, kv_heads = info->num_kv_heads;
+    size_t size = info->width.score;
     bool norm = info->pre_norm.applied;
     double clip = info->projection.clip;
-    bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "cross") != 0);
+    double first_clip = info->projection.clip_last ? 0 : clip; /* of queries and keys */
+    bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "self") == 0);
     attn_sizes sizes;
 
     attn_status status = attn_plan(model, request, &sizes, NULL);
@@ -426,26 +443,28 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
     struct reference ref = {
         .model = model,
         .request = request,
-        .queries = ref_project(model, model->query_weight, model->query_bias,
-                               info->num_heads, info->width.query, clip, request->queries,
-                               sizes.num_queries, norm),
-        .keys =
-            ref_project(model, model->key_weight, model->key_bias, info->num_kv_heads,
-                        info->width.key, clip, request->keys, sizes.num_keys, norm_keys),
+        .queries =
+            ref_project(model, model->query_weight, model->query_bias, heads * size,
+                        info->width.query, first_clip, ref_find_latent(model, false),
+                        request->queries, sizes.num_queries, norm),
+        .keys = ref_project(model, model->key_weight, model->key_bias, kv_heads * size,
+                            info->width.key, first_clip, ref_find_latent(model, true),
+                            request->keys, sizes.num_keys, norm_keys),
         .values = ref_project(model, model->value_weight, model->value_bias,
-                              info->num_kv_heads, info->width.value, clip,
-                              request->values, sizes.num_keys, norm_keys),
+                              kv_heads * info->width.head, info->width.value, clip,
+                              ref_find_latent(model, true), request->values,
+                              sizes.num_keys, norm_keys),
         .gates = info->projection.gate
                      ? ref_project(model, model->gate_weight, model->gate_bias,
-                                   info->num_heads, info->width.query, 0,
-                                   request->queries, sizes.num_queries, norm)
+                                   heads * info->width.head, info->width.query, 0,
+                                   (struct ref_latent){.size = 0}, request->queries,
+                                   sizes.num_queries, norm)
                      : NULL,
         .context = calloc(sizes.num_queries * info->num_heads * info->width.head,
                           sizeof(double)),
         .row = calloc(sizes.num_keys, sizeof(double)),
         .result = ret_result,
-        .score_size = info->projection.given ? info->width.query / info->num_heads
-                                             : info->width.head,
+        .score_size = size,
     };
     status = ATTN_E_NOMEM;
     if (ref.queries != NULL && ref.keys != NULL && ref.values != NULL &&

@@ -3,6 +3,7 @@
 #include "ref_rows.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 void ref_linear(const float *weight, const float *bias, size_t out, size_t in,
                 const double *x, double *y) {
@@ -24,7 +25,8 @@ void ref_norm(attn_norm norm, double eps, const float *weight, const float *bias
     for (size_t i = 0; i < size; i++)
         square += (numbers[i] - mean) * (numbers[i] - mean) / (double)size;
     for (size_t i = 0; i < size; i++) {
-        numbers[i] = (numbers[i] - mean) / sqrt(square + eps) * (double)weight[i];
+        numbers[i] = (numbers[i] - mean) / sqrt(square + eps) *
+                     (weight != NULL ? (double)weight[i] : 1);
         if (bias != NULL)
             numbers[i] += (double)bias[i];
     }
@@ -50,17 +52,62 @@ static double ref_find_frequency(const attn_model *model, size_t a, size_t lengt
 }
 
 void ref_rotate(const attn_model *model, const size_t position[ATTN_AXES], size_t length,
-                double *head) {
+                bool neighbours, double *head) {
     const unsigned char *axis_of = model->rotation.axis_of;
     size_t half = model->info.rotation.size / 2;
+    size_t step = neighbours ? 2 : 1, apart = neighbours ? 1 : half;
 
     for (size_t a = 0; a < half; a++) {
         size_t axis = axis_of != NULL ? axis_of[a] : 0;
         double angle = (double)position[axis] * ref_find_frequency(model, a, length);
         double cosine = model->rotation.magnitude * cos(angle);
         double sine = model->rotation.magnitude * sin(angle);
-        double first = head[a], second = head[a + half];
-        head[a] = first * cosine - second * sine;
-        head[a + half] = second * cosine + first * sine;
+        double *first = head + step * a, *second = first + apart, x = *first;
+        *first = x * cosine - *second * sine;
+        *second = *second * cosine + x * sine;
     }
+}
+
+struct ref_latent ref_find_latent(const attn_model *model, bool keys) {
+    if (keys)
+        return (struct ref_latent){model->latent_key_weight, model->latent_key_bias,
+                                   model->latent_key_norm, model->info.latent.key,
+                                   model->info.latent.shared};
+    return (struct ref_latent){model->latent_query_weight, model->latent_query_bias,
+                               model->latent_query_norm, model->info.latent.query, 0};
+}
+
+double *ref_project(const attn_model *model, const float *weight, const float *bias,
+                    size_t out, size_t in, double clip, struct ref_latent latent,
+                    const float *x, size_t rows, bool norm) {
+    const attn_model_info *info = &model->info;
+    bool given = info->projection.given;
+    double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);
+    double *latent_row = calloc(latent.size + 1, sizeof *latent_row);
+
+    for (size_t r = 0;
+         y != NULL && row != NULL && latent_row != NULL && x != NULL && r < rows; r++) {
+        for (size_t i = 0; i < in; i++)
+            (given ? y + r * out : row)[i] = (double)x[r * in + i];
+        if (given)
+            continue;
+        if (norm)
+            ref_norm(info->pre_norm.kind, info->pre_norm.eps, model->pre_norm_weight,
+                     model->pre_norm_bias, in, row);
+        if (latent.size > 0) {
+            ref_linear(latent.weight, latent.bias, latent.size, in, row, latent_row);
+            ref_norm(ATTN_NORM_RMS, info->latent.eps, latent.norm, NULL,
+                     latent.size - latent.shared, latent_row);
+        }
+        ref_linear(weight, bias, out, latent.size > 0 ? latent.size : in,
+                   latent.size > 0 ? latent_row : row, y + r * out);
+        ref_clip(clip, out, y + r * out);
+    }
+    if (row == NULL || latent_row == NULL) {
+        free(y);
+        y = NULL;
+    }
+    free(row);
+    free(latent_row);
+    return y;
 }

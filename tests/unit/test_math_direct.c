@@ -31,6 +31,7 @@ static attn_model *wide_model(uint64_t *seed) {
     info.width.additive = 0;
     info.num_heads = random_between(seed, 1, 4);
     info.width.head = random_between(seed, 4, 64);
+    info.width.score = random_between(seed, 0, 1) * random_between(seed, 4, 64);
     if (!info.projection.output)
         info.width.out = info.num_heads * info.width.head;
     attn_model *model = random_model(seed, &info);
@@ -467,9 +468,8 @@ static void test_steps_can_project_every_key(void **state) {
             attn_run_steps(s.model, &s.request, scratch, &result, step | ATTN_PROJECTED),
             ATTN_OK);
     double *outputs = malloc(sizes.outputs * sizeof *outputs);
-    assert_int_equal(
-        attn_ref_run(s.model, &s.request, &(struct ref_result){.outputs = outputs}),
-        ATTN_OK);
+    const struct ref_result reference = {.outputs = outputs};
+    assert_int_equal(attn_ref_run(s.model, &s.request, &reference), ATTN_OK);
     assert_close(result.outputs, outputs, sizes.outputs, 0);
     assert_true((memcmp(result.outputs, direct.outputs, sizes.outputs * sizeof(float)) !=
                  0) == is_native());

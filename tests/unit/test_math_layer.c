@@ -95,10 +95,39 @@ static void test_normed_heads_match_the_reference(void **state) {
     compare_random(20261108, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 30, 150);
 }
 
+static void test_finished_values_match_the_reference(void **state) {
+    const unsigned features = RANDOM_VALUE_ROWS | RANDOM_ROTATION | RANDOM_KV_HEADS |
+                              RANDOM_CLIP | RANDOM_POSITIONS | RANDOM_NEED;
+    (void)state;
+    compare_random(20261113, features, 300, 12);
+    compare_random(20261114, features, 30, 150);
+}
+
+static void test_scaled_queries_match_the_reference(void **state) {
+    const unsigned features =
+        RANDOM_QUERY_FACTOR | RANDOM_ROTATION | RANDOM_HEAD_NORM | RANDOM_POSITIONS;
+    (void)state;
+    compare_random(20261115, features, 300, 12);
+    compare_random(20261116, features, 30, 150);
+}
+
 static void test_normed_inputs_match_the_reference(void **state) {
     (void)state;
     compare_random(20261109, RANDOM_PRE_NORM, 300, 12);
     compare_random(20261110, RANDOM_PRE_NORM, 30, 150);
+}
+
+static void test_heads_of_two_sizes_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261120, RANDOM_SIZES | RANDOM_KV_HEADS | RANDOM_ROTATION, 300, 12);
+    compare_random(20261121, RANDOM_SIZES | RANDOM_HEAD_NORM | RANDOM_NEED, 300, 12);
+    compare_random(20261122, RANDOM_SIZES | RANDOM_KV_HEADS, 30, 150);
+}
+
+static void test_latent_rows_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261123, RANDOM_LATENTS | RANDOM_PRE_NORM | RANDOM_NEED, 300, 12);
+    compare_random(20261124, RANDOM_LATENTS | RANDOM_SIZES | RANDOM_ROTATION, 30, 150);
 }
 
 static void test_gated_heads_match_the_reference(void **state) {
@@ -449,7 +478,11 @@ int main(void) {
         cmocka_unit_test(test_parts_of_the_result_match_the_reference),
         cmocka_unit_test(test_rotated_heads_match_the_reference),
         cmocka_unit_test(test_normed_heads_match_the_reference),
+        cmocka_unit_test(test_finished_values_match_the_reference),
+        cmocka_unit_test(test_scaled_queries_match_the_reference),
         cmocka_unit_test(test_normed_inputs_match_the_reference),
+        cmocka_unit_test(test_heads_of_two_sizes_match_the_reference),
+        cmocka_unit_test(test_latent_rows_match_the_reference),
         cmocka_unit_test(test_gated_heads_match_the_reference),
         cmocka_unit_test(test_heads_that_are_normed_together_match_the_reference),
         cmocka_unit_test(test_ends_of_direct_sequences_match_the_reference),

@@ -16,7 +16,8 @@
 
 #define FEATURES                                                                         \
     (RANDOM_KV_HEADS | RANDOM_ROTATION | RANDOM_HEAD_NORM | RANDOM_SOFTCAP |             \
-     RANDOM_SINKS | RANDOM_BIAS | RANDOM_PRE_NORM | RANDOM_GATE | RANDOM_OUT_NORM)
+     RANDOM_SINKS | RANDOM_BIAS | RANDOM_PRE_NORM | RANDOM_VALUE_ROWS |                  \
+     RANDOM_QUERY_FACTOR | RANDOM_GATE | RANDOM_OUT_NORM | RANDOM_LATENTS)
 #define NUM_THREADS 2
 
 static void no_checkpoint(void *context) {

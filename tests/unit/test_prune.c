@@ -185,11 +185,13 @@ static void test_every_layout_can_be_pruned(void **state) {
 
 static void test_what_d2l_cannot_hold_is_named_beside_the_remedy(void **state) {
     static const struct {
-        attn_model_info info; /* scale 0: that of the head size, 4 */
+        attn_model_info info; /* 0: the head size, which is 4, and its scale */
         const char *words;
     } cases[] = {
         {{.num_kv_heads = 3}, "heads that share a key head"},
         {{.score.scale = 0.25}, "a scale of its own"},
+        {{.width.score = 8}, "values of another size than keys"},
+        {{.latent.key = 5}, "latent rows"},
         {{.mask.window = 7}, "a window"},
         {{.score.softcap = 50}, "a softcap"},
         {{.projection.clip = 8}, "a clip"},
@@ -209,6 +211,7 @@ static void test_what_d2l_cannot_hold_is_named_beside_the_remedy(void **state) {
 
         info.num_heads = 6;
         info.width.head = 4;
+        info.width.score = info.width.score > 0 ? info.width.score : 4;
         info.num_kv_heads = info.num_kv_heads > 0 ? info.num_kv_heads : 6;
         info.score.scale = info.score.scale > 0 ? info.score.scale : 0.5;
         assert_int_equal(prune_check(&info, &error), ATTN_E_UNSUPPORTED);

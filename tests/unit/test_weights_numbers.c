@@ -149,13 +149,23 @@ static void test_frequencies_that_are_not_finite_are_refused(void **state) {
 
 static void test_pairs_of_rows_are_moved_half_apart(void **state) {
     /* two heads of 5 rows of 2 numbers, of which 4 are rotated */
+    const struct layer_rotation interleaved = {.dims = 4, .interleaved = true};
     float rows[20];
     static const float wanted[] = {0,  1,  4,  5,  2,  3,  6,  7,  8,  9,
                                    10, 11, 14, 15, 12, 13, 16, 17, 18, 19};
     (void)state;
     for (size_t i = 0; i < 20; i++)
         rows[i] = (float)i;
-    assert_int_equal(rotation_separate_pairs(rows, 2, 5, 2, 4), ATTN_OK);
+    assert_int_equal(rotation_separate_pairs(&interleaved, rows, 2, 5, 2), ATTN_OK);
+    assert_memory_equal(rows, wanted, sizeof rows);
+}
+
+static void test_pairs_that_turn_backward_are_swapped(void **state) {
+    const struct layer_rotation backward = {.dims = 4, .backward = true};
+    float rows[] = {0, 1, 2, 3, 4};
+    static const float wanted[] = {2, 3, 0, 1, 4};
+    (void)state;
+    assert_int_equal(rotation_separate_pairs(&backward, rows, 1, 5, 1), ATTN_OK);
     assert_memory_equal(rows, wanted, sizeof rows);
 }
 
@@ -238,6 +248,7 @@ int main(void) {
         cmocka_unit_test(test_longrope_has_frequencies_for_short_and_long_sequences),
         cmocka_unit_test(test_frequencies_that_are_not_finite_are_refused),
         cmocka_unit_test(test_pairs_of_rows_are_moved_half_apart),
+        cmocka_unit_test(test_pairs_that_turn_backward_are_swapped),
         cmocka_unit_test(test_slopes_are_those_of_alibi),
         cmocka_unit_test(test_slopes_of_falcon_are_rounded),
         cmocka_unit_test(test_buckets_begin_where_they_should),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_weights_traits.c: what config.json makes of a layer: defaults of keys that are
  * absent or null, the spellings of both versions, and values that are refused. */
+#include "trait_cases.h"
 #include "weights_file.h"
 
 #include "weights/families/features.h"
@@ -9,13 +10,7 @@
 
 #include <math.h>
 
-/* A family, its config.json, and what one layer of it must be. */
-static const struct trait_case {
-    const char *type, *config;
-    size_t index;
-    const char *sizes;    /* "H KV D"; NULL: refused */
-    const char *features; /* or the words of the refusal */
-} trait_cases[] = {
+static const struct trait_case trait_cases[] = {
     /* defaults of classes, when keys are absent */
     {"gpt2", "{}", 0, "12 12 64", "causal, layer norm before"},
     {"opt", "{}", 0, "12 12 64", "causal, layer norm before"},
@@ -350,10 +345,9 @@ static void describe_without_tensors(const struct layer *layer,
         *end = '\0';
 }
 
-static void test_config_makes_layers_what_they_are(void **state) {
-    (void)state;
-    for (size_t i = 0; i < sizeof trait_cases / sizeof trait_cases[0]; i++) {
-        const struct trait_case *want = &trait_cases[i];
+static void compare_traits(const struct trait_case *cases, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const struct trait_case *want = &cases[i];
         char sizes[64], features[FEATURES_TEXT_SIZE];
         struct layer layer;
         attn_error error = {.text = ""};
@@ -376,6 +370,16 @@ static void test_config_makes_layers_what_they_are(void **state) {
         }
         json_decref(config);
     }
+}
+
+static void test_config_makes_layers_what_they_are(void **state) {
+    (void)state;
+    compare_traits(trait_cases, sizeof trait_cases / sizeof trait_cases[0]);
+}
+
+static void test_config_says_what_becomes_of_rows(void **state) {
+    (void)state;
+    compare_traits(row_cases, sizeof row_cases / sizeof row_cases[0]);
 }
 
 /* Reads the rotary parameters of llama, or of another family, from `text`. */
@@ -483,6 +487,7 @@ static void test_buckets_of_causal_stacks_are_on_one_side(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config_makes_layers_what_they_are),
+        cmocka_unit_test(test_config_says_what_becomes_of_rows),
         cmocka_unit_test(test_llama3_reads_its_factors),
         cmocka_unit_test(test_original_length_at_the_top_comes_first),
         cmocka_unit_test(test_longrope_has_a_factor_for_each_pair),

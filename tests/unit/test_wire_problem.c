@@ -157,11 +157,13 @@ static void test_model_is_described_with_every_size(void **state) {
         "{\"name\":\"a \\\"b\\\"\",\"layout\":\"d2l\",\"family\":null,\"layer\":null,"
         "\"kind\":null,\"scoring\":\"scaled_dot_product\","
         "\"query_size\":3,\"key_size\":2,\"value_size\":1,\"out_size\":5,"
-        "\"num_heads\":2,\"head_size\":4,\"num_kv_heads\":2,\"causal\":false,"
-        "\"window\":null,\"chunk\":null,"
-        "\"context_length\":null,\"scale\":0.5,\"softcap\":null,"
-        "\"clip\":null,\"sinks\":false,\"distance_bias\":null,\"rope\":null,"
-        "\"norms\":null,\"gate\":false,\"out_norm\":null,\"pre_norm\":null,"
+        "\"num_heads\":2,\"head_size\":4,\"key_head_size\":4,\"num_kv_heads\":2,"
+        "\"causal\":false,"
+        "\"window\":null,\"chunk\":null,\"context_length\":null,\"scale\":0.5,\"softcap\":null,"
+        "\"clip\":null,\"clip_last\":false,\"sinks\":false,\"distance_bias\":null,"
+        "\"latent\":null,\"rope\":null,\"query_factor\":null,\"norms\":null,"
+        "\"value_norm\":null,\"gate\":false,\"out_norm\":null,"
+        "\"pre_norm\":null,"
         "\"output_projection\":false,\"bias\":true,\"engine\":\"none\",\"cpu\":\"none\","
         "\"precision\":\"none\",\"parameters\":56,\"bytes\":%zu,\"memory\":%zu}",
         attn_model_get_info(model)->footprint.bytes,
@@ -208,9 +210,11 @@ static void test_layer_of_a_folder_is_described_with_its_features(void **state) 
                   .softcap = 50,
                   .sinks = true,
                   .bias = ATTN_BIAS_BUCKETS},
-        .projection = {.clip = 8, .gate = true},
+        .projection = {.clip = 8, .clip_last = true, .gate = true},
         .out_norm = {.kind = ATTN_NORM_RMS, .eps = 1e-5},
-        .rotation = {.size = 8, .type = "llama3", .base = 500000},
+        .rotation = {.size = 8, .type = "llama3", .base = 500000, .values = true},
+        .query_factor = {.beta = 0.1, .length = 8192, .offset = 1},
+        .value_norm = {.kind = ATTN_NORM_RMS, .eps = 1e-6},
         .head_norm = {.kind = ATTN_NORM_RMS, .whole = true, .eps = 1e-6},
         .pre_norm = {.kind = ATTN_NORM_LAYER,
                      .name = "ln_1.weight",
@@ -223,12 +227,15 @@ static void test_layer_of_a_folder_is_described_with_its_features(void **state) 
         strstr(text, "\"family\":\"made_up\",\"layer\":0,\"kind\":\"cross\""));
     assert_non_null(strstr(text, "\"num_kv_heads\":2,\"causal\":false,\"window\":4096,"
                                  "\"chunk\":8192,"));
-    assert_non_null(strstr(text,
-                           "\"scale\":0.0625,\"softcap\":50,\"clip\":8,\"sinks\":true,"
-                           "\"distance_bias\":\"buckets\","));
+    assert_non_null(strstr(text, "\"scale\":0.0625,\"softcap\":50,\"clip\":8,"
+                                 "\"clip_last\":true,\"sinks\":true,"
+                                 "\"distance_bias\":\"buckets\","));
     assert_non_null(strstr(
-        text, "\"rope\":{\"type\":\"llama3\",\"size\":8,\"base\":500000},\"norms\":"
-              "{\"type\":\"rms\",\"over\":\"row\",\"bias\":false,\"eps\":1e-06},"
+        text, "\"rope\":{\"type\":\"llama3\",\"size\":8,\"base\":500000,\"values\":true},"
+              "\"query_factor\":{\"beta\":0.1,\"length\":8192,\"offset\":1},"
+              "\"norms\":{\"type\":\"rms\",\"over\":\"row\",\"per_head\":false,"
+              "\"last\":false,\"bias\":false,\"eps\":1e-06},"
+              "\"value_norm\":{\"type\":\"rms\",\"eps\":1e-06},"
               "\"gate\":true,\"out_norm\":{\"type\":\"rms\",\"eps\":1e-05},"));
     assert_non_null(strstr(text,
                            "\"pre_norm\":{\"name\":\"ln_1.weight\",\"type\":\"layer\","

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* finish.c: what becomes of projected rows: they are normed and rotated to their
- * positions, and keys go into panels. An item is up to KEY_BLOCK rows of a sequence, in
- * all heads. */
+ * positions, and keys go into panels, values into pairs. An item is up to KEY_BLOCK rows
+ * of a sequence, in all heads. */
 #include "math/attend/attend.h"
 
 #include "math/rows/norm.h"
@@ -25,7 +25,7 @@ struct finishing {
     float *tile; /* [KEY_BLOCK, score_size] */
 };
 
-/* Projected rows of a sequence: queries or keys. */
+/* Projected rows of a sequence: queries, keys or values. */
 struct row_set {
     float *rows;
     size_t row_ld, head_ld;  /* from a row to the next, and from a head to the next */
@@ -34,6 +34,7 @@ struct row_set {
     const size_t *axes;      /* [ATTN_AXES, count], likewise */
     size_t count;
     struct norm norm;
+    bool scaled; /* they are multiplied by the factor of their position */
 };
 
 /* Returns the positions of a sequence that begins at row `first` of the batch. */
@@ -149,30 +150,73 @@ static const struct rotation_angles *turn_row(struct finishing *p,
     return &p->picked;
 }
 
-/* Norms and rotates row `r` of the sequence. */
+/* Norms one head of a row, of which `by` is the scale of a norm over all heads. */
+static void norm_head(const attn_model_info *info, const struct norm *norm,
+                      struct norm_scale by, size_t head, float *x) {
+    size_t size = info->width.score;
+    bool whole = info->head_norm.whole, own = whole || info->head_norm.per_head;
+
+    if (!whole)
+        by = norm_find(norm, x, 1, 0);
+    norm_apply(norm, by, own ? head * size : 0, size, x, x);
+    if (info->projection.clip_last && info->projection.clip > 0)
+        norm_clip((float)info->projection.clip, size, x);
+}
+
+/* Multiplies one head of a query by the factor of its position. */
+static void scale_head(const attn_model_info *info, size_t position, float *x) {
+    size_t steps = (position + info->query_factor.offset) / info->query_factor.length;
+    float factor = (float)(1 + info->query_factor.beta * log1p((double)steps));
+
+    for (size_t i = 0; i < info->width.score; i++)
+        x[i] *= factor;
+}
+
+/* Norms, rotates and scales row `r` of the sequence: a query or key. */
 static void finish_row(struct finishing *p, const struct row_set *rows, size_t r) {
     const attn_model_info *info = &p->run->model->info;
     const struct ranges heads = rows->heads;
     const struct norm *norm = &rows->norm;
-    size_t head_size = info->width.head, ld = rows->head_ld;
-    bool whole = info->head_norm.whole, norms = info->head_norm.kind != ATTN_NORM_NONE;
+    size_t position = rows->positions != NULL ? rows->positions[r] : r;
+    bool norms = info->head_norm.kind != ATTN_NORM_NONE, last = info->head_norm.last;
     float *row = rows->rows + r * rows->row_ld;
     const struct rotation_angles *angles = NULL;
     struct norm_scale by = {0};
 
-    if (norms && whole)
-        by = norm_find(norm, row, norm->size / head_size, ld);
+    if (norms && info->head_norm.whole)
+        by = norm_find(norm, row, norm->size / info->width.score, rows->head_ld);
     if (info->rotation.size > 0)
         angles = turn_row(p, rows, r);
     for (size_t i = 0; i < heads.count; i++) {
         for (size_t h = heads.items[i].first; h < heads.items[i].end; h++) {
-            float *x = row + h * ld;
-            if (norms && whole)
-                norm_apply(norm, by, h * head_size, head_size, x, x);
-            else if (norms)
-                norm_row(norm, x, x);
+            float *x = row + h * rows->head_ld;
+            if (norms && !last)
+                norm_head(info, norm, by, h, x);
             if (angles != NULL)
                 rotate_apply(angles, x);
+            if (norms && last)
+                norm_head(info, norm, by, h, x);
+            if (rows->scaled)
+                scale_head(info, position, x);
+        }
+    }
+}
+
+/* Norms and rotates row `r` of the sequence's values. */
+static void finish_value(struct finishing *p, const struct row_set *values, size_t r) {
+    const attn_model_info *info = &p->run->model->info;
+    const struct ranges heads = values->heads;
+    const struct rotation_angles *angles =
+        info->rotation.values ? turn_row(p, values, r) : NULL;
+    float *row = values->rows + r * values->row_ld;
+
+    for (size_t i = 0; i < heads.count; i++) {
+        for (size_t h = heads.items[i].first; h < heads.items[i].end; h++) {
+            float *x = row + h * values->head_ld;
+            if (info->value_norm.kind != ATTN_NORM_NONE)
+                norm_row(&values->norm, x, x);
+            if (angles != NULL)
+                rotate_apply_neighbours(angles, x);
         }
     }
 }
@@ -196,6 +240,45 @@ static void store_panels(const struct finishing *p, const struct row_set *keys,
     }
 }
 
+/* Converts values first..first+count of a sequence to pairs, in each head. `first` is
+ * even. */
+static void store_pairs(const struct finishing *p, const struct row_set *values,
+                        size_t first, size_t count) {
+    const struct kernels *kernels = p->run->model->engine.kernels;
+    const struct plan_rows *pairs = &p->run->plan->values;
+    const struct ranges heads = values->heads;
+    size_t pair = plan_value_row(kernels, p->at) + first / 2;
+    float *to = p->run->values + pair * pairs->ld;
+
+    for (size_t i = 0; i < heads.count; i++) {
+        for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
+            kernels->pack_pairs_bf16(values->rows + h * values->head_ld +
+                                         first * values->row_ld,
+                                     values->row_ld, count, values->norm.size,
+                                     to + h * pairs->head_ld, pairs->ld);
+    }
+}
+
+/* Describes the projected values of a sequence, as rows. */
+static struct row_set find_value_set(const struct finishing *p) {
+    const struct run *run = p->run;
+    const attn_model_info *info = &run->model->info;
+    const struct plan *plan = run->plan;
+    size_t size = info->width.head, ld = plan->values.ld;
+
+    return (struct row_set){
+        .rows = run->value_rows + p->at->first_projected * ld,
+        .row_ld = ld,
+        .head_ld = plan->layer.by_head ? plan->batch.projected_keys * size : size,
+        .heads = run->summed_keys,
+        .positions = positions_from(run->request->key_positions, p->at->first_key),
+        .axes = axes_from(run->request->axis_key_positions, p->at->first_key),
+        .count = run->request->key_lens[p->at->sequence],
+        .norm = {.centred = info->value_norm.kind == ATTN_NORM_LAYER,
+                 .eps = info->value_norm.eps,
+                 .size = size}};
+}
+
 /* Describes the projected queries or keys of a sequence, both as rows. */
 static struct row_set find_row_set(const struct finishing *p, bool keys) {
     const struct run *run = p->run;
@@ -208,7 +291,7 @@ static struct row_set find_row_set(const struct finishing *p, bool keys) {
                         .weight =
                             keys ? model->key_norm_weight : model->query_norm_weight,
                         .bias = keys ? model->key_norm_bias : model->query_norm_bias,
-                        .size = info->width.head};
+                        .size = info->width.score};
 
     if (info->head_norm.whole)
         norm.size = keys ? plan->layer.key_width : plan->layer.score_width;
@@ -220,15 +303,17 @@ static struct row_set find_row_set(const struct finishing *p, bool keys) {
                                 positions_from(request->key_positions, p->at->first_key),
                                 axes_from(request->axis_key_positions, p->at->first_key),
                                 request->key_lens[p->at->sequence],
-                                norm};
+                                norm,
+                                false};
     return (struct row_set){run->queries + p->at->first_query * plan->layer.score_width,
                             plan->layer.score_width,
-                            info->width.head,
+                            info->width.score,
                             run->query_heads,
                             positions_from(request->positions, p->at->first_query),
                             axes_from(request->axis_positions, p->at->first_query),
                             request->query_lens[p->at->sequence],
-                            norm};
+                            norm,
+                            info->query_factor.length > 0};
 }
 
 /* Items are blocks of keys and values, then blocks of queries. */
@@ -253,18 +338,27 @@ static void finish_items(const struct run *run, const struct sequence_position *
                     rotation + ATTN_AXES * ROTATE_FLOATS(num_pairs));
     p.tile = run_thread(run, thread, PLAN_THREAD_TILE);
     const struct row_set keys = find_row_set(&p, true), queries = find_row_set(&p, false);
+    const struct row_set values = find_value_set(&p);
+    bool pairs = run->model->engine.kernels->pack_pairs_bf16 != NULL;
 
     for (size_t item = items.first; item < items.end; item++) {
         bool of_keys = item < key_blocks;
+        bool of_values = of_keys && plan->layer.finishes_values;
         const struct row_set *rows = of_keys ? &keys : &queries;
         size_t all = of_keys ? key_len : run->request->query_lens[at->sequence];
         size_t first = (of_keys ? item : item - key_blocks) * KEY_BLOCK;
         size_t end = all - first < KEY_BLOCK ? all : first + KEY_BLOCK;
 
-        for (size_t r = first; plan->batch.any_scores && r < end; r++)
-            finish_row(&p, rows, r);
+        for (size_t r = first; r < end; r++) {
+            if (plan->batch.any_scores)
+                finish_row(&p, rows, r);
+            if (of_values)
+                finish_value(&p, &values, r);
+        }
         if (of_keys && plan->batch.any_scores && plan->layer.key_panels)
             store_panels(&p, rows, first, end - first);
+        if (of_values && pairs)
+            store_pairs(&p, &values, first, end - first);
     }
 }
 

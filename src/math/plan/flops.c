@@ -45,7 +45,9 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     flops->attend += 2 * batch->direct_pairs * num_scored *
                      ((double)info->width.key + (double)info->width.value);
     double all = flops->attend + flops->fold + flops->sum +
-                 summed * linear_flops(&engine->to_value, keys);
+                 summed * linear_flops(&engine->to_value, keys) +
+                 linear_flops(&engine->to_latent_query, queries) +
+                 linear_flops(&engine->to_latent_key, keys);
     if (batch->any_scores)
         all += scored * (linear_flops(&engine->to_query, queries) +
                          linear_flops(&engine->to_key, keys));
@@ -70,6 +72,8 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     if (layer->finishes)
         flops->finish = FINISH_FLOPS * ((double)queries * (double)layer->score_width +
                                         (double)keys * (double)layer->key_width);
+    if (layer->finishes_values)
+        flops->finish += FINISH_FLOPS * (double)keys * (double)layer->value_width;
     flops->finish_sums =
         (double)queries * (double)layer->hidden *
         ((layer->gates ? summed * GATE_FLOPS : 0) + (layer->norms_sums ? NORM_FLOPS : 0));

@@ -10,10 +10,10 @@
 #define PLAN_ROWS_MIN        8    /* fewer rows cost as much: weights are read anyway */
 #define PLAN_HEAD_ROWS       128  /* rows of a strip whose contributions are multiplied */
 #define PLAN_DIRECT_KEYS_MIN 1024 /* fewest of a direct sequence, see rules.h */
-#define PLAN_DIRECT_SHARE    4    /* Tq is at most D / 4 */
-#define REDUCE_TOP_FLOATS    2    /* of a key and its weight */
-#define REDUCE_SPANS_FEW     32   /* more are differences of sums up to each key */
-#define PLAN_DIRECT_ROWS     16   /* queries of a head whose projections are one item */
+#define PLAN_DIRECT_SHARE    4  /* Tq is at most D / 4, D of keys and values on average */
+#define REDUCE_TOP_FLOATS    2  /* of a key and its weight */
+#define REDUCE_SPANS_FEW     32 /* more are differences of sums up to each key */
+#define PLAN_DIRECT_ROWS     16 /* queries of a head whose projections are one item */
 
 /* The most ranges that H heads can form when a gap follows each range. */
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
@@ -87,6 +87,9 @@ struct plan_layer {
     /* Projected queries and keys are changed before the attention: normed or rotated.
      * Keys are then projected as rows, and go into panels afterwards. */
     bool finishes;
+    /* The same of values. They are projected as float rows, and become pairs afterwards
+     * where the kernels read pairs. */
+    bool finishes_values;
     bool norms_keys; /* the norm before the layer is applied to keys and values too */
     bool gates;      /* heads' outputs are wanted, and gated */
     bool norms_sums; /* heads' outputs are wanted, and normed */
@@ -119,11 +122,13 @@ struct plan_batch {
 enum plan_array {
     PLAN_CONVERTED, /* some rows that are projected, converted; or nothing */
     PLAN_NORMED,    /* the largest input that the norm before the layer is applied to */
+    PLAN_LATENTS,   /* the most latent rows of an input */
     PLAN_ROTATIONS,
     PLAN_QUERIES,
     PLAN_KEYS,
     PLAN_KEYS_END, /* a block that the kernels may read past the panels of keys */
     PLAN_VALUES,
+    PLAN_VALUE_ROWS, /* projected values to be finished, where kernels read pairs */
     PLAN_DIRECT_SUMS,
     PLAN_GATES, /* [sum of Tq, H*D], of gated heads */
     PLAN_CONTEXT,

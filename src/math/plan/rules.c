@@ -35,6 +35,8 @@ bool plan_is_plain(const attn_model *model, const attn_request *request) {
 
     return info->num_kv_heads == info->num_heads && info->rotation.size == 0 &&
            info->head_norm.kind == ATTN_NORM_NONE && !info->pre_norm.applied &&
+           info->latent.query == 0 && info->latent.key == 0 &&
+           info->value_norm.kind == ATTN_NORM_NONE && info->query_factor.length == 0 &&
            !info->projection.given && info->projection.clip <= 0 &&
            info->score.softcap <= 0 && !info->score.sinks &&
            info->score.bias == ATTN_BIAS_NONE && request->positions == NULL &&
@@ -44,11 +46,12 @@ bool plan_is_plain(const attn_model *model, const attn_request *request) {
 enum sequence_kind plan_find_kind(const struct plan *plan, const attn_model *model,
                                   const attn_request *request, size_t sequence) {
     size_t query_len = request->query_lens[sequence];
+    size_t sizes = model->engine.score_size + model->info.width.head;
 
     if (plan->kind == PLAN_RUN && plan_is_plain(model, request) && model->engine.native &&
         model->engine.additive_score == NULL &&
         request->key_lens[sequence] >= PLAN_DIRECT_KEYS_MIN &&
-        query_len <= model->info.width.head / PLAN_DIRECT_SHARE)
+        query_len <= sizes / (2 * PLAN_DIRECT_SHARE))
         return SEQUENCE_DIRECT;
     if (plan->kind != PLAN_HEADS && plan->layer.group > 1 &&
         request->need_weights != ATTN_WEIGHTS_MEAN &&

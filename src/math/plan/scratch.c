@@ -200,6 +200,12 @@ static size_t count_normed(const attn_model_info *info, const struct plan *plan)
                     product_of(keys, widest));
 }
 
+/* Returns the numbers of the latent rows of an input, at most. */
+static size_t count_latents(const attn_model_info *info, const struct plan *plan) {
+    return size_max(product_of(plan->sizes.num_queries, info->latent.query),
+                    product_of(plan->batch.projected_keys, info->latent.key));
+}
+
 /* Returns the words of keys that are projected or copied. */
 static size_t count_keys(const attn_model *model, const struct plan *plan) {
     const struct plan_layer *layer = &plan->layer;
@@ -224,6 +230,20 @@ static size_t count_values(const attn_model *model, const struct plan *plan) {
     return product_of(plan->batch.value_rows, width);
 }
 
+/* Returns the numbers of the widest row that is projected. */
+static size_t find_widest(const attn_model_info *info, const struct plan_layer *layer) {
+    size_t widest = size_max(info->width.key, info->width.value);
+
+    widest = size_max(widest, size_max(info->latent.query, info->latent.key));
+    return size_max(widest, size_max(info->width.query, layer->hidden));
+}
+
+/* Returns the rows of values that are finished before they become pairs. */
+static size_t count_value_rows(const attn_model *model, const struct plan *plan) {
+    bool pairs = model->engine.kernels->k_step > 1;
+    return pairs && plan->layer.finishes_values ? plan->batch.projected_keys : 0;
+}
+
 /* Lays out all arrays. */
 static bool lay_out_all(const attn_model *model, const attn_request *request,
                         struct plan *plan) {
@@ -232,7 +252,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     const struct plan_batch *batch = &plan->batch;
     struct plan_scratch *scratch = &plan->scratch;
     size_t queries = plan->sizes.num_queries, projected = batch->projected_keys, floats;
-    size_t widest = size_max(info->width.key, info->width.value), heads = info->num_heads;
+    size_t heads = info->num_heads;
     const struct kernels *kernels = model->engine.kernels;
     bool sums = plan->kind == PLAN_HEADS, rows = plan_has_rows(request);
     /* The heads' outputs may overwrite the queries, or be a result themselves. */
@@ -246,16 +266,16 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
 
     const struct reserve_array arrays[] = {
         [PLAN_CONVERTED] = {engine_converts(&model->engine) ? converted : 0,
-                            plan_converted_ld(
-                                kernels, size_max(size_max(info->width.query, widest),
-                                                  layer->hidden))},
+                            plan_converted_ld(kernels, find_widest(info, layer))},
         [PLAN_NORMED] = {count_normed(info, plan), 1},
+        [PLAN_LATENTS] = {count_latents(info, plan), 1},
         [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2,
                             info->rotation.size},
         [PLAN_QUERIES] = {given ? 0 : queries, layer->score_width},
         [PLAN_KEYS] = {count_keys(model, plan), 1},
         [PLAN_KEYS_END] = {layer->key_panels ? KEY_BLOCK : 0, 1},
         [PLAN_VALUES] = {count_values(model, plan), 1},
+        [PLAN_VALUE_ROWS] = {count_value_rows(model, plan), layer->value_width},
         [PLAN_DIRECT_SUMS] = {batch->direct_rows, scratch->direct_ld},
         [PLAN_GATES] = {layer->gates ? queries : 0, layer->hidden},
         [PLAN_CONTEXT] = {own_context ? queries : 0, layer->hidden},

@@ -44,8 +44,13 @@ struct norm_scale norm_find(const struct norm *norm, const float *row, size_t pa
 
 void norm_apply(const struct norm *norm, struct norm_scale by, size_t first, size_t count,
                 const float *x, float *y) {
-    const float *weight = norm->weight + first;
+    const float *weight = norm->weight != NULL ? norm->weight + first : NULL;
 
+    if (weight == NULL) {
+        for (size_t i = 0; i < count; i++)
+            y[i] = (x[i] - by.mean) * by.scale;
+        return;
+    }
     for (size_t i = 0; i < count; i++)
         y[i] = (x[i] - by.mean) * by.scale * weight[i];
     for (size_t i = 0; norm->bias != NULL && i < count; i++)

@@ -12,7 +12,7 @@
 struct norm {
     bool centred; /* the mean is taken from the numbers first (layer norm); else RMS */
     double eps;
-    const float *weight; /* [size] */
+    const float *weight; /* [size]; NULL: none, and no bias either */
     const float *bias;   /* [size]; NULL: none */
     size_t size;
 };

@@ -75,3 +75,11 @@ void rotate_apply(const struct rotation_angles *angles, float *head) {
         second[a] = y * cosines[a] + x * sines[a];
     }
 }
+
+void rotate_apply_neighbours(const struct rotation_angles *angles, float *head) {
+    for (size_t a = 0; a < angles->rotation->num_pairs; a++, head += 2) {
+        float x = head[0], y = head[1], c = angles->cosines[a], s = angles->sines[a];
+        head[0] = x * c - y * s;
+        head[1] = y * c + x * s;
+    }
+}

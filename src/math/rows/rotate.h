@@ -51,3 +51,6 @@ void rotate_pick(const struct rotation_angles *angles, const unsigned char *axis
 
 /* Rotates the first 2 * num_pairs numbers of a head by the angles. */
 void rotate_apply(const struct rotation_angles *angles, float *head);
+
+/* The same where pair a is numbers 2a and 2a + 1. */
+void rotate_apply_neighbours(const struct rotation_angles *angles, float *head);

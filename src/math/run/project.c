@@ -6,50 +6,11 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "math/rows/norm.h"
+#include "math/run/pass.h"
 #include "math/run/store.h"
-
-#include <string.h>
 
 #define STRIP_ROWS_MAX 192 /* kernels->strip_rows of any set */
 #define NORM_FLOPS     8   /* operations that take as long as norming a number */
-
-/* Rows that are converted, normed or copied, strip by strip. */
-struct row_pass {
-    const float *from; /* [rows, width] */
-    float *to;         /* [rows, to_ld] */
-    size_t rows, width, to_ld;
-    size_t strip_rows;
-    const struct kernels *kernels; /* convert; NULL: they do not */
-    struct ranges depth;           /* what of a row is converted, at least */
-    struct magnitudes range;       /* of rows that are split */
-    struct norm norm;              /* norms; without weights, it copies */
-};
-
-static void pass_strip(void *data, size_t index, size_t thread) {
-    const struct row_pass *p = data;
-    size_t first = index * p->strip_rows,
-           count = size_min(p->rows - first, p->strip_rows);
-    const float *from = p->from + first * p->width;
-    float *to = p->to + first * p->to_ld;
-
-    (void)thread;
-    if (p->kernels != NULL && p->kernels->split != NULL)
-        p->kernels->split(from, p->width, count, p->width, p->depth.items, p->depth.count,
-                          &p->range, to, p->to_ld);
-    else if (p->kernels != NULL)
-        p->kernels->convert_bf16(from, p->width, count, p->width, to, p->to_ld);
-    else if (p->norm.weight == NULL)
-        memcpy(to, from, count * p->width * sizeof *to);
-    for (size_t r = 0; p->norm.weight != NULL && r < count; r++)
-        norm_row(&p->norm, from + r * p->width, to + r * p->to_ld);
-}
-
-/* Makes a pass, of so many operations for each number. */
-static void run_pass(const struct run *run, double flops, struct row_pass *pass) {
-    pass->strip_rows = run->model->engine.kernels->strip_rows;
-    share_tasks(run->request->parallel, flops * (double)pass->rows * (double)pass->width,
-                (pass->rows - 1) / pass->strip_rows + 1, pass_strip, pass);
-}
 
 /* One projection, of which some columns are wanted. */
 struct projection {
@@ -72,6 +33,9 @@ struct projections {
     const float *x;          /* [rows, in] */
     const attn_model *model; /* whose norm before the layer is applied; NULL: none is */
     float *normed;           /* where x goes then */
+    const struct linear
+        *latent;             /* makes the latent rows that are projected; NULL: none */
+    struct norm latent_norm; /* of their first numbers */
     float *converted;        /* where a part of x goes when engine_converts() */
     size_t x_ld;
     size_t rows;
@@ -259,25 +223,59 @@ static void run_projections(const struct run *run, struct projections *p) {
     p->task_panels = size_min(p->task_panels, p->engine->kernels->strip_panels);
     for (size_t i = 0; i < p->count; i++)
         p->strip_tasks += projection_tasks(p, &p->items[i]);
-    p->x_ld = p->items[0].linear->in;
-    if (p->model != NULL)
-        norm_input(run, p);
     for (; p->part.first < p->rows; p->part.first = p->part.end) {
         p->part.end = size_min(p->part.first + part, p->rows);
         project_part(run, p);
     }
 }
 
-/* Returns no projections yet, of the inputs `x`, with the norm before the layer or
- * without. Those of keys or values begin with a sequence. */
+/* Returns all words of a row of `in` numbers. */
+static struct range all_words(const struct engine *engine, size_t in) {
+    size_t k_step = engine->kernels->k_step;
+    return (struct range){0, (in + k_step - 1) / k_step};
+}
+
+/* Makes latent rows of x, and norms their first numbers. */
+static void make_latents(const struct run *run, struct projections *p) {
+    const struct range words = all_words(p->engine, p->latent->in);
+    struct row_pass pass = {
+        .from = run->latents,
+        .to = run->latents,
+        .rows = p->rows,
+        .width = p->latent->out,
+        .to_ld = p->latent->out,
+        .norm = p->latent_norm,
+    };
+
+    run_project_rows(run, p->latent, p->x, p->rows, (struct ranges){&words, 1},
+                     run->latents, p->latent->out);
+    run_pass(run, NORM_FLOPS, &pass);
+    p->x = run->latents;
+    p->x_ld = p->latent->out;
+}
+
+/* Makes what is projected from the inputs, and projects it. */
+static void project_inputs(const struct run *run, struct projections *p) {
+    if (p->count == 0)
+        return;
+    if (p->model != NULL)
+        norm_input(run, p);
+    if (p->latent != NULL)
+        make_latents(run, p);
+    run_projections(run, p);
+}
+
+/* Returns no projections yet, of the inputs `x` [rows, in], with the norm before the
+ * layer or without. Those of keys or values begin with a sequence. */
 static struct projections project_from(const struct run *run, const float *x, size_t rows,
-                                       const struct range *depth, bool norm,
+                                       size_t in, const struct range *depth, bool norm,
                                        size_t sequence) {
     return (struct projections){.engine = &run->model->engine,
                                 .x = x,
                                 .model = norm ? run->model : NULL,
                                 .normed = run->normed,
                                 .converted = run->converted,
+                                .x_ld = in,
                                 .rows = rows,
                                 .strip_rows = run->model->engine.kernels->strip_rows,
                                 .stored = {run->model->engine.kernels,
@@ -287,10 +285,9 @@ static struct projections project_from(const struct run *run, const float *x, si
                                 .depth = {depth, 1}};
 }
 
-/* Returns all words of a row of `in` numbers. */
-static struct range all_words(const struct engine *engine, size_t in) {
-    size_t k_step = engine->kernels->k_step;
-    return (struct range){0, (in + k_step - 1) / k_step};
+/* Returns the clip of queries and keys as they are projected; 0: none. */
+static float find_first_clip(const attn_model_info *info) {
+    return info->projection.clip_last ? 0.0F : (float)info->projection.clip;
 }
 
 /* Adds the projection of queries. */
@@ -302,7 +299,7 @@ static void add_queries(const struct run *run, struct projections *p) {
                           .wanted = run->query_heads,
                           .place = {run->queries, engine->score_size, 0,
                                     run->plan->layer.score_width},
-                          .clip = (float)run->model->info.projection.clip,
+                          .clip = find_first_clip(&run->model->info),
                       });
 }
 
@@ -333,7 +330,7 @@ static void add_keys(const struct run *run, const struct sequence_position *at,
                                     plan->layer.by_head ? plan->batch.projected_keys : 0,
                                     plan->keys.ld},
                           .form = panels ? PLACE_KEY_PANELS : PLACE_ROWS,
-                          .clip = (float)run->model->info.projection.clip,
+                          .clip = find_first_clip(&run->model->info),
                       });
 }
 
@@ -342,19 +339,40 @@ static void add_values(const struct run *run, const struct sequence_position *at
                        struct projections *p) {
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
-    size_t first = plan_value_row(engine->kernels, at);
+    size_t first = plan_value_row(engine->kernels, at), ld = plan->values.ld;
+    size_t head_rows = plan->batch.value_rows;
+    float *y = run->values + first * ld;
+    bool as_rows = engine->kernels->pack_pairs_bf16 == NULL;
 
-    add_projection(
-        p,
-        &(struct projection){
-            .linear = &engine->to_value,
-            .wanted = run->summed_keys,
-            .place = {run->values + first * plan->values.ld, run->model->info.width.head,
-                      plan->layer.by_head ? plan->batch.value_rows : 0, plan->values.ld},
-            .form =
-                engine->kernels->pack_pairs_bf16 != NULL ? PLACE_VALUE_PAIRS : PLACE_ROWS,
-            .clip = (float)run->model->info.projection.clip,
-        });
+    if (plan->layer.finishes_values) {
+        as_rows = true;
+        head_rows = plan->batch.projected_keys;
+        y = run->value_rows + at->first_projected * ld;
+    }
+    add_projection(p, &(struct projection){
+                          .linear = &engine->to_value,
+                          .wanted = run->summed_keys,
+                          .place = {y, run->model->info.width.head,
+                                    plan->layer.by_head ? head_rows : 0, ld},
+                          .form = as_rows ? PLACE_ROWS : PLACE_VALUE_PAIRS,
+                          .clip = (float)run->model->info.projection.clip,
+                      });
+}
+
+/* Sets the latent rows that queries, or keys and values, are projected from, if any. */
+static void add_latents(const struct run *run, bool keys, struct projections *p) {
+    const attn_model *model = run->model;
+    const struct engine *engine = &model->engine;
+    const struct linear *linear =
+        keys ? &engine->to_latent_key : &engine->to_latent_query;
+
+    if (linear->out == 0)
+        return;
+    p->latent = linear;
+    p->latent_norm =
+        (struct norm){.eps = model->info.latent.eps,
+                      .weight = keys ? model->latent_key_norm : model->latent_query_norm,
+                      .size = linear->out - (keys ? model->info.latent.shared : 0)};
 }
 
 /* Projects the first rows of queries, and some rows of keys and values, which are those
@@ -365,25 +383,30 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
     const struct plan *plan = run->plan;
     const attn_request *request = run->request;
     const struct sequence_position *at = &run->sequences[sequence];
+    size_t query_size = run->model->info.width.query,
+           key_size = run->model->info.width.key;
+    size_t value_size = run->model->info.width.value;
     size_t num_keys = keys.end - keys.first;
     const struct range query_words = all_words(engine, engine->to_query.in),
                        key_words = all_words(engine, engine->to_key.in),
                        value_words = all_words(engine, engine->to_value.in);
     struct projections of_queries =
-        project_from(run, request->queries, num_queries, &query_words,
+        project_from(run, request->queries, num_queries, query_size, &query_words,
                      run->model->info.pre_norm.applied, sequence);
     struct projections of_keys =
-        project_from(run, request->keys + keys.first * engine->to_key.in, num_keys,
+        project_from(run, request->keys + keys.first * key_size, num_keys, key_size,
                      &key_words, plan->layer.norms_keys, sequence);
     struct projections of_values =
-        project_from(run, request->values + keys.first * engine->to_value.in, num_keys,
+        project_from(run, request->values + keys.first * value_size, num_keys, value_size,
                      &value_words, plan->layer.norms_keys, sequence);
 
+    add_latents(run, false, &of_queries);
+    add_latents(run, true, &of_keys);
+    add_latents(run, true, &of_values);
     bool same_keys = request->keys == request->queries && num_keys == num_queries &&
-                     engine->to_key.in == engine->to_query.in &&
-                     of_keys.model == of_queries.model;
-    bool same_values =
-        request->values == request->keys && engine->to_value.in == engine->to_key.in;
+                     key_size == query_size && of_keys.model == of_queries.model &&
+                     of_keys.latent == of_queries.latent;
+    bool same_values = request->values == request->keys && value_size == key_size;
     struct projections *with_keys = same_keys ? &of_queries : &of_keys;
     struct projections *with_values = same_values ? with_keys : &of_values;
     if (num_queries > 0 && plan->batch.any_scores)
@@ -395,12 +418,9 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
     if (num_keys > 0 && plan->layer.sums)
         add_values(run, at, with_values);
 
-    if (of_queries.count > 0)
-        run_projections(run, &of_queries);
-    if (of_keys.count > 0)
-        run_projections(run, &of_keys);
-    if (of_values.count > 0)
-        run_projections(run, &of_values);
+    project_inputs(run, &of_queries);
+    project_inputs(run, &of_keys);
+    project_inputs(run, &of_values);
 }
 
 void run_project_inputs(const struct run *run) {
@@ -445,6 +465,7 @@ void run_project_rows(const struct run *run, const struct linear *linear, const 
     struct projections p = {.engine = engine,
                             .x = x,
                             .converted = run->converted,
+                            .x_ld = linear->in,
                             .rows = rows,
                             .strip_rows = engine->kernels->strip_rows,
                             .depth = words};

@@ -132,6 +132,20 @@ static void *find_array(const struct plan *plan, void *scratch, enum plan_array 
     return (float *)scratch + plan->scratch.first[array];
 }
 
+/* Finds where weights of the heads and queries that are selected go. */
+static void find_selected(struct run *run, void *scratch) {
+    const struct plan *plan = run->plan;
+    const attn_request *request = run->request;
+
+    run->head_indices =
+        fill_indices(plan_selects_heads(request) ? request->weights_heads : NULL,
+                     request->num_weights_heads, run->model->info.num_heads,
+                     find_array(plan, scratch, PLAN_HEAD_INDICES));
+    run->query_indices = find_array(plan, scratch, PLAN_QUERY_INDICES);
+    run->end_indices = run->query_indices + plan->batch.longest_query_len;
+    find_queries(run);
+}
+
 /* Points a run at what the request gives. Nothing writes there; values that are left out
  * are not read either. */
 static void use_given(struct run *run) {
@@ -161,6 +175,7 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         .plan = plan,
         .converted = find_array(plan, scratch, PLAN_CONVERTED),
         .normed = find_array(plan, scratch, PLAN_NORMED),
+        .latents = find_array(plan, scratch, PLAN_LATENTS),
         .queries = find_array(plan, scratch, PLAN_QUERIES),
         .keys = find_array(plan, scratch, PLAN_KEYS),
         .values = find_array(plan, scratch, PLAN_VALUES),
@@ -179,6 +194,9 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
     };
     if (model->info.projection.given)
         use_given(run);
+    run->value_rows = model->engine.kernels->k_step > 1
+                          ? find_array(plan, scratch, PLAN_VALUE_ROWS)
+                          : run->values;
     if (plan->scratch.num_rotations > 0)
         run->rotations = find_array(plan, scratch, PLAN_ROTATIONS);
     if (plan->kind == PLAN_HEADS) {
@@ -189,15 +207,8 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
 
     run->blocks = run->received + plan->sizes.received;
     find_sequences(run, sequences);
-    if (plan_has_rows(request)) {
-        run->head_indices =
-            fill_indices(plan_selects_heads(request) ? request->weights_heads : NULL,
-                         request->num_weights_heads, model->info.num_heads,
-                         find_array(plan, scratch, PLAN_HEAD_INDICES));
-        run->query_indices = find_array(plan, scratch, PLAN_QUERY_INDICES);
-        run->end_indices = run->query_indices + plan->batch.longest_query_len;
-        find_queries(run);
-    }
+    if (plan_has_rows(request))
+        find_selected(run, scratch);
     run->scored = find_heads(run, true, ranges);
     run->summed = find_heads(run, false, ranges + ranges_max);
     run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);

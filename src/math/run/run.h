@@ -68,11 +68,16 @@ struct run {
     struct ranges query_heads, key_heads, summed_keys;
     float *converted; /* a part of an input, when engine_converts() */
     float *normed;    /* one input after the norm before the layer; or unused */
+    float *latents;   /* latent rows of one input; or unused */
     /* [plan->scratch.num_rotations][ROTATE_STEP, rotation.size]; NULL: none */
     double *rotations;
     /* Those of the request when they are given, but for keys that are packed. */
     float *queries;       /* [sum of Tq, score_width] */
     float *keys, *values; /* see plan->layer.by_head */
+    /* Where plan->layer.finishes_values: [KV][projected_keys, D] by head, else
+     * [projected_keys, value_width]. They are the values where kernels do not read
+     * pairs. */
+    float *value_rows;
     /* [direct_rows, direct_ld], of each direct sequence [scored heads, Tq]. First W_k^T q
      * of a head and query, [key_size]; then its sum of values, [value_size]. */
     float *direct;

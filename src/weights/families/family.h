@@ -14,7 +14,9 @@ enum family_split {
     SPLIT_BLOCKS,   /* one tensor: all query heads, all key heads, all value heads */
     SPLIT_GROUPS,   /* one tensor: per key head its query heads, itself, its value head */
     SPLIT_ONE_KEY,  /* one tensor: blocks where there is one key head, else groups */
-    SPLIT_QUARTERS  /* one tensor: four times a quarter of queries, values and keys */
+    SPLIT_QUARTERS, /* one tensor: four times a quarter of queries, values and keys */
+    SPLIT_LATENT    /* those of latent attention, which are called alike everywhere; the
+                       first name is the tensor that makes latent rows of keys */
 };
 
 enum family_scale {
@@ -23,7 +25,8 @@ enum family_scale {
     SCALE_GPT2,   /* 1/sqrt(D), or 1 where scale_attn_weights is false; divided by the
                      layer's number where scale_attn_by_inverse_layer_idx is true */
     SCALE_SCALAR, /* 1/sqrt(query_pre_attn_scalar) */
-    SCALE_KEY     /* see scale_keys */
+    SCALE_KEY,    /* see scale_keys */
+    SCALE_YARN    /* 1/sqrt(D), times what mscale_all_dim of yarn asks for */
 };
 
 enum family_heads {
@@ -75,7 +78,8 @@ struct stack {
                             else the model has none. NULL: no such key */
     bool query_apart;    /* queries have a tensor of their own, whatever the split */
     const char *heads_keys, *width_keys, *layers_keys;
-    const char *kv_keys;         /* NULL: those of the family */
+    const char *more_keys; /* how many layers, which predict more tokens, may follow */
+    const char *kv_keys;   /* NULL: those of the family */
     size_t heads, width, layers; /* when absent */
     enum family_mask mask;
     bool cross;
@@ -98,10 +102,12 @@ struct family_weights {
     enum family_split split;
     bool transposed;     /* weights are [in, out] */
     const char *ignored; /* names: tensors of the module that do not change results */
+    const char *keys_are_values; /* a key: where it is true, layers without a window have
+                                    no tensor of values, which are the raw keys */
 };
 
-/* Which projections have a bias; each text has some letters of q, k, v, o, and
- * g for the gate. */
+/* Which projections have a bias; each text has some letters of q, k, v, o, g for the
+ * gate, and Q and K for latent rows. */
 struct family_biases {
     const char *always;
     const char *if_set; /* where `keys` is true */
@@ -115,12 +121,26 @@ struct family_biases {
 struct family_sizes {
     enum family_heads kv_rule;
     const char *kv_keys;
-    size_t kv_heads; /* when kv_keys is absent; 0: H */
+    size_t kv_heads;   /* when kv_keys is absent; 0: H */
+    size_t kv_sliding; /* layers with a window have so many times as many; 0: as many */
     const char *head_keys;
     size_t head; /* when head_keys are absent; 0: width / H */
+    const char *value_keys;
+    size_t value; /* when value_keys are absent; 0: as queries and keys */
+    /* Of layers without a window, unless config.json has an object of layers' own sizes,
+     * per_layer_config. The number of key heads counts where keys are values. */
+    const char *full_head_keys, *full_kv_keys;
+    size_t full_head; /* when full_head_keys are absent */
 };
 
-/* The norm before a layer, and those of projected queries and keys. */
+/* Sizes of latent attention when their keys are absent, see SPLIT_LATENT. */
+struct family_latent {
+    size_t query, key;      /* q_lora_rank, kv_lora_rank */
+    size_t plain, rotating; /* qk_nope_head_dim, qk_rope_head_dim */
+    size_t value;           /* v_head_dim */
+};
+
+/* The norm before a layer, and those of projected queries, keys and values. */
 struct family_norms {
     bool plus_one; /* all norms multiply by 1 + w */
     const char *eps_keys;
@@ -137,6 +157,11 @@ struct family_norms {
     const char *heads_if;    /* a key: they exist where it is true; NULL: always */
     bool heads_otherwise;    /* when heads_if is absent */
     bool heads_whole;        /* over all heads together */
+    bool heads_each;         /* each head has weights: [H, D]; or where the names have a
+                                '#', which is the number of the head, [D] each */
+    bool heads_bare;         /* they have no weight, and so no name */
+    bool heads_last;         /* they come after the rotation */
+    attn_norm values;        /* in each head, without weight */
 
     const char *out; /* RMS norm of the heads' outputs together, in the module; or NULL */
 };
@@ -147,15 +172,20 @@ struct family_rotation {
     enum family_rotated layers;
     bool null_base; /* a base of null means no rotation */
     bool interleaved;
-    bool plain;            /* config.json has no object of scaling */
-    const char *base_keys; /* NULL: always `base` */
+    const char *interleaved_keys; /* `interleaved` is when they are absent */
+    bool backward;                /* by the negative angle */
+    const char *values_if;        /* a key: where it is true, values are rotated too */
+    bool alpha;                   /* the base of "dynamic" with alpha is fixed */
+    bool plain;                   /* config.json has no object of scaling */
+    const char *base_keys;        /* NULL: always `base` */
     double base;
     const char *local_keys; /* the base of layers with a window */
     double local_base;      /* 0: as for all layers */
     bool local_scaled;      /* an object for all layers scales these too */
     const char *part_keys;  /* the share of D that is rotated */
     double part;
-    bool rounds_part; /* down to an even number, else it must be one */
+    double part_turning; /* of "proportional", when partial_rotary_factor is absent */
+    bool rounds_part;    /* down to an even number, else it must be one */
     /* How many numbers of D are rotated; before part_keys where both are there. */
     const char *dims_keys;
     size_t dims;
@@ -190,7 +220,26 @@ struct family_scores {
     const char *softcap_keys;
     double softcap;
     const char *clip_keys;
-    const char *sinks; /* in the module */
+    bool clip_last;     /* queries and keys are clipped after their norms */
+    const char *sinks;  /* in the module */
+    bool sinks_sliding; /* only layers with a window have them */
+    const char *value_factor_keys;
+    double value_factor; /* of values, when absent; null is 1 */
+};
+
+/* A factor of queries by their position, see attn_model_info. */
+struct family_factor {
+    const char *beta_keys, *length_keys;
+    double beta; /* when absent */
+    size_t length, offset;
+    const char *only_if; /* a key: only where it is true; NULL: always */
+    bool unrotated;      /* only in layers without a rotation */
+};
+
+/* Keys and values that the last layers take from an earlier layer of their kind. */
+struct family_borrowing {
+    const char *count_keys; /* how many layers do; NULL: none */
+    size_t count;           /* when absent */
 };
 
 /* What is added to a score by the distance of the key. */
@@ -215,10 +264,13 @@ struct family {
     struct family_weights weights;
     struct family_biases biases;
     struct family_sizes sizes;
+    struct family_latent latent;
     struct family_norms norms;
     struct family_rotation rotation;
     struct family_windows windows;
     struct family_scores scores;
+    struct family_factor factor;
+    struct family_borrowing borrowing;
     struct family_distance distance;
 };
 

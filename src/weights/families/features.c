@@ -37,6 +37,25 @@ static bool has_plain_scale(const struct layer *layer) {
     return fabs(layer->scale - plain) <= 1e-12 * plain;
 }
 
+/* Adds what is special about queries, keys and values, but for norms. */
+static void add_rows(struct feature_list *list, const struct layer *layer) {
+    if (layer->latent.query > 0)
+        add_feature(list, "latent queries of %zu", layer->latent.query);
+    if (layer->latent.key > 0)
+        add_feature(list, "latent keys of %zu + %zu", layer->latent.key,
+                    layer->latent.shared);
+    if (layer->value_size != layer->head_size)
+        add_feature(list, "values of size %zu", layer->value_size);
+    if (layer->value_factor != 1)
+        add_feature(list, "values times %g", layer->value_factor);
+    if (layer->rotation.values)
+        add_feature(list, "values rotated");
+    if (layer->query_factor.length > 0)
+        add_feature(list, "queries times 1 + %g ln(1 + (i + %zu) / %zu)",
+                    layer->query_factor.beta, layer->query_factor.offset,
+                    layer->query_factor.length);
+}
+
 void layer_describe_features(const struct layer *layer,
                              char ret_text[FEATURES_TEXT_SIZE]) {
     static const char *const norms[] = {
@@ -49,6 +68,8 @@ void layer_describe_features(const struct layer *layer,
     ret_text[0] = '\0';
     if (layer->cross)
         add_feature(&list, "cross");
+    if (layer->borrows)
+        add_feature(&list, "keys of layer %zu", layer->lender);
     if (layer->causal)
         add_feature(&list, "causal");
     if (layer->rotation.dims > 0)
@@ -63,6 +84,7 @@ void layer_describe_features(const struct layer *layer,
     if (layer->rotation.grid > 0)
         add_feature(&list, "grid of %zu x %zu behind %zu", layer->rotation.grid,
                     layer->rotation.grid, layer->rotation.grid_first);
+    add_rows(&list, layer);
     if (!has_plain_scale(layer))
         add_feature(&list, "scale %g", layer->scale);
     if (layer->window > 0)
@@ -73,7 +95,8 @@ void layer_describe_features(const struct layer *layer,
     if (layer->softcap > 0)
         add_feature(&list, "softcap %g", layer->softcap);
     if (layer->clip > 0)
-        add_feature(&list, "clip %g", layer->clip);
+        add_feature(&list, "clip %g%s", layer->clip,
+                    layer->clip_last ? " after norms" : "");
     if (layer->bias.kind == ATTN_BIAS_BUCKETS)
         add_feature(&list, "bias of %zu buckets up to %zu", layer->bias.num_buckets,
                     layer->bias.max_distance);
@@ -82,9 +105,15 @@ void layer_describe_features(const struct layer *layer,
     if (layer->sinks != NULL)
         add_feature(&list, "sinks");
     if (layer->query_norm.kind != ATTN_NORM_NONE)
-        add_feature(&list, "%s%s of %s", norms[layer->query_norm.kind],
-                    layer->query_norm.plus_one ? " (1+w)" : "",
-                    layer->head_norm_whole ? "all heads" : "each head");
+        add_feature(&list, "%s%s of %s%s%s", norms[layer->query_norm.kind],
+                    layer->query_norm.plus_one ? " (1+w)"
+                    : layer->query_norm.bare   ? " without weight"
+                                               : "",
+                    layer->head_norm_whole ? "all heads" : "each head",
+                    layer->head_norm_each ? " by its own weights" : "",
+                    layer->head_norm_last ? " after the rotation" : "");
+    if (layer->value_norm.kind != ATTN_NORM_NONE)
+        add_feature(&list, "%s of values", norms[layer->value_norm.kind]);
     if (layer->linears[LAYER_GATE].weight != NULL)
         add_feature(&list, "gate");
     if (layer->out_norm.kind != ATTN_NORM_NONE)

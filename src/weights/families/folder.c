@@ -8,7 +8,7 @@
 #include "weights/assemble.h"
 #include "weights/checkpoint.h"
 #include "weights/families/kinds.h"
-#include "weights/families/locate.h"
+#include "weights/families/locate/locate.h"
 #include "weights/families/model/make.h"
 
 #include <dirent.h>

@@ -2,10 +2,11 @@
 /* layer.h: everything about one attention layer of a checkpoint: what it computes, and
  * where its weights lie.
  *
- * H query heads share KV key and value heads, each of size D; i and j are the positions
- * of a query and a key. The order inside a layer: norm before, project, clip, norm of
- * queries and keys, rotate, scale, softcap, bias by distance, mask, softmax with sinks,
- * gate, norm of the heads' outputs, project. */
+ * H query heads share KV key and value heads. Queries and keys have size D, values a size
+ * of their own; i and j are the positions of a query and a key. The order inside a layer:
+ * norm before, latent rows with their norm, project, clip, norm of queries, keys and
+ * values, rotate, factor of queries, scale, softcap, bias by distance, mask, softmax with
+ * sinks, gate, norm of the heads' outputs, project. */
 #pragma once
 
 #include "weights/families/tensors.h"
@@ -21,7 +22,10 @@ struct layer_norm {
     bool bare;     /* it has no weight, which is as one of 1 */
     double eps;
     const struct safetensors_tensor *weight; /* NULL: the file has none */
-    const struct safetensors_tensor *bias;   /* NULL: none */
+    /* Where the weights of heads after the first are, whose names differ by the number of
+     * the head; NULL: `weight` has them all. */
+    const struct folder_tensors *of_heads;
+    const struct safetensors_tensor *bias; /* NULL: none */
 };
 
 /* How the rotary frequencies f = base^(-2a/R) are scaled. */
@@ -32,6 +36,7 @@ enum layer_rotation_type {
     ROTATION_LLAMA3,
     ROTATION_YARN,
     ROTATION_LONGROPE,
+    ROTATION_PROPORTIONAL, /* the first pairs of a whole head turn, the others do not */
 };
 
 /* Which pairs take their position from time, row and column. */
@@ -44,6 +49,8 @@ enum layer_sections {
 struct layer_rotation {
     size_t dims;      /* R, the first numbers of a head; 0: the layer has no rotation */
     bool interleaved; /* pairs are neighbours, not R/2 apart */
+    bool backward;    /* by the negative angle */
+    bool values;      /* values are rotated too */
     enum layer_sections sections;
     size_t section_sizes[ATTN_AXES]; /* pairs of each axis, R/2 in all */
     /* Patches on a side of an image, and the tokens before them; 0: none. Half of the
@@ -56,6 +63,7 @@ struct layer_rotation {
     double high_freq_factor;            /* llama3 */
     double beta_fast, beta_slow;        /* yarn */
     bool truncate;                      /* yarn */
+    size_t turning;                     /* proportional: pairs that turn */
     double attention_factor;            /* yarn and longrope; 0: not given */
     double mscale, mscale_all_dim;      /* yarn; 0: not given */
     size_t max_positions;               /* max_position_embeddings; 0: not given */
@@ -86,26 +94,59 @@ struct layer_linear {
     size_t first_row, num_heads, head_rows, group_heads, group_rows;
 };
 
-enum { LAYER_QUERY, LAYER_KEY, LAYER_VALUE, LAYER_OUTPUT, LAYER_GATE, NUM_LAYER_LINEARS };
+enum {
+    LAYER_QUERY,
+    LAYER_KEY,
+    LAYER_VALUE,
+    LAYER_OUTPUT,
+    LAYER_GATE,
+    LAYER_LATENT_QUERY, /* of latent rows, see struct layer_latent */
+    LAYER_LATENT_KEY,
+    NUM_LAYER_LINEARS
+};
+
+/* Latent attention (DeepSeek-V2, 2024). A latent row of keys has `key` numbers, which are
+ * normed, and then those of one rotated head that all key heads share. In the file the
+ * rotated numbers are the last of each query head, and key heads have the others only. */
+struct layer_latent {
+    size_t query;  /* numbers of a latent row of queries; 0: queries have none */
+    size_t key;    /* of one of keys and values, but for `shared`; 0: they have none */
+    size_t shared; /* rotated numbers of a head */
+    struct layer_norm query_norm, key_norm;
+};
 
 struct layer {
     const char *family;         /* a constant */
     char part[LAYER_PART_SIZE]; /* the name behind the folder's: "3", "decoder.3.cross" */
     size_t index;               /* among the layers of its stack */
     bool cross;                 /* keys come from elsewhere */
+    bool borrows;               /* keys and values are those of an earlier layer */
+    bool keys_are_values;       /* the linear of values is that of keys */
+    size_t lender;              /* which has the tensors of keys and values; or `index` */
     size_t num_heads, num_kv_heads, head_size;
+    size_t value_size;   /* of a head's values and outputs */
+    double value_factor; /* of values */
+    struct layer_latent latent;
     double scale; /* of q k^T */
     bool causal;
-    bool head_norm_whole; /* norms of queries and keys are over all heads together */
+    /* Norms of queries and keys: over all heads together; with weights of each head;
+     * after the rotation. */
+    bool head_norm_whole, head_norm_each, head_norm_last;
     /* Keys that a query attends to: the last `window` up to its own when causal, else
      * those at most `window` away; 0: all. */
     size_t window;
     size_t chunk;   /* keys are of a query's chunk of so many positions; 0: of any */
     double softcap; /* c of c tanh(s/c); 0: none */
     double clip;    /* projected numbers are clamped to -clip..clip; 0: not */
+    bool clip_last; /* queries and keys are after their norms */
+    struct {
+        double beta;
+        size_t length, offset; /* length 0: none */
+    } query_factor;            /* see attn_model_info */
     struct layer_rotation rotation;
     struct layer_bias bias;
     struct layer_norm query_norm, key_norm;
+    struct layer_norm value_norm;  /* in each head, without weight */
     struct layer_norm out_norm;    /* of the heads' outputs, all heads together */
     struct layer_norm norm_before; /* of the block, on queries (and keys, unless cross) */
     const struct safetensors_tensor *sinks;         /* [H], or NULL */

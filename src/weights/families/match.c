@@ -105,7 +105,9 @@ static attn_status check_layers(const struct family *family, struct match_stack 
                 "the folder again",
                 name, stack->num_layers);
     }
-    if (find_first_weight(stack, tensors, stack->num_layers, name) == NULL)
+    size_t end =
+        stack->num_layers + config_get_index(&stack->section, stack->stack->more_keys, 0);
+    if (find_first_weight(stack, tensors, end, name) == NULL)
         return ret_error->status;
     return error_set(
         ret_error, ATTN_E_FORMAT,

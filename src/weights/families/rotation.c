@@ -151,13 +151,13 @@ static enum layer_rotation_type read_rotation_type(const struct rotation_source 
         type = "longrope";
     if (source->family->rotation.sections != SECTIONS_NONE && strcmp(type, "mrope") == 0)
         type = "default"; /* an older word for sections alone */
-    for (size_t i = ROTATION_DEFAULT; i <= ROTATION_LONGROPE; i++) {
+    for (size_t i = ROTATION_DEFAULT; i <= ROTATION_PROPORTIONAL; i++) {
         if (strcmp(rotation_type_name((enum layer_rotation_type)i), type) == 0)
             return (enum layer_rotation_type)i;
     }
     error_keep(source->error, ATTN_E_UNSUPPORTED,
                "rope_type '%.40s' is unknown; known are default, linear, dynamic, "
-               "llama3, yarn and longrope",
+               "llama3, yarn, longrope and proportional",
                type);
     return ROTATION_DEFAULT;
 }
@@ -245,7 +245,11 @@ static void read_longrope(const struct rotation_source *source,
 /* Reads the parameters that the rope_type has. */
 static void read_rotation_scaling(const struct rotation_source *source,
                                   struct layer_rotation *rotation) {
-    if (rotation->type != ROTATION_DEFAULT && rotation->type != ROTATION_LINEAR)
+    bool of_lengths = rotation->type != ROTATION_DEFAULT &&
+                      rotation->type != ROTATION_LINEAR &&
+                      rotation->type != ROTATION_PROPORTIONAL;
+
+    if (of_lengths)
         read_rotation_lengths(source, rotation);
 
     switch (rotation->type) {
@@ -254,6 +258,9 @@ static void read_rotation_scaling(const struct rotation_source *source,
     case ROTATION_LINEAR:
     case ROTATION_DYNAMIC:
         rotation->factor = read_needed(source, "factor");
+        break;
+    case ROTATION_PROPORTIONAL:
+        rotation->factor = config_get_number(&source->inside, "factor", 1, 1);
         break;
     case ROTATION_LLAMA3:
         read_llama3(source, rotation);
@@ -265,6 +272,35 @@ static void read_rotation_scaling(const struct rotation_source *source,
         read_longrope(source, rotation);
         break;
     }
+}
+
+/* Reads which pairs of a whole head turn: the first ones, by their share. */
+static void read_turning(const struct rotation_source *source, size_t head_size,
+                         struct layer_rotation *rotation) {
+    double part = config_get_number(&source->inside, "partial_rotary_factor",
+                                    source->family->rotation.part_turning, 1);
+
+    if (part > 1 || head_size % 2 != 0)
+        error_keep(source->error, ATTN_E_VALUE,
+                   "partial_rotary_factor is %g of a head of size %zu, but must be at "
+                   "most 1, and the size even",
+                   part, head_size);
+    rotation->dims = head_size;
+    rotation->turning = (size_t)(fmin(part, 1) * (double)head_size / 2);
+}
+
+/* With "alpha" the base of a dynamic rotation is the same for all lengths. */
+static void read_alpha(const struct rotation_source *source,
+                       struct layer_rotation *rotation) {
+    double size = (double)rotation->dims;
+
+    if (!source->family->rotation.alpha || rotation->type != ROTATION_DYNAMIC)
+        return;
+    double alpha = config_get_number(&source->inside, "alpha", 0, 0);
+    if (alpha == 0 || rotation->dims <= 2)
+        return;
+    rotation->type = ROTATION_DEFAULT;
+    rotation->base *= pow(alpha, size / (size - 2));
 }
 
 /* Returns whether the family rotates, and its condition KEY=VALUE, if any, holds. */
@@ -320,21 +356,27 @@ void rotation_read(const struct family *family, const struct config_section *sec
     source.inside.object = find_rotation_object(&source);
     if (family->rotation.null_base && is_base_null(&source))
         return;
-    if (source.inside.object == NULL && family->rotation.unset != NULL)
+    if (source.inside.object == NULL && family->rotation.unset != NULL && !local)
         *ret_rotation = *family->rotation.unset;
-    else
-        ret_rotation->interleaved = family->rotation.interleaved;
+    ret_rotation->interleaved = config_get_bool(
+        section, family->rotation.interleaved_keys, family->rotation.interleaved);
+    ret_rotation->backward = family->rotation.backward;
+    ret_rotation->values = config_get_bool(section, family->rotation.values_if, false);
     ret_rotation->base =
         read_either(&source, "rope_theta",
                     local ? family->rotation.local_keys : family->rotation.base_keys,
                     local ? family->rotation.local_base : family->rotation.base);
-    ret_rotation->dims = read_rotation_dims(&source, head_size);
+    if (source.inside.object != NULL)
+        ret_rotation->type = read_rotation_type(&source);
+    if (ret_rotation->type == ROTATION_PROPORTIONAL)
+        read_turning(&source, head_size, ret_rotation);
+    else
+        ret_rotation->dims = read_rotation_dims(&source, head_size);
     if (family->rotation.sections != SECTIONS_NONE)
         read_sections(&source, ret_rotation);
     if (family->rotation.grid)
         read_grid(&source, ret_rotation);
-    if (source.inside.object != NULL) {
-        ret_rotation->type = read_rotation_type(&source);
+    read_alpha(&source, ret_rotation);
+    if (source.inside.object != NULL)
         read_rotation_scaling(&source, ret_rotation);
-    }
 }

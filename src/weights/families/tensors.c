@@ -274,3 +274,20 @@ void folder_tensors_deinit(struct folder_tensors *tensors) {
     free(tensors->items);
     *tensors = (struct folder_tensors){.items = NULL};
 }
+
+const struct safetensors_tensor *
+folder_tensors_find_numbered(const struct folder_tensors *tensors, const char *name,
+                             size_t number) {
+    const char *last = NULL;
+    char numbered[256];
+
+    for (const char *at = name; (at = strstr(at, ".0.")) != NULL; at++)
+        last = at;
+    if (last == NULL)
+        return NULL;
+    int size = snprintf(numbered, sizeof numbered, "%.*s.%zu%s", (int)(last - name), name,
+                        number, last + 2);
+    return size > 0 && (size_t)size < sizeof numbered
+               ? folder_tensors_find(tensors, numbered)
+               : NULL;
+}

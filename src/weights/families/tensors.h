@@ -39,5 +39,11 @@ void folder_tensors_deinit(struct folder_tensors *tensors);
 const struct safetensors_tensor *folder_tensors_find(const struct folder_tensors *tensors,
                                                      const char *name);
 
+/* Returns the tensor named like `name`, but with `number` in place of the last 0 that is
+ * a part of it, between dots; or NULL. */
+const struct safetensors_tensor *
+folder_tensors_find_numbered(const struct folder_tensors *tensors, const char *name,
+                             size_t number);
+
 /* Returns the index of the first tensor whose name does not sort before `name`. */
 size_t folder_tensors_lower(const struct folder_tensors *tensors, const char *name);

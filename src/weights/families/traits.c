@@ -4,11 +4,14 @@
 
 #include "base/error.h"
 #include "weights/families/kinds.h"
+#include "weights/families/model/frequencies.h"
 #include "weights/families/rotation.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#define LATENT_EPS 1e-6 /* of the norms of latent rows, whatever config.json has */
 
 /* What all functions here read from. */
 struct traits {
@@ -30,6 +33,42 @@ static size_t read_multi_query(const struct traits *traits, size_t num_heads) {
     return multi_query ? 1 : num_heads;
 }
 
+/* Reads the sizes of latent attention, where each query head has a key head. */
+static void read_latent_sizes(const struct traits *traits, struct layer *layer) {
+    const struct config_section *section = traits->section;
+    const struct family_latent *absent = &traits->family->latent;
+    size_t plain =
+        config_get_count(section, "qk_nope_head_dim", absent->plain, absent->plain);
+
+    layer->latent.query = config_get_count(section, "q_lora_rank", absent->query, 0);
+    layer->latent.key =
+        config_get_count(section, "kv_lora_rank", absent->key, absent->key);
+    layer->latent.shared =
+        config_get_count(section, "qk_rope_head_dim", absent->rotating, absent->rotating);
+    layer->value_size =
+        config_get_count(section, "v_head_dim", absent->value, absent->value);
+    layer->head_size = plain + layer->latent.shared;
+    if (layer->latent.shared % 2 != 0)
+        error_keep(section->error, ATTN_E_VALUE,
+                   "qk_rope_head_dim is %zu, but rotated numbers come in pairs",
+                   layer->latent.shared);
+    if (layer->num_kv_heads != layer->num_heads)
+        error_keep(section->error, ATTN_E_VALUE,
+                   "%s is %zu, but with latent attention it must be the number of "
+                   "heads, %zu",
+                   traits->family->sizes.kv_keys, layer->num_kv_heads, layer->num_heads);
+}
+
+static void check_shared_heads(const struct traits *traits, const struct layer *layer) {
+    size_t heads = layer->num_heads;
+
+    if (heads % layer->num_kv_heads != 0)
+        error_keep(traits->section->error, ATTN_E_VALUE,
+                   "%zu query heads cannot share %zu key heads: their number must "
+                   "divide that of query heads",
+                   heads, layer->num_kv_heads);
+}
+
 static void read_head_sizes(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
     const char *own_keys = traits->stack->stack->kv_keys;
@@ -42,20 +81,63 @@ static void read_head_sizes(const struct traits *traits, struct layer *layer) {
         layer->num_kv_heads = config_get_count(
             traits->section, own_keys != NULL ? own_keys : family->sizes.kv_keys,
             family->sizes.kv_heads > 0 ? family->sizes.kv_heads : heads, heads);
-    if (heads % layer->num_kv_heads != 0)
-        error_keep(traits->section->error, ATTN_E_VALUE,
-                   "%zu query heads cannot share %zu key heads: their number must "
-                   "divide that of query heads",
-                   heads, layer->num_kv_heads);
+    check_shared_heads(traits, layer);
 
+    if (family->weights.split == SPLIT_LATENT) {
+        read_latent_sizes(traits, layer);
+        return;
+    }
     layer->head_size =
         config_get_count(traits->section, family->sizes.head_keys, family->sizes.head, 0);
-    if (layer->head_size > 0)
-        return;
-    if (width % heads != 0)
+    if (layer->head_size == 0 && width % heads != 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
                    "%zu heads do not divide the width, which is %zu", heads, width);
-    layer->head_size = width / heads;
+    if (layer->head_size == 0)
+        layer->head_size = width / heads;
+}
+
+/* Reads the size of values, unless latent attention has done so. */
+static void read_value_size(const struct traits *traits, struct layer *layer) {
+    const struct family_sizes *sizes = &traits->family->sizes;
+
+    if (layer->value_size == 0)
+        layer->value_size = config_get_count(traits->section, sizes->value_keys,
+                                             sizes->value, layer->head_size);
+    if (layer->value_size == 0)
+        layer->value_size = layer->head_size;
+}
+
+/* Reads sizes of this layer that differ from those of others: from its object in
+ * per_layer_config, or by its kind. `sliding` says if it has a window. */
+static void read_own_sizes(const struct traits *traits, bool sliding,
+                           struct layer *layer) {
+    const struct family_sizes *sizes = &traits->family->sizes;
+    const struct config_section *section = traits->section;
+    const json_t *all = config_find(section, "per_layer_config", NULL);
+    struct config_section own = {.error = section->error};
+    char number[24];
+
+    if (sizes->full_head_keys == NULL)
+        return;
+    if (all != NULL && !json_is_null(all)) {
+        snprintf(number, sizeof number, "%zu", traits->index);
+        own.object = json_object_get(all, number);
+        if (!json_is_object(all) || (own.object != NULL && !json_is_object(own.object)))
+            error_keep(section->error, ATTN_E_VALUE,
+                       "per_layer_config must be an object, with an object for each "
+                       "layer that differs");
+        layer->num_kv_heads = config_get_count(&own, sizes->kv_keys, layer->num_kv_heads,
+                                               layer->num_kv_heads);
+        layer->head_size =
+            config_get_count(&own, sizes->head_keys, layer->head_size, layer->head_size);
+    } else if (!sliding) {
+        layer->head_size = config_get_count(section, sizes->full_head_keys,
+                                            sizes->full_head, layer->head_size);
+        if (layer->keys_are_values)
+            layer->num_kv_heads = config_get_count(
+                section, sizes->full_kv_keys, layer->num_kv_heads, layer->num_kv_heads);
+    }
+    check_shared_heads(traits, layer);
 }
 
 static double read_scale(const struct traits *traits, size_t head_size) {
@@ -65,6 +147,7 @@ static double read_scale(const struct traits *traits, size_t head_size) {
 
     switch (scores->scale) {
     case SCALE_HEAD_SIZE:
+    case SCALE_YARN: /* depends on the rotation, too */
         break;
     case SCALE_ONE:
         return 1;
@@ -162,13 +245,18 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
     const struct config_section *section = traits->section;
     bool before = traits->stack->stack->norm != NULL || family->norms.bare;
-    bool on_heads = family->norms.query != NULL;
+    bool on_heads = family->norms.query != NULL || family->norms.heads_bare;
     check_eps(traits);
     double eps = config_get_number(section, family->norms.eps_keys, family->norms.eps,
                                    family->norms.eps);
 
     struct layer_norm norm = {.plus_one = family->norms.plus_one, .eps = eps};
+    const struct layer_norm of_latents = {.kind = ATTN_NORM_RMS, .eps = LATENT_EPS};
 
+    if (layer->latent.query > 0)
+        layer->latent.query_norm = of_latents;
+    if (layer->latent.key > 0)
+        layer->latent.key_norm = of_latents;
     if (family->norms.before_if != NULL)
         before = config_get_bool(section, family->norms.before_if,
                                  family->norms.before_otherwise);
@@ -176,7 +264,8 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     norm.bare = family->norms.bare;
     if (before && !(family->norms.before_skips_first && traits->index == 0))
         layer->norm_before = norm;
-    norm.bare = false;
+    layer->value_norm = (struct layer_norm){.kind = family->norms.values, .eps = eps};
+    norm.bare = family->norms.heads_bare;
 
     if (family->norms.heads_if != NULL)
         on_heads = config_get_bool(section, family->norms.heads_if,
@@ -191,6 +280,8 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
         return;
     layer->query_norm = layer->key_norm = norm;
     layer->head_norm_whole = family->norms.heads_whole;
+    layer->head_norm_each = family->norms.heads_each;
+    layer->head_norm_last = family->norms.heads_last;
 }
 
 /* Reads what is added by distance. Cross attention has none. */
@@ -223,12 +314,57 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
                    bias->max_distance);
 }
 
+/* Reads the factor of queries by their position. */
+static void read_query_factor(const struct traits *traits, struct layer *layer) {
+    const struct family_factor *factor = &traits->family->factor;
+    const struct config_section *section = traits->section;
+
+    if (factor->beta_keys == NULL || (factor->unrotated && layer->rotation.dims > 0) ||
+        !config_get_bool(section, factor->only_if, factor->only_if == NULL))
+        return;
+    layer->query_factor.beta =
+        config_get_number(section, factor->beta_keys, factor->beta, factor->beta);
+    layer->query_factor.length =
+        config_get_count(section, factor->length_keys, factor->length, factor->length);
+    layer->query_factor.offset = factor->offset;
+}
+
+/* Finds the layer whose keys and values this one takes, if it is one of the last. */
+static void find_lender(const struct traits *traits, bool sliding, struct layer *layer) {
+    const struct family_borrowing *borrowing = &traits->family->borrowing;
+    const struct config_section *section = traits->section;
+    size_t num_layers = traits->stack->num_layers;
+
+    layer->lender = traits->index;
+    if (borrowing->count_keys == NULL)
+        return;
+    size_t count = config_get_index(section, borrowing->count_keys, borrowing->count);
+    if (count >= num_layers) {
+        error_keep(section->error, ATTN_E_VALUE,
+                   "%s is %zu, but must be less than %zu, the number of layers",
+                   borrowing->count_keys, count, num_layers);
+        return;
+    }
+    layer->borrows = traits->index >= num_layers - count;
+    for (size_t i = num_layers - count; layer->borrows && i-- > 0;) {
+        const struct kind_source kind = {traits->family, section, num_layers, i};
+        layer->lender = i;
+        if (kind_is_sliding(&kind, layer->window) == sliding)
+            return;
+    }
+    if (layer->borrows)
+        error_keep(section->error, ATTN_E_VALUE,
+                   "layer %zu takes keys of an earlier layer of its kind, but there is "
+                   "none before the last %zu; correct %s or layer_types",
+                   traits->index, count, borrowing->count_keys);
+}
+
 static bool has_letter(const char *letters, char letter) {
     return letters != NULL && strchr(letters, letter) != NULL;
 }
 
 static void read_biases(const struct traits *traits, struct layer_biases *ret_biases) {
-    static const char letters[] = "qkvog";
+    static const char letters[] = "qkvogQK";
     const struct family *family = traits->family;
     bool conditional =
         config_get_bool(traits->section, family->biases.keys,
@@ -267,17 +403,33 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     else
         attention_keys_note(section->asked, "use_bidirectional_attention");
     read_head_sizes(&traits, &layer);
-    layer.scale = read_scale(&traits, layer.head_size);
     layer.causal = read_mask(&traits);
     bool sliding = read_window(&traits, &layer);
+    if (sliding && family->sizes.kv_sliding > 0) {
+        layer.num_kv_heads *= family->sizes.kv_sliding;
+        check_shared_heads(&traits, &layer);
+    }
+    layer.keys_are_values =
+        !sliding && config_get_bool(section, family->weights.keys_are_values, false);
+    read_own_sizes(&traits, sliding, &layer);
+    read_value_size(&traits, &layer);
+    layer.scale = read_scale(&traits, layer.head_size);
+    find_lender(&traits, sliding, &layer);
     if (!layer.cross && kind_is_rotated(&traits.kind, sliding))
         rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
     read_chunk(&traits, &layer);
+    if (family->scores.scale == SCALE_YARN)
+        layer.scale *= rotation_score_factor(&layer.rotation);
     read_norms(&traits, &layer);
+    read_query_factor(&traits, &layer);
     read_distance_bias(&traits, &layer);
     layer.softcap = config_get_number(section, family->scores.softcap_keys,
                                       family->scores.softcap, 0);
+    double factor = family->scores.value_factor;
+    layer.value_factor = config_get_number(section, family->scores.value_factor_keys,
+                                           factor > 0 ? factor : 1, 1);
     layer.clip = config_get_number(section, family->scores.clip_keys, 0, 0);
+    layer.clip_last = layer.clip > 0 && family->scores.clip_last;
     read_biases(&traits, ret_biases);
     if (section->error->status == ATTN_OK)
         *ret_layer = layer;

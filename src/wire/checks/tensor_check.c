@@ -136,11 +136,12 @@ static bool check_keys(struct wire_tensors *tensors, const attn_model_info *mode
                check_width(keys, "keys", model, "key_size", model->width.key,
                            ret_problem) &&
                check_context(keys, "keys", model, ret_problem);
-    if (wire_model_is_cross(model))
-        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "keys",
-                                "keys was left out, but model '%s' is a cross-attention "
-                                "layer, whose keys are not its queries; send keys",
-                                model->name);
+    if (wire_model_needs_keys(model))
+        return wire_problem_set(
+            ret_problem, WIRE_E_MISSING_KEY, "keys",
+            "keys was left out, but model '%s' is a %s layer, whose "
+            "keys are not its queries; send keys",
+            model->name, wire_model_is_cross(model) ? "cross-attention" : "borrowing");
     *keys = tensors->queries;
     return keys->width == model->width.key ||
            refuse_default("keys", "queries", model, model->width.key, keys->width,

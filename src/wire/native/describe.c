@@ -51,16 +51,21 @@ static void print_model_names(const attn_model_info *info, struct buf *body) {
                                                         : "scaled_dot_product");
 }
 
+/* Returns the size of a head in queries and keys. */
+static size_t score_size(const attn_model_info *info) {
+    return info->width.score != 0 ? info->width.score : info->width.head;
+}
+
 static void print_model_sizes(const attn_model_info *info, struct buf *body) {
     size_t kv = info->num_kv_heads != 0 ? info->num_kv_heads : info->num_heads;
 
     buf_append_format(body,
                       ",\"query_size\":%zu,\"key_size\":%zu,\"value_size\":%zu"
                       ",\"out_size\":%zu,\"num_heads\":%zu,\"head_size\":%zu"
-                      ",\"num_kv_heads\":%zu,\"causal\":%s",
+                      ",\"key_head_size\":%zu,\"num_kv_heads\":%zu,\"causal\":%s",
                       info->width.query, info->width.key, info->width.value,
-                      info->width.out, info->num_heads, info->width.head, kv,
-                      bool_text(info->mask.causal));
+                      info->width.out, info->num_heads, info->width.head,
+                      score_size(info), kv, bool_text(info->mask.causal));
     add_size_member(body, ",\"window\":", info->mask.window);
     add_size_member(body, ",\"chunk\":", info->mask.chunk);
     add_size_member(body, ",\"context_length\":", info->context_length);
@@ -76,12 +81,14 @@ static void print_scores(const attn_model_info *info, struct buf *body) {
     if (info->score.kind == ATTN_ADDITIVE)
         scale = 0; /* which is printed as null */
     else if (scale == 0)
-        scale = 1 / sqrt((double)info->width.head);
+        scale = 1 / sqrt((double)score_size(info));
 
     add_number_member(body, ",\"scale\":", scale);
     add_number_member(body, ",\"softcap\":", info->score.softcap);
     add_number_member(body, ",\"clip\":", info->projection.clip);
-    buf_append_format(body, ",\"sinks\":%s", bool_text(info->score.sinks));
+    buf_append_format(body, ",\"clip_last\":%s,\"sinks\":%s",
+                      bool_text(info->projection.clip_last),
+                      bool_text(info->score.sinks));
     add_text_member(body, ",\"distance_bias\":", biases[info->score.bias]);
 }
 
@@ -97,24 +104,52 @@ static void print_rope(const attn_model_info *info, struct buf *body) {
         buf_append_text(body, ",\"axes\":3");
     if (info->rotation.grid > 0)
         buf_append_format(body, ",\"grid\":%zu", info->rotation.grid);
-    buf_append_text(body, "}");
+    buf_append_format(body, ",\"values\":%s}", bool_text(info->rotation.values));
+}
+
+static void print_query_factor(const attn_model_info *info, struct buf *body) {
+    if (info->query_factor.length == 0)
+        buf_append_text(body, ",\"query_factor\":null");
+    else
+        buf_append_format(
+            body, ",\"query_factor\":{\"beta\":%.10g,\"length\":%zu,\"offset\":%zu}",
+            info->query_factor.beta, info->query_factor.length,
+            info->query_factor.offset);
+}
+
+static void print_latents(const attn_model_info *info, struct buf *body) {
+    if (info->latent.query == 0 && info->latent.key == 0) {
+        buf_append_text(body, ",\"latent\":null");
+        return;
+    }
+    add_size_member(body, ",\"latent\":{\"query_size\":", info->latent.query);
+    add_size_member(body, ",\"key_size\":", info->latent.key);
+    buf_append_format(body, ",\"shared\":%zu,\"eps\":%.10g}", info->latent.shared,
+                      info->latent.eps);
 }
 
 static const char *norm_text(attn_norm norm) {
     return norm == ATTN_NORM_RMS ? "rms" : "layer";
 }
 
-/* Adds the norms of projected queries and keys, what happens to the heads' outputs, and
- * the norm before the layer. */
+/* Adds the norms of projected rows, what happens to the heads' outputs, and the norm
+ * before the layer. */
 static void print_norms(const attn_model_info *info, struct buf *body) {
     if (info->head_norm.kind == ATTN_NORM_NONE)
         buf_append_text(body, ",\"norms\":null");
     else
         buf_append_format(
             body,
-            ",\"norms\":{\"type\":\"%s\",\"over\":\"%s\",\"bias\":%s,\"eps\":%.10g}",
+            ",\"norms\":{\"type\":\"%s\",\"over\":\"%s\",\"per_head\":%s,"
+            "\"last\":%s,\"bias\":%s,\"eps\":%.10g}",
             norm_text(info->head_norm.kind), info->head_norm.whole ? "row" : "head",
+            bool_text(info->head_norm.per_head), bool_text(info->head_norm.last),
             bool_text(info->head_norm.bias), info->head_norm.eps);
+    if (info->value_norm.kind == ATTN_NORM_NONE)
+        buf_append_text(body, ",\"value_norm\":null");
+    else
+        buf_append_format(body, ",\"value_norm\":{\"type\":\"%s\",\"eps\":%.10g}",
+                          norm_text(info->value_norm.kind), info->value_norm.eps);
 
     buf_append_format(body, ",\"gate\":%s", bool_text(info->projection.gate));
     if (info->out_norm.kind == ATTN_NORM_NONE)
@@ -136,12 +171,15 @@ static void print_norms(const attn_model_info *info, struct buf *body) {
 void wire_native_print_model(const attn_model_info *info, struct buf *body) {
     bool bias = info->projection.query_bias || info->projection.key_bias ||
                 info->projection.value_bias || info->projection.output_bias ||
-                info->projection.gate_bias;
+                info->projection.gate_bias || info->latent.query_bias ||
+                info->latent.key_bias;
 
     print_model_names(info, body);
     print_model_sizes(info, body);
     print_scores(info, body);
+    print_latents(info, body);
     print_rope(info, body);
+    print_query_factor(info, body);
     print_norms(info, body);
     buf_append_format(
         body,

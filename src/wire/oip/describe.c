@@ -63,8 +63,8 @@ static void print_tensors(const char *key, const struct model_tensor *tensors,
 }
 
 static void print_signature(const attn_model_info *info, bool config, struct buf *body) {
-    bool is_cross = wire_model_is_cross(info);
-    bool keys_optional = info->width.key == info->width.query && !is_cross;
+    bool is_cross = wire_model_is_cross(info), needs_keys = wire_model_needs_keys(info);
+    bool keys_optional = info->width.key == info->width.query && !needs_keys;
     bool values_optional = info->width.value == info->width.key;
     const struct model_tensor inputs[] = {
         {"queries", "FP32", false, 3, {ANY, ANY, info->width.query}},

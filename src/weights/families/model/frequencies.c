@@ -12,10 +12,13 @@
 static const double pi = 3.14159265358979323846;
 
 const char *rotation_type_name(enum layer_rotation_type type) {
-    static const char *const names[] = {
-        [ROTATION_DEFAULT] = "default", [ROTATION_LINEAR] = "linear",
-        [ROTATION_DYNAMIC] = "dynamic", [ROTATION_LLAMA3] = "llama3",
-        [ROTATION_YARN] = "yarn",       [ROTATION_LONGROPE] = "longrope"};
+    static const char *const names[] = {[ROTATION_DEFAULT] = "default",
+                                        [ROTATION_LINEAR] = "linear",
+                                        [ROTATION_DYNAMIC] = "dynamic",
+                                        [ROTATION_LLAMA3] = "llama3",
+                                        [ROTATION_YARN] = "yarn",
+                                        [ROTATION_LONGROPE] = "longrope",
+                                        [ROTATION_PROPORTIONAL] = "proportional"};
     return names[type];
 }
 
@@ -64,6 +67,14 @@ static double yarn_magnitude(double factor, double mscale) {
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
+double rotation_score_factor(const struct layer_rotation *rotation) {
+    double root = 1;
+
+    if (rotation->type == ROTATION_YARN && rotation->mscale_all_dim > 0)
+        root = yarn_magnitude(extension_of(rotation), rotation->mscale_all_dim);
+    return root * root;
+}
+
 /* Returns the factor by which yarn and longrope multiply cosine and sine; else 1. */
 static double find_magnitude(const struct layer_rotation *rotation) {
     if (rotation->type != ROTATION_YARN && rotation->type != ROTATION_LONGROPE)
@@ -96,6 +107,8 @@ static double find_frequency(const struct layer_rotation *rotation, size_t pair)
         break;
     case ROTATION_LINEAR:
         return plain / rotation->factor;
+    case ROTATION_PROPORTIONAL:
+        return pair < rotation->turning ? plain / rotation->factor : 0;
     case ROTATION_LLAMA3:
         return scale_llama3(rotation, plain);
     case ROTATION_YARN:
@@ -152,9 +165,11 @@ void rotation_fill_axes(const struct layer_rotation *rotation,
     }
 }
 
-attn_status rotation_separate_pairs(float *rows, size_t num_heads, size_t head_size,
-                                    size_t columns, size_t dims) {
-    size_t half = dims / 2, bytes = columns * sizeof *rows;
+attn_status rotation_separate_pairs(const struct layer_rotation *rotation, float *rows,
+                                    size_t num_heads, size_t head_size, size_t columns) {
+    size_t dims = rotation->dims, half = dims / 2, bytes = columns * sizeof *rows;
+    size_t step = rotation->interleaved ? 2 : 1, apart = rotation->interleaved ? 1 : half;
+    size_t first = rotation->backward ? half : 0, second = half - first;
     float *moved = calloc(dims, bytes);
     if (moved == NULL)
         return ATTN_E_NOMEM;
@@ -162,8 +177,9 @@ attn_status rotation_separate_pairs(float *rows, size_t num_heads, size_t head_s
     for (size_t h = 0; h < num_heads; h++) {
         float *head = rows + h * head_size * columns;
         for (size_t a = 0; a < half; a++) {
-            memcpy(moved + a * columns, head + 2 * a * columns, bytes);
-            memcpy(moved + (a + half) * columns, head + (2 * a + 1) * columns, bytes);
+            const float *pair = head + step * a * columns;
+            memcpy(moved + (a + first) * columns, pair, bytes);
+            memcpy(moved + (a + second) * columns, pair + apart * columns, bytes);
         }
         memcpy(head, moved, dims * bytes);
     }

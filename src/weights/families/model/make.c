@@ -7,19 +7,23 @@
 #include "weights/families/gather.h"
 #include "weights/families/model/distance.h"
 #include "weights/families/model/frequencies.h"
+#include "weights/families/model/latent.h"
 
 #include <stdio.h>
 
 static void fill_linears(const struct layer *layer, attn_model_info *info) {
     const struct layer_linear *linears = layer->linears;
+    size_t query = layer->latent.query > 0 ? LAYER_LATENT_QUERY : LAYER_QUERY;
+    bool latent_keys = layer->latent.key > 0;
 
-    info->width.query = linears[LAYER_QUERY].in_size;
-    info->width.key = linears[LAYER_KEY].in_size;
-    info->width.value = linears[LAYER_VALUE].in_size;
+    info->width.query = linears[query].in_size;
+    info->width.key = linears[latent_keys ? LAYER_LATENT_KEY : LAYER_KEY].in_size;
+    info->width.value = linears[latent_keys ? LAYER_LATENT_KEY : LAYER_VALUE].in_size;
     info->width.out = linears[LAYER_OUTPUT].head_rows;
     info->num_heads = layer->num_heads;
     info->num_kv_heads = layer->num_kv_heads;
-    info->width.head = layer->head_size;
+    info->width.head = layer->value_size;
+    info->width.score = layer->head_size;
     info->projection.query_bias = linears[LAYER_QUERY].bias != NULL;
     info->projection.key_bias = linears[LAYER_KEY].bias != NULL;
     info->projection.value_bias = linears[LAYER_VALUE].bias != NULL;
@@ -29,16 +33,33 @@ static void fill_linears(const struct layer *layer, attn_model_info *info) {
     info->projection.gate_bias = linears[LAYER_GATE].bias != NULL;
 }
 
+static void fill_latents(const struct layer *layer, attn_model_info *info) {
+    const struct layer_latent *latent = &layer->latent;
+
+    info->latent.query = latent->query;
+    if (latent->key > 0) {
+        info->latent.key = latent->key + latent->shared;
+        info->latent.shared = latent->shared;
+    }
+    info->latent.query_bias = layer->linears[LAYER_LATENT_QUERY].bias != NULL;
+    info->latent.key_bias = layer->linears[LAYER_LATENT_KEY].bias != NULL;
+    info->latent.eps = latent->key_norm.eps;
+}
+
 static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info *info) {
     const struct layer_norm *before = &layer->norm_before;
     const struct safetensors_tensor *weight = before->weight;
 
     info->head_norm.kind = layer->query_norm.kind;
     info->head_norm.whole = layer->head_norm_whole;
+    info->head_norm.per_head = layer->head_norm_each;
+    info->head_norm.last = layer->head_norm_last;
     info->head_norm.bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
     info->head_norm.eps = layer->query_norm.eps;
     info->out_norm.kind = layer->out_norm.kind;
     info->out_norm.eps = layer->out_norm.eps;
+    info->value_norm.kind = layer->value_norm.kind;
+    info->value_norm.eps = layer->value_norm.eps;
     info->pre_norm.kind = before->kind;
     info->pre_norm.applied = pre_norm && before->kind != ATTN_NORM_NONE;
     info->pre_norm.bias = before->bias != NULL;
@@ -49,19 +70,25 @@ static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info
 
 void layer_fill_info(const struct layer *layer, bool pre_norm,
                      attn_model_info *ret_info) {
-    *ret_info =
-        (attn_model_info){.layout = layer->family,
-                          .kind = layer->cross ? "cross" : "self",
-                          .layer = layer->index,
-                          .mask = {.causal = layer->causal, .window = layer->window,
-                                   .chunk = layer->chunk},
-                          .score = {.scale = layer->scale,
-                                    .softcap = layer->softcap,
-                                    .sinks = layer->sinks != NULL,
-                                    .bias = layer->bias.kind,
-                                    .bias_distance = layer->bias.max_distance},
-                          .projection.clip = layer->clip};
+    *ret_info = (attn_model_info){
+        .layout = layer->family,
+        .kind = layer->cross     ? "cross"
+                : layer->borrows ? "borrowed"
+                                 : "self",
+        .layer = layer->index,
+        .mask = {.causal = layer->causal, .window = layer->window, .chunk = layer->chunk},
+        .score = {.scale = layer->scale,
+                  .softcap = layer->softcap,
+                  .sinks = layer->sinks != NULL,
+                  .bias = layer->bias.kind,
+                  .bias_distance = layer->bias.max_distance},
+        .projection.clip = layer->clip,
+        .projection.clip_last = layer->clip_last,
+        .query_factor = {.beta = layer->query_factor.beta,
+                         .length = layer->query_factor.length,
+                         .offset = layer->query_factor.offset}};
     fill_linears(layer, ret_info);
+    fill_latents(layer, ret_info);
     fill_norms(layer, pre_norm, ret_info);
 
     if (layer->rotation.dims > 0) {
@@ -75,6 +102,7 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
         if (layer->rotation.grid > 0) /* at most CONFIG_COUNT_MAX^2 and a few */
             ret_info->context_length =
                 layer->rotation.grid_first + layer->rotation.grid * layer->rotation.grid;
+        ret_info->rotation.values = layer->rotation.values;
     }
 }
 
@@ -84,66 +112,96 @@ static void fill_ones(float *numbers, size_t count) {
         numbers[i] = 1;
 }
 
+/* Reads the weights of a norm, of which each head may have a tensor of its own. */
+static attn_status read_norm_weight(const struct layer_norm *norm, size_t count,
+                                    float *ret_numbers, attn_error *ret_error) {
+    const struct safetensors_tensor *weight = norm->weight;
+    attn_status status = ATTN_OK;
+
+    if (weight == NULL) {
+        fill_ones(ret_numbers, count);
+        return ATTN_OK;
+    }
+    size_t heads = norm->of_heads != NULL ? count / weight->elements : 1;
+    for (size_t h = 0; status == ATTN_OK && h < heads; h++)
+        status = safetensors_read_all(
+            h == 0 ? weight
+                   : folder_tensors_find_numbered(norm->of_heads, weight->name, h),
+            ret_numbers + h * weight->elements, ret_error);
+    for (size_t i = 0; norm->plus_one && i < count; i++)
+        ret_numbers[i] += 1;
+    return status;
+}
+
 /* Reads the vectors of norms and sinks that the model has. */
 static attn_status read_vectors(const struct layer *layer, attn_model *model,
                                 attn_error *ret_error) {
+    const attn_model_info *info = &model->info;
     const struct layer_norm *query = &layer->query_norm, *key = &layer->key_norm;
     const struct layer_norm *before = &layer->norm_before;
+    bool each = info->head_norm.whole || info->head_norm.per_head;
+    size_t size = info->width.score;
+    const struct {
+        const struct layer_norm *norm;
+        float *numbers; /* NULL: the model does not have them */
+        size_t count;
+    } weights[] = {
+        {query, model->query_norm_weight, each ? info->num_heads * size : size},
+        {key, model->key_norm_weight, each ? info->num_kv_heads * size : size},
+        {&layer->out_norm, model->out_norm_weight, info->num_heads * info->width.head},
+        {before, model->pre_norm_weight, info->width.query},
+    };
     const struct {
         const struct safetensors_tensor *stored;
-        float *numbers; /* NULL: the model does not have them */
-        bool plus_one;
-    } vectors[] = {
-        {query->weight, model->query_norm_weight, query->plus_one},
-        {query->bias, model->query_norm_bias, false},
-        {key->weight, model->key_norm_weight, key->plus_one},
-        {key->bias, model->key_norm_bias, false},
-        {layer->out_norm.weight, model->out_norm_weight, layer->out_norm.plus_one},
-        {before->weight, model->pre_norm_weight, before->plus_one},
-        {before->bias, model->pre_norm_bias, false},
-        {layer->sinks, model->sinks, false},
+        float *numbers; /* likewise */
+    } others[] = {
+        {query->bias, model->query_norm_bias},
+        {key->bias, model->key_norm_bias},
+        {layer->latent.query_norm.weight, model->latent_query_norm},
+        {layer->latent.key_norm.weight, model->latent_key_norm},
+        {before->bias, model->pre_norm_bias},
+        {layer->sinks, model->sinks},
     };
+    attn_status status = ATTN_OK;
 
-    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
-        float *numbers = vectors[i].numbers;
-        if (numbers == NULL)
-            continue;
-        if (vectors[i].stored == NULL) {
-            fill_ones(numbers, model->info.width.query);
-            continue;
-        }
-        attn_status status = safetensors_read_all(vectors[i].stored, numbers, ret_error);
-        if (status != ATTN_OK)
-            return status;
-        for (size_t k = 0; vectors[i].plus_one && k < vectors[i].stored->elements; k++)
-            numbers[k] += 1;
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
+        if (status == ATTN_OK && weights[i].numbers != NULL)
+            status = read_norm_weight(weights[i].norm, weights[i].count,
+                                      weights[i].numbers, ret_error);
     }
-    return ATTN_OK;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (status == ATTN_OK && others[i].numbers != NULL && others[i].stored != NULL)
+            status = safetensors_read_all(others[i].stored, others[i].numbers, ret_error);
+    }
+    return status;
 }
 
-/* Moves pairs of an interleaved rotation apart, in all that makes queries and keys. */
+/* Moves pairs of a rotation to where the engine has them, in all that makes queries and
+ * keys. */
 static attn_status separate_pairs(const struct layer *layer, attn_model *model,
                                   attn_error *ret_error) {
     const attn_model_info *info = &model->info;
-    bool whole = info->head_norm.whole;
+    bool each = info->head_norm.whole || info->head_norm.per_head;
+    size_t query_size = info->latent.query > 0 ? info->latent.query : info->width.query;
+    size_t key_size = info->latent.key > 0 ? info->latent.key : info->width.key;
     const struct {
         float *rows;
         size_t num_heads, columns;
     } moved[] = {
-        {model->query_weight, info->num_heads, info->width.query},
+        {model->query_weight, info->num_heads, query_size},
         {model->query_bias, info->num_heads, 1},
-        {model->query_norm_weight, whole ? info->num_heads : 1, 1},
-        {model->query_norm_bias, whole ? info->num_heads : 1, 1},
-        {model->key_weight, info->num_kv_heads, info->width.key},
+        {model->query_norm_weight, each ? info->num_heads : 1, 1},
+        {model->query_norm_bias, each ? info->num_heads : 1, 1},
+        {model->key_weight, info->num_kv_heads, key_size},
         {model->key_bias, info->num_kv_heads, 1},
-        {model->key_norm_weight, whole ? info->num_kv_heads : 1, 1},
-        {model->key_norm_bias, whole ? info->num_kv_heads : 1, 1},
+        {model->key_norm_weight, each ? info->num_kv_heads : 1, 1},
+        {model->key_norm_bias, each ? info->num_kv_heads : 1, 1},
     };
 
     for (size_t i = 0; i < sizeof moved / sizeof moved[0]; i++) {
         if (moved[i].rows != NULL &&
-            rotation_separate_pairs(moved[i].rows, moved[i].num_heads, info->width.head,
-                                    moved[i].columns, layer->rotation.dims) != ATTN_OK)
+            rotation_separate_pairs(&layer->rotation, moved[i].rows, moved[i].num_heads,
+                                    info->width.score, moved[i].columns) != ATTN_OK)
             return error_set(ret_error, ATTN_E_NOMEM,
                              "not enough memory to move pairs of rows apart");
     }
@@ -152,17 +210,35 @@ static attn_status separate_pairs(const struct layer *layer, attn_model *model,
 
 static attn_status read_linears(const struct layer *layer, attn_model *model,
                                 attn_error *ret_error) {
-    struct model_array arrays[MODEL_ARRAYS];
+    float *const arrays[NUM_LAYER_LINEARS][2] = {
+        [LAYER_QUERY] = {model->query_weight, model->query_bias},
+        [LAYER_KEY] = {model->key_weight, model->key_bias},
+        [LAYER_VALUE] = {model->value_weight, model->value_bias},
+        [LAYER_OUTPUT] = {model->output_weight, model->output_bias},
+        [LAYER_GATE] = {model->gate_weight, model->gate_bias},
+        [LAYER_LATENT_QUERY] = {model->latent_query_weight, model->latent_query_bias},
+        [LAYER_LATENT_KEY] = {model->latent_key_weight, model->latent_key_bias},
+    };
     attn_status status = ATTN_OK;
 
-    model_list_arrays(model, arrays);
-    for (size_t i = 0; i <= LAYER_OUTPUT && status == ATTN_OK; i++)
-        status = gather_linear(&layer->linears[i], *arrays[2 * i].pointer,
-                               *arrays[2 * i + 1].pointer, ret_error);
-    if (status == ATTN_OK && model->gate_weight != NULL)
-        status = gather_linear(&layer->linears[LAYER_GATE], model->gate_weight,
-                               model->gate_bias, ret_error);
+    for (size_t i = 0; i < NUM_LAYER_LINEARS && status == ATTN_OK; i++) {
+        if (layer->linears[i].weight != NULL)
+            status =
+                gather_linear(&layer->linears[i], arrays[i][0], arrays[i][1], ret_error);
+    }
     return status;
+}
+
+/* Multiplies values by their factor. */
+static void scale_values(const struct layer *layer, attn_model *model) {
+    struct model_array arrays[MODEL_ARRAYS];
+
+    model_list_arrays(model, arrays);
+    for (size_t i = 2 * LAYER_VALUE; i < 2 * LAYER_VALUE + 2; i++) {
+        size_t count = arrays[i].rows * arrays[i].columns;
+        for (size_t k = 0; arrays[i].present && k < count; k++)
+            (*arrays[i].pointer)[k] *= (float)layer->value_factor;
+    }
 }
 
 attn_status layer_read_model(const void *context, attn_model *model,
@@ -174,7 +250,11 @@ attn_status layer_read_model(const void *context, attn_model *model,
     attn_status status = read_linears(layer, model, ret_error);
     if (status == ATTN_OK)
         status = read_vectors(layer, model, ret_error);
-    if (status == ATTN_OK && layer->rotation.interleaved)
+    if (status == ATTN_OK && layer->value_factor != 1)
+        scale_values(layer, model);
+    if (status == ATTN_OK && layer->latent.key > 0)
+        status = latent_lay_out(&layer->latent, model, ret_error);
+    if (status == ATTN_OK && (layer->rotation.interleaved || layer->rotation.backward))
         status = separate_pairs(layer, model, ret_error);
     if (status == ATTN_OK && layer->rotation.dims > 0)
         status = frequencies_fill(&layer->rotation, &model->rotation, ret_error);

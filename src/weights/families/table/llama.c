@@ -74,6 +74,24 @@ static const struct layer_rotation gpt_oss_rotation = {
     static const struct layer_rotation name = { \
         .type = ROTATION_LLAMA3, .factor = times, .low_freq_factor = 1, \
         .high_freq_factor = 4, .original_positions = original}
+static const struct layer_rotation ministral3_rotation = {
+    .type = ROTATION_YARN, .factor = 16, .beta_fast = 32, .beta_slow = 1,
+    .truncate = true, .mscale = 1, .mscale_all_dim = 1, .original_positions = 16384};
+static const struct layer_rotation gemma4_rotation = {
+    .type = ROTATION_PROPORTIONAL, .factor = 1};
+#define HUNYUAN(type_name) { \
+    .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0), \
+    BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), .norms.query = "query_layernorm", \
+    .norms.key = "key_layernorm", .norms.heads = ATTN_NORM_RMS, \
+    .norms.heads_last = true, ROTATION, .rotation.alpha = true}
+/* Values are normed, and the last layers take those of earlier ones. */
+#define GEMMA3N(type_name, w, n, kv, period_of_full) \
+    .type = type_name, .stacks = {STACK_LLAMA(8, w, n)}, HEADS(kv, 256), \
+    BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, \
+    .norms.values = ATTN_NORM_RMS, .scores.scale = SCALE_ONE, BASE(1e6), \
+    .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000, \
+    WINDOWS(WINDOW_UNLESS_NTH, 512), .windows.period = period_of_full, \
+    .borrowing.count_keys = "num_kv_shared_layers"
 LLAMA3_UNSET(apertus_rotation, 8, 8192);
 LLAMA3_UNSET(cwm_rotation, 16, 8192);
 
@@ -160,6 +178,54 @@ static const struct family families[] = {
         .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000,
         WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 6,
         .windows.period_keys = "sliding_window_pattern _sliding_window_pattern"},
+    {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .borrowing.count = 15},
+    {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .rotation.unset = &gemma4_rotation,
+        .demands = "use_bidirectional_attention=false|vision",
+        .rotation.part_turning = 0.25, .sizes.full_head_keys = "global_head_dim",
+        .sizes.full_head = 512, .sizes.full_kv_keys = "num_global_key_value_heads",
+        .weights.keys_are_values = "attention_k_eq_v"},
+    {   .type = "cohere", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 0),
+        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
+        .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_LAYER,
+        .norms.heads_if = "use_qk_norm", .norms.heads_each = true, BASE(500000),
+        .rotation.interleaved = true},
+    {   .type = "cohere2", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 128),
+        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5), ROTATION,
+        .rotation.interleaved = true, .rotation.layers = ROTATED_SLIDING,
+        WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 4,
+        .windows.period_keys = "sliding_window_pattern _sliding_window_pattern"},
+    {   .type = "stablelm", .stacks = {STACK_LLAMA(32, 2560, 32)}, HEADS(32, 0),
+        BIASES_IF("qkv", "use_qkv_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
+        .norms.query = "q_layernorm.norms.#", .norms.key = "k_layernorm.norms.#",
+        .norms.heads = ATTN_NORM_LAYER, .norms.heads_if = "qk_layernorm",
+        .norms.heads_each = true, ROTATION, PART(0.25)},
+    {   .type = "persimmon",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
+                    .names = PACKED("query_key_value", "dense"),
+                    .norm = "input_layernorm", SIZES(64, 4096, 36),
+                    .mask = MASK_CAUSAL}},
+        .weights.split = SPLIT_GROUPS, .biases.always = "qkvo",
+        .weights.ignored = OLD_ROTARY, LAYER_NORM("layer_norm_eps", 1e-5),
+        .norms.query = "q_layernorm", .norms.key = "k_layernorm",
+        .norms.heads = ATTN_NORM_LAYER, .norms.heads_if = "qk_layernorm",
+        .norms.heads_otherwise = true, ROTATION, PART(0.5)},
+    HUNYUAN("hunyuan_v1_dense"),
+    HUNYUAN("hunyuan_v1_moe"),
+    {   /* no norm has a weight */
+        .type = "nanochat", .stacks = {STACK_NO_NORM(6, 768, 12)}, HEADS(0, 0),
+        BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), .norms.bare = true,
+        .norms.heads = ATTN_NORM_RMS, .norms.heads_bare = true, .norms.heads_last = true,
+        ROTATION, .rotation.backward = true},
+    {   .type = "olmoe", .stacks = {STACK_LLAMA(16, 2048, 16)}, HEADS(0, 0),
+        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS,
+        .norms.heads_whole = true, ROTATION, .scores.clip_keys = "clip_qkv",
+        .scores.clip_last = true},
+    {   .type = "ministral3", .stacks = {STACK_LLAMA(32, 4096, 34)}, HEADS(8, 128),
+        RMS(1e-5), BASE(1e6), .rotation.unset = &ministral3_rotation,
+        WINDOWS(WINDOW_ALL, 0),
+        .factor.beta_keys = "rope_parameters.llama_4_scaling_beta", .factor.beta = 0.1,
+        .factor.length_keys = "rope_parameters.original_max_position_embeddings",
+        .factor.length = 16384},
     {   OLMO2("olmo2", 1e-5), ROTATION},
     {   OLMO2("flex_olmo", 1e-6), BASE(500000)},
     {   OLMO2("olmo3", 1e-5), BASE(500000), .rotation.local_keys = "rope_theta",

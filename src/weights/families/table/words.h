@@ -36,6 +36,7 @@
 extern const struct family_list families_gpt;
 extern const struct family_list families_llama;
 extern const struct family_list families_hybrid;
+extern const struct family_list families_latent;
 extern const struct family_list families_bert;
 extern const struct family_list families_images;
 extern const struct family_list families_seq2seq;

@@ -1,75 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* locate.c: finds each tensor of a layer by its name. */
-#include "weights/families/locate.h"
+#include "weights/families/locate/locate.h"
 
 #include "base/error.h"
 #include "base/size.h"
+#include "weights/families/locate/locator.h"
+#include "weights/families/locate/norms.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define VECTOR 0 /* as the columns of an expected shape: it has one dimension */
-
-struct locator {
-    const struct family *family;
-    const struct match_stack *stack;
-    const struct folder_tensors *tensors;
-    const struct layer_biases *biases;
-    struct layer *layer;
-    attn_error *error; /* the first error of all functions */
-};
-
-/* Returns the tensor `name` + `ending` of the module in layer `index`, or NULL. */
-static const struct safetensors_tensor *find_in_module(const struct locator *locator,
-                                                       size_t index, const char *name,
-                                                       const char *ending,
-                                                       char ret_name[MATCH_NAME_SIZE]) {
-    if (!match_name(locator->stack, index, locator->stack->stack->module, name, ending,
-                    ret_name))
-        return NULL;
-    return folder_tensors_find(locator->tensors, ret_name);
-}
-
-static void refuse_missing_tensor(const struct locator *locator, const char *name) {
-    error_keep(locator->error, ATTN_E_FORMAT,
-               "tensor '%.120s' is missing; family %s has it", name,
-               locator->family->type);
-}
-
-/* Checks shape and dtype of a tensor, which may be NULL. `columns` is VECTOR for `rows`
- * numbers. */
-static void check_located(const struct locator *locator,
-                          const struct safetensors_tensor *tensor, size_t rows,
-                          size_t columns) {
-    if (tensor == NULL)
-        return;
-    size_t rank = columns == VECTOR ? 1 : 2;
-    const struct layer *layer = locator->layer;
-
-    if (tensor->dtype->to_float == NULL)
-        error_keep(locator->error, ATTN_E_UNSUPPORTED,
-                   "tensor '%.120s' has dtype %s: the weights are quantized; save them "
-                   "in bfloat16 or float32",
-                   tensor->name, tensor->dtype->name);
-    if (tensor->rank == rank && tensor->shape[0] == rows &&
-        (rank == 1 || tensor->shape[1] == columns))
-        return;
-
-    char shape[64] = "", expected[64];
-    for (size_t i = 0; i < tensor->rank && i < 2; i++)
-        snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%zu",
-                 i > 0 ? "," : "", tensor->shape[i]);
-    if (rank == 1)
-        snprintf(expected, sizeof expected, "%zu", rows);
-    else
-        snprintf(expected, sizeof expected, "%zu,%zu", rows, columns);
-    error_keep(locator->error, ATTN_E_SHAPE,
-               "tensor '%.120s' has shape [%s%s], expected [%s]: config.json means %zu "
-               "heads, %zu key heads and size %zu, %zu wide",
-               tensor->name, shape, tensor->rank > 2 ? ",..." : "", expected,
-               layer->num_heads, layer->num_kv_heads, layer->head_size,
-               locator->stack->width);
-}
 
 /* Finds the weight and the bias of a linear, whose tensor has `rows` in all. */
 static void locate_linear(const struct locator *locator, size_t which,
@@ -77,30 +16,30 @@ static void locate_linear(const struct locator *locator, size_t which,
     const struct family *family = locator->family;
     struct layer_linear *linear = &locator->layer->linears[which];
     char name[MATCH_NAME_SIZE], bias_name[MATCH_NAME_SIZE];
-    size_t index = locator->layer->index;
+    bool is_key = which == LAYER_KEY || which == LAYER_VALUE;
+    size_t index = is_key ? locator->layer->lender : locator->layer->index;
 
     linear->transposed = family->weights.transposed;
-    linear->weight = find_in_module(locator, index, module_name, ".weight", name);
+    linear->weight = locator_find(locator, index, module_name, ".weight", name);
     if (linear->weight == NULL) {
-        refuse_missing_tensor(locator, name);
+        locator_refuse_missing(locator, name);
         return;
     }
     /* keys of cross attention come from another model, which may have another width */
-    bool is_key = which == LAYER_KEY || which == LAYER_VALUE;
     if (locator->layer->cross && is_key && linear->weight->rank == 2)
         linear->in_size = linear->weight->shape[linear->transposed ? 0 : 1];
     if (linear->transposed)
-        check_located(locator, linear->weight, linear->in_size, rows);
+        locator_check(locator, linear->weight, linear->in_size, rows);
     else
-        check_located(locator, linear->weight, rows, linear->in_size);
+        locator_check(locator, linear->weight, rows, linear->in_size);
 
     const char *own = which == LAYER_QUERY   ? family->biases.query
                       : which == LAYER_VALUE ? family->biases.value
                                              : NULL;
-    linear->bias = find_in_module(locator, index, own != NULL ? own : module_name,
-                                  own != NULL ? "" : ".bias", bias_name);
+    linear->bias = locator_find(locator, index, own != NULL ? own : module_name,
+                                own != NULL ? "" : ".bias", bias_name);
     if (locator->biases->has[which] && linear->bias == NULL)
-        refuse_missing_tensor(locator, bias_name);
+        locator_refuse_missing(locator, bias_name);
     if (!locator->biases->has[which] && !locator->biases->optional[which] &&
         linear->bias != NULL)
         error_keep(locator->error, ATTN_E_FORMAT,
@@ -109,7 +48,7 @@ static void locate_linear(const struct locator *locator, size_t which,
                    bias_name, family->type,
                    family->biases.keys != NULL ? " without " : "",
                    family->biases.keys != NULL ? family->biases.keys : "");
-    check_located(locator, linear->bias, rows, VECTOR);
+    locator_check(locator, linear->bias, rows, VECTOR);
 }
 
 /* Sets which rows are the heads of a linear. */
@@ -118,16 +57,21 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     const struct layer *layer = locator->layer;
     size_t size = layer->head_size, heads = layer->num_heads;
     size_t kv_heads = layer->num_kv_heads, shared = heads / kv_heads;
+    size_t plain = size - layer->latent.shared; /* what a key head has by itself */
     const size_t blocks[] = {0, heads * size, (heads + kv_heads) * size};
     const size_t groups[] = {0, shared * size, (shared + 1) * size};
+    const size_t sizes[NUM_LAYER_LINEARS] = {[LAYER_QUERY] = size,
+                                             [LAYER_KEY] = plain,
+                                             [LAYER_VALUE] = layer->value_size,
+                                             [LAYER_GATE] = layer->value_size};
     const size_t quarters[] = {0, heads / 2 * size, heads / 4 * size};
     enum family_split split = locator->family->weights.split;
     bool of_query = which == LAYER_QUERY || which == LAYER_GATE;
 
     linear->num_heads = of_query ? heads : kv_heads;
-    linear->head_rows = size;
+    linear->head_rows = sizes[which];
     linear->group_heads = linear->num_heads;
-    linear->group_rows = linear->num_heads * size;
+    linear->group_rows = linear->num_heads * linear->head_rows;
     if (split == SPLIT_GATED && of_query) {
         linear->first_row = which == LAYER_GATE ? size : 0;
         linear->group_heads = 1;
@@ -142,11 +86,49 @@ static void set_linear_rows(const struct locator *locator, size_t which,
         linear->first_row = quarters[which];
         linear->group_heads = heads / 4;
         linear->group_rows = heads / 4 * 3 * size;
+    } else if (split == SPLIT_LATENT && which != LAYER_QUERY) {
+        linear->first_row = which == LAYER_VALUE ? plain : 0;
+        linear->group_heads = 1;
+        linear->group_rows = plain + layer->value_size;
     } else if (split == SPLIT_GROUPS || split == SPLIT_ONE_KEY) {
         linear->first_row = groups[which];
         linear->group_heads = which == LAYER_QUERY ? shared : 1;
-        linear->group_rows = (shared + 2) * size;
+        linear->group_rows = (shared + 1) * size + layer->value_size;
     }
+}
+
+/* Returns a linear of `rows` outputs, which are not divided into heads. */
+static struct layer_linear whole_linear(size_t in_size, size_t rows) {
+    return (struct layer_linear){.in_size = in_size,
+                                 .num_heads = 1,
+                                 .head_rows = rows,
+                                 .group_heads = 1,
+                                 .group_rows = rows};
+}
+
+/* Finds the linears of latent attention, but for the output projection. `queries` and
+ * `values` are the rows of all heads. */
+static void locate_latents(const struct locator *locator, size_t queries, size_t values) {
+    struct layer *layer = locator->layer;
+    struct layer_linear *linears = layer->linears;
+    const struct layer_latent *latent = &layer->latent;
+    size_t width = locator->stack->width, rows = latent->key + latent->shared;
+    size_t keys = queries - layer->num_heads * latent->shared;
+
+    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++)
+        set_linear_rows(locator, which, &linears[which]);
+    linears[LAYER_KEY].in_size = linears[LAYER_VALUE].in_size = latent->key;
+    linears[LAYER_LATENT_KEY] = whole_linear(width, rows);
+    linears[LAYER_QUERY].in_size = latent->query > 0 ? latent->query : width;
+    if (latent->query > 0) {
+        linears[LAYER_LATENT_QUERY] = whole_linear(width, latent->query);
+        locate_linear(locator, LAYER_LATENT_QUERY, "q_a_proj", latent->query);
+    }
+    locate_linear(locator, LAYER_QUERY, latent->query > 0 ? "q_b_proj" : "q_proj",
+                  queries);
+    locate_linear(locator, LAYER_LATENT_KEY, locator->stack->stack->names[0], rows);
+    locate_linear(locator, LAYER_KEY, "kv_b_proj", keys + values);
+    locate_linear(locator, LAYER_VALUE, "kv_b_proj", keys + values);
 }
 
 /* Finds the gate, of `hidden` rows: in a tensor of its own, or in that of queries. */
@@ -166,14 +148,16 @@ static void locate_gate(const struct locator *locator, size_t hidden) {
 static void locate_linears(const struct locator *locator) {
     const char *const *names = locator->stack->stack->names;
     struct layer *layer = locator->layer;
-    size_t width = locator->stack->width, hidden, kv_hidden, packed;
+    size_t width = locator->stack->width, hidden, kv_hidden, values, outputs, packed;
     bool gated = locator->family->weights.split == SPLIT_GATED;
     bool separate = gated || locator->family->weights.split == SPLIT_SEPARATE;
     bool apart = locator->stack->stack->query_apart;
 
     if (!size_mul(layer->num_heads, layer->head_size, &hidden) ||
         !size_mul(layer->num_kv_heads, layer->head_size, &kv_hidden) ||
-        !size_mul(hidden, 2, &packed) || !size_mul(kv_hidden, 2, &packed) ||
+        !size_mul(layer->num_kv_heads, layer->value_size, &values) ||
+        !size_mul(layer->num_heads, layer->value_size, &outputs) ||
+        !size_mul(hidden, 2, &packed) || !size_add(kv_hidden, values, &packed) ||
         !size_add(hidden, packed, &packed)) {
         error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
         return;
@@ -184,105 +168,29 @@ static void locate_linears(const struct locator *locator) {
                    layer->num_heads);
         return;
     }
+    layer->linears[LAYER_OUTPUT] = whole_linear(outputs, width);
+    locate_linear(locator, LAYER_OUTPUT, names[LAYER_OUTPUT], width);
+    if (locator->family->weights.split == SPLIT_LATENT) {
+        locate_latents(locator, hidden, values);
+        return;
+    }
     for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
-        size_t rows = which != LAYER_QUERY ? kv_hidden : gated ? 2 * hidden : hidden;
-        size_t total = packed;
+        const size_t all_rows[] = {gated ? 2 * hidden : hidden, kv_hidden, values};
+        size_t rows = all_rows[which], total = packed;
 
+        if (which == LAYER_VALUE && layer->keys_are_values) {
+            *linear = layer->linears[LAYER_KEY];
+            continue;
+        }
         linear->in_size = width;
         set_linear_rows(locator, which, linear);
         if (apart)
-            total = which == LAYER_QUERY ? hidden : 2 * kv_hidden;
+            total = which == LAYER_QUERY ? hidden : kv_hidden + values;
         locate_linear(locator, which, names[separate || apart ? which : 0],
                       separate ? rows : total);
     }
-
-    layer->linears[LAYER_OUTPUT] = (struct layer_linear){.in_size = hidden,
-                                                         .num_heads = 1,
-                                                         .head_rows = width,
-                                                         .group_heads = 1,
-                                                         .group_rows = width};
-    locate_linear(locator, LAYER_OUTPUT, names[LAYER_OUTPUT], width);
-    locate_gate(locator, hidden);
-}
-
-/* Finds weight and bias of a norm under `name`, which has its module in it; older files
- * call them gamma and beta. */
-static void locate_norm(const struct locator *locator, const char *module,
-                        const char *name, size_t size, struct layer_norm *norm) {
-    static const char *const weights[] = {".weight", ".gamma"};
-    static const char *const biases[] = {".bias", ".beta"};
-    char found[MATCH_NAME_SIZE];
-    size_t index = locator->layer->index;
-
-    for (size_t i = 0; i < 2 && norm->weight == NULL; i++) {
-        if (!match_name(locator->stack, index, module, name, weights[i], found))
-            continue;
-        norm->weight = folder_tensors_find(locator->tensors, found);
-        match_name(locator->stack, index, module, name, biases[i], found);
-        norm->bias = folder_tensors_find(locator->tensors, found);
-    }
-    check_located(locator, norm->weight, size, VECTOR);
-    check_located(locator, norm->bias, size, VECTOR);
-}
-
-/* Finds the norm before the layer, under the first of its names that exists. */
-static void locate_norm_before(const struct locator *locator) {
-    const char *names = locator->stack->stack->norm;
-    struct layer_norm *norm = &locator->layer->norm_before;
-
-    while (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && names != NULL &&
-           *names != '\0') {
-        char name[64];
-        size_t size = strcspn(names, " ");
-        snprintf(name, sizeof name, "%.*s", (int)size, names);
-        locate_norm(locator, "", name, locator->stack->width, norm);
-        names += size + strspn(names + size, " ");
-    }
-}
-
-/* Finds the norm of the heads' outputs. */
-static void locate_out_norm(const struct locator *locator) {
-    const char *module = locator->stack->stack->module,
-               *norm = locator->family->norms.out;
-    struct layer *layer = locator->layer;
-    char name[MATCH_NAME_SIZE];
-
-    if (layer->out_norm.kind == ATTN_NORM_NONE)
-        return;
-    locate_norm(locator, module, norm, layer->num_heads * layer->head_size,
-                &layer->out_norm);
-    match_name(locator->stack, layer->index, module, norm,
-               layer->out_norm.bias != NULL ? ".bias" : ".weight", name);
-    if (layer->out_norm.weight == NULL)
-        refuse_missing_tensor(locator, name);
-    if (layer->out_norm.bias != NULL)
-        error_keep(locator->error, ATTN_E_UNSUPPORTED,
-                   "tensor '%.120s' is a bias that family %s does not have", name,
-                   locator->family->type);
-}
-
-/* Finds the norms of projected queries and keys. */
-static void locate_head_norms(const struct locator *locator) {
-    const struct family *family = locator->family;
-    struct layer *layer = locator->layer;
-    const char *module = locator->stack->stack->module;
-    size_t queries = layer->head_norm_whole ? layer->num_heads : 1;
-    size_t keys = layer->head_norm_whole ? layer->num_kv_heads : 1;
-    char name[MATCH_NAME_SIZE];
-
-    if (layer->query_norm.kind == ATTN_NORM_NONE)
-        return;
-    locate_norm(locator, module, family->norms.query, queries * layer->head_size,
-                &layer->query_norm);
-    locate_norm(locator, module, family->norms.key, keys * layer->head_size,
-                &layer->key_norm);
-    bool has_query = layer->query_norm.weight != NULL;
-    if (has_query && layer->key_norm.weight != NULL)
-        return;
-    match_name(locator->stack, layer->index, module,
-               has_query ? family->norms.key : family->norms.query, ".weight", name);
-    refuse_missing_tensor(locator, name);
+    locate_gate(locator, outputs);
 }
 
 /* Finds the sinks, and the table of the bias by distance: of this layer, of the first
@@ -292,12 +200,13 @@ static void locate_tables(const struct locator *locator) {
     struct layer *layer = locator->layer;
     char name[MATCH_NAME_SIZE] = "";
 
-    if (family->scores.sinks != NULL) {
+    if (family->scores.sinks != NULL &&
+        (layer->window > 0 || !family->scores.sinks_sliding)) {
         layer->sinks =
-            find_in_module(locator, layer->index, family->scores.sinks, "", name);
+            locator_find(locator, layer->index, family->scores.sinks, "", name);
         if (layer->sinks == NULL)
-            refuse_missing_tensor(locator, name);
-        check_located(locator, layer->sinks, layer->num_heads, VECTOR);
+            locator_refuse_missing(locator, name);
+        locator_check(locator, layer->sinks, layer->num_heads, VECTOR);
     }
     if (layer->bias.kind != ATTN_BIAS_BUCKETS)
         return;
@@ -308,20 +217,46 @@ static void locate_tables(const struct locator *locator) {
         layer->bias.table = folder_tensors_find(locator->tensors, name);
     } else {
         layer->bias.table =
-            find_in_module(locator, family->distance.every_layer ? layer->index : 0,
-                           family->distance.table, "", name);
+            locator_find(locator, family->distance.every_layer ? layer->index : 0,
+                         family->distance.table, "", name);
     }
     if (layer->bias.table == NULL)
-        refuse_missing_tensor(locator, name);
-    check_located(locator, layer->bias.table, layer->bias.table_rows, layer->num_heads);
+        locator_refuse_missing(locator, name);
+    locator_check(locator, layer->bias.table, layer->bias.table_rows, layer->num_heads);
+}
+
+static bool begins_with(const char *name, const char *start, size_t size) {
+    return start != NULL && strncmp(name, start, size) == 0;
+}
+
+/* Returns whether the tensor is a norm of one of several heads, or of the keys or values
+ * of a layer that takes those of another. */
+static bool is_head_tensor(const struct locator *locator, const char *name) {
+    const char *const *linears = locator->stack->stack->names;
+    const struct layer *layer = locator->layer;
+    const char *const norms[] = {locator->family->norms.query,
+                                 locator->family->norms.key};
+    const char *const unused[] = {linears[LAYER_KEY], linears[LAYER_VALUE], norms[1]};
+
+    for (size_t i = 0; layer->query_norm.of_heads != NULL && i < 2; i++) {
+        if (begins_with(name, norms[i], strcspn(norms[i], "#")))
+            return true;
+    }
+    for (size_t i = 0; layer->borrows && i < 3; i++) {
+        size_t size = unused[i] != NULL ? strlen(unused[i]) : 0;
+        if (begins_with(name, unused[i], size) && name[size] == '.')
+            return true;
+    }
+    return false;
 }
 
 /* Returns whether the layer uses the tensor, or its family ignores it. */
 static bool is_known_tensor(const struct locator *locator,
                             const struct safetensors_tensor *tensor, const char *name) {
     const struct layer *layer = locator->layer;
-    const struct layer_norm *const norms[] = {&layer->query_norm, &layer->key_norm,
-                                              &layer->out_norm, &layer->norm_before};
+    const struct layer_norm *const norms[] = {
+        &layer->query_norm,  &layer->key_norm,          &layer->out_norm,
+        &layer->norm_before, &layer->latent.query_norm, &layer->latent.key_norm};
 
     for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
         if (tensor == layer->linears[i].weight || tensor == layer->linears[i].bias)
@@ -334,7 +269,7 @@ static bool is_known_tensor(const struct locator *locator,
     /* a table that cross attention of old T5 files has is not used there */
     bool is_table = locator->family->distance.table != NULL &&
                     strcmp(name, locator->family->distance.table) == 0;
-    return tensor == layer->sinks || is_table ||
+    return tensor == layer->sinks || is_table || is_head_tensor(locator, name) ||
            family_list_has(locator->family->weights.ignored, name);
 }
 
@@ -346,8 +281,8 @@ static const char *describe_unknown(const char *name) {
         {"lora_", "it is of LoRA; merge the adapter with peft's merge_and_unload()"},
         {"base_layer", "it is of LoRA; merge the adapter with peft's merge_and_unload()"},
         {"distance_embedding", "attnd does not compute relative_key positions"},
-        {"q_a_proj", "attnd does not compute multi-head latent attention"},
-        {"kv_a_proj", "attnd does not compute multi-head latent attention"},
+        {"q_a_", "it is of latent attention, which config.json does not ask for"},
+        {"kv_a_", "it is of latent attention, which config.json does not ask for"},
         {"gate", "attnd knows no gate of this family"},
         {"scale", "the weights are quantized; save them in bfloat16 or float32"},
         {"qweight", "the weights are quantized; save them in bfloat16 or float32"},
@@ -393,9 +328,7 @@ attn_status locate_tensors(const struct match *match, const struct match_stack *
                                     .error = stack->section.error};
 
     locate_linears(&locator);
-    locate_head_norms(&locator);
-    locate_out_norm(&locator);
-    locate_norm_before(&locator);
+    locate_norms(&locator);
     locate_tables(&locator);
     check_module(&locator);
     return locator.error->status;

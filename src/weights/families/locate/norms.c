@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* norms.c: the norms before a layer, of latent rows, of heads, and of what heads
+ * give. */
+#include "weights/families/locate/norms.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Finds weight and bias of a norm of layer `index` under `name`, which has its module in
+ * it; older files call them gamma and beta. `columns` may be VECTOR. */
+static void locate_norm(const struct locator *locator, size_t index, const char *module,
+                        const char *name, size_t rows, size_t columns,
+                        struct layer_norm *norm) {
+    static const char *const weights[] = {".weight", ".gamma"};
+    static const char *const biases[] = {".bias", ".beta"};
+    char found[MATCH_NAME_SIZE];
+
+    for (size_t i = 0; i < 2 && norm->weight == NULL; i++) {
+        if (!match_name(locator->stack, index, module, name, weights[i], found))
+            continue;
+        norm->weight = folder_tensors_find(locator->tensors, found);
+        match_name(locator->stack, index, module, name, biases[i], found);
+        norm->bias = folder_tensors_find(locator->tensors, found);
+    }
+    locator_check(locator, norm->weight, rows, columns);
+    locator_check(locator, norm->bias, rows, columns);
+}
+
+/* Finds the norm before the layer, under the first of its names that exists. */
+static void locate_norm_before(const struct locator *locator) {
+    const char *names = locator->stack->stack->norm;
+    struct layer_norm *norm = &locator->layer->norm_before;
+
+    while (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && names != NULL &&
+           *names != '\0') {
+        char name[64];
+        size_t size = strcspn(names, " ");
+        snprintf(name, sizeof name, "%.*s", (int)size, names);
+        locate_norm(locator, locator->layer->index, "", name, locator->stack->width,
+                    VECTOR, norm);
+        names += size + strspn(names + size, " ");
+    }
+}
+
+/* Finds the norms of latent rows. */
+static void locate_latent_norms(const struct locator *locator) {
+    struct layer_latent *latent = &locator->layer->latent;
+    const struct {
+        const char *name;
+        size_t size;
+        struct layer_norm *norm;
+    } norms[] = {{"q_a_layernorm", latent->query, &latent->query_norm},
+                 {"kv_a_layernorm", latent->key, &latent->key_norm}};
+    const char *module = locator->stack->stack->module;
+    char name[MATCH_NAME_SIZE];
+
+    for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
+        if (norms[i].size == 0)
+            continue;
+        locate_norm(locator, locator->layer->index, module, norms[i].name, norms[i].size,
+                    VECTOR, norms[i].norm);
+        match_name(locator->stack, locator->layer->index, module, norms[i].name,
+                   ".weight", name);
+        if (norms[i].norm->weight == NULL)
+            locator_refuse_missing(locator, name);
+    }
+}
+
+/* Finds the norm of the heads' outputs. */
+static void locate_out_norm(const struct locator *locator) {
+    const char *module = locator->stack->stack->module,
+               *norm = locator->family->norms.out;
+    struct layer *layer = locator->layer;
+    char name[MATCH_NAME_SIZE];
+
+    if (layer->out_norm.kind == ATTN_NORM_NONE)
+        return;
+    locate_norm(locator, layer->index, module, norm, layer->num_heads * layer->value_size,
+                VECTOR, &layer->out_norm);
+    match_name(locator->stack, layer->index, module, norm,
+               layer->out_norm.bias != NULL ? ".bias" : ".weight", name);
+    if (layer->out_norm.weight == NULL)
+        locator_refuse_missing(locator, name);
+    if (layer->out_norm.bias != NULL)
+        error_keep(locator->error, ATTN_E_UNSUPPORTED,
+                   "tensor '%.120s' is a bias that family %s does not have", name,
+                   locator->family->type);
+}
+
+/* Finds the norm of projected queries or keys, which have so many heads, in layer
+ * `index`. */
+static void locate_head_norm(const struct locator *locator, size_t index,
+                             const char *named, size_t heads, struct layer_norm *norm) {
+    const struct layer *layer = locator->layer;
+    const char *module = locator->stack->stack->module;
+    size_t size = layer->head_size, before = strcspn(named, "#");
+    bool numbered = named[before] == '#', matrix = layer->head_norm_each && !numbered;
+    char name[64], found[MATCH_NAME_SIZE];
+
+    snprintf(name, sizeof name, "%.*s%s", (int)before, named, numbered ? "0" : "");
+    if (matrix)
+        locate_norm(locator, index, module, name, heads, size, norm);
+    else
+        locate_norm(locator, index, module, name,
+                    layer->head_norm_whole ? heads * size : size, VECTOR, norm);
+    match_name(locator->stack, index, module, name, ".weight", found);
+    if (norm->weight == NULL) {
+        locator_refuse_missing(locator, found);
+        return;
+    }
+    if (!numbered)
+        return;
+    norm->of_heads = locator->tensors;
+    for (size_t h = 1; h < heads; h++) {
+        const struct safetensors_tensor *weight =
+            folder_tensors_find_numbered(locator->tensors, norm->weight->name, h);
+        if (weight == NULL)
+            error_keep(locator->error, ATTN_E_FORMAT,
+                       "tensor '%.120s' has none beside it for head %zu; copy the folder "
+                       "again",
+                       norm->weight->name, h);
+        locator_check(locator, weight, size, VECTOR);
+    }
+}
+
+/* Finds the norms of projected queries and keys. */
+static void locate_head_norms(const struct locator *locator) {
+    const struct family *family = locator->family;
+    struct layer *layer = locator->layer;
+
+    if (layer->query_norm.kind == ATTN_NORM_NONE || layer->query_norm.bare)
+        return;
+    locate_head_norm(locator, layer->index, family->norms.query, layer->num_heads,
+                     &layer->query_norm);
+    locate_head_norm(locator, layer->lender, family->norms.key, layer->num_kv_heads,
+                     &layer->key_norm);
+}
+
+void locate_norms(const struct locator *locator) {
+    locate_latent_norms(locator);
+    locate_head_norms(locator);
+    locate_out_norm(locator);
+    locate_norm_before(locator);
+}

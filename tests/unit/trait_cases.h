@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trait_cases.h: what config.json says of norms, rotations and factors of projected rows,
+ * and of layers that take keys of others. */
+#ifndef ATTND_TESTS_TRAIT_CASES_H
+#define ATTND_TESTS_TRAIT_CASES_H
+
+#include <stddef.h>
+
+/* A family, its config.json, and what one layer of it must be. */
+struct trait_case {
+    const char *type, *config;
+    size_t index;
+    const char *sizes;    /* "H KV D"; NULL: refused */
+    const char *features; /* or the words of the refusal */
+};
+
+static const struct trait_case row_cases[] = {
+    {"gemma3n_text", "{}", 0, "8 2 256",
+     "causal, rope 10000 of 256, scale 1, window 512, RMS norm of each head, "
+     "RMS norm of values, RMS norm before"},
+    {"gemma3n_text", "{}", 34, "8 2 256",
+     "keys of layer 19, causal, rope 1e+06 of 256, scale 1, RMS norm of each head, "
+     "RMS norm of values, RMS norm before"},
+    {"gemma4_text", "{}", 0, "8 4 256",
+     "causal, rope 10000 of 256, scale 1, window 512, RMS norm of each head, "
+     "RMS norm of values, RMS norm before"},
+    {"gemma4_text", "{\"attention_k_eq_v\": true, \"num_global_key_value_heads\": 1}", 5,
+     "8 1 512",
+     "causal, rope proportional 1e+06 of 512, scale 1, RMS norm of each head, "
+     "RMS norm of values, RMS norm before"},
+    {"cohere", "{\"use_qk_norm\": true}", 0, "64 64 128",
+     "causal, rope interleaved 500000 of 128, layer norm of each head by its own "
+     "weights, layer norm before"},
+    {"hunyuan_v1_dense", "{}", 0, "32 32 128",
+     "causal, rope 10000 of 128, RMS norm of each head after the rotation, "
+     "RMS norm before"},
+    {"nanochat", "{}", 0, "6 6 128",
+     "causal, rope 10000 of 128, RMS norm without weight of each head after the "
+     "rotation, RMS norm before without weight"},
+    {"olmoe", "{\"clip_qkv\": 8}", 0, "16 16 128",
+     "causal, rope 10000 of 128, clip 8 after norms, RMS norm of all heads, "
+     "RMS norm before"},
+    {"ministral3", "{\"max_position_embeddings\": 262144}", 0, "32 8 128",
+     "causal, rope yarn 1e+06 of 128, queries times 1 + 0.1 ln(1 + (i + 0) / 16384), "
+     "RMS norm before"},
+    {"roformer", "{\"rotary_value\": true}", 0, "12 12 64",
+     "rope interleaved 10000 of 64, values rotated"},
+    {"gemma4_text", "{\"per_layer_config\": [1]}", 0, NULL, "per_layer_config must be"},
+    {"gemma4_text", "{\"per_layer_config\": {\"0\": 32}}", 0, NULL,
+     "per_layer_config must be"},
+    {"gemma4_text", "{\"per_layer_config\": {\"1\": {\"head_dim\": -1}}}", 1, NULL,
+     "head_dim is -1"},
+    {"gemma4_text", "{\"per_layer_config\": {\"1\": {\"num_key_value_heads\": 3}}}", 1,
+     NULL, "8 query heads cannot share 3 key heads"},
+    {"gemma4_text", "{\"global_head_dim\": 0}", 5, NULL, "global_head_dim is 0"},
+    {"gemma4_text", "{\"attention_k_eq_v\": 1}", 5, NULL, "attention_k_eq_v is 1"},
+    {"gemma4_text", "{\"attention_k_eq_v\": true, \"num_global_key_value_heads\": 1e99}",
+     5, NULL, "num_global_key_value_heads is 1e+99"},
+    {"gemma4_text", "{\"num_kv_shared_layers\": 30}", 29, NULL,
+     "num_kv_shared_layers is 30, but must be less than 30, the number of layers"},
+    {"gemma4_text", "{\"num_kv_shared_layers\": -1}", 29, NULL,
+     "num_kv_shared_layers is -1"},
+    {"gemma4_text", "{\"num_kv_shared_layers\": 27}", 29, NULL,
+     "there is none before the last 27; correct num_kv_shared_layers or layer_types"},
+    {"gemma4_text",
+     "{\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"proportional\", "
+     "\"partial_rotary_factor\": 1.5}}}",
+     5, NULL, "partial_rotary_factor is 1.5"},
+    {"gemma4_text", "{\"use_bidirectional_attention\": \"all\"}", 0, NULL,
+     "use_bidirectional_attention is 'all'"},
+    {"ministral3", "{\"rope_parameters\": {\"llama_4_scaling_beta\": -0.1}}", 0, NULL,
+     "rope_parameters.llama_4_scaling_beta is -0.1"},
+    {"ministral3", "{\"rope_parameters\": {\"original_max_position_embeddings\": 0.5}}",
+     0, NULL, "original_max_position_embeddings is 0.5"},
+    {"hunyuan_v1_dense",
+     "{\"max_position_embeddings\": 64, \"rope_parameters\": {\"rope_type\": "
+     "\"dynamic\", \"factor\": 1, \"alpha\": \"x\"}}",
+     0, NULL, "alpha is 'x'"},
+    {"roformer", "{\"rotary_value\": \"yes\"}", 0, NULL, "rotary_value is 'yes'"},
+    {"olmoe", "{\"clip_qkv\": -8}", 0, NULL, "clip_qkv is -8"},
+    {"cohere", "{\"use_qk_norm\": 1}", 0, NULL, "use_qk_norm is 1"},
+    {"stablelm", "{\"qk_layernorm\": \"x\"}", 0, NULL, "qk_layernorm is 'x'"},
+};
+
+#endif
