@@ -106,7 +106,7 @@ typedef struct attn_request {
     const size_t *axis_positions;     /* sequence after sequence [ATTN_AXES, Tq] */
     const size_t *axis_key_positions; /* sequence after sequence [ATTN_AXES, Tk] */
     bool causal;                      /* no key's position is larger than the query's */
-    size_t window; /* see attn_model_info; 0: none. Not the model's default */
+    size_t window, chunk; /* see attn_model_info; 0: none. Not the model's default */
     /* Added to the scores, after softcap. -INFINITY masks a key, as valid_lens do; other
      * numbers are finite. That of key k and query q of head h in sequence s is at
      * s * bias_sequence_ld + h * bias_head_ld + q * bias_row_ld + k, where a step may be

@@ -113,12 +113,15 @@ typedef struct attn_model_info {
         bool sinks;           /* each head has a score without a key in its softmax */
     } score;
 
-    /* The defaults for requests that do not set them. */
+    /* The defaults for requests that do not set them; no protocol sets `chunk`. */
     struct {
         bool causal;
         /* Keys that a query attends to: with a causal mask the last `window` up to its
          * own position, without one those at most `window` away. 0: all. */
         size_t window;
+        /* Positions are divided into chunks of so many, from 0 on; a query attends to
+         * keys of its own chunk only (Llama 4, 2025). 0: they are not. */
+        size_t chunk;
     } mask;
 
     /* The norm before the layer, of queries, and of keys and values too unless kind is

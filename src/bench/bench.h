@@ -80,7 +80,7 @@ struct bench_report {
     size_t sequences, query_len, key_len;
     size_t width; /* of a row of queries */
     size_t heads, key_heads, head_size;
-    size_t window; /* see attn_request */
+    size_t window, chunk; /* see attn_request */
     enum bench_part part;
     bool causal, weights;
     size_t threads;

@@ -268,6 +268,7 @@ static attn_status describe_timed_layer(struct bench *b, attn_error *error) {
     r->key_heads = info->num_kv_heads;
     r->head_size = info->width.head;
     r->window = info->mask.window;
+    r->chunk = info->mask.chunk;
     r->causal = r->causal || info->mask.causal;
     if (r->part == BENCH_PROJECTION && !info->projection.output)
         return error_set(error, ATTN_E_VALUE,
@@ -362,6 +363,7 @@ static attn_status make_request(struct bench *b, attn_error *error) {
         .positions = b->positions,
         .causal = r->causal,
         .window = r->window,
+        .chunk = r->chunk,
         .need_weights = r->weights ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE,
         .parallel = &b->parallel,
     };

@@ -84,6 +84,8 @@ static void print_text_head(const struct bench_report *report) {
         printf(", causal");
     if (report->window > 0)
         printf(", window %zu", report->window);
+    if (report->chunk > 0)
+        printf(", chunks of %zu", report->chunk);
     if (report->weights)
         printf(", with weights");
     printf(", %zu thread%s: %.3f GFLOP dense", report->threads,

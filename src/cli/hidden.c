@@ -220,6 +220,7 @@ static attn_status use_state(const struct hidden *hidden, size_t i,
         .values = rows,
         .causal = info->mask.causal,
         .window = info->mask.window,
+        .chunk = info->mask.chunk,
     };
     return status == ATTN_OK ? use(context, &batch, memory, ret_error) : status;
 }

@@ -62,7 +62,7 @@ static bool selects(const attn_request *request) {
 /* Whether the mask of a request is more than how many keys each query attends to, from
  * the first on, which valid_lens per query can say. */
 static bool needs_mask(const attn_request *request) {
-    return request->window > 0 || request->positions != NULL ||
+    return request->window > 0 || request->chunk > 0 || request->positions != NULL ||
            request->key_positions != NULL;
 }
 
@@ -77,6 +77,7 @@ static bool need_alike(const attn_request *a, const attn_request *b) {
 /* Whether one request can have the masks of both. */
 static bool mask_alike(const attn_request *a, const attn_request *b) {
     bool alike = a->causal == b->causal && a->window == b->window &&
+                 a->chunk == b->chunk &&
                  (a->positions != NULL) == (b->positions != NULL) &&
                  (a->key_positions != NULL) == (b->key_positions != NULL);
     return needs_mask(a) || needs_mask(b) ? alike : true;
@@ -247,6 +248,7 @@ void join_pack(const attn_model *model, const attn_request *const *requests, siz
         .axis_key_positions = shape.key_axes ? to.key_axes : NULL,
         .causal = needs_mask(requests[0]) && requests[0]->causal,
         .window = requests[0]->window,
+        .chunk = requests[0]->chunk,
         .head_mask = requests[0]->head_mask,
         .need_weights = requests[0]->need_weights,
         .omit_outputs = requests[0]->omit_outputs,

@@ -32,8 +32,8 @@
  * kind of weights, none of them selected, and their head_mask has equal numbers; NULL is
  * equal to ones. Where two inputs of one are the same tensor, they are so in the other,
  * since such inputs are projected together. Lengths and valid_lens may differ; so may
- * causal, unless one has a window or positions. Then both have the same window, and
- * positions of the same. Positions of three axes both have, or none. */
+ * causal, unless one has a window, chunks or positions. Then both have the same window
+ * and chunk, and positions of the same. Positions of three axes both have, or none. */
 bool join_possible(const attn_model *model, const attn_request *a, const attn_request *b);
 
 /* Returns the bytes that join_pack() writes, a multiple of ATTN_ALIGNMENT, or SIZE_MAX
@@ -47,8 +47,9 @@ size_t join_bytes(const attn_model *model, const attn_request *const *requests,
  * ATTN_ALIGNMENT, which the caller owns and *ret_joined borrows.
  *
  * The mask of every request becomes valid_lens per query, and *ret_joined is not causal;
- * but where requests have windows or positions, it has the same. It borrows head_mask and
- * `parallel` from requests[0]. The other requests and their tensors may be released.
+ * but where requests have windows, chunks or positions, it has the same. It borrows
+ * head_mask and `parallel` from requests[0]. The other requests and their tensors may be
+ * released.
  * attn_plan() refuses *ret_joined only with ATTN_E_OVERFLOW. */
 void join_pack(const attn_model *model, const attn_request *const *requests, size_t count,
                void *memory, attn_request *ret_joined);

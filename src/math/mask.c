@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mask.c: turns lengths, the causal mask and windows into ranges of keys. */
+/* mask.c: turns lengths, the causal mask, windows and chunks into ranges of keys. */
 #include "math/mask.h"
 
 #include "base/error.h"
@@ -7,6 +7,11 @@
 
 #include <math.h>
 #include <stdint.h>
+
+/* Whether positions are compared at all. */
+static bool compares_positions(const struct mask *mask) {
+    return mask->causal || mask->window > 0 || mask->chunk > 0;
+}
 
 static bool is_ascending(const size_t *positions, size_t count) {
     for (size_t i = 1, start = 1; i < count; start = i) {
@@ -32,6 +37,7 @@ void mask_init(struct mask *mask, const attn_request *request, size_t sequence,
         .valid_lens = per_query ? lens + first_query : NULL,
         .causal = request->causal,
         .window = request->window,
+        .chunk = request->chunk,
         .bias_head_ld = request->bias_head_ld,
         .bias_row_ld = request->bias_row_ld,
     };
@@ -41,7 +47,7 @@ void mask_init(struct mask *mask, const attn_request *request, size_t sequence,
         mask->positions = request->positions + first_query;
     if (request->key_positions != NULL)
         mask->key_positions = request->key_positions + first_key;
-    mask->by_pair = mask->key_positions != NULL && (mask->causal || mask->window > 0) &&
+    mask->by_pair = mask->key_positions != NULL && compares_positions(mask) &&
                     !is_ascending(mask->key_positions, key_len);
 }
 
@@ -57,6 +63,12 @@ struct mask_allowed mask_find_allowed(const struct mask *mask, size_t query) {
         allowed.high = position;
     else if (window > 0 && window < SIZE_MAX - 1 - position)
         allowed.high = position + window;
+    if (mask->chunk > 0) {
+        size_t begin = position - position % mask->chunk;
+        allowed.low = begin > allowed.low ? begin : allowed.low;
+        if (allowed.high - begin >= mask->chunk)
+            allowed.high = begin + mask->chunk - 1;
+    }
     return allowed;
 }
 
@@ -90,7 +102,7 @@ struct mask_keys mask_bound_keys(const struct mask *mask, size_t query) {
     const struct mask_allowed allowed = mask_find_allowed(mask, query);
     struct mask_keys keys = {0, valid};
 
-    if (!mask->by_pair && (mask->causal || mask->window > 0)) {
+    if (!mask->by_pair && compares_positions(mask)) {
         keys.end = count_keys_before(mask, valid, allowed.high + 1);
         keys.first = count_keys_before(mask, keys.end, allowed.low);
     }

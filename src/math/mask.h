@@ -2,10 +2,10 @@
 /* mask.h: decides which keys a query attends to, and what becomes of a head's outputs.
  * Nothing else decides it, but for the reference.
  *
- * A query attends to a key when valid_lens, the causal mask, the window and the bias all
- * allow it. valid_lens count rows of keys; the next two compare positions. Where key
- * positions ascend, as they nearly always do, and no bias is -INFINITY, the keys of a
- * query are one range of rows. */
+ * A query attends to a key when valid_lens, the causal mask, the window, the chunk and
+ * the bias all allow it. valid_lens count rows of keys; the next three compare positions.
+ * Where key positions ascend, as they nearly always do, and no bias is -INFINITY, the
+ * keys of a query are one range of rows. */
 #pragma once
 
 #include <attnd/attention.h>
@@ -18,9 +18,9 @@ struct mask {
     const size_t *positions;     /* [Tq]; NULL: 0, 1, 2, ... */
     const size_t *key_positions; /* [Tk]; NULL: 0, 1, 2, ... */
     bool causal;
-    size_t window; /* 0: none */
-    /* Keys have no order that the causal mask or the window could use: of a range of
-     * keys, a query attends to those that mask_attends() allows. */
+    size_t window, chunk; /* 0: none */
+    /* Keys have no order that the causal mask, the window or a chunk could use: of a
+     * range of keys, a query attends to those that mask_attends() allows. */
     bool by_pair;
     const float *bias; /* of the sequence, see attn_request; NULL: none */
     size_t bias_head_ld, bias_row_ld;

@@ -107,8 +107,7 @@ struct start {
     struct model_list list;
 };
 
-/* team_work.run: loads an entry, but --skip-bad-models leaves out a file of --model-dir
- * that is at fault. A lack of memory is not the file's fault. */
+/* team_work.run: loads an entry, or leaves it out. */
 static attn_status load_or_skip(void *context, size_t index, attn_error *ret_error) {
     struct start *start = context;
     struct model_entry *entry = &start->list.items[index];
@@ -118,8 +117,7 @@ static attn_status load_or_skip(void *context, size_t index, attn_error *ret_err
     entry->is_new = status == ATTN_OK;
     if (status == ATTN_OK)
         return ATTN_OK;
-    if (!start->config->skip_bad_models || status == ATTN_E_NOMEM ||
-        entry->path == NULL || entry->spec != NULL)
+    if (!load_may_skip(start->config, entry, status))
         return error_set(ret_error, status, "%s", error.text);
     log_write(LOG_WARN, "model skipped", LOG_TEXT("file", strrchr(entry->path, '/') + 1),
               LOG_TEXT("reason", error.text));

@@ -259,6 +259,14 @@ attn_status load_model(const struct config *config, const struct model_entry *en
     return folder_hint(entry->path, status, ret_error);
 }
 
+bool load_may_skip(const struct config *config, const struct model_entry *entry,
+                   attn_status status) {
+    if (entry->path == NULL || entry->spec != NULL || status == ATTN_E_NOMEM)
+        return false;
+    return config->skip_bad_models ||
+           (entry->error.status == ATTN_E_UNSUPPORTED && !folder_has_family(entry->path));
+}
+
 attn_status load_measure(const struct config *config, const struct model_entry *entry,
                          attn_model_info *ret_info, attn_error *ret_error) {
     const struct model_spec *spec = spec_of(entry);

@@ -29,6 +29,12 @@ attn_status load_find(const struct config *config, const struct model_spec *spec
 attn_status load_model(const struct config *config, const struct model_entry *entry,
                        attn_model **ret_model, attn_error *ret_error);
 
+/* Returns whether attnd starts without an entry that load_model() refused with `status`:
+ * of --model-dir, a folder of an unknown family, as people have beside others; and all
+ * that is at fault with --skip-bad-models. A lack of memory is not the file's fault. */
+bool load_may_skip(const struct config *config, const struct model_entry *entry,
+                   attn_status status);
+
 /* Finds how many bytes load_model() would need, from the header of the file alone: sets
  * memory, which the model would hold, and bytes, which its weights are while they are
  * loaded. Both are 0 for a built-in model. Errors are as in load_model(). */

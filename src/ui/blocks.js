@@ -30,12 +30,14 @@ const findRanges = (place, count, block) => Array.from({ length: Math.ceil(count
 /* Returns the sequence whose rows and keys are blocks, [heads][rows][keys] of them. A block is
  * masked where no distance in it can be attended to; what a bias masks has weight 0. */
 function readBlocks(numbers, shape, mask, heads, block) {
-  const { valid, window, causal, query, key } = mask, [numQueries] = shape.queryLens, [numKeys] = shape.keyLens;
+  const { valid, window, chunk, causal, query, key } = mask, [numQueries] = shape.queryLens, [numKeys] = shape.keyLens;
   const queries = findRanges(query, numQueries, block), keys = findRanges(key, numKeys, block);
   const ends = findRanges(valid, numQueries, block), cells = queries.length * keys.length;
   const nearest = causal ? 0 : window === 0 ? -Infinity : -window;
   const farthest = window === 0 ? Infinity : causal ? window - 1 : window;
-  const allows = (r, k) => k * block < ends[r].high && queries[r].high - keys[k].low >= nearest
+  const findChunk = (position) => chunk > 0 ? Math.floor(position / chunk) : 0;
+  const share = (a, b) => findChunk(a.low) <= findChunk(b.high) && findChunk(b.low) <= findChunk(a.high);
+  const allows = (r, k) => share(queries[r], keys[k]) && k * block < ends[r].high && queries[r].high - keys[k].low >= nearest
     && queries[r].low - keys[k].high <= farthest;
   const counts = queries.map((_, r) => keys.filter((_unused, k) => allows(r, k)).length || keys.length);
   return { rows: queries.map((_, r) => r), numKeys: keys.length, largest: new Map(), counts,

@@ -51,22 +51,23 @@ function readMask(model, fields, shape) {
   const window = Number(fields.window ?? model.window ?? 0);
   const isOpen = fields.bias ? readBias(fields.bias, shape) : null;
   return {
-    valid: readValid(fields, shape), window,
+    valid: readValid(fields, shape), window, chunk: model.chunk ?? 0,
     causal: isGiven(fields.causal) ? String(fields.causal) === "true" : model.causal,
     query: readPositions(positions, shape.queryLens), key: readPositions(own, shape.keyLens),
-    isPrefix: window === 0 && !isGiven(positions) && !isGiven(own) && !isOpen, hasSinks: model.sinks, isOpen,
+    isPrefix: window === 0 && !model.chunk && !isGiven(positions) && !isGiven(own) && !isOpen, hasSinks: model.sinks, isOpen,
   };
 }
 
 /* Returns {attends, counts} of some rows of sequence b. One that the mask leaves no key
  * attends to all keys, unless sinks take its weight. */
 function maskRows(mask, b, places, numKeys) {
-  const { valid, window, causal, query, key, isPrefix, hasSinks, isOpen } = mask;
+  const { valid, window, chunk, causal, query, key, isPrefix, hasSinks, isOpen } = mask;
+  const findChunk = (position) => chunk > 0 ? Math.floor(position / chunk) : 0;
   const allows = (row, k) => {
     const distance = query(b, row) - key(b, k);
     return k < valid(b, row) && (!causal || distance >= 0)
       && (window === 0 || (causal ? distance < window : Math.abs(distance) <= window))
-      && (!isOpen || isOpen(row, k));
+      && findChunk(query(b, row)) === findChunk(key(b, k)) && (!isOpen || isOpen(row, k));
   };
   const countKeys = (row) => {
     if (isPrefix)

@@ -341,11 +341,12 @@ const zoomOut = () => takeOffer({ rows: "", keys: "", heads: state.heads });
 
 /* What a layer of a folder has besides plain attention, in words. */
 function listFeatures(model) {
-  const { num_kv_heads: shared, window, rope, norms, softcap, clip, distance_bias: bias, pre_norm: before } = model;
+  const { num_kv_heads: shared, window, chunk, rope, norms, softcap, clip, distance_bias: bias, pre_norm: before } = model;
   const norm = before && before.name.replace(/\.weight$/, "");
   return [
     shared < model.num_heads && `${formatCount(shared)} key heads`,
     window && `window ${formatCount(window)}`,
+    chunk && `chunks of ${formatCount(chunk)}`,
     rope && `rotary positions (${rope.type})`,
     norms && `norm of queries and keys (${norms.type})`,
     softcap && `scores capped at ${formatNumber(softcap)}`,

@@ -72,6 +72,7 @@ static const char *find_extra(const attn_model_info *info) {
         {info->num_kv_heads != info->num_heads, "heads that share a key head"},
         {fabs(info->score.scale - plain) > 1e-12 * plain, "a scale of its own"},
         {info->mask.window > 0, "a window"},
+        {info->mask.chunk > 0, "chunks of keys"},
         {info->score.softcap > 0, "a softcap"},
         {info->projection.clip > 0, "a clip"},
         {info->score.sinks, "sinks"},

@@ -10,6 +10,9 @@ from server import ROOT, run_attnd
 
 FOLDERS = ROOT / "tests/data/hf"
 
+# How the refusal of a type or of a key ends: with what works.
+REMEDY = "; capture queries and keys, and ask POST /v1/attention/dot-product"
+
 
 def copy_folder(name, target):
     """Copies a folder of the data, so that a test may spoil it."""

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import requests
 
-from folders import FOLDERS, change_config, copy_folder, copy_layers, expected_layers, refusal_of, rewrite
-from reload import names, reload, wait_for_log
+from folders import FOLDERS, REMEDY, change_config, copy_folder, copy_layers, expected_layers, refusal_of, rewrite
+from reload import index, names, reload, wait_for_log
 from safetensors_file import read_safetensors, write_safetensors
 from server import ROOT, Server, run_attnd
 
@@ -98,6 +98,30 @@ def test_model_dir_takes_folders_beside_files(tmp_path):
         names = [model["name"] for model in server.get("/v1/models").json()["models"]]
         assert names == ["one", "vit.0", "vit.1"]
         assert "llama" in server.read_log()
+
+
+def test_folder_of_an_unknown_family_does_not_stop_a_model_dir(tmp_path):
+    """It is left out with a warning, and is listed with the reason, as after a reload."""
+    change_config(copy_folder("llama", tmp_path), model_type="gpt9")
+    change_config(copy_folder("gpt2", tmp_path), model_type=...)
+    pickle = copy_folder("bert", tmp_path)
+    change_config(pickle, model_type="kimi_k2_text")
+    for path in pickle.glob("model*"):
+        path.unlink()
+    result = run_attnd("--check-config", "--model-dir", tmp_path)
+    assert result.returncode == 1 and "all 3 models in" in result.stderr.splitlines()[-1], result
+    copy_layers("vit", tmp_path, 2)
+    with Server("--model-dir", tmp_path) as server:
+        for _ in range(2):
+            assert names(server) == ["vit.0", "vit.1"]
+            listed = index(server)
+            assert listed["llama"][0] == "UNAVAILABLE" and "model_type 'gpt9'" in listed["llama"][1]
+            assert "no model_type" in listed["gpt2"][1] and "#latent-attention" in listed["bert"][1]
+            assert all(reason.endswith(REMEDY) for state, reason in listed.values() if state == "UNAVAILABLE")
+            reload(server)
+            wait_for_log(server, "models reloaded kept=2 added=0 replaced=0 removed=0 failed=3 unloaded=0")
+        log = server.read_log()
+        assert all(f"warn model skipped file={name} reason=" in log for name in ("bert", "gpt2", "llama"))
 
 
 def test_reload_takes_new_folders_and_changed_ones(tmp_path):

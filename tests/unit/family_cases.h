@@ -147,6 +147,7 @@ static inline attn_request make_case_request(const attn_model *model,
                               want->values.values != NULL ? want->values.values : keys,
                           .causal = info->mask.causal,
                           .window = info->mask.window,
+                          .chunk = info->mask.chunk,
                           .need_weights = ATTN_WEIGHTS_ALL};
 }
 

@@ -374,6 +374,8 @@ void random_request_add(uint64_t *state, unsigned features, const attn_model *mo
         add_axes(state, request);
     if (draw(state, features, RANDOM_WINDOW))
         plain->window = random_between(state, 1, plain->key_lens[0] + 2);
+    if (draw(state, features, RANDOM_WINDOW))
+        plain->chunk = random_between(state, 1, plain->key_lens[0] + 2);
     plain->need_heads = draw(state, features, RANDOM_NEED);
     plain->need_lse = draw(state, features, RANDOM_NEED);
     plain->omit_outputs = draw(state, features, RANDOM_NEED);

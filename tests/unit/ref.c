@@ -46,6 +46,8 @@ static bool ref_attends(const attn_request *request, const struct ref_position *
     }
     if (request->causal && j > i)
         return false;
+    if (request->chunk > 0 && i / request->chunk != j / request->chunk)
+        return false;
     if (request->window == 0)
         return true;
     return request->causal ? distance < request->window : distance <= request->window;

@@ -108,6 +108,7 @@ static void test_other_queries_do_not_change_a_bit(void **state) {
                                       .positions = positions,
                                       .causal = i % 2 == 1,
                                       .window = e->r.request.window,
+                                      .chunk = e->r.request.chunk,
                                       .bias = e->bias,
                                       .bias_head_ld = e->r.request.bias_head_ld,
                                       .bias_row_ld = e->r.request.bias_row_ld,

@@ -130,10 +130,11 @@ static void follow(const attn_model *model, const attn_request *first,
     request->omit_outputs = first->omit_outputs;
     request->need_heads = first->need_heads;
     request->need_lse = first->need_lse;
-    if (first->window > 0 || first->positions != NULL || first->key_positions != NULL) {
+    if (first->window + first->chunk > 0 || first->positions != NULL ||
+        first->key_positions != NULL)
         request->causal = first->causal;
-        request->window = first->window;
-    }
+    request->window = first->window;
+    request->chunk = first->chunk;
     request->positions = first->positions != NULL ? r->positions : NULL;
     request->key_positions = first->key_positions != NULL ? r->key_positions : NULL;
     request->axis_positions = model->info.rotation.axes > 1 ? r->axis_positions : NULL;
@@ -146,6 +147,7 @@ static void add_masks(uint64_t *seed, attn_request *request) {
 
     if (random_between(seed, 0, 1) == 1) {
         request->window = random_between(seed, 0, 5);
+        request->chunk = random_between(seed, 0, 1) * 3;
         request->positions = random_between(seed, 0, 1) ? any : NULL;
         request->key_positions = random_between(seed, 0, 1) ? any : NULL;
     }
@@ -339,12 +341,14 @@ static void test_masks_by_position_must_be_alike(void **state) {
     static const size_t position[] = {3};
     (void)state;
     struct pair pair = make_pair();
-    pair.a.window = pair.b.window = 2;
+    pair.a.window = pair.b.window = pair.a.chunk = pair.b.chunk = 2;
     expect_joinable(&pair, true);
 
-    pair = make_pair();
-    pair.b.window = 2;
-    expect_joinable(&pair, false);
+    for (int i = 0; i < 2; i++) {
+        pair = make_pair();
+        *(i == 0 ? &pair.b.window : &pair.b.chunk) = 2;
+        expect_joinable(&pair, false);
+    }
 
     pair = make_pair();
     pair.a.window = pair.b.window = 2;

@@ -28,6 +28,8 @@ static bool attends(const attn_request *request, size_t valid, size_t query, siz
 
     if (key >= valid || (request->causal && j > i))
         return false;
+    if (request->chunk > 0 && i / request->chunk != j / request->chunk)
+        return false;
     if (window == 0)
         return true;
     return request->causal ? i - j < window : (i > j ? i - j : j - i) <= window;
@@ -81,6 +83,7 @@ static void test_mask_allows_the_pairs_of_the_definition(void **state) {
             .valid_lens_per_query = true,
             .causal = random_between(&seed, 0, 1) == 1,
             .window = random_between(&seed, 0, 6),
+            .chunk = random_between(&seed, 0, 1) * random_between(&seed, 0, 6),
         };
         compare_mask(&request);
     }
@@ -93,13 +96,17 @@ static void test_extreme_windows_and_positions_do_not_wrap(void **state) {
     (void)state;
     for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
         for (int causal = 0; causal < 2; causal++) {
-            const attn_request request = {.num_sequences = 1,
-                                          .query_lens = &len,
-                                          .key_lens = &len,
-                                          .positions = positions,
-                                          .key_positions = positions,
-                                          .causal = causal == 1,
-                                          .window = windows[w]};
+            attn_request request = {.num_sequences = 1,
+                                    .query_lens = &len,
+                                    .key_lens = &len,
+                                    .positions = positions,
+                                    .key_positions = positions,
+                                    .causal = causal == 1,
+                                    .window = windows[w]};
+            compare_mask(&request);
+            request.chunk = windows[w];
+            compare_mask(&request);
+            request.window = 0;
             compare_mask(&request);
         }
     }
@@ -281,6 +288,7 @@ static struct sequence *make_sequence(uint64_t *seed, attn_model *model, size_t 
                                 .key_positions = s->key_positions,
                                 .causal = random_between(seed, 0, 1) == 1,
                                 .window = random_between(seed, 1, 60),
+                                .chunk = random_between(seed, 0, 1) * 25,
                                 .need_weights = ATTN_WEIGHTS_ALL,
                                 .need_heads = true,
                                 .need_lse = true};

@@ -158,7 +158,8 @@ static void test_model_is_described_with_every_size(void **state) {
         "\"kind\":null,\"scoring\":\"scaled_dot_product\","
         "\"query_size\":3,\"key_size\":2,\"value_size\":1,\"out_size\":5,"
         "\"num_heads\":2,\"head_size\":4,\"num_kv_heads\":2,\"causal\":false,"
-        "\"window\":null,\"context_length\":null,\"scale\":0.5,\"softcap\":null,"
+        "\"window\":null,\"chunk\":null,"
+        "\"context_length\":null,\"scale\":0.5,\"softcap\":null,"
         "\"clip\":null,\"sinks\":false,\"distance_bias\":null,\"rope\":null,"
         "\"norms\":null,\"gate\":false,\"out_norm\":null,\"pre_norm\":null,"
         "\"output_projection\":false,\"bias\":true,\"engine\":\"none\",\"cpu\":\"none\","
@@ -184,8 +185,8 @@ test_model_is_described_as_additive_and_causal_with_its_context_length(void **st
     wire_native_print_model(&info, &body);
     char *text = take_text(&body);
     assert_non_null(strstr(text, "\"scoring\":\"additive\""));
-    assert_non_null(strstr(
-        text, "\"causal\":true,\"window\":null,\"context_length\":6,\"scale\":null"));
+    assert_non_null(strstr(text, "\"causal\":true,\"window\":null,\"chunk\":null,"
+                                 "\"context_length\":6,\"scale\":null"));
     assert_non_null(strstr(text, "\"output_projection\":true,\"bias\":false"));
     free(text);
 }
@@ -202,7 +203,7 @@ static void test_layer_of_a_folder_is_described_with_its_features(void **state) 
         .num_heads = 8,
         .width.head = 16,
         .num_kv_heads = 2,
-        .mask.window = 4096,
+        .mask = {.window = 4096, .chunk = 8192},
         .score = {.scale = 0.0625,
                   .softcap = 50,
                   .sinks = true,
@@ -220,7 +221,8 @@ static void test_layer_of_a_folder_is_described_with_its_features(void **state) 
     char *text = take_text(&body);
     assert_non_null(
         strstr(text, "\"family\":\"made_up\",\"layer\":0,\"kind\":\"cross\""));
-    assert_non_null(strstr(text, "\"num_kv_heads\":2,\"causal\":false,\"window\":4096,"));
+    assert_non_null(strstr(text, "\"num_kv_heads\":2,\"causal\":false,\"window\":4096,"
+                                 "\"chunk\":8192,"));
     assert_non_null(strstr(text,
                            "\"scale\":0.0625,\"softcap\":50,\"clip\":8,\"sinks\":true,"
                            "\"distance_bias\":\"buckets\","));

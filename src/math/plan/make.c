@@ -112,15 +112,17 @@ static bool has_uneven_biases(const attn_model *model, const struct mask *mask,
             !mask_is_even(mask->key_positions, mask->key_len));
 }
 
-/* Returns how many keys a query costs in a sequence: with a window those of its panel. An
- * estimate; positions are taken to be consecutive. */
+/* Returns how many keys a query costs in a sequence: with a window or chunks those of its
+ * panel. An estimate; positions are taken to be consecutive. */
 static size_t count_read_keys(const attn_model *model, const attn_request *request,
                               size_t key_len) {
-    size_t window = request->window, columns = model->engine.kernels->columns;
+    size_t window = request->window, chunk = request->chunk, reach = key_len;
 
-    if (window == 0 || window >= key_len)
-        return key_len;
-    size_t keys = window * (request->causal ? 1 : 2) + columns + KEY_BLOCK;
+    if (window > 0 && window < key_len)
+        reach = window * (request->causal ? 1 : 2);
+    if (chunk > 0 && chunk < reach)
+        reach = chunk;
+    size_t keys = reach + model->engine.kernels->columns + KEY_BLOCK;
     return keys < key_len ? keys : key_len;
 }
 

@@ -38,7 +38,7 @@ bool plan_is_plain(const attn_model *model, const attn_request *request) {
            !info->projection.given && info->projection.clip <= 0 &&
            info->score.softcap <= 0 && !info->score.sinks &&
            info->score.bias == ATTN_BIAS_NONE && request->positions == NULL &&
-           request->key_positions == NULL && request->window == 0;
+           request->key_positions == NULL && request->window == 0 && request->chunk == 0;
 }
 
 enum sequence_kind plan_find_kind(const struct plan *plan, const attn_model *model,

@@ -134,6 +134,7 @@ static const json_t *find_in_object(const json_t *object, const char *key) {
 
 static const json_t *find_in_section(const struct config_section *section,
                                      const char *key) {
+    attention_keys_note(section->asked, key);
     const json_t *value = find_in_object(section->override, key);
     return value != NULL ? value : find_in_object(section->object, key);
 }

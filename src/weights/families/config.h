@@ -7,6 +7,8 @@
  * heads. So each reader takes both values. */
 #pragma once
 
+#include "weights/families/attention_keys.h"
+
 #include <attnd/status.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -20,6 +22,7 @@ struct config_section {
     const json_t *override; /* beats `object` where it has the key; NULL: nothing does */
     const json_t *object;   /* NULL: every key is absent */
     attn_error *error;      /* the first error of all that was read */
+    struct attention_keys *asked; /* notes what is looked up; NULL: nothing does */
 };
 
 /* Parses JSON whose root is an object. The caller releases *ret_json by json_decref().

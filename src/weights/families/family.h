@@ -176,6 +176,9 @@ struct family_windows {
     size_t from;    /* max_window_layers when absent; 0: 28 */
     const char *period_keys;
     size_t period;
+    const char *chunk_keys; /* of chunks of keys, see attn_model_info; NULL: none. Layers
+                               have them as layer_types says, else those that rotate */
+    size_t chunk;           /* when absent */
 };
 
 /* What happens to a score before softmax, but for biases by distance. */
@@ -244,6 +247,6 @@ const struct family *family_get(size_t index);
 /* Returns whether one of the names, which are separated by spaces, is `name`. */
 bool family_list_has(const char *names, const char *name);
 
-/* Returns why attnd does not compute the family of that model_type; NULL when it does not
- * know the type. A constant. */
-const char *family_refusal(const char *type);
+/* Finds why attnd does not compute a model_type. Returns the reason, and sets *ret_anchor
+ * to its place in docs/checkpoints.md, both constants; NULL where the type is unknown. */
+const char *family_refusal(const char *type, const char **ret_anchor);

@@ -68,6 +68,8 @@ void layer_describe_features(const struct layer *layer,
     if (layer->window > 0)
         add_feature(&list, "window %zu%s", layer->window,
                     layer->causal ? "" : " on each side");
+    if (layer->chunk > 0)
+        add_feature(&list, "chunks of %zu", layer->chunk);
     if (layer->softcap > 0)
         add_feature(&list, "softcap %g", layer->softcap);
     if (layer->clip > 0)

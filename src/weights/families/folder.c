@@ -42,6 +42,17 @@ static bool is_read(const char *name) {
     return strcmp(name, CONFIG_FILE) == 0 || strstr(name, ".safetensors") != NULL;
 }
 
+bool folder_has_family(const char *path) {
+    json_t *config = NULL;
+    attn_error error = {.status = ATTN_OK};
+
+    attn_status status = config_read_file(path, CONFIG_FILE, &config, &error);
+    if (status == ATTN_OK && config != NULL)
+        status = match_check_type(config, &error);
+    json_decref(config);
+    return status != ATTN_E_UNSUPPORTED;
+}
+
 void folder_find_state(const char *path, struct stat *ret_state) {
     *ret_state = (struct stat){.st_ino = 0};
     DIR *folder = opendir(path);
@@ -133,6 +144,19 @@ static attn_status check_pre_norm(const struct folder *folder, const struct matc
                      match->family->type);
 }
 
+/* Lets a layer that is left out ask for its keys, which the others may not have. What is
+ * wrong with it does not matter. */
+static void ask_for_keys(const struct match *match, const struct match_stack *stack,
+                         size_t index) {
+    attn_error ignored = {.status = ATTN_OK};
+    struct match_stack apart = *stack;
+    struct layer layer;
+    struct layer_biases biases;
+
+    apart.section.error = &ignored;
+    traits_read(match, &apart, index, &layer, &biases);
+}
+
 /* Adds the layers of a stack that are asked for. */
 static attn_status add_stack(struct folder *folder, const struct match *match,
                              const struct match_stack *stack,
@@ -142,8 +166,12 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
         struct layer_biases biases;
         const struct kind_source kind = {match->family, &stack->section,
                                          stack->num_layers, i};
-        if (!is_selected(options->layers, i) || !kind_attends(&kind))
+        if (!kind_attends(&kind))
             continue;
+        if (!is_selected(options->layers, i)) {
+            ask_for_keys(match, stack, i);
+            continue;
+        }
 
         attn_status status = traits_read(match, stack, i, layer, &biases);
         if (status == ATTN_OK && options->layer != NULL &&
@@ -183,15 +211,31 @@ static attn_status refuse_selection(const struct match *match,
                      options->layer, parts);
 }
 
+/* Refuses what config.json has that changes the attention, but nothing asked for. */
+static attn_status check_keys(const struct folder *folder, const struct match *match,
+                              const struct attention_keys *asked, attn_error *ret_error) {
+    const char *type = match->family->type;
+    attn_status status = attention_keys_check_class(folder->config, type, ret_error);
+
+    for (size_t i = 0; i < match->num_stacks && status == ATTN_OK; i++) {
+        const struct config_section *section = &match->stacks[i].section;
+        status = attention_keys_check(asked, section->object, type, ret_error);
+        if (status == ATTN_OK)
+            status = attention_keys_check(asked, section->override, type, ret_error);
+    }
+    return status;
+}
+
 /* Finds all layers, once config and tensors are there. */
 static attn_status find_layers(struct folder *folder,
                                const struct folder_options *options,
                                attn_error *ret_error) {
+    struct attention_keys asked = {.asked = 0};
     struct match match;
     size_t total = 0, most = 0;
 
-    attn_status status =
-        match_find(folder->config, &folder->tensors, options->prefix, &match, ret_error);
+    attn_status status = match_find(folder->config, &folder->tensors, options->prefix,
+                                    &asked, &match, ret_error);
     if (status != ATTN_OK)
         return status;
     for (size_t i = 0; i < match.num_stacks; i++) {
@@ -208,6 +252,8 @@ static attn_status find_layers(struct folder *folder,
         return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to list its layers");
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
         status = add_stack(folder, &match, &match.stacks[i], options);
+    if (status == ATTN_OK)
+        status = check_keys(folder, &match, &asked, ret_error);
     if (status == ATTN_OK && folder->num_layers == 0)
         return refuse_selection(&match, options, ret_error);
     if (status == ATTN_OK && folder->pre_norm)
@@ -263,6 +309,9 @@ attn_status folder_open(const char *path, const struct folder_options *options,
         status = error_set(&error, ATTN_E_UNSUPPORTED,
                            "has an adapter (adapter_config.json); merge it with peft's "
                            "merge_and_unload(), and save that");
+    /* before its files, which may have a format that only other families are read from */
+    if (status == ATTN_OK)
+        status = match_check_type(folder->config, &error);
     if (status == ATTN_OK)
         status = folder_tensors_open(path, &folder->tensors, &error);
     return finish_folder(folder, status, options, &error, ret_folder, ret_error);

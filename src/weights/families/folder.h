@@ -22,6 +22,10 @@ struct folder_options {
 /* Returns whether there is a folder at `path` that has a config.json. */
 bool folder_is_at(const char *path);
 
+/* Returns whether the table has the family that the folder's config.json names, or that
+ * cannot be told from it. */
+bool folder_has_family(const char *path);
+
 /* Sums inode numbers, sizes and write times of config.json and all weight files. The
  * caller compares two sums to see that a file was replaced. st_ino is 0 where there are
  * none of these files. */

@@ -6,10 +6,22 @@
 
 #include <string.h>
 
+/* Returns whether layers of the family differ by the words of layer_types. */
+static bool has_types(const struct family *family) {
+    enum family_window rule = family->windows.rule;
+    return family->layers.without != NULL || family->windows.chunk_keys != NULL ||
+           (rule != WINDOW_NONE && rule != WINDOW_ALL && rule != WINDOW_GPT_NEO);
+}
+
+/* Looks up the words; others than has_types() are not known to have asked for them. */
 static const json_t *find_types(const struct family *family,
                                 const struct config_section *section) {
     const char *keys = family->layers.types_keys;
-    return config_find(section, keys != NULL ? keys : "layer_types", NULL);
+    struct config_section source = *section;
+
+    if (!has_types(family))
+        source.asked = NULL;
+    return config_find(&source, keys != NULL ? keys : "layer_types", NULL);
 }
 
 static bool is_given(const json_t *value) {
@@ -68,23 +80,25 @@ bool kind_attends(const struct kind_source *layer) {
     return layer->index % period == offset;
 }
 
-/* Returns whether a word of layer_types gives the layer a window. */
-static bool is_sliding_type(const struct kind_source *layer, const json_t *types) {
+/* Returns whether the word of layer_types is `wanted`; else it must be a full layer. */
+static bool is_type(const struct kind_source *layer, const json_t *types,
+                    const char *wanted) {
     const char *type = read_type(layer, types);
-    bool sliding = strcmp(type, "sliding_attention") == 0;
+    bool is_wanted = strcmp(type, wanted) == 0;
 
-    if (!sliding && type[0] != '\0' && !family_list_has("full_attention attention", type))
+    if (!is_wanted && type[0] != '\0' &&
+        !family_list_has("full_attention attention", type))
         error_keep(layer->section->error, ATTN_E_UNSUPPORTED,
                    "layer_types has '%.40s' for layer %zu; attnd computes "
-                   "full_attention and sliding_attention",
-                   type, layer->index);
-    return sliding;
+                   "full_attention and %s",
+                   type, layer->index, wanted);
+    return is_wanted;
 }
 
 /* Returns whether the layer is local by attention_types, [[["global", "local"], 12]]:
  * kinds, and how often they are repeated. */
 static bool is_gpt_neo_local(const struct kind_source *layer) {
-    const json_t *groups = json_object_get(layer->section->object, "attention_types");
+    const json_t *groups = config_find(layer->section, "attention_types", NULL);
     size_t first = 0, i;
     json_t *group;
 
@@ -138,7 +152,8 @@ bool kind_is_sliding(const struct kind_source *layer, size_t window) {
     if (windows->rule == WINDOW_GPT_NEO)
         return is_gpt_neo_local(layer);
     if (is_given(types))
-        return is_sliding_type(layer, types) && (window > 0 || windows->only_if == NULL);
+        return is_type(layer, types, "sliding_attention") &&
+               (window > 0 || windows->only_if == NULL);
 
     size_t number = config_get_index(layer->section, "max_window_layers",
                                      windows->from > 0 ? windows->from : 28);
@@ -154,6 +169,14 @@ bool kind_is_sliding(const struct kind_source *layer, size_t window) {
         return (window > 0 || layer->family->rotation.layers != ROTATED_UNLESS_FULL) &&
                slides_by_number(layer);
     }
+}
+
+bool kind_is_chunked(const struct kind_source *layer, bool rotated) {
+    const json_t *types = find_types(layer->family, layer->section);
+
+    if (layer->family->windows.chunk_keys == NULL)
+        return false;
+    return is_given(types) ? is_type(layer, types, "chunked_attention") : rotated;
 }
 
 /* Returns whether a list has 1 for the layer; without a list, every period-th has 0. */

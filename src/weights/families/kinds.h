@@ -25,6 +25,9 @@ bool kind_attends(const struct kind_source *layer);
  * that such layers have, or 0. */
 bool kind_is_sliding(const struct kind_source *layer, size_t window);
 
+/* Returns whether the layer attends within chunks; `rotated` says if it is rotated. */
+bool kind_is_chunked(const struct kind_source *layer, bool rotated);
+
 /* Returns whether the queries and keys of the layer are rotated where its family rotates;
  * `sliding` says if it has a window. */
 bool kind_is_rotated(const struct kind_source *layer, bool sliding);

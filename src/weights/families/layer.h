@@ -100,6 +100,7 @@ struct layer {
     /* Keys that a query attends to: the last `window` up to its own when causal, else
      * those at most `window` away; 0: all. */
     size_t window;
+    size_t chunk;   /* keys are of a query's chunk of so many positions; 0: of any */
     double softcap; /* c of c tanh(s/c); 0: none */
     double clip;    /* projected numbers are clamped to -clip..clip; 0: not */
     struct layer_rotation rotation;

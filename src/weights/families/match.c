@@ -134,19 +134,20 @@ static void count_layers(const struct family *family, struct match_stack *stack)
 
 /* Fills in a stack except its prefix. *ret_present says if config.json announces it. */
 static attn_status describe_stack(const struct match *match, const struct stack *stack,
-                                  const json_t *config, struct match_stack *ret_stack,
-                                  bool *ret_present, attn_error *ret_error) {
+                                  const struct config_section *root,
+                                  struct match_stack *ret_stack, bool *ret_present,
+                                  attn_error *ret_error) {
     const struct family_text *text = match->text;
     char overriding[64] = "";
 
     *ret_stack = (struct match_stack){.stack = stack,
                                       .part = text != NULL ? "text." : stack->part,
                                       .under = text != NULL ? text->under : stack->under,
-                                      .section = {.object = config, .error = ret_error}};
+                                      .section = *root};
     if (stack->section != NULL) {
         snprintf(overriding, sizeof overriding, "%s_dict", stack->section);
-        ret_stack->section.object = json_object_get(config, stack->section);
-        ret_stack->section.override = json_object_get(config, overriding);
+        ret_stack->section.object = json_object_get(root->object, stack->section);
+        ret_stack->section.override = json_object_get(root->object, overriding);
     }
     const struct config_section *section = &ret_stack->section;
 
@@ -168,9 +169,8 @@ static attn_status refuse_absent_stack(const struct stack *stack, attn_error *re
                      stack->present, stack->layer, stack->module, stack->names[0]);
 }
 
-/* Finds the stacks of match->family in the folder. Sets match->num_stacks to 0 without
- * any. */
-static attn_status match_stacks(const json_t *config,
+/* Finds the stacks of match->family in the folder; num_stacks becomes 0 without any. */
+static attn_status match_stacks(const struct config_section *root,
                                 const struct folder_tensors *tensors, const char *prefix,
                                 struct match *match, attn_error *ret_error) {
     const struct family *family = match->family;
@@ -181,7 +181,7 @@ static attn_status match_stacks(const json_t *config,
         bool present, found = false;
 
         attn_status status =
-            describe_stack(match, &family->stacks[i], config, stack, &present, ret_error);
+            describe_stack(match, &family->stacks[i], root, stack, &present, ret_error);
         if (status == ATTN_OK && present)
             status = find_stack_prefix(stack, tensors, prefix, &found, ret_error);
         if (status != ATTN_OK)
@@ -217,17 +217,51 @@ static bool is_candidate_family(const struct family *family, const json_t *confi
 
 /* Explains why no entry of the table is for this model_type. */
 static attn_status refuse_type(const char *type, attn_error *ret_error) {
+    const char *anchor, *reason;
+
     if (type == NULL)
-        return error_set(ret_error, ATTN_E_FORMAT,
-                         "config.json has no model_type, so the family is not known");
-    const char *reason = family_refusal(type);
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "config.json has no model_type, so the family is not known%s",
+                         REFUSAL_REMEDY);
+    reason = family_refusal(type, &anchor);
     if (reason != NULL)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "attnd does not compute family %.40s: %s", type, reason);
+                         "attnd does not compute family %.40s: %s "
+                         "(docs/checkpoints.md#%s)%s",
+                         type, reason, anchor, REFUSAL_REMEDY);
     return error_set(ret_error, ATTN_E_UNSUPPORTED,
                      "attnd does not know model_type '%.40s'; docs/checkpoints.md lists "
-                     "the families",
-                     type);
+                     "the families%s",
+                     type, REFUSAL_REMEDY);
+}
+
+/* Finds the entry for texts of that model_type, and what the text's own is. *config
+ * becomes the text's object. */
+static const struct family_text *find_text(const json_t **config, const char **type) {
+    const struct family_text *text = *type != NULL ? family_find_text(*type) : NULL;
+
+    if (text == NULL)
+        return NULL;
+    const json_t *section = json_object_get(*config, text->section);
+    const json_t *own = json_object_get(section, "model_type");
+    *type = json_is_string(own) ? json_string_value(own) : text->otherwise;
+    *config = json_is_object(section) ? section : *config;
+    return text;
+}
+
+attn_status match_check_type(const json_t *config, attn_error *ret_error) {
+    const struct config_section root = {.object = config, .error = ret_error};
+    const char *type = config_get_text(&root, "model_type", NULL);
+    const struct family *family;
+
+    if (ret_error->status != ATTN_OK)
+        return ret_error->status;
+    find_text(&config, &type);
+    for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
+        if (is_candidate_family(family, config, type))
+            return ATTN_OK;
+    }
+    return refuse_type(type, ret_error);
 }
 
 /* Explains why the folder has no tensor of the family. */
@@ -249,37 +283,24 @@ static attn_status refuse_unmatched(const json_t *config, const struct family *f
         quantized != NULL ? "), save them in bfloat16 or float32" : "");
 }
 
-/* Finds the entry for texts of that model_type, and what the text's own is. *config
- * becomes the text's object. */
-static const struct family_text *find_text(const json_t **config, const char **type) {
-    const struct family_text *text = *type != NULL ? family_find_text(*type) : NULL;
-
-    if (text == NULL)
-        return NULL;
-    const json_t *section = json_object_get(*config, text->section);
-    const json_t *own = json_object_get(section, "model_type");
-    *type = json_is_string(own) ? json_string_value(own) : text->otherwise;
-    *config = json_is_object(section) ? section : *config;
-    return text;
-}
-
 attn_status match_find(const json_t *config, const struct folder_tensors *tensors,
-                       const char *prefix, struct match *ret_match,
-                       attn_error *ret_error) {
-    const struct config_section root = {.object = config, .error = ret_error};
+                       const char *prefix, struct attention_keys *asked,
+                       struct match *ret_match, attn_error *ret_error) {
+    const char *type = json_string_value(json_object_get(config, "model_type"));
     const struct family *first = NULL, *family;
     struct match match = {.family = NULL};
-    const char *type = config_get_text(&root, "model_type", NULL);
-    attn_status status = ret_error->status;
 
+    attn_status status = match_check_type(config, ret_error);
     if (status != ATTN_OK)
         return status;
     const struct family_text *text = find_text(&config, &type);
+    const struct config_section root = {
+        .object = config, .error = ret_error, .asked = asked};
     for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
         struct match tried = {.family = family, .text = text};
         if (!is_candidate_family(family, config, type))
             continue;
-        status = match_stacks(config, tensors, prefix, &tried, ret_error);
+        status = match_stacks(&root, tensors, prefix, &tried, ret_error);
         if (status != ATTN_OK)
             return status;
         /* several entries may have this type: prefer one whose weights fit */
@@ -290,8 +311,6 @@ attn_status match_find(const json_t *config, const struct folder_tensors *tensor
             first = family;
     }
 
-    if (first == NULL)
-        return refuse_type(type, ret_error);
     if (match.family == NULL)
         return refuse_unmatched(config, first, ret_error);
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)

@@ -29,13 +29,18 @@ struct match {
     size_t num_stacks;
 };
 
+/* Refuses a model_type that no entry of the table is for; says why, and what works.
+ * `ret_error` must be empty. Errors: ATTN_E_UNSUPPORTED, ATTN_E_VALUE. */
+attn_status match_check_type(const json_t *config, attn_error *ret_error);
+
 /* Finds the family that `config` names and the tensors fit. `prefix` is the one to take
- * where several fit, or NULL. *ret_match borrows from `config`, and from `ret_error`,
- * which must be empty: the sections keep their first error there. Errors, with one line
+ * where several fit, or NULL. *ret_match borrows from `config`, from `asked`, where the
+ * sections note keys, and from `ret_error`, which must be empty: they keep their first
+ * error there. Errors, with one line
  * that names the key or tensor and the remedy: ATTN_E_VALUE, _FORMAT, _UNSUPPORTED. */
 attn_status match_find(const json_t *config, const struct folder_tensors *tensors,
-                       const char *prefix, struct match *ret_match,
-                       attn_error *ret_error);
+                       const char *prefix, struct attention_keys *asked,
+                       struct match *ret_match, attn_error *ret_error);
 
 /* Writes the name of a tensor of layer `index`: prefix, layer, module, name and ending.
  * Returns false when it is longer than any that a table has. */

@@ -296,13 +296,17 @@ static bool is_base_null(const struct rotation_source *source) {
 
 void rotation_read(const struct family *family, const struct config_section *section,
                    size_t head_size, bool sliding, struct layer_rotation *ret_rotation) {
-    struct rotation_source source = {.family = family,
-                                     .section = section,
-                                     .inside = {.error = section->error},
-                                     .sliding = sliding,
-                                     .error = section->error};
+    struct rotation_source source = {
+        .family = family,
+        .section = section,
+        .inside = {.error = section->error, .asked = section->asked},
+        .sliding = sliding,
+        .error = section->error};
     bool local = sliding && family->rotation.local_base > 0;
 
+    /* known to the family, also where this layer does not rotate by them */
+    config_find(section, family->rotation.base_keys, NULL);
+    config_find(section, family->rotation.local_keys, NULL);
     *ret_rotation = (struct layer_rotation){.dims = 0};
     if (!is_rotated(family, section))
         return;

@@ -61,24 +61,51 @@ bool family_list_has(const char *names, const char *name) {
     return false;
 }
 
-/* Families whose attention needs something else. */
+/* Families whose attention needs something else; '*' stands for any ending. Types that
+ * the table has are never looked up here, only their siblings. */
 static const struct {
-    const char *types, *reason;
+    const char *types, *anchor, *reason;
 } refusals[] = {
-    {"deepseek_v2 deepseek_v3 kimi_k2",
+    {"deepseek* kimi_k2* kimi_vl* glm4_moe_lite* youtu* mistral4* longcat* minicpm3*",
+     "latent-attention",
      "its attention is multi-head latent attention (low-rank keys and values)"},
-    {"deberta deberta-v2", "its scores have terms of content by position"},
-    {"longformer big_bird bigbird_pegasus reformer longt5",
-     "its attention is sparse in a way of its own"},
-    {"swin swinv2 beit", "its attention has windows or biases in two dimensions"},
-    {"wavlm", "its attention has a gated bias"},
-    {"gemma4 llama4", "its attention has norms, scales or masks of its own"},
-    {"xlnet transfo-xl", "its attention shifts relative positions"},
+    {"qwen3_next* qwen3_5* kimi_linear* minimax* olmo_hybrid* afmoe*", "gates",
+     "its attention has output gates, or layers of linear attention"},
+    {"mamba* falcon_mamba* falcon_h1* rwkv* retnet* xlstm* recurrent_gemma* jamba* "
+     "bamba* zamba* nemotron_h* granitemoehybrid* lfm2*",
+     "state-space", "its layers, or some of them, are not attention"},
+    {"qwen2_vl* qwen2_5_vl* qwen2_5_omni* qwen3_vl* qwen3_omni* glm4v*", "three-axes",
+     "its rotary positions have three axes"},
+    {"deberta*", "content-by-position", "its scores have terms of content by position"},
+    {"longformer led big_bird* bigbird_pegasus reformer longt5 nystromformer yoso mra",
+     "sparse-attention", "its attention is sparse in a way of its own"},
+    {"swin* beit* data2vec-vision donut* levit* hiera* dinov3* sam*", "two-dimensions",
+     "its attention has windows, biases or rotations in two dimensions"},
+    {"wavlm*", "gated-bias", "its attention has a gated bias"},
+    {"xlnet transfo-xl wav2vec2-bert wav2vec2-conformer", "relative-positions",
+     "its attention shifts relative positions"},
+    {"gemma3n* gemma4* llama4* cohere* mimo* nanochat*", "own-attention",
+     "its attention has norms, scales or masks of its own"},
+    {"chatglm baichuan* internlm* qwen phi3small phi-msft jais xverse grok*", "own-code",
+     "it comes with code of its own, which transformers does not have"},
 };
 
-const char *family_refusal(const char *type) {
+/* Returns whether one of the patterns, which are separated by spaces, fits. */
+static bool has_pattern(const char *patterns, const char *type) {
+    while (*patterns != '\0') {
+        size_t size = strcspn(patterns, " *");
+        bool any = patterns[size] == '*';
+        if (strncmp(patterns, type, size) == 0 && (any || type[size] == '\0'))
+            return true;
+        patterns += size + strspn(patterns + size, " *");
+    }
+    return false;
+}
+
+const char *family_refusal(const char *type, const char **ret_anchor) {
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
-        if (family_list_has(refusals[i].types, type))
+        *ret_anchor = refusals[i].anchor;
+        if (has_pattern(refusals[i].types, type))
             return refusals[i].reason;
     }
     return NULL;

@@ -106,6 +106,9 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
 
     if (family->windows.rule == WINDOW_NONE || layer->cross)
         return false;
+    /* known where no layer has one, and as a copy of a key that has another name */
+    config_find(traits->section, family->windows.keys, NULL);
+    attention_keys_note(traits->section->asked, "sliding_window");
     if (config_get_bool(traits->section, family->windows.only_if,
                         family->windows.only_if == NULL))
         window = config_get_count(traits->section, family->windows.keys,
@@ -127,12 +130,40 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
     return true;
 }
 
+/* Reads the chunk of keys; a size of null is none. `layer` has its rotation. */
+static void read_chunk(const struct traits *traits, struct layer *layer) {
+    const struct family_windows *windows = &traits->family->windows;
+    size_t chunk =
+        config_get_count(traits->section, windows->chunk_keys, windows->chunk, 0);
+
+    if (kind_is_chunked(&traits->kind, layer->rotation.dims > 0))
+        layer->chunk = chunk;
+}
+
+/* Refuses the eps of another kind of norm, where that of the family is absent. */
+static void check_eps(const struct traits *traits) {
+    static const char *const others[] = {"rms_norm_eps", "layer_norm_eps",
+                                         "layer_norm_epsilon", "norm_eps"};
+    const char *keys = traits->family->norms.eps_keys;
+
+    if (keys == NULL || config_find(traits->section, keys, NULL) != NULL)
+        return;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (config_find(traits->section, others[i], NULL) != NULL)
+            error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
+                       "config.json has %s, but family %s has %s "
+                       "(docs/checkpoints.md#unknown-keys)%s",
+                       others[i], traits->family->type, keys, REFUSAL_REMEDY);
+    }
+}
+
 /* Reads kind and eps of the norms. */
 static void read_norms(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
     const struct config_section *section = traits->section;
     bool before = traits->stack->stack->norm != NULL || family->norms.bare;
     bool on_heads = family->norms.query != NULL;
+    check_eps(traits);
     double eps = config_get_number(section, family->norms.eps_keys, family->norms.eps,
                                    family->norms.eps);
 
@@ -233,12 +264,15 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     traits_name(stack, index, layer.part);
     if (match->text == NULL || !match->text->any_mask)
         config_check_demands(section, family->demands);
+    else
+        attention_keys_note(section->asked, "use_bidirectional_attention");
     read_head_sizes(&traits, &layer);
     layer.scale = read_scale(&traits, layer.head_size);
     layer.causal = read_mask(&traits);
     bool sliding = read_window(&traits, &layer);
     if (!layer.cross && kind_is_rotated(&traits.kind, sliding))
         rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
+    read_chunk(&traits, &layer);
     read_norms(&traits, &layer);
     read_distance_bias(&traits, &layer);
     layer.softcap = config_get_number(section, family->scores.softcap_keys,

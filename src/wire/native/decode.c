@@ -103,6 +103,7 @@ static bool native_read_request(const struct wire_native_body *body,
     size_t num_heads = 0;
     batch->causal = info->mask.causal;
     batch->window = info->mask.window;
+    batch->chunk = info->mask.chunk;
     if (!native_read_options(body, request, &need) ||
         !native_read_need(body, &need, batch) ||
         !native_read_list(body, WIRE_NATIVE_HEAD_MASK, "head_mask", &batch->head_mask,

@@ -62,6 +62,7 @@ static void print_model_sizes(const attn_model_info *info, struct buf *body) {
                       info->width.out, info->num_heads, info->width.head, kv,
                       bool_text(info->mask.causal));
     add_size_member(body, ",\"window\":", info->mask.window);
+    add_size_member(body, ",\"chunk\":", info->mask.chunk);
     add_size_member(body, ",\"context_length\":", info->context_length);
 }
 

@@ -202,6 +202,7 @@ static void apply_options(const struct oip_decoder *decoder, attn_request *batch
 
     batch->causal = scan->causal_given ? scan->causal : decoder->info->mask.causal;
     batch->window = scan->window_given ? scan->window : decoder->info->mask.window;
+    batch->chunk = decoder->info->mask.chunk;
     batch->need_weights = scan->need_weights;
     wire_need_apply(&need, batch);
 }

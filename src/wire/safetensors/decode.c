@@ -253,6 +253,7 @@ static bool safetensors_read_request(const struct safetensors_decoder *decoder) 
 
     batch->causal = info->mask.causal;
     batch->window = info->mask.window;
+    batch->chunk = info->mask.chunk;
     if (!wire_safetensors_read_options(&decoder->options, decoder->request, &need) ||
         !wire_safetensors_read_need_weights(&decoder->options, &batch->need_weights))
         return false;

@@ -100,6 +100,7 @@ static const struct family families[] = {
                     .width_keys = "d_model hidden_size",
                     .layers_keys = "n_layers num_hidden_layers"}},
         .demands = "attn_config.attn_type=multihead_attention attn_config.qk_ln=false "
+                   "attn_config.alibi=true "
                    "attn_config.kv_n_heads=null attn_config.prefix_lm=false",
         .weights.split = SPLIT_BLOCKS,
         .scores.scale = SCALE_KEY, .scores.scale_keys = "attn_config.softmax_scale",

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention_keys.c: the list of keys, and what each is where it changes nothing. */
+#include "weights/families/attention_keys.h"
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Besides null and empty lists. A list changes nothing when none of its items does. */
+static const struct {
+    const char *key, *nothing; /* texts, numbers or booleans, separated by spaces */
+} known_keys[] = {
+    /* scores */
+    {"attention_multiplier", ""},
+    {"key_multiplier", "1"},
+    {"attention_value_scale", "1"},
+    {"query_pre_attn_scalar", ""},
+    {"softmax_scale", ""},
+    {"attn_logit_softcapping", ""},
+    {"scale_attn_weights", "true"},
+    {"scale_attn_by_inverse_layer_idx", "false"},
+    {"attn_temperature_tuning", "false 0"},
+    {"llama_4_scaling_beta", "0"},
+    /* projections */
+    {"clip_qkv", ""},
+    {"qk_norm", "false"},
+    {"qk_ln", "false"},
+    {"qk_layernorm", "false"},
+    {"use_qk_norm", "false"},
+    {"num_kv_shared_layers", "0"},
+    {"attention_k_eq_v", "false"},
+    /* positions */
+    {"alibi", "false"},
+    {"position_embedding_type", "absolute learned sine rope rotary"},
+    {"rotary_value", ""},
+    {"no_rope_layers", "1"},
+    {"rope_interleave", "false"},
+    {"rope_interleaved", "false"},
+    {"rotary_emb_interleaved", "false"},
+    {"alpha", "1"},
+    {"rotary_pct", "1"},
+    {"rotary_dim", ""},
+    {"rotary_emb_base", ""},
+    {"rope_local_base_freq", ""},
+    {"local_rope_theta", ""},
+    {"global_rope_theta", ""},
+    /* masks */
+    {"layer_types", "full_attention"},
+    {"sliding_window", ""},
+    {"attention_chunk_size", ""},
+    {"local_attention", ""},
+    {"attention_types", ""},
+    {"attention_type", "full original_full"},
+    {"use_bidirectional_attention", "false"},
+    {"prefix_lm", "false"},
+};
+
+#define NUM_KEYS (sizeof known_keys / sizeof known_keys[0])
+_Static_assert(NUM_KEYS <= 64, "each key has a bit");
+
+/* Objects of a section that have keys of attention. */
+static const char *const objects[] = {"attn_config", "rope_scaling", "rope_parameters",
+                                      "full_attention", "sliding_attention"};
+
+/* Classes that no key tells from another, with what the types that compute them have in
+ * their names. */
+static const struct {
+    const char *begins, *type;
+} classes[] = {
+    {"Ernie4_5", "ernie4_5"}, {"EuroBert", "eurobert"}, {"Gemma", "gemma"},
+    {"Helium", "helium"},     {"NanoChat", "nanochat"},
+};
+
+void attention_keys_note(struct attention_keys *keys, const char *key) {
+    const char *dot = strrchr(key, '.');
+    const char *name = dot != NULL ? dot + 1 : key;
+
+    for (size_t i = 0; keys != NULL && i < NUM_KEYS; i++) {
+        if (strcmp(name, known_keys[i].key) == 0)
+            keys->asked |= UINT64_C(1) << i;
+    }
+}
+
+/* Returns whether one of the words, which are separated by spaces, is `word`. */
+static bool has_word(const char *words, const char *word) {
+    size_t size = strlen(word);
+
+    for (; *words != '\0'; words += strspn(words, " ")) {
+        size_t next = strcspn(words, " ");
+        if (next == size && strncmp(words, word, size) == 0)
+            return true;
+        words += next;
+    }
+    return false;
+}
+
+/* Returns whether a value changes nothing, where `nothing` does not. */
+static bool is_nothing(const json_t *value, const char *nothing) {
+    char text[32] = "";
+
+    if (json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            const json_t *item = json_array_get(value, i);
+            if (json_is_array(item) || !is_nothing(item, nothing))
+                return false;
+        }
+        return true;
+    }
+    if (json_is_string(value))
+        return has_word(nothing, json_string_value(value));
+    if (json_is_number(value))
+        snprintf(text, sizeof text, "%g", json_number_value(value));
+    else if (json_is_boolean(value))
+        snprintf(text, sizeof text, "%s", json_is_true(value) ? "true" : "false");
+    return json_is_null(value) || has_word(nothing, text);
+}
+
+attn_status attention_keys_check(const struct attention_keys *keys, const json_t *section,
+                                 const char *type, attn_error *ret_error) {
+    bool no_window = json_is_false(json_object_get(section, "use_sliding_window"));
+
+    for (size_t i = 0; i < NUM_KEYS; i++) {
+        const char *key = known_keys[i].key;
+        const json_t *value = json_object_get(section, key);
+        if (value == NULL || (keys->asked >> i & 1) != 0 ||
+            is_nothing(value, known_keys[i].nothing) ||
+            (no_window && strcmp(key, "sliding_window") == 0))
+            continue;
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "config.json has %s, which changes the attention, but family "
+                         "%.40s does not have it (docs/checkpoints.md#unknown-keys)%s",
+                         key, type, REFUSAL_REMEDY);
+    }
+
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < sizeof objects / sizeof objects[0] && status == ATTN_OK; i++) {
+        const json_t *object = json_object_get(section, objects[i]);
+        if (json_is_object(object))
+            status = attention_keys_check(keys, object, type, ret_error);
+    }
+    return status;
+}
+
+attn_status attention_keys_check_class(const json_t *root, const char *type,
+                                       attn_error *ret_error) {
+    const char *name =
+        json_string_value(json_array_get(json_object_get(root, "architectures"), 0));
+
+    for (size_t i = 0; name != NULL && i < sizeof classes / sizeof classes[0]; i++) {
+        if (strncmp(name, classes[i].begins, strlen(classes[i].begins)) == 0 &&
+            strstr(type, classes[i].type) == NULL)
+            return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                             "architectures is %.40s, but model_type is of family %.40s, "
+                             "which computes something else "
+                             "(docs/checkpoints.md#unknown-keys)%s",
+                             name, type, REFUSAL_REMEDY);
+    }
+    return ATTN_OK;
+}

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types that are refused: each refusal says why, has a place on the page, and ends with what works.
+
+A folder under the model_type of another family must be refused too, unless its layers are those."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from folders import FOLDERS, REMEDY, change_config, copy_folder, refusal_of
+from safetensors_file import read_safetensors
+from server import ROOT, Server, run_attnd
+
+PAGE = ROOT / "docs/checkpoints.md"
+
+
+def refusal_table():
+    """Returns the patterns of types, the place on the page and the reason of each refusal."""
+    text = (ROOT / "src/weights/families/table.c").read_text()
+    text = re.sub(r'"\s*\n\s*"', "", text[text.index("refusals[] = {"):text.index("has_pattern")])
+    return re.findall(r'\{"([^"]+)",\s*"([^"]+)",\s*"([^"]+)"\}', text)
+
+
+def test_refusals_say_why_and_end_with_what_works(tmp_path):
+    folder, page = copy_folder("llama", tmp_path), PAGE.read_text()
+    table = refusal_table()
+    assert len(table) > 8
+    for patterns, anchor, reason in table:
+        assert f'<a id="{anchor}"></a>' in page, anchor
+        for pattern in patterns.split():
+            change_config(folder, model_type=pattern.replace("*", "_of_tomorrow"))
+            line = refusal_of("--model", f"m={folder}").strip()
+            assert reason in line and f"docs/checkpoints.md#{anchor})" in line and line.endswith(REMEDY), line
+
+
+@pytest.mark.parametrize("kind", ["gpt9", ...])
+def test_refusals_of_unknown_types_end_with_what_works(kind, tmp_path):
+    folder = copy_folder("llama", tmp_path)
+    change_config(folder, model_type=kind)
+    assert refusal_of("--model", f"m={folder}").strip().endswith(REMEDY)
+
+
+# A key that the family does not know, with a value that changes its layers and one that does not.
+KEYS = {
+    "attention_multiplier": ("llama", 0.2, None), "clip_qkv": ("llama", 8, None),
+    "no_rope_layers": ("llama", [1, 0], [1, 1]), "use_qk_norm": ("mistral", True, False),
+    "qk_norm": ("qwen2", True, False), "sliding_window": ("gpt2", 4, None), "alibi": ("llama", True, False),
+    "layer_types": ("llama", ["sliding_attention"] * 2, ["full_attention"] * 2),
+    "attention_chunk_size": ("llama", 8192, None), "key_multiplier": ("llama", 0.5, 1.0),
+    "position_embedding_type": ("vit", "relative_key", "absolute"), "num_kv_shared_layers": ("gemma2", 2, 0),
+    "attn_temperature_tuning": ("llama", True, False), "attention_type": ("opt", "block_sparse", "original_full"),
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_key_that_a_family_does_not_know_is_refused_by_name(key, tmp_path):
+    name, bad, good = KEYS[key]
+    folder = copy_folder(name, tmp_path)
+    change_config(folder, **{key: good})
+    assert run_attnd("--check-config", "--model", f"m={folder}").returncode == 0
+    change_config(folder, **{key: bad})
+    line = refusal_of("--model", f"m={folder}").strip()
+    assert f"config.json has {key}," in line and line.endswith(REMEDY), line
+
+
+@pytest.mark.parametrize("objects, words", [
+    ({"rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1}}, "llama_4_scaling_beta"),
+    ({"rope_scaling": {"rope_type": "linear", "factor": 2, "alpha": 1000}, "rope_parameters": ...}, "alpha"),
+    ({"rms_norm_eps": ..., "layer_norm_eps": 1e-5}, "has layer_norm_eps, but family llama has rms_norm_eps"),
+    ({"architectures": ["HeliumForCausalLM"]}, "architectures is HeliumForCausalLM")])
+def test_what_else_tells_another_layer_is_refused(objects, words, tmp_path):
+    folder = copy_folder("llama", tmp_path)
+    change_config(folder, **objects)
+    assert words in refusal_of("--model", f"m={folder}")
+
+
+@pytest.mark.parametrize("keys", [{"sliding_window": 4096, "use_sliding_window": False}, {"max_window_layers": 28},
+                                  {"use_cache": True, "logits_to_keep": 1, "architectures": ["MyLlamaForReward"]}])
+def test_keys_that_change_nothing_are_not_refused(keys, tmp_path):
+    folder = copy_folder("llama", tmp_path)
+    change_config(folder, **keys)
+    assert run_attnd("--check-config", "--model", f"m={folder}").returncode == 0
+
+
+def test_every_family_knows_its_keys_with_one_of_its_layers():
+    for path in sorted(path for path in FOLDERS.iterdir() if path.is_dir()):
+        for part in sorted({name.rpartition("/")[0] for name in read_safetensors(path / "cases.safetensors")} - {""}):
+            for option in f"layer={part}", f"layers={''.join(filter(str.isdigit, part))}":
+                result = run_attnd("--check-config", "--model", f"m={path},{option}")
+                assert "which changes the attention" not in result.stderr, result.stderr
+
+
+def rename(name, kind, target):
+    """Copies a folder under another model_type; that of a text inside takes the place of the whole."""
+    folder = copy_folder(name, target)
+    config = json.loads((folder / "config.json").read_text())
+    config = config.get("text_config", config) | {"model_type": kind}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "gemma", "gpt2", "bert"])
+def test_folder_of_another_type_is_refused_or_right(kind, tmp_path):
+    """By a key, a tensor or a shape; else its layers must be those of the family that it names."""
+    paths = [path for path in sorted(FOLDERS.iterdir()) if path.is_dir()]
+    for path in paths:
+        rename(path.name, kind, tmp_path)
+    with Server("--model-dir", tmp_path, "--skip-bad-models") as server:
+        served = [model["name"] for model in server.get("/v1/models").json()["models"]]
+        assert served
+        for path in paths:
+            cases = read_safetensors(path / "cases.safetensors")
+            for name in served:
+                part = name.removeprefix(path.name + ".")
+                part = part if f"{part}/queries" in cases else f"text.{part}"
+                if not name.startswith(path.name + ".") or f"{part}/queries" not in cases:
+                    continue
+                body = {"model": name, "queries": cases[f"{part}/queries"].tolist()}
+                if f"{part}/keys" in cases:
+                    body["keys"] = body["values"] = cases[f"{part}/keys"].tolist()
+                want = cases[f"{part}/outputs"]
+                error = np.abs(np.array(server.attention(body).json()["outputs"]) - want).max()
+                assert error <= 2e-5 * np.abs(want).max(), (name, error)
