@@ -14,7 +14,9 @@ layers    attnd, ONNX Runtime (GroupQueryAttention, or MultiHeadAttention of gpt
           eager and sdpa, which are left out where they are not installed. First some rows of every
           result are compared with float64: those of attnd come from a server. A program whose rows
           differ too much is reported and not timed, and the exit status is 1. Then the programs take
-          turns, as in peers.py.
+          turns, as in peers.py. qwen3_5, gemma4 and deepseek_v3, which are timed when --family names
+          them, are modules of transformers; float64 is theirs, too. Eager takes 9 GB and more for
+          4,096 queries of deepseek_v3.
 window    attention of 8,192 queries within a window of 512 keys over the attention to all keys
 one-query one query over 8,192 keys: the share of the read bandwidth
 
@@ -40,6 +42,8 @@ import numpy as np
 from attnd import bench_command
 from beside_numpy import start_attnd
 from family_layers import FAMILIES, compute_rows, count_gflop, make_layer_problem, write_folder
+from family_modules import (MODULES, compute_module_rows, make_module_problem, make_transformers_module,
+                            write_module_folder)
 from family_peers import make_onnxruntime_family, make_transformers
 from peers import ROOT, SETTLE_SECONDS, machine_text
 from safetensors_file import make_safetensors, parse_safetensors
@@ -49,6 +53,8 @@ LAYERS = ["gpt2", "llama-3.2-1b", "llama-3.1-8b", "qwen3-0.6b", "gemma-2-2b"]
 PEERS = {"ONNX Runtime": (make_onnxruntime_family, {}),
          "eager": (make_transformers, {"attention": "eager"}),
          "sdpa": (make_transformers, {"attention": "sdpa"})}
+MODULE_PEERS = {"eager": (make_transformers_module, {"attention": "eager"}),
+                "sdpa": (make_transformers_module, {"attention": "sdpa"})}
 NUM_ROWS = 16  # that are compared
 
 
@@ -65,14 +71,15 @@ def bench(arguments, folder, threads, *options):
 def time_attnd(arguments, folder, threads, length):
     """Returns milliseconds, and the share of the multiply-add peak."""
     report = bench(arguments, folder, threads, "--shape", f"1,{length}")
+    arguments.gflop = arguments.gflop or report["done_gflop"]
     assert abs(report["done_gflop"] / arguments.gflop - 1) < 1e-3, \
         "attnd-bench counts operations differently"
     return report["results"][0]["median_ms"], report["results"][0]["of_peak"]
 
 
-def serve_rows(arguments, problem, rows):
+def serve_rows(arguments, folder, problem, rows):
     """Returns rows of the outputs of a server."""
-    server, port = start_attnd(arguments.attnd, f"layer={problem.folder}", "--max-body", "1GiB",
+    server, port = start_attnd(arguments.attnd, f"layer={folder}", "--max-body", "1GiB",
                                "--max-memory", "8GiB")
     try:
         connection = http.client.HTTPConnection("127.0.0.1", port)
@@ -91,18 +98,20 @@ def serve_rows(arguments, problem, rows):
 
 def run_layer(arguments, name, folder, length, threads):
     """Compares and times one layer. Returns the entries by name."""
-    make_problem = partial(make_layer_problem, name, folder, length)
+    is_module = name in MODULES
+    make_problem = (partial(make_module_problem, name, length) if is_module else
+                    partial(make_layer_problem, name, folder, length))
     problem = make_problem()
     rows = np.unique(np.linspace(0, length - 1, NUM_ROWS).astype(int))
-    expected = compute_rows(problem, rows)
-    difference = np.abs(serve_rows(arguments, problem, rows) - expected).max()
+    expected = compute_module_rows(problem, rows) if is_module else compute_rows(problem, rows)
+    difference = np.abs(serve_rows(arguments, folder, problem, rows) - expected).max()
     entries = {"attnd": {"detail": "attnd", "difference": difference / np.abs(expected).max()}}
     if not entries["attnd"]["difference"] <= 1e-4:
         entries["attnd"]["failed"] = "differs from float64"
     peers = {peer: Peer(maker, make_problem, threads, {"threads": threads, "rows": rows} | options)
-             for peer, (maker, options) in PEERS.items()}
+             for peer, (maker, options) in (MODULE_PEERS if is_module else PEERS).items()}
     entries |= {peer: process.compare("f32", expected) for peer, process in peers.items()}
-    arguments.gflop = count_gflop(problem.family, length)
+    arguments.gflop = None if is_module else count_gflop(problem.family, length)
 
     times = {name: [] for name, entry in entries.items()
              if "detail" in entry and "failed" not in entry}
@@ -127,8 +136,8 @@ def run_layer(arguments, name, folder, length, threads):
 
 def cell(entries, name):
     """Returns a peer's time over attnd's, and its own."""
-    if "rounds_ms" not in entries[name] or "rounds_ms" not in entries["attnd"]:
-        return "failed" if "failed" in entries[name] else "not timed"
+    if name not in entries or "rounds_ms" not in entries[name] or "rounds_ms" not in entries["attnd"]:
+        return "failed" if "failed" in entries.get(name, {}) else "not timed"
     mine = entries[name]["rounds_ms"]
     over = median(x / y for x, y in zip(mine, entries["attnd"]["rounds_ms"]))
     return f"{over:.2f}x, {median(mine):.1f} ms"
@@ -204,14 +213,17 @@ class Folders(dict):
 
     def __missing__(self, name):
         self[name] = str(self.parent / f"layer{len(self)}")
-        write_folder(self[name], FAMILIES[name])
+        if name in MODULES:
+            write_module_folder(self[name], name)
+        else:
+            write_folder(self[name], FAMILIES[name])
         return self[name]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rows", choices=list(ROWS), default="layers")
-    parser.add_argument("--family", choices=list(FAMILIES), action="append",
+    parser.add_argument("--family", choices=[*FAMILIES, *MODULES], action="append",
                         help="may be given several times")
     parser.add_argument("--length", type=int, action="append", metavar="T",
                         help="queries, as --family; default: 512, 4096")
