@@ -488,7 +488,6 @@ int main(void) {
 
     for (size_t i = 0; (kernels = kernels_available(i)) != NULL; i++) {
         char name[64];
-
         engine =
             (attn_engine_options){.engine = "native",
                                   .cpu = kernels->name,
