@@ -77,13 +77,13 @@ def time_attnd(arguments, folder, threads, length):
     return report["results"][0]["median_ms"], report["results"][0]["of_peak"]
 
 
-def serve_rows(arguments, folder, problem, rows):
+def serve_rows(arguments, problem, rows, model="layer.0"):
     """Returns rows of the outputs of a server."""
-    server, port = start_attnd(arguments.attnd, f"layer={folder}", "--max-body", "1GiB",
+    server, port = start_attnd(arguments.attnd, f"layer={problem.folder}", "--max-body", "1GiB",
                                "--max-memory", "8GiB")
     try:
         connection = http.client.HTTPConnection("127.0.0.1", port)
-        body = make_safetensors({"queries": problem.queries}, metadata={"model": "layer.0"})
+        body = make_safetensors({"queries": problem.queries}, metadata={"model": model})
         connection.request("POST", "/v1/attention", body,
                            {"Content-Type": "application/vnd.safetensors"})
         response = connection.getresponse()
@@ -99,12 +99,11 @@ def serve_rows(arguments, folder, problem, rows):
 def run_layer(arguments, name, folder, length, threads):
     """Compares and times one layer. Returns the entries by name."""
     is_module = name in MODULES
-    make_problem = (partial(make_module_problem, name, length) if is_module else
-                    partial(make_layer_problem, name, folder, length))
+    make_problem = partial(make_module_problem if is_module else make_layer_problem, name, folder, length)
     problem = make_problem()
     rows = np.unique(np.linspace(0, length - 1, NUM_ROWS).astype(int))
     expected = compute_module_rows(problem, rows) if is_module else compute_rows(problem, rows)
-    difference = np.abs(serve_rows(arguments, folder, problem, rows) - expected).max()
+    difference = np.abs(serve_rows(arguments, problem, rows) - expected).max()
     entries = {"attnd": {"detail": "attnd", "difference": difference / np.abs(expected).max()}}
     if not entries["attnd"]["difference"] <= 1e-4:
         entries["attnd"]["failed"] = "differs from float64"

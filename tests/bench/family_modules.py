@@ -31,8 +31,9 @@ MODULES = {
 
 
 class ModuleProblem(NamedTuple):
-    """The name of a module, and its input [1, T, width]."""
+    """A module, the folder that attnd serves, and its input [1, T, width]."""
     name: str
+    folder: str
     queries: np.ndarray
 
 
@@ -67,9 +68,9 @@ def make_layer(name, config):
     return layer, getattr(classes, f"{module.rotary}RotaryEmbedding")(config)
 
 
-def make_module_problem(name, length):
+def make_module_problem(name, folder, length):
     rng = np.random.default_rng(length)
-    return ModuleProblem(name, rng.normal(size=(1, length, make_module_config(name).hidden_size)).astype("f4"))
+    return ModuleProblem(name, folder, rng.normal(size=(1, length, make_module_config(name).hidden_size)).astype("f4"))
 
 
 def write_module_folder(folder, name):

@@ -36,16 +36,19 @@ def test_page_lists_every_family():
     assert [family for family in families if f"`{family}`" not in page] == []
 
 
-def assert_as_transformers(server, model, cases, part, queries):
-    """Compares the reply of a layer, to the queries of that name, with what transformers computes."""
+def assert_as_transformers(server, model, cases, part, queries, axes=""):
+    """Compares the reply of a layer, to the queries of that name, with what transformers computes; with
+    `axes` at positions of three axes."""
     body = {"model": model, "queries": cases[f"{part}/{queries}"].tolist(), "need": ["outputs", "weights", "heads"]}
     if f"{part}/keys" in cases:
         body["keys"] = body["values"] = cases[f"{part}/keys"].tolist()
     if f"{part}/values" in cases:
         body["values"] = cases[f"{part}/values"].tolist()
+    if axes:
+        body["positions"] = [cases[f"{part}/positions"].astype(int).tolist()]
     reply = server.attention(body).json()
     for key, kind in ("outputs", "outputs"), ("attention_weights", "weights"), ("heads", "heads"):
-        want = cases[f"{part}/{kind}"]
+        want = cases[f"{part}/{axes}{kind}"]
         error = np.abs(np.reshape(reply[key], want.shape) - want).max() / np.abs(want).max()
         assert error <= 2e-5, (model, kind, error)
 
@@ -76,6 +79,8 @@ def test_layers_of_every_family_reply_what_transformers_computes(queries, option
                 part, _, kind = name.rpartition("/")
                 if kind == queries:  # cross attention has no hidden
                     assert_as_transformers(server, f"{path.name}.{part}", cases, part, kind)
+                    if f"{part}/positions" in cases:
+                        assert_as_transformers(server, f"{path.name}.{part}", cases, part, kind, "axes.")
 
 
 def test_selection_of_layers_may_have_commas(tmp_path):

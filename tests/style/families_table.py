@@ -68,6 +68,7 @@ def simplify(features):
         rotated = re.search(r"^rope.* of (\d+)", feature)
         feature = re.sub(r"^bias of .*", "bias in buckets", re.sub(r"^queries times .*", "factor of queries", feature))
         feature = re.sub(r"^keys of layer .*", "borrowed keys", re.sub(r"^rope.* interleaved", "rope of neighbours", feature))
+        feature = re.sub(r"^sections .*", "sections", re.sub(r"^grid of .*", "patches of a grid", feature))
         feature = re.sub(r"^rope (yarn|llama3)", "rope", re.sub(r"^scale .*", "own scale", feature))
         feature = re.sub(r"( of)? [\d.e+-]+(?= |$)", "", feature).replace("rope", "rotary positions")
         yield feature + (" in a part of a head" if rotated and rotated[1] != size else "")

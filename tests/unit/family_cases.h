@@ -96,6 +96,7 @@ static inline double compare(const float *got, const struct case_tensor *want) {
 struct layer_case {
     struct case_tensor queries, keys, values, hidden, heads, weights, outputs;
     size_t num_queries, num_keys; /* Tq, Tk */
+    size_t *axis_positions;       /* of queries and keys, [ATTN_AXES, T]; NULL: none */
 };
 
 /* Reads the case of a layer. The caller frees it by free_layer_case(). */
@@ -119,6 +120,31 @@ static inline struct layer_case read_layer_case(const char *folder, const char *
     return result;
 }
 
+/* Replaces what a case gives by what it gives at positions of three axes. Returns whether
+ * there is that. */
+static inline bool read_axes_case(const char *folder, const char *part,
+                                  struct layer_case *layer_case) {
+    struct safetensors *file = open_cases(folder);
+    struct case_tensor positions = read_case(file, part, "positions");
+
+    if (positions.values != NULL) {
+        free(layer_case->heads.values);
+        free(layer_case->weights.values);
+        free(layer_case->outputs.values);
+        layer_case->heads = read_case(file, part, "axes.heads");
+        layer_case->weights = read_case(file, part, "axes.weights");
+        layer_case->outputs = read_case(file, part, "axes.outputs");
+        assert_int_equal(positions.count, ATTN_AXES * layer_case->num_queries);
+        layer_case->axis_positions = malloc(positions.count * sizeof(size_t));
+        assert_non_null(layer_case->axis_positions);
+        for (size_t i = 0; i < positions.count; i++)
+            layer_case->axis_positions[i] = (size_t)positions.values[i];
+    }
+    safetensors_close(file);
+    free(positions.values);
+    return layer_case->axis_positions != NULL;
+}
+
 static inline void free_layer_case(struct layer_case *layer_case) {
     free(layer_case->queries.values);
     free(layer_case->keys.values);
@@ -127,6 +153,7 @@ static inline void free_layer_case(struct layer_case *layer_case) {
     free(layer_case->heads.values);
     free(layer_case->weights.values);
     free(layer_case->outputs.values);
+    free(layer_case->axis_positions);
 }
 
 /* Returns the request of a case, from `queries`. `lens` is memory for its lengths. */
@@ -145,6 +172,8 @@ static inline attn_request make_case_request(const attn_model *model,
                           .keys = keys,
                           .values =
                               want->values.values != NULL ? want->values.values : keys,
+                          .axis_positions = want->axis_positions,
+                          .axis_key_positions = want->axis_positions,
                           .causal = info->mask.causal,
                           .window = info->mask.window,
                           .chunk = info->mask.chunk,

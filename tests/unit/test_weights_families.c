@@ -77,6 +77,8 @@ static double run_folder(const char *name, bool pre_norm) {
             fail_msg("%s", error.text);
         if (input != NULL)
             worst = fmax(worst, run_case(model, &want, input));
+        if (input != NULL && read_axes_case(name, layers[i].part, &want))
+            worst = fmax(worst, run_case(model, &want, input));
         attn_model_destroy(model);
         free_layer_case(&want);
     }

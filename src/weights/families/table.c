@@ -69,14 +69,15 @@ static const struct {
 } refusals[] = {
     {"deepseek* kimi_k2* kimi_vl* glm4_moe_lite* youtu* mistral4* longcat* minicpm3*",
      "latent-attention",
-     "its attention is multi-head latent attention (low-rank keys and values)"},
+     "its keys and values are of low rank (multi-head latent attention) in a way of its "
+     "own"},
     {"qwen3_next* qwen3_5* kimi_linear* minimax* olmo_hybrid* afmoe*", "gates",
-     "its attention has output gates, or layers of linear attention"},
+     "its attention has gates, or layers of linear attention, of its own"},
     {"mamba* falcon_mamba* falcon_h1* rwkv* retnet* xlstm* recurrent_gemma* jamba* "
      "bamba* zamba* nemotron_h* granitemoehybrid* lfm2*",
      "state-space", "its layers, or some of them, are not attention"},
-    {"qwen2_vl* qwen2_5_vl* qwen2_5_omni* qwen3_vl* qwen3_omni* glm4v*", "three-axes",
-     "its rotary positions have three axes"},
+    {"qwen2_vl* qwen2_5_vl* qwen2_5_omni* qwen3_vl* qwen3_omni* glm4v* ernie4_5_vl*",
+     "three-axes", "its rotary positions have three axes, in an order of its own"},
     {"deberta*", "content-by-position", "its scores have terms of content by position"},
     {"longformer led big_bird* bigbird_pegasus reformer longt5 nystromformer yoso mra",
      "sparse-attention", "its attention is sparse in a way of its own"},

@@ -65,7 +65,8 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define QWEN2_VL(type_name) { \
     .type = type_name, .stacks = {STACK_LLAMA(64, 8192, 80)}, HEADS(8, 0), \
     .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS), \
-    QWEN_WINDOW(WINDOW_QWEN), .windows.from = 80, .weights.ignored = OLD_ROTARY}
+    .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(WINDOW_QWEN), \
+    .windows.from = 80, .weights.ignored = OLD_ROTARY}
 #define QWEN3_VL(type_name, h, w, n) { \
     .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(h, 128), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, BASE(500000), \
