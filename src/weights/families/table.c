@@ -87,7 +87,7 @@ static const struct {
     {"wavlm*", "gated-bias", "its attention has a gated bias"},
     {"xlnet transfo-xl wav2vec2-bert wav2vec2-conformer", "relative-positions",
      "its attention shifts relative positions"},
-    {"gemma3n* gemma4* llama4* cohere* mimo* nanochat*", "own-attention",
+    {"gemma3n* llama4* mimo*", "own-attention",
      "its attention has norms, scales or masks of its own"},
     {"chatglm baichuan* internlm* qwen phi3small phi-msft jais xverse grok*", "own-code",
      "it comes with code of its own, which transformers does not have"},
