@@ -27,6 +27,7 @@ static const struct family_text texts[] = {
     {"idefics3", "text_config", "text_model.", "llama", false},
     {"internvl", "text_config", "language_model.", "qwen2", false},
     {"lfm2_vl", "text_config", "language_model.", "lfm2", false},
+    {"llama4", "text_config", "language_model.", "llama4_text", false},
     {"llava", "text_config", "language_model.", "llama", false},
     {"llava_onevision", "text_config", "language_model.", "qwen2", false},
     {"mistral3", "text_config", "language_model.", "mistral", false},

@@ -276,7 +276,7 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
         layer->out_norm = norm;
 
     norm.kind = family->norms.heads;
-    if (!on_heads)
+    if (!on_heads || (family->norms.heads_rotated && layer->rotation.dims == 0))
         return;
     layer->query_norm = layer->key_norm = norm;
     layer->head_norm_whole = family->norms.heads_whole;
@@ -319,8 +319,13 @@ static void read_query_factor(const struct traits *traits, struct layer *layer) 
     const struct family_factor *factor = &traits->family->factor;
     const struct config_section *section = traits->section;
 
+    const json_t *given = config_find(section, factor->only_if, NULL);
+    /* the first files of Llama 4 have a number */
+    bool on = json_is_number(given) ? json_number_value(given) != 0
+                                    : config_get_bool(section, factor->only_if, true);
+
     if (factor->beta_keys == NULL || (factor->unrotated && layer->rotation.dims > 0) ||
-        !config_get_bool(section, factor->only_if, factor->only_if == NULL))
+        !on)
         return;
     layer->query_factor.beta =
         config_get_number(section, factor->beta_keys, factor->beta, factor->beta);
