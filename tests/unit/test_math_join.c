@@ -396,7 +396,6 @@ static void test_selected_weights_are_not_joined(void **state) {
     expect_joinable(&pair, false);
 }
 
-/* Of each, NULL for none. */
 static void expect_masks(const float *a, const float *b, bool expected) {
     struct pair pair = make_pair();
     pair.a.head_mask = a;
