@@ -13,7 +13,7 @@ from server import is_sanitized, run_attnd
 # How config.json of a folder is spoilt, and what the line says.
 BAD_CONFIGS = {
     "unknown family": ("gpt2", {"model_type": "gpt9"}, "does not know model_type 'gpt9'"),
-    "latent attention": ("llama", {"model_type": "minicpm3"}, "its latent attention is not that of"),
+    "latent attention": ("llama", {"model_type": "kimi_k2"}, "multi-head latent attention"),
     "no family": ("bert", {"model_type": ...}, "has no model_type"),
     "family is a number": ("bert", {"model_type": 5}, "model_type is 5"),
     "2^31 heads": ("gpt2", {"n_head": 2**31}, "n_head is 2147483648"),

@@ -34,7 +34,7 @@ CALLED = {
     "Helium": "helium", "HuBERT": "hubert", "Hunyuan": "hunyuan_v1_dense hunyuan_v1_moe", "HyperCLOVA X": "hyperclovax",
     "I-JEPA": "ijepa", "Idefics 3": "idefics3", "ImageGPT": "imagegpt", "InternVL": "internvl", "Jais 2": "jais2",
     "Jamba": "jamba", "Jina Embeddings v3": "jina_embeddings_v3", "LayoutLM": "layoutlm",
-    "LFM 2": "lfm2 lfm2_moe lfm2_vl", "Llama 1 to 3, TinyLlama, Yi, and many others": "llama", "Llama 4": "llama4_text",
+    "LFM 2": "lfm2 lfm2_moe lfm2_vl", "Llama 1 to 3, TinyLlama, Yi, and many others": "llama", "Llama 4": "llama4 llama4_text",
     "LLaVA": "llava llava_onevision", "M2M-100, NLLB": "m2m_100", "Marian, Opus-MT": "marian", "mBART": "mbart",
     "Megatron-BERT": "megatron-bert", "MetaCLIP 2": "metaclip_2", "MiMo V2": "mimo_v2_flash", "MiniMax Text": "minimax",
     "MiniMax M2": "minimax_m2", "Ministral": "ministral ministral3", "Mistral": "mistral", "Mistral Small 3": "mistral3",
@@ -68,6 +68,7 @@ def simplify(features):
         rotated = re.search(r"^rope.* of (\d+)", feature)
         feature = re.sub(r"^bias of .*", "bias in buckets", re.sub(r"^queries times .*", "factor of queries", feature))
         feature = re.sub(r"^keys of layer .*", "borrowed keys", re.sub(r"^rope.* interleaved", "rope of neighbours", feature))
+        feature = re.sub(r"^sections .*", "sections", re.sub(r"^grid of .*", "patches of a grid", feature))
         feature = re.sub(r"^rope (yarn|llama3)", "rope", re.sub(r"^scale .*", "own scale", feature))
         feature = re.sub(r"( of)? [\d.e+-]+(?= |$)", "", feature).replace("rope", "rotary positions")
         yield feature + (" in a part of a head" if rotated and rotated[1] != size else "")

@@ -396,27 +396,24 @@ static void test_selected_weights_are_not_joined(void **state) {
     expect_joinable(&pair, false);
 }
 
+static void expect_masks(const float *a, const float *b, bool expected) {
+    struct pair pair = make_pair();
+    pair.a.head_mask = a;
+    pair.b.head_mask = b;
+    expect_joinable(&pair, expected);
+}
+
 static void test_head_mask_of_ones_is_as_none(void **state) {
     (void)state;
-    struct pair pair = make_pair();
-    pair.b.head_mask = (const float[]){1, 1, 1};
-    expect_joinable(&pair, true);
+    expect_masks(NULL, (const float[]){1, 1, 1}, true);
 }
 
 static void test_other_head_masks_are_not_joined(void **state) {
+    static const float no_number[] = {NAN, 1, 1};
     (void)state;
-    struct pair pair = make_pair();
-    pair.b.head_mask = (const float[]){1, 1, 0};
-    expect_joinable(&pair, false);
-
-    pair = make_pair();
-    pair.a.head_mask = (const float[]){1, 0.5F, 0};
-    pair.b.head_mask = (const float[]){1, 0, 0};
-    expect_joinable(&pair, false);
-
-    pair = make_pair();
-    pair.a.head_mask = pair.b.head_mask = (const float[]){NAN, 1, 1};
-    expect_joinable(&pair, false);
+    expect_masks(NULL, (const float[]){1, 1, 0}, false);
+    expect_masks((const float[]){1, 0.5F, 0}, (const float[]){1, 0, 0}, false);
+    expect_masks(no_number, no_number, false);
 }
 
 static void test_inputs_that_share_otherwise_are_not_joined(void **state) {
@@ -490,7 +487,6 @@ int main(void) {
 
     for (size_t i = 0; (kernels = kernels_available(i)) != NULL; i++) {
         char name[64];
-
         engine =
             (attn_engine_options){.engine = "native",
                                   .cpu = kernels->name,

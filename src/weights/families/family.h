@@ -161,6 +161,7 @@ struct family_norms {
                                 '#', which is the number of the head, [D] each */
     bool heads_bare;         /* they have no weight, and so no name */
     bool heads_last;         /* they come after the rotation */
+    bool heads_rotated;      /* only layers with a rotation have them */
     attn_norm values;        /* in each head, without weight */
 
     const char *out; /* RMS norm of the heads' outputs together, in the module; or NULL */
@@ -232,7 +233,7 @@ struct family_factor {
     const char *beta_keys, *length_keys;
     double beta; /* when absent */
     size_t length, offset;
-    const char *only_if; /* a key: only where it is true; NULL: always */
+    const char *only_if; /* a key: not where it is false or 0; NULL: always */
     bool unrotated;      /* only in layers without a rotation */
 };
 

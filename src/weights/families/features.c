@@ -56,14 +56,31 @@ static void add_rows(struct feature_list *list, const struct layer *layer) {
                     layer->query_factor.length);
 }
 
+/* Adds how queries and keys are rotated. */
+static void add_rotation(struct feature_list *list,
+                         const struct layer_rotation *rotation) {
+    const size_t *sections = rotation->section_sizes;
+    bool scaled = rotation->type != ROTATION_DEFAULT;
+
+    if (rotation->dims > 0)
+        add_feature(list, "rope%s%s%s %g of %zu", scaled ? " " : "",
+                    scaled ? rotation_type_name(rotation->type) : "",
+                    rotation->interleaved ? " interleaved" : "", rotation->base,
+                    rotation->dims);
+    if (rotation->sections != SECTIONS_NONE)
+        add_feature(list, "sections %zu %zu %zu%s", sections[0], sections[1], sections[2],
+                    rotation->sections == SECTIONS_INTERLEAVED ? " interleaved" : "");
+    if (rotation->grid > 0)
+        add_feature(list, "grid of %zu x %zu behind %zu", rotation->grid, rotation->grid,
+                    rotation->grid_first);
+}
+
 void layer_describe_features(const struct layer *layer,
                              char ret_text[FEATURES_TEXT_SIZE]) {
     static const char *const norms[] = {
         [ATTN_NORM_LAYER] = "layer norm", [ATTN_NORM_RMS] = "RMS norm"};
     struct feature_list list = {.text = ret_text};
     const struct layer_norm *before = &layer->norm_before;
-    const size_t *sections = layer->rotation.section_sizes;
-    bool scaled = layer->rotation.type != ROTATION_DEFAULT;
 
     ret_text[0] = '\0';
     if (layer->cross)
@@ -72,18 +89,7 @@ void layer_describe_features(const struct layer *layer,
         add_feature(&list, "keys of layer %zu", layer->lender);
     if (layer->causal)
         add_feature(&list, "causal");
-    if (layer->rotation.dims > 0)
-        add_feature(&list, "rope%s%s%s %g of %zu", scaled ? " " : "",
-                    scaled ? rotation_type_name(layer->rotation.type) : "",
-                    layer->rotation.interleaved ? " interleaved" : "",
-                    layer->rotation.base, layer->rotation.dims);
-    if (layer->rotation.sections != SECTIONS_NONE)
-        add_feature(
-            &list, "sections %zu %zu %zu%s", sections[0], sections[1], sections[2],
-            layer->rotation.sections == SECTIONS_INTERLEAVED ? " interleaved" : "");
-    if (layer->rotation.grid > 0)
-        add_feature(&list, "grid of %zu x %zu behind %zu", layer->rotation.grid,
-                    layer->rotation.grid, layer->rotation.grid_first);
+    add_rotation(&list, &layer->rotation);
     add_rows(&list, layer);
     if (!has_plain_scale(layer))
         add_feature(&list, "scale %g", layer->scale);

@@ -246,6 +246,7 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     const struct config_section *section = traits->section;
     bool before = traits->stack->stack->norm != NULL || family->norms.bare;
     bool on_heads = family->norms.query != NULL || family->norms.heads_bare;
+    bool left_out = family->norms.heads_rotated && layer->rotation.dims == 0;
     check_eps(traits);
     double eps = config_get_number(section, family->norms.eps_keys, family->norms.eps,
                                    family->norms.eps);
@@ -276,7 +277,7 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
         layer->out_norm = norm;
 
     norm.kind = family->norms.heads;
-    if (!on_heads)
+    if (!on_heads || left_out)
         return;
     layer->query_norm = layer->key_norm = norm;
     layer->head_norm_whole = family->norms.heads_whole;
@@ -319,8 +320,13 @@ static void read_query_factor(const struct traits *traits, struct layer *layer) 
     const struct family_factor *factor = &traits->family->factor;
     const struct config_section *section = traits->section;
 
-    if (factor->beta_keys == NULL || (factor->unrotated && layer->rotation.dims > 0) ||
-        !config_get_bool(section, factor->only_if, factor->only_if == NULL))
+    /* older files of Llama 4 have a number */
+    const json_t *set = config_find(section, factor->only_if, NULL);
+    bool on = json_is_integer(set) ? json_integer_value(set) != 0
+                                   : config_get_bool(section, factor->only_if, true);
+
+    if (factor->beta_keys == NULL || !on ||
+        (factor->unrotated && layer->rotation.dims > 0))
         return;
     layer->query_factor.beta =
         config_get_number(section, factor->beta_keys, factor->beta, factor->beta);

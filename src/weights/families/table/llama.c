@@ -65,7 +65,8 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define QWEN2_VL(type_name) { \
     .type = type_name, .stacks = {STACK_LLAMA(64, 8192, 80)}, HEADS(8, 0), \
     .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS), \
-    QWEN_WINDOW(WINDOW_QWEN), .windows.from = 80, .weights.ignored = OLD_ROTARY}
+    .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(WINDOW_QWEN), \
+    .windows.from = 80, .weights.ignored = OLD_ROTARY}
 #define QWEN3_VL(type_name, h, w, n) { \
     .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(h, 128), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, BASE(500000), \
@@ -211,6 +212,16 @@ static const struct family families[] = {
         .norms.heads_otherwise = true, ROTATION, PART(0.5)},
     HUNYUAN("hunyuan_v1_dense"),
     HUNYUAN("hunyuan_v1_moe"),
+    {   /* layers that rotate have norms without weight, others a factor of queries */
+        .type = "llama4_text", .stacks = {STACK_LLAMA(40, 5120, 48)}, HEADS(8, 128),
+        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(500000),
+        .rotation.interleaved = true, .rotation.layers = ROTATED_LISTED,
+        .norms.heads = ATTN_NORM_RMS, .norms.heads_bare = true, .norms.heads_last = true,
+        .norms.heads_rotated = true, .norms.heads_if = "use_qk_norm",
+        .norms.heads_otherwise = true, .windows.chunk_keys = "attention_chunk_size",
+        .windows.chunk = 8192, .factor.beta_keys = "attn_scale", .factor.beta = 0.1,
+        .factor.length_keys = "floor_scale", .factor.length = 8192, .factor.offset = 1,
+        .factor.unrotated = true, .factor.only_if = "attn_temperature_tuning"},
     {   /* no norm has a weight */
         .type = "nanochat", .stacks = {STACK_NO_NORM(6, 768, 12)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), .norms.bare = true,
