@@ -15,6 +15,15 @@ struct trait_case {
 };
 
 static const struct trait_case row_cases[] = {
+    {"llama4_text", "{}", 0, "40 8 128",
+     "causal, rope interleaved 500000 of 128, chunks of 8192, RMS norm without weight of "
+     "each head after the rotation, RMS norm before"},
+    {"llama4_text", "{\"use_qk_norm\": false, \"attention_chunk_size\": null}", 0,
+     "40 8 128", "causal, rope interleaved 500000 of 128, RMS norm before"},
+    {"llama4_text", "{\"attn_temperature_tuning\": 4, \"floor_scale\": 16}", 3,
+     "40 8 128", "causal, queries times 1 + 0.1 ln(1 + (i + 1) / 16), RMS norm before"},
+    {"llama4_text", "{\"attn_temperature_tuning\": 0}", 3, "40 8 128",
+     "causal, RMS norm before"},
     {"gemma3n_text", "{}", 0, "8 2 256",
      "causal, rope 10000 of 256, scale 1, window 512, RMS norm of each head, "
      "RMS norm of values, RMS norm before"},

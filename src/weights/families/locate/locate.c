@@ -145,13 +145,38 @@ static void locate_gate(const struct locator *locator, size_t hidden) {
                   gated ? 2 * hidden : hidden);
 }
 
-static void locate_linears(const struct locator *locator) {
+/* Finds the projections of queries, keys and values, of so many rows, and the gate. */
+static void locate_inputs(const struct locator *locator, size_t hidden, size_t kv_hidden,
+                          size_t values, size_t outputs) {
     const char *const *names = locator->stack->stack->names;
     struct layer *layer = locator->layer;
-    size_t width = locator->stack->width, hidden, kv_hidden, values, outputs, packed;
     bool gated = locator->family->weights.split == SPLIT_GATED;
     bool separate = gated || locator->family->weights.split == SPLIT_SEPARATE;
     bool apart = locator->stack->stack->query_apart;
+
+    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
+        struct layer_linear *linear = &layer->linears[which];
+        const size_t all_rows[] = {gated ? 2 * hidden : hidden, kv_hidden, values};
+        size_t rows = all_rows[which], total = hidden + kv_hidden + values;
+
+        if (which == LAYER_VALUE && layer->keys_are_values) {
+            *linear = layer->linears[LAYER_KEY];
+            continue;
+        }
+        linear->in_size = locator->stack->width;
+        set_linear_rows(locator, which, linear);
+        if (apart)
+            total = which == LAYER_QUERY ? hidden : kv_hidden + values;
+        locate_linear(locator, which, names[separate || apart ? which : 0],
+                      separate ? rows : total);
+    }
+    locate_gate(locator, outputs);
+}
+
+static void locate_linears(const struct locator *locator) {
+    struct layer *layer = locator->layer;
+    enum family_split split = locator->family->weights.split;
+    size_t width = locator->stack->width, hidden, kv_hidden, values, outputs, packed;
 
     if (!size_mul(layer->num_heads, layer->head_size, &hidden) ||
         !size_mul(layer->num_kv_heads, layer->head_size, &kv_hidden) ||
@@ -162,35 +187,19 @@ static void locate_linears(const struct locator *locator) {
         error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
         return;
     }
-    if (locator->family->weights.split == SPLIT_QUARTERS && layer->num_heads % 4 != 0) {
+    if (split == SPLIT_QUARTERS && layer->num_heads % 4 != 0) {
         error_keep(locator->error, ATTN_E_VALUE,
                    "%zu heads lie in quarters, so their number must be divisible by 4",
                    layer->num_heads);
         return;
     }
-    layer->linears[LAYER_OUTPUT] = whole_linear(outputs, width);
-    locate_linear(locator, LAYER_OUTPUT, names[LAYER_OUTPUT], width);
-    if (locator->family->weights.split == SPLIT_LATENT) {
+    if (split == SPLIT_LATENT)
         locate_latents(locator, hidden, values);
-        return;
-    }
-    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
-        struct layer_linear *linear = &layer->linears[which];
-        const size_t all_rows[] = {gated ? 2 * hidden : hidden, kv_hidden, values};
-        size_t rows = all_rows[which], total = packed;
-
-        if (which == LAYER_VALUE && layer->keys_are_values) {
-            *linear = layer->linears[LAYER_KEY];
-            continue;
-        }
-        linear->in_size = width;
-        set_linear_rows(locator, which, linear);
-        if (apart)
-            total = which == LAYER_QUERY ? hidden : kv_hidden + values;
-        locate_linear(locator, which, names[separate || apart ? which : 0],
-                      separate ? rows : total);
-    }
-    locate_gate(locator, outputs);
+    else
+        locate_inputs(locator, hidden, kv_hidden, values, outputs);
+    layer->linears[LAYER_OUTPUT] = whole_linear(outputs, width);
+    locate_linear(locator, LAYER_OUTPUT, locator->stack->stack->names[LAYER_OUTPUT],
+                  width);
 }
 
 /* Finds the sinks, and the table of the bias by distance: of this layer, of the first
