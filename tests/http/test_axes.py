@@ -107,7 +107,7 @@ def test_equal_axes_are_as_one(server):
 
 def test_models_say_that_they_take_axes(server):
     ropes = {model["name"]: model["rope"] for model in server.get("/v1/models").json()["models"]}
-    assert ropes == {"m.text.0": {"type": "default", "size": SIZE, "base": 100, "axes": 3}}
+    assert ropes == {"m.text.0": {"type": "default", "size": SIZE, "base": 100, "axes": 3, "values": False}}
 
 
 def test_other_layers_refuse_axes(demo_server):
