@@ -191,6 +191,8 @@ static const struct trait_case trait_cases[] = {
     {"smollm3", "{\"no_rope_layer_interval\": 2}", 0, "16 4 128",
      "causal, rope 2e+06 of 128, RMS norm before"},
     {"smollm3", "{\"no_rope_layers\": [0, 1]}", 0, "16 4 128", "causal, RMS norm before"},
+    {"llama4_text", "{\"attn_temperature_tuning\": 0}", 3, "40 8 128",
+     "causal, RMS norm before"},
     {"exaone4", "{}", 0, "32 32 128",
      "causal, rope 10000 of 128, window 4096, RMS norm of each head"},
     {"exaone4", "{}", 3, "32 32 128", "causal, RMS norm of each head"},
