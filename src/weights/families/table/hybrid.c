@@ -4,10 +4,7 @@
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
-#define HEADS(kv, d) \
-    .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = kv, \
-    .sizes.head_keys = "head_dim", .sizes.head = d
-#define BIASES .biases.if_set = "qkvo", .biases.keys = "attention_bias"
+#define BIASES BIASES_IF("qkvo", "attention_bias")
 #define OTHER_MIXERS .layers.without = "linear_attention conv mamba mlp moe"
 #define LFM2(type_name) { \
     .type = type_name, \
@@ -17,7 +14,7 @@
     OTHER_MIXERS, .layers.list_keys = "full_attn_idxs", HEADS(8, 0), \
     RMS_NORM("norm_eps", 1e-5), .norms.query = "q_layernorm", \
     .norms.key = "k_layernorm", .norms.heads = ATTN_NORM_RMS, \
-    .rotation.rotates = true, .rotation.base_keys = "rope_theta", .rotation.base = 1e6}
+    BASE(1e6)}
 
 /* Qwen3-Next and its followers. */
 #define QWEN_GATED(type_name, w, n, kv) \
@@ -37,7 +34,7 @@
 static const struct family families[] = {
     {   .type = "bamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), BIASES,
         OTHER_MIXERS, .layers.list_keys = "attn_layer_indices", RMS(1e-5), ROTATION,
-        .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.5},
+        PART(0.5)},
     {   .type = "granitemoehybrid", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0),
         BIASES, OTHER_MIXERS, RMS(1e-6), ROTATION,
         .rotation.only_if = "position_embedding_type=rope", .scores.scale = SCALE_KEY,
@@ -48,8 +45,7 @@ static const struct family families[] = {
     LFM2("lfm2"),
     LFM2("lfm2_moe"),
     {   .type = "minimax", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
-        OTHER_MIXERS, .layers.period = 2, RMS(1e-5), .rotation.rotates = true,
-        .rotation.base_keys = "rope_theta", .rotation.base = 1e6,
+        OTHER_MIXERS, .layers.period = 2, RMS(1e-5), BASE(1e6),
         .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
     {   .type = "nemotron_h",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "mixer.", KEYS_COMMON,

@@ -12,14 +12,6 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define QWEN_WINDOW(which) \
     .windows.rule = which, .windows.only_if = "use_sliding_window", \
     .windows.keys = "sliding_window", .windows.size = 4096
-#define HEADS(kv, d) \
-    .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = kv, \
-    .sizes.head_keys = "head_dim", .sizes.head = d
-#define BIASES_IF(letters, key) .biases.if_set = letters, .biases.keys = key
-#define BASE(value) \
-    .rotation.rotates = true, .rotation.base_keys = "rope_theta", .rotation.base = value
-#define PART(value) \
-    .rotation.part_keys = "partial_rotary_factor", .rotation.part = value
 #define HEAD_NORMS \
     .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS
 #define WINDOWS(which, length) \

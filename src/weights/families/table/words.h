@@ -21,8 +21,15 @@
     {.part = "", .layer = "layers.#.", .module = "self_attn.", \
      .norm = "input_layernorm", .names = NAMES_PROJ("o_proj"), KEYS_COMMON, \
      SIZES(h, w, n), .mask = MASK_CAUSAL}
-#define ROTATION    .rotation.rotates = true, .rotation.base_keys = "rope_theta", \
-                    .rotation.base = 10000
+#define HEADS(kv, d) \
+    .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = kv, \
+    .sizes.head_keys = "head_dim", .sizes.head = d
+#define BIASES_IF(letters, key) .biases.if_set = letters, .biases.keys = key
+#define BASE(value) \
+    .rotation.rotates = true, .rotation.base_keys = "rope_theta", .rotation.base = value
+#define PART(value) \
+    .rotation.part_keys = "partial_rotary_factor", .rotation.part = value
+#define ROTATION BASE(10000)
 #define LAYER_NORM(keys, value) \
     .norms.before = ATTN_NORM_LAYER, .norms.eps_keys = keys, .norms.eps = value
 #define RMS_NORM(keys, value) \
