@@ -126,9 +126,9 @@ def test_bad_size_is_refused_by_its_key(key, value, tmp_path):
     ({"kv_lora_rank": 11}, "kv_a_proj_with_mqa.weight' has shape [14,24], expected [15,24]"),
     ({"q_lora_rank": 2 ** 24}, "q_a_proj.weight' has shape [14,24], expected [16777216,24]"),
     ({"qk_nope_head_dim": 2 ** 24}, "q_b_proj.weight' has shape [30,14]"),
-    ({"v_head_dim": 6}, "o_proj.weight' has shape [24,15], expected [24,18]"),
+    ({"v_head_dim": 6}, "kv_b_proj.weight' has shape [33,10], expected [36,10]"),
     ({"q_lora_rank": None}, "q_proj.weight' is missing"),
-    ({"attention_bias": True}, "o_proj.bias' is missing"),
+    ({"attention_bias": True}, "q_a_proj.bias' is missing"),
     ({"rope_interleave": 1}, "rope_interleave is 1")])
 def test_config_of_another_model_is_refused(changes, words, tmp_path):
     folder, _, _ = make_folder(tmp_path / "m")

@@ -120,12 +120,20 @@ static double largest_score(const struct expected_head *e) {
     return largest;
 }
 
-/* Precision is promised while scores stay below 100; errors grow with larger ones. */
+/* Returns whether numbers differ by no more than the bound. Precision is promised while
+ * scores stay below 100, or with bfloat16 below 10; errors grow with larger ones. */
+static bool is_near(const struct expected_head *e, double got, double expected,
+                    double bound) {
+    double promised = tolerance < ATTN_TOLERANCE_BF16 ? 100 : 10;
+    double difference = fabs(got - expected);
+
+    bound *= fmax(1, fabs(expected));
+    return difference <= bound || difference <= bound * largest_score(e) / promised;
+}
+
 static void assert_near(const struct expected_head *e, const char *what, size_t row,
                         double got, double expected) {
-    double bound = 1e-5 * fmax(1, fabs(expected)), difference = fabs(got - expected);
-
-    if (!(difference <= bound) && !(difference <= bound * largest_score(e) / 100))
+    if (!is_near(e, got, expected, 1e-5))
         fail_msg("case %u: %s of head %zu, row %zu is %.9g, not %.9g", e->case_number,
                  what, e->head, row, got, expected);
 }
@@ -145,8 +153,7 @@ static void assert_scores(const struct expected_head *e, size_t row, size_t quer
     for (size_t k = 0; k < e->keys; k++) {
         if (isinf(expected[k]))
             assert_true(got[k] == -INFINITY);
-        else if (!(fabs((double)got[k] - expected[k]) <=
-                   bound * fmax(1, fabs(expected[k]))))
+        else if (!is_near(e, (double)got[k], expected[k], bound))
             fail_msg("case %u: score of head %zu, row %zu, key %zu is %.9g, not %.9g",
                      e->case_number, e->head, row, k, (double)got[k], expected[k]);
     }

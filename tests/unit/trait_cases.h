@@ -15,6 +15,19 @@ struct trait_case {
 };
 
 static const struct trait_case row_cases[] = {
+    /* sizes when their keys are absent */
+    {"hyperclovax", "{\"hidden_size\": 48, \"num_attention_heads\": 4}", 0, "4 4 12",
+     "causal, rope 10000 of 12, RMS norm before"},
+    {"jais2", "{\"hidden_size\": 48, \"num_attention_heads\": 4}", 0, "4 4 12",
+     "causal, rope 10000 of 12, layer norm before"},
+    {"cohere2", "{\"hidden_size\": 48, \"num_attention_heads\": 4}", 3, "4 4 12",
+     "causal, layer norm before"},
+    {"helium", "{\"hidden_size\": 2560, \"num_attention_heads\": 40}", 0, "40 20 128",
+     "causal, rope interleaved 100000 of 128, RMS norm before"},
+    {"mimo_v2_flash", "{}", 0, "64 4 192",
+     "causal, rope 5e+06 of 64, values of size 128, values times 0.707, RMS norm before"},
+    {"gpt_bigcode", "{\"scale_attn_weights\": false}", 1, "12 1 64",
+     "causal, scale 1, layer norm before"},
     {"llama4_text", "{}", 0, "40 8 128",
      "causal, rope interleaved 500000 of 128, chunks of 8192, RMS norm without weight of "
      "each head after the rotation, RMS norm before"},

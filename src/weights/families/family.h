@@ -22,16 +22,18 @@ enum family_split {
 enum family_scale {
     SCALE_HEAD_SIZE, /* 1/sqrt(D) */
     SCALE_ONE,
-    SCALE_GPT2,   /* 1/sqrt(D), or 1 where scale_attn_weights is false; divided by the
-                     layer's number where scale_attn_by_inverse_layer_idx is true */
-    SCALE_SCALAR, /* 1/sqrt(query_pre_attn_scalar) */
-    SCALE_KEY,    /* see scale_keys */
-    SCALE_YARN    /* 1/sqrt(D), times what mscale_all_dim of yarn asks for */
+    SCALE_UNLESS_OFF, /* 1/sqrt(D), or 1 where scale_attn_weights is false */
+    SCALE_GPT2,       /* the same; divided by N + 1 in layer N where
+                         scale_attn_by_inverse_layer_idx is true */
+    SCALE_SCALAR,     /* 1/sqrt(query_pre_attn_scalar) */
+    SCALE_KEY,        /* see scale_keys */
+    SCALE_YARN        /* 1/sqrt(D), times what mscale_all_dim of yarn asks for */
 };
 
 enum family_heads {
     HEADS_KEY,        /* see kv_keys and kv_heads */
-    HEADS_MULTI_QUERY /* Falcon: by new_decoder_architecture and multi_query */
+    HEADS_MULTI_QUERY /* Falcon's: by new_decoder_architecture (absent: false) and
+                         multi_query (absent: true) */
 };
 
 enum family_mask {
@@ -60,7 +62,7 @@ enum family_rotated {
     ROTATED_SLIDING,     /* those with a window */
     ROTATED_UNLESS_FULL, /* those with a window, and all where that is null */
     ROTATED_LISTED       /* those with 1 in no_rope_layers; without it, all but every
-                            no_rope_layer_interval-th */
+                            no_rope_layer_interval-th (absent: 4) */
 };
 
 /* Layers of one kind, numbered from 0. */
@@ -167,6 +169,7 @@ struct family_norms {
     const char *out; /* RMS norm of the heads' outputs together, in the module; or NULL */
 };
 
+/* Rotary positions. Cross attention has none, whatever is here. */
 struct family_rotation {
     bool rotates;
     const char *only_if; /* KEY=VALUE: it rotates where that holds; NULL: always */
@@ -197,6 +200,7 @@ struct family_rotation {
     const struct layer_rotation *unset;     /* the scaling when config.json has none */
 };
 
+/* A causal window of W has the keys i - W < j <= i. Cross attention has none. */
 struct family_windows {
     enum family_window rule;
     const char *only_if; /* a key: layers have windows only where it is true */
@@ -207,6 +211,7 @@ struct family_windows {
     size_t from;    /* max_window_layers when absent; 0: 28 */
     const char *period_keys;
     size_t period;
+    bool skips_first;       /* by the period layer 0 has none, too */
     const char *chunk_keys; /* of chunks of keys, see attn_model_info; NULL: none. Layers
                                have them as layer_types says, else those that rotate */
     size_t chunk;           /* when absent */
@@ -243,7 +248,7 @@ struct family_borrowing {
     size_t count;           /* when absent */
 };
 
-/* What is added to a score by the distance of the key. */
+/* What is added to a score by the distance of the key; nothing in cross attention. */
 struct family_distance {
     attn_bias kind;
     const char *only_if; /* a key: only where it is true */

@@ -139,7 +139,8 @@ static bool slides_by_number(const struct kind_source *layer) {
         return text[layer->index % strlen(text)] == 'L';
     size_t period = config_get_count(layer->section, windows->period_keys,
                                      windows->period, windows->period);
-    return (layer->index + (windows->rule == WINDOW_UNLESS_NTH)) % period != 0;
+    return (layer->index + (windows->rule == WINDOW_UNLESS_NTH)) % period != 0 &&
+           !(windows->skips_first && layer->index == 0);
 }
 
 bool kind_is_sliding(const struct kind_source *layer, size_t window) {

@@ -151,10 +151,12 @@ static double read_scale(const struct traits *traits, size_t head_size) {
         break;
     case SCALE_ONE:
         return 1;
+    case SCALE_UNLESS_OFF:
     case SCALE_GPT2:
         if (!config_get_bool(section, "scale_attn_weights", true))
             scale = 1;
-        if (config_get_bool(section, "scale_attn_by_inverse_layer_idx", false))
+        if (scores->scale == SCALE_GPT2 &&
+            config_get_bool(section, "scale_attn_by_inverse_layer_idx", false))
             scale /= (double)(traits->index + 1);
         break;
     case SCALE_SCALAR:

@@ -126,7 +126,7 @@ static const struct family families[] = {
                     .norm = "ln_1", .mask = MASK_CAUSAL}},
         .weights.split = SPLIT_ONE_KEY, .weights.ignored = "bias",
         .biases.always = "qkvo", .sizes.kv_rule = HEADS_MULTI_QUERY,
-        .scores.scale = SCALE_GPT2,
+        .scores.scale = SCALE_UNLESS_OFF,
         .demands = "add_cross_attention=false", LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   .type = "codegen",
         .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,

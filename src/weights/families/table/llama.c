@@ -47,8 +47,8 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define ERNIE45(type_name, h, kv, d) { \
     .type = type_name, .stacks = {STACK_LLAMA(h, 2048, 18)}, HEADS(kv, d), \
     BIASES_IF("qkvo", "use_bias"), RMS(1e-5), BASE(500000), .rotation.interleaved = true}
-#define GRANITE(type_name, h, d, otherwise) { \
-    .type = type_name, .stacks = {STACK_LLAMA(h, 4096, 32)}, HEADS(0, d), \
+#define GRANITE(type_name, otherwise) { \
+    .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), ROTATION, \
     .scores.scale = SCALE_KEY, .scores.scale_keys = "attention_multiplier", \
     .scores.scale_otherwise = otherwise}
@@ -59,8 +59,8 @@ static const struct layer_rotation gpt_oss_rotation = {
     .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS), \
     .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(WINDOW_QWEN), \
     .windows.from = 80, .weights.ignored = OLD_ROTARY}
-#define QWEN3_VL(type_name, h, w, n) { \
-    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(h, 128), \
+#define QWEN3_VL(type_name, h, w, n, d) { \
+    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(h, d), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, BASE(500000), \
     SECTIONS(SECTIONS_INTERLEAVED), .rotation.section_sizes = {24, 20, 20}}
 #define LLAMA3_UNSET(name, times, original) \
@@ -122,8 +122,8 @@ static const struct family families[] = {
     QWEN3("qwen3_moe", 32, 2048, 24, 4, 0, WINDOW_ALL),
     QWEN2_VL("qwen2_vl_text"),
     QWEN2_VL("qwen2_5_vl_text"),
-    QWEN3_VL("qwen3_vl_text", 32, 4096, 32),
-    QWEN3_VL("qwen3_vl_moe_text", 16, 2048, 24),
+    QWEN3_VL("qwen3_vl_text", 32, 4096, 32, 128),
+    QWEN3_VL("qwen3_vl_moe_text", 16, 2048, 24, 0),
     {   .type = "phi",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("dense"),
@@ -182,7 +182,7 @@ static const struct family families[] = {
         .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_LAYER,
         .norms.heads_if = "use_qk_norm", .norms.heads_each = true, BASE(500000),
         .rotation.interleaved = true},
-    {   .type = "cohere2", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 128),
+    {   .type = "cohere2", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5), ROTATION,
         .rotation.interleaved = true, .rotation.layers = ROTATED_SLIDING,
         WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 4,
@@ -231,7 +231,9 @@ static const struct family families[] = {
         .factor.length = 16384},
     {   OLMO2("olmo2", 1e-5), ROTATION},
     {   OLMO2("flex_olmo", 1e-6), BASE(500000)},
-    {   OLMO2("olmo3", 1e-5), BASE(500000), .rotation.local_keys = "rope_theta",
+    {   OLMO2("olmo3", 1e-5), BASE(500000),
+        /* the same base, but unscaled, in layers with a window */
+        .rotation.local_keys = "rope_theta",
         .rotation.local_base = 500000, WINDOWS(WINDOW_UNLESS_NTH, 4096),
         .windows.period = 4},
     {   OLMO2("olmo_hybrid", 1e-6), ROTATION, .rotation.null_base = true,
@@ -296,13 +298,13 @@ static const struct family families[] = {
     {   .type = "glm4v_moe_text", .stacks = {STACK_LLAMA(96, 4096, 46)}, HEADS(8, 0),
         BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true, RMS(1e-5), ROTATION,
         PART(0.5), SECTIONS(SECTIONS_BLOCKS), .rotation.section_sizes = {8, 12, 12}},
-    GRANITE("granite", 32, 0, 1),
-    GRANITE("granitemoe", 32, 0, 1),
-    GRANITE("hyperclovax", 32, 128, 0),
+    GRANITE("granite", 1),
+    GRANITE("granitemoe", 1),
+    GRANITE("hyperclovax", 0),
     {   .type = "helium", .stacks = {STACK_LLAMA(20, 2560, 24)}, HEADS(20, 128),
         BIASES_IF("qkv", "attention_bias"), RMS(1e-8), BASE(100000),
         .rotation.interleaved = true},
-    {   .type = "jais2", .stacks = {STACK_LLAMA(26, 3328, 32)}, HEADS(26, 128),
+    {   .type = "jais2", .stacks = {STACK_LLAMA(26, 3328, 32)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), .biases.otherwise = true,
         LAYER_NORM("layer_norm_eps", 1e-5), ROTATION},
     {   .type = "minimax_m2", .stacks = {STACK_LLAMA(48, 3072, 62)}, HEADS(8, 128),
