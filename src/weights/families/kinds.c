@@ -66,10 +66,18 @@ bool kind_attends(const struct kind_source *layer) {
 
     if (is_given(types) && layers->without != NULL)
         return !family_list_has(layers->without, read_type(layer, types));
-    if (is_given(list))
-        return has_number(list, layer->index);
+    if (is_given(list)) {
+        if (!json_is_array(list) || json_array_size(list) > layer->num_layers)
+            error_keep(layer->section->error, ATTN_E_VALUE,
+                       "%s must be a list of numbers, at most one for each of %zu layers",
+                       layers->list_keys, layer->num_layers);
+        else
+            return has_number(list, layer->index);
+        return true; /* looks no further */
+    }
     if (pattern != NULL)
-        return strlen(pattern) > layer->index && pattern[layer->index] == '*';
+        return strnlen(pattern, layer->index + 1) > layer->index &&
+               pattern[layer->index] == '*';
     if (layers->period == 0)
         return true;
     size_t period = config_get_count(layer->section, layers->period_keys, layers->period,

@@ -116,6 +116,10 @@ static attn_status check_layers(const struct family *family, struct match_stack 
         stack->num_layers, name);
 }
 
+/* Layers without attention cost no tensor, but time: each is looked up in lists that may
+ * be as long. Models have hundreds. */
+#define LAYERS_MAX 16384
+
 /* Finds how many layers there are, and the first that attends. */
 static void count_layers(const struct family *family, struct match_stack *stack) {
     const struct config_section *section = &stack->section;
@@ -126,6 +130,12 @@ static void count_layers(const struct family *family, struct match_stack *stack)
         section, stack->stack->layers_keys,
         family->layers.types_keys != NULL && listed > 0 ? listed : stack->stack->layers,
         stack->stack->layers);
+    if (stack->num_layers > LAYERS_MAX) {
+        error_keep(section->error, ATTN_E_VALUE,
+                   "there are %zu layers, but attnd serves at most %d; correct %s",
+                   stack->num_layers, LAYERS_MAX, stack->stack->layers_keys);
+        return;
+    }
     layer.num_layers = stack->num_layers;
     while (layer.index < stack->num_layers && !kind_attends(&layer))
         layer.index++;
