@@ -32,6 +32,7 @@ BAD_CONFIGS = {
     "many numbers of layers": ("lfm2", {"layer_types": ..., "full_attn_idxs": [1] * 9},
         "full_attn_idxs must be a list of numbers, at most one for each of"),
     "numbers of layers as text": ("lfm2", {"layer_types": ..., "full_attn_idxs": "1"}, "full_attn_idxs must be a list"),
+    "no number of a layer": ("lfm2", {"layer_types": ..., "full_attn_idxs": []}, "by full_attn_idxs none of"),
     "another width": ("bert", {"hidden_size": 96}, "expected [96,96]"),
     "relative positions": ("bert", {"position_embedding_type": "relative_key"}, "must be absolute"),
     "rope base 0": ("llama", {"rope_parameters": {"rope_theta": 0}}, "rope_theta is 0"),

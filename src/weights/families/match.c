@@ -116,6 +116,29 @@ static attn_status check_layers(const struct family *family, struct match_stack 
         stack->num_layers, name);
 }
 
+/* Names the keys that leave no layer with attention. */
+static void refuse_no_attention(const struct family *family,
+                                const struct config_section *section, size_t num_layers) {
+    const struct family_layers *layers = &family->layers;
+    const char *const keys[] = {kind_count_layers(family, section) == 0 ? NULL
+                                : layers->types_keys != NULL ? layers->types_keys
+                                                             : "layer_types",
+                                layers->list_keys, layers->pattern_keys,
+                                layers->period_keys};
+    const char *named = "layer_types";
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (keys[i] != NULL && config_find(section, keys[i], NULL) != NULL) {
+            named = keys[i];
+            break;
+        }
+    }
+    error_keep(section->error, ATTN_E_VALUE,
+               "by %s none of %zu layers has attention; is it the config.json of this "
+               "model?",
+               named, num_layers);
+}
+
 /* Layers without attention cost no tensor, but time: each is looked up in lists that may
  * be as long. Models have hundreds. */
 #define LAYERS_MAX 16384
@@ -141,7 +164,7 @@ static void count_layers(const struct family *family, struct match_stack *stack)
         layer.index++;
     stack->first = layer.index;
     if (layer.index == stack->num_layers)
-        error_keep(section->error, ATTN_E_VALUE, "no layer has attention");
+        refuse_no_attention(family, section, stack->num_layers);
 }
 
 /* Fills in a stack except its prefix. *ret_present says if config.json announces it. */
