@@ -65,6 +65,8 @@ static const struct trait_case row_cases[] = {
     {"ministral3", "{\"max_position_embeddings\": 262144}", 0, "32 8 128",
      "causal, rope yarn 1e+06 of 128, queries times 1 + 0.1 ln(1 + (i + 0) / 16384), "
      "RMS norm before"},
+    {"ministral3", "{\"rope_parameters\": {\"llama_4_scaling_beta\": 0}}", 0, "32 8 128",
+     "causal, rope 1e+06 of 128, RMS norm before"},
     {"roformer", "{\"rotary_value\": true}", 0, "12 12 64",
      "rope interleaved 10000 of 64, values rotated"},
     {"gemma4_text", "{\"per_layer_config\": [1]}", 0, NULL, "per_layer_config must be"},

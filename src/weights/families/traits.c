@@ -330,6 +330,9 @@ static void read_query_factor(const struct traits *traits, struct layer *layer) 
     if (factor->beta_keys == NULL || !on ||
         (factor->unrotated && layer->rotation.dims > 0))
         return;
+    const json_t *beta = config_find(section, factor->beta_keys, NULL);
+    if (json_is_number(beta) && json_number_value(beta) == 0)
+        return; /* a factor of 1 */
     layer->query_factor.beta =
         config_get_number(section, factor->beta_keys, factor->beta, factor->beta);
     layer->query_factor.length =
