@@ -42,6 +42,7 @@ BAD_CONFIGS = {
     "softcap 0": ("gemma2", {"attn_logit_softcapping": 0}, "attn_logit_softcapping is 0"),
     "unknown layer type": ("gemma2", {"layer_types": ["chunked_attention"] * 2}, "chunked_attention"),
     "few layer types": ("gemma2", {"layer_types": ["full_attention"]}, "layer_types must be a list"),
+    "chunks of no size": ("llama4_text", {"attention_chunk_size": None}, "but attention_chunk_size is not set"),
     "bias announced": ("llama", {"attention_bias": True}, "q_proj.bias' is missing"),
     "bias not announced": ("starcoder2", {"use_bias": False}, "is a bias that"),
     "cross attention": ("gpt2", {"add_cross_attention": True}, "add_cross_attention is true, but no tensor"),

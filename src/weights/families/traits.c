@@ -221,8 +221,13 @@ static void read_chunk(const struct traits *traits, struct layer *layer) {
     size_t chunk =
         config_get_count(traits->section, windows->chunk_keys, windows->chunk, 0);
 
-    if (kind_is_chunked(&traits->kind, layer->rotation.dims > 0))
-        layer->chunk = chunk;
+    if (!kind_is_chunked(&traits->kind, layer->rotation.dims > 0))
+        return;
+    layer->chunk = chunk;
+    if (chunk == 0 && kind_count_layers(traits->family, traits->section) > 0)
+        error_keep(traits->section->error, ATTN_E_VALUE,
+                   "layer %zu has chunked attention, but %s is not set", traits->index,
+                   windows->chunk_keys);
 }
 
 /* Refuses the eps of another kind of norm, where that of the family is absent. */
