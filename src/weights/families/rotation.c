@@ -20,6 +20,22 @@ struct rotation_source {
     attn_error *error; /* section->error */
 };
 
+/* Refuses what is not an object, in which a type of layer may have one of its own. */
+static void check_object(const struct rotation_source *source, const char *name,
+                         const json_t *value) {
+    const json_t *const values[] = {value, json_object_get(value, "full_attention"),
+                                    json_object_get(value, "sliding_attention")};
+
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        if (values[i] != NULL && !json_is_object(values[i]) && !json_is_null(values[i]))
+            error_keep(
+                source->error, ATTN_E_VALUE,
+                "%s must be an object, such as {\"rope_type\": \"default\"}, and so "
+                "must those of layer types in it",
+                name);
+    }
+}
+
 /* Returns rope_scaling or rope_parameters for this type of layer. Returns NULL when both
  * are absent or empty. */
 static const json_t *find_rotation_object(const struct rotation_source *source) {
@@ -33,6 +49,7 @@ static const json_t *find_rotation_object(const struct rotation_source *source) 
         const json_t *value = json_object_get(source->section->override, names[i]);
         if (value == NULL)
             value = json_object_get(source->section->object, names[i]);
+        check_object(source, names[i], value);
         if (json_is_object(value) && json_object_size(value) > 0)
             found = value;
     }
