@@ -53,6 +53,10 @@ static const struct trait_case row_cases[] = {
     {"cohere", "{\"use_qk_norm\": true}", 0, "64 64 128",
      "causal, rope interleaved 500000 of 128, layer norm of each head by its own "
      "weights, layer norm before"},
+    {"cohere2", "{\"position_embedding_type\": \"rope_gptj\"}", 3, "64 64 128",
+     "causal, layer norm before"},
+    {"cohere2", "{\"position_embedding_type\": \"alibi\"}", 3, NULL,
+     "position_embedding_type is 'alibi', but must be rope_gptj"},
     {"hunyuan_v1_dense", "{}", 0, "32 32 128",
      "causal, rope 10000 of 128, RMS norm of each head after the rotation, "
      "RMS norm before"},

@@ -9,6 +9,8 @@
 static const struct layer_rotation gpt_oss_rotation = {
     .type = ROTATION_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1,
     .original_positions = 4096};
+/* What files of Cohere call a rotation of neighbours. */
+#define ROPE_GPTJ .demands = "position_embedding_type=rope_gptj"
 #define QWEN_WINDOW(which) \
     .windows.rule = which, .windows.only_if = "use_sliding_window", \
     .windows.keys = "sliding_window", .windows.size = 4096
@@ -181,12 +183,12 @@ static const struct family families[] = {
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_LAYER,
         .norms.heads_if = "use_qk_norm", .norms.heads_each = true, BASE(500000),
-        .rotation.interleaved = true},
+        .rotation.interleaved = true, ROPE_GPTJ},
     {   .type = "cohere2", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5), ROTATION,
         .rotation.interleaved = true, .rotation.layers = ROTATED_SLIDING,
         WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 4,
-        .windows.period_keys = "sliding_window_pattern _sliding_window_pattern"},
+        .windows.period_keys = "sliding_window_pattern _sliding_window_pattern", ROPE_GPTJ},
     {   .type = "stablelm", .stacks = {STACK_LLAMA(32, 2560, 32)}, HEADS(32, 0),
         BIASES_IF("qkv", "use_qkv_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_layernorm.norms.#", .norms.key = "k_layernorm.norms.#",
