@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from folders import FOLDERS, REMEDY, change_config, copy_folder, refusal_of
+from folders import FOLDERS, REMEDY, change_config, copy_folder, refusal_of, rewrite
 from safetensors_file import read_safetensors
 from server import ROOT, Server, run_attnd
 
@@ -82,6 +82,21 @@ def test_keys_that_change_nothing_are_not_refused(keys, tmp_path):
     folder = copy_folder("llama", tmp_path)
     change_config(folder, **keys)
     assert run_attnd("--check-config", "--model", f"m={folder}").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["glm4_moe", "glm4v_moe"])
+def test_layer_that_predicts_more_tokens_is_left_out(name, tmp_path):
+    folder = copy_folder(name, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    text = config.get("text_config", config)
+    last, more = (f"layers.{text['num_hidden_layers'] + i}." for i in (-1, 0))
+    rewrite(folder, lambda tensors: tensors.update(
+        {key.replace(last, more): tensor for key, tensor in [*tensors.items()] if last in key}))
+    for count in 0, 1:
+        text["num_nextn_predict_layers"] = count
+        (folder / "config.json").write_text(json.dumps(config))
+        result = run_attnd("--check-config", "--model", f"m={folder}")
+        assert result.returncode == 1 - count and ("but there is a tensor" in result.stderr) == (count == 0)
 
 
 def test_every_family_knows_its_keys_with_one_of_its_layers():

@@ -9,6 +9,8 @@
 static const struct layer_rotation gpt_oss_rotation = {
     .type = ROTATION_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1,
     .original_positions = 4096};
+/* Layers that predict more tokens lie behind the others. */
+#define MORE_LAYERS .stacks[0].more_keys = "num_nextn_predict_layers"
 /* What files of Cohere call a rotation of neighbours. */
 #define ROPE_GPTJ .demands = "position_embedding_type=rope_gptj"
 #define QWEN_WINDOW(which) \
@@ -292,14 +294,15 @@ static const struct family families[] = {
     GLM("glm4"),
     {   .type = "glm4_moe", .stacks = {STACK_LLAMA(96, 4096, 46)}, HEADS(8, 0),
         BIASES_IF("qkv", "attention_bias"), RMS(1e-5), HEAD_NORMS,
-        .norms.heads_if = "use_qk_norm", ROTATION, PART(0.5)},
+        .norms.heads_if = "use_qk_norm", ROTATION, PART(0.5), MORE_LAYERS},
     {   .type = "glm4v_text", .stacks = {STACK_LLAMA(32, 4096, 40)}, HEADS(2, 0),
         .biases.always = "qkv", RMS(1e-5), ROTATION, PART(1),
         .rotation.interleaved = true, SECTIONS(SECTIONS_BLOCKS),
         .rotation.section_sizes = {8, 12, 12}},
     {   .type = "glm4v_moe_text", .stacks = {STACK_LLAMA(96, 4096, 46)}, HEADS(8, 0),
         BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true, RMS(1e-5), ROTATION,
-        PART(0.5), SECTIONS(SECTIONS_BLOCKS), .rotation.section_sizes = {8, 12, 12}},
+        PART(0.5), SECTIONS(SECTIONS_BLOCKS), .rotation.section_sizes = {8, 12, 12},
+        MORE_LAYERS},
     GRANITE("granite", 1),
     GRANITE("granitemoe", 1),
     GRANITE("hyperclovax", 0),
