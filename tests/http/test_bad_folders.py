@@ -61,7 +61,7 @@ BAD_CONFIGS = {
         "original_max_position_embeddings": 0}}, "original_max_position_embeddings is 0"),
     "frequencies the wrong way round": ("llama", {"rope_parameters": {
         "rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 1,
-        "original_max_position_embeddings": 16}}, "high_freq_factor is 1, but must be larger"),
+        "original_max_position_embeddings": 16}}, "high_freq_factor is 1, but must not be less"),
     "few factors": ("phi3", {"rope_parameters": {
         "rope_type": "longrope", "short_factor": [1], "long_factor": [1]}}, "short_factor must be a list of 8"),
     "rope type as number": ("llama", {"rope_parameters": {"rope_type": 3}}, "rope_type is 3"),

@@ -276,8 +276,8 @@ static const struct trait_case trait_cases[] = {
      "max_position_embeddings is missing"},
     {"llama",
      "{\"max_position_embeddings\": 64, \"rope_scaling\": {\"type\": \"llama3\", "
-     "\"factor\": 2, \"low_freq_factor\": 4, \"high_freq_factor\": 4}}",
-     0, NULL, "must be larger than low_freq_factor"},
+     "\"factor\": 2, \"low_freq_factor\": 4, \"high_freq_factor\": 3}}",
+     0, NULL, "must not be less than low_freq_factor"},
     {"phi3",
      "{\"max_position_embeddings\": 64, \"rope_scaling\": {\"type\": \"su\", "
      "\"short_factor\": [1], \"long_factor\": [1]}}",

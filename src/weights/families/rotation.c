@@ -220,9 +220,9 @@ static void read_llama3(const struct rotation_source *source,
     rotation->factor = read_needed(source, "factor");
     rotation->low_freq_factor = read_needed(source, "low_freq_factor");
     rotation->high_freq_factor = read_needed(source, "high_freq_factor");
-    if (rotation->high_freq_factor <= rotation->low_freq_factor)
+    if (rotation->high_freq_factor < rotation->low_freq_factor)
         error_keep(source->error, ATTN_E_VALUE,
-                   "high_freq_factor is %g, but must be larger than low_freq_factor",
+                   "high_freq_factor is %g, but must not be less than low_freq_factor",
                    rotation->high_freq_factor);
 }
 

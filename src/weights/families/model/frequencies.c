@@ -26,10 +26,11 @@ const char *rotation_type_name(enum layer_rotation_type type) {
  * The original context length tells which are low (Llama 3.1, 2024). */
 static double scale_llama3(const struct layer_rotation *rotation, double frequency) {
     double waves = (double)rotation->original_positions * frequency / (2 * pi);
-    double smooth = (waves - rotation->low_freq_factor) /
-                    (rotation->high_freq_factor - rotation->low_freq_factor);
+    double above = waves - rotation->low_freq_factor;
+    double between = rotation->high_freq_factor - rotation->low_freq_factor;
+    /* without anything between them, as in Llama 4 Scout, the one ends at the other */
+    double smooth = between > 0 ? fmin(fmax(above / between, 0), 1) : above > 0;
 
-    smooth = fmin(fmax(smooth, 0), 1);
     return (1 - smooth) * frequency / rotation->factor + smooth * frequency;
 }
 
