@@ -53,6 +53,19 @@ def assert_as_transformers(server, model, cases, part, queries, axes=""):
         assert error <= 2e-5, (model, kind, error)
 
 
+def test_text_of_gemma3n_is_served_from_inside(tmp_path):
+    """The published files have sound and images beside it, and so another model_type."""
+    folder = copy_folder("gemma3n_text", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({"model_type": "gemma3n", "text_config": config}))
+    rewrite(folder, lambda tensors: [
+        tensors.update({name.replace("model.", "model.language_model.", 1): tensors.pop(name)}) for name in [*tensors]])
+    cases = read_safetensors(folder / "cases.safetensors")
+    with Server("--model", f"m={folder}") as server:
+        for part in sorted({name.rpartition("/")[0] for name in cases} - {""}):
+            assert_as_transformers(server, f"m.text.{part}", cases, part, "queries")
+
+
 @pytest.mark.parametrize("folder, parts", [
     ("gemma2", ["0", "1"]), ("albert", ["0"]), ("clip", ["text.0", "vision.0"]),
     ("t5", [f"{part}.{layer}{cross}" for part, cross in

@@ -21,6 +21,7 @@ const struct family *family_get(size_t index) {
 static const struct family_text texts[] = {
     {"aya_vision", "text_config", "language_model.", "cohere2", false},
     {"gemma3", "text_config", "language_model.", "gemma3_text", false},
+    {"gemma3n", "text_config", "language_model.", "gemma3n_text", false},
     {"gemma4", "text_config", "language_model.", "gemma4_text", false},
     {"glm4v", "text_config", NULL, "glm4v_text", false},
     {"glm4v_moe", "text_config", NULL, "glm4v_moe_text", false},
