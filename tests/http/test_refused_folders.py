@@ -99,6 +99,15 @@ def test_layer_that_predicts_more_tokens_is_left_out(name, tmp_path):
         assert result.returncode == 1 - count and ("but there is a tensor" in result.stderr) == (count == 0)
 
 
+@pytest.mark.parametrize("name, key", [("apertus", "qk_norm"), ("hunyuan_v1_dense", "use_qk_norm"),
+                                       ("minimax_m2", "use_qk_norm")])
+def test_key_that_says_what_a_family_has_anyway_is_not_refused(name, key, tmp_path):
+    """Published files have these, which transformers does not read."""
+    folder = copy_folder(name, tmp_path)
+    change_config(folder, **{key: True})
+    assert run_attnd("--check-config", "--model", f"m={folder}").returncode == 0
+
+
 def test_every_family_knows_its_keys_with_one_of_its_layers():
     for path in sorted(path for path in FOLDERS.iterdir() if path.is_dir()):
         for part in sorted({name.rpartition("/")[0] for name in read_safetensors(path / "cases.safetensors")} - {""}):

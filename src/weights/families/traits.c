@@ -286,6 +286,9 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     norm.kind = family->norms.heads;
     if (!on_heads || left_out)
         return;
+    /* where a family always has them, files may say so by a key of other families */
+    attention_keys_note(section->asked, "qk_norm");
+    attention_keys_note(section->asked, "use_qk_norm");
     layer->query_norm = layer->key_norm = norm;
     layer->head_norm_whole = family->norms.heads_whole;
     layer->head_norm_each = family->norms.heads_each;
