@@ -613,7 +613,7 @@ def folder_server():
     """Layers of three kinds, those of a family with windows, sinks and positions, and the demo."""
     folders = ROOT / "tests/data/hf"
     with Server("--model", f"my.whisper={folders / 'whisper'}", "--model", f"oss={folders / 'gpt_oss'}",
-                "--demo") as running:
+                "--model", f"gemma={folders / 'gemma3n_text'}", "--demo") as running:
         yield running
 
 
@@ -626,7 +626,7 @@ def folder_page(browser, folder_server):
 
 def test_folder_is_chosen_and_then_its_layer(folder_page):
     page = folder_page
-    assert page.locator("#model option").all_inner_texts()[:2] == ["my.whisper", "oss"]
+    assert page.locator("#model option").all_inner_texts()[:3] == ["my.whisper", "oss", "gemma"]
     assert page.locator("#layer option").all_inner_texts() == [
         "encoder.0", "decoder.0", "decoder.0.cross"]
     expect(page.locator("#layer")).to_have_value("my.whisper.decoder.0")
@@ -653,6 +653,14 @@ def test_layer_of_a_folder_is_drawn_with_its_own_window(folder_page):
     for row, cells in enumerate(json.loads(save(page, "json")[1])["attention_weights"][0]):
         shown = [key for key, cell in enumerate(cells) if cell is not None]
         assert shown == list(range(max(0, row - 4), row + 1))
+
+
+def test_layer_that_borrows_keys_has_an_example(folder_page):
+    page = folder_page
+    page.locator("#model").select_option(label="gemma")
+    page.locator("#layer").select_option("gemma.2")
+    expect(page.locator("#status")).to_contain_text("Computed")
+    assert not page.locator("#problem").is_visible()
 
 
 @pytest.mark.parametrize("changes, attended", [
