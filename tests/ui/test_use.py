@@ -613,7 +613,8 @@ def folder_server():
     """Layers of three kinds, those of a family with windows, sinks and positions, and the demo."""
     folders = ROOT / "tests/data/hf"
     with Server("--model", f"my.whisper={folders / 'whisper'}", "--model", f"oss={folders / 'gpt_oss'}",
-                "--model", f"gemma={folders / 'gemma3n_text'}", "--demo") as running:
+                "--model", f"gemma={folders / 'gemma3n_text'}", "--model", f"bit={folders / 'bitnet'}",
+                "--demo") as running:
         yield running
 
 
@@ -626,7 +627,7 @@ def folder_page(browser, folder_server):
 
 def test_folder_is_chosen_and_then_its_layer(folder_page):
     page = folder_page
-    assert page.locator("#model option").all_inner_texts()[:3] == ["my.whisper", "oss", "gemma"]
+    assert page.locator("#model option").all_inner_texts()[:4] == ["my.whisper", "oss", "gemma", "bit"]
     assert page.locator("#layer option").all_inner_texts() == [
         "encoder.0", "decoder.0", "decoder.0.cross"]
     expect(page.locator("#layer")).to_have_value("my.whisper.decoder.0")
@@ -661,6 +662,13 @@ def test_layer_that_borrows_keys_has_an_example(folder_page):
     page.locator("#layer").select_option("gemma.2")
     expect(page.locator("#status")).to_contain_text("Computed")
     assert not page.locator("#problem").is_visible()
+
+
+def test_layer_whose_sums_are_normed_has_no_steps(folder_page):
+    page = folder_page
+    page.locator("#model").select_option(label="bit")
+    expect(page.locator("#step-text")).to_have_text(
+        "Steps are not shown for layers that norm the heads' outputs or rotate values.")
 
 
 @pytest.mark.parametrize("changes, attended", [
