@@ -19,7 +19,8 @@ void hidden_close(struct hidden *hidden);
 
 /* Finds the layer that each state enters: ret_layers [*ret_count], of the caller, has
  * numbers of the folder's layers. *ret_norm is whether any has a norm before it, which
- * must then be part of its model. Errors: ATTN_E_VALUE, ATTN_E_NOMEM. */
+ * must then be part of its model. Errors: ATTN_E_VALUE, ATTN_E_UNSUPPORTED for a layer
+ * whose keys another state makes, ATTN_E_NOMEM. */
 attn_status hidden_find_layers(const struct hidden *hidden, const struct folder *folder,
                                size_t **ret_layers, size_t *ret_count, bool *ret_norm,
                                attn_error *ret_error);

@@ -107,7 +107,7 @@ function makeRandomInput(model, count, seed) {
 
   const random = makeRandom(seed);
   const fields = { model: model.name, queries: randomRows(random, count, model.query_size) };
-  if (model.key_size !== model.query_size || model.kind === "cross")
+  if (model.key_size !== model.query_size || (model.kind ?? "self") !== "self")
     fields.keys = randomRows(random, count, model.key_size);
   if (model.value_size !== model.key_size)
     fields.values = randomRows(random, count, model.value_size);

@@ -21,10 +21,16 @@ function readValid({ valid_lens: lens = null }, shape) {
   return (b, i) => (Array.isArray(lens[b]) ? lens[b][i] : lens[b]);
 }
 
+/* Whether positions have three axes, which have a number for each row. They only rotate. */
+function hasAxes(value, lens) {
+  const list = value ?? [], numbers = Array.isArray(list) ? list.flat(2) : numbersOf(list);
+  return numbers.length === 3 * lens.reduce((x, y) => x + y, 0);
+}
+
 /* Returns the position of row i of sequence b, for all forms of that field. */
 function readPositions(value, lens) {
-  if (value === undefined || value === null)
-    return (_, i) => i;
+  if (value === undefined || value === null || hasAxes(value, lens))
+    return (_, i) => i; /* the row's own */
   if (Array.isArray(value))
     return (b, i) => (Array.isArray(value[b]) ? value[b][i] : value[i]);
 
@@ -50,11 +56,13 @@ function readMask(model, fields, shape) {
   const own = fields.key_positions ?? (fields.keys ? null : positions);
   const window = Number(fields.window ?? model.window ?? 0);
   const isOpen = fields.bias ? readBias(fields.bias, shape) : null;
+  const isOfAxes = hasAxes(positions, shape.queryLens) || hasAxes(own, shape.keyLens);
   return {
     valid: readValid(fields, shape), window, chunk: model.chunk ?? 0,
     causal: isGiven(fields.causal) ? String(fields.causal) === "true" : model.causal,
     query: readPositions(positions, shape.queryLens), key: readPositions(own, shape.keyLens),
     isPrefix: window === 0 && !model.chunk && !isGiven(positions) && !isGiven(own) && !isOpen, hasSinks: model.sinks, isOpen,
+    isOfAxes,
   };
 }
 

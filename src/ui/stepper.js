@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stepper.js: shows the steps of the chosen row, once the cursor rests. */
 
-/* Returns why a row has no steps, or null. A sink takes a part of each weight. */
-function refuseSteps({ model }, head, numKeys) {
+/* Returns why a row has no steps, or null. A sink takes a part of each weight. A value by itself
+ * has another norm than the sum, and no place to be rotated to. */
+function refuseSteps({ model, mask }, head, numKeys) {
   if (head === "mean")
     return "Choose one head: the mean of the heads has no scores.";
   if (model.sinks)
     return "Steps are not shown for layers with sinks.";
+  if (model.out_norm || model.rope?.values)
+    return "Steps are not shown for layers that norm the heads' outputs or rotate values.";
+  if (mask.isOfAxes)
+    return "Steps are not shown for positions of three axes.";
   return numKeys <= STEPS_KEYS_MAX ? null
     : `This row has ${formatCount(numKeys)} keys; steps are shown for up to ${STEPS_KEYS_MAX}.`;
 }

@@ -153,6 +153,13 @@ def test_bad_hidden_states_are_refused(tmp_path, name):
     assert (result.returncode, result.stdout) == (1, "") and words in error_of(result), result
 
 
+def test_states_do_not_make_the_keys_of_layers_that_borrow_them(tmp_path):
+    states = write_states(tmp_path / "states", hidden_states("gemma3n_text", [1, 2]))
+    result = run_attnd("heads", FOLDERS / "gemma3n_text", "--data", states, "--layers", "1,2")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "layer 2 takes the keys of layer 0, which state 2 does not make" in error_of(result)
+
+
 @pytest.mark.parametrize("operand, options, words", [
     ("layer", ["--layers", "0,1"], "is one layer; name the folder"),
     (GPT_OSS, ["--json", "--sort", "self"], "--sort is for the table; leave it or --json out"),

@@ -212,3 +212,16 @@ def test_missing_norm_of_a_head_is_refused(rng, tmp_path):
     write_folder(tmp_path / "m", {"model_type": "stablelm", "qk_layernorm": True,
                                   "partial_rotary_factor": 0.5}, [layer])
     assert "has none beside it for head 3" in refusal_of("--model", f"m={tmp_path / 'm'}")
+
+
+@pytest.mark.parametrize("head", [0, 1])
+def test_biases_of_norms_of_heads_are_refused(head, rng, tmp_path):
+    layer = Layer(rng, "model.layers.0.", heads=KV)
+    for name, count in ("q", H), ("k", KV):
+        for h in range(count):
+            layer.add(f"self_attn.{name}_layernorm.norms.{h}", (D,))
+    norm = f"model.layers.0.self_attn.q_layernorm.norms.{head}"
+    layer.tensors[f"{norm}.bias"] = layer.tensors[f"{norm}.weight"]
+    write_folder(tmp_path / "m", {"model_type": "stablelm", "qk_layernorm": True,
+                                  "partial_rotary_factor": 0.5}, [layer])
+    assert f"{norm}.bias'" in refusal_of("--model", f"m={tmp_path / 'm'}")

@@ -613,7 +613,8 @@ def folder_server():
     """Layers of three kinds, those of a family with windows, sinks and positions, and the demo."""
     folders = ROOT / "tests/data/hf"
     with Server("--model", f"my.whisper={folders / 'whisper'}", "--model", f"oss={folders / 'gpt_oss'}",
-                "--demo") as running:
+                "--model", f"gemma={folders / 'gemma3n_text'}", "--model", f"bit={folders / 'bitnet'}",
+                "--model", f"axes={folders / 'qwen2_vl'}", "--demo") as running:
         yield running
 
 
@@ -626,7 +627,7 @@ def folder_page(browser, folder_server):
 
 def test_folder_is_chosen_and_then_its_layer(folder_page):
     page = folder_page
-    assert page.locator("#model option").all_inner_texts()[:2] == ["my.whisper", "oss"]
+    assert page.locator("#model option").all_inner_texts()[:5] == ["my.whisper", "oss", "gemma", "bit", "axes"]
     assert page.locator("#layer option").all_inner_texts() == [
         "encoder.0", "decoder.0", "decoder.0.cross"]
     expect(page.locator("#layer")).to_have_value("my.whisper.decoder.0")
@@ -653,6 +654,35 @@ def test_layer_of_a_folder_is_drawn_with_its_own_window(folder_page):
     for row, cells in enumerate(json.loads(save(page, "json")[1])["attention_weights"][0]):
         shown = [key for key, cell in enumerate(cells) if cell is not None]
         assert shown == list(range(max(0, row - 4), row + 1))
+
+
+def test_layer_that_borrows_keys_has_an_example(folder_page):
+    page = folder_page
+    page.locator("#model").select_option(label="gemma")
+    page.locator("#layer").select_option("gemma.2")
+    expect(page.locator("#status")).to_contain_text("Computed")
+    assert not page.locator("#problem").is_visible()
+
+
+def test_layer_whose_sums_are_normed_has_no_steps(folder_page):
+    page = folder_page
+    page.locator("#model").select_option(label="bit")
+    expect(page.locator("#step-text")).to_have_text(
+        "Steps are not shown for layers that norm the heads' outputs or rotate values.")
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_mask_goes_by_rows_where_positions_have_axes(folder_page, folder_server, batched):
+    page, model = folder_page, folder_server.get("/v1/models/axes.text.0").json()
+    rows, positions = np.eye(3, model["query_size"]).tolist(), [[7, 7, 7], [0, 0, 1], [0, 1, 0]]
+    assert model["causal"]
+    request = {"queries": rows, "positions": positions}
+    if batched:
+        request = {name: [value, value] for name, value in request.items()}
+    paste(page, json.dumps({"model": "axes.text.0", **request}))
+    expect(page.locator("#step-text")).to_have_text("Steps are not shown for positions of three axes.")
+    for row, cells in enumerate(json.loads(save(page, "json")[1])["attention_weights"][0]):
+        assert [key for key, cell in enumerate(cells) if cell is not None] == list(range(row + 1))
 
 
 @pytest.mark.parametrize("changes, attended", [

@@ -171,6 +171,32 @@ static void test_a_window_costs_little_of_a_long_sequence(void **state) {
     assert_true(symmetric.flops < 0.2 * full.flops && symmetric.flops > causal.flops);
 }
 
+/* Else one task is long when few heads have far positions. */
+static void test_angles_of_given_positions_count_on_each_axis(void **state) {
+    enum { ROWS = 1000, PAIRS = 32 };
+    static size_t positions[3 * ROWS];
+    const size_t len = ROWS, two = 2;
+    const attn_model model = {
+        .info = {.num_heads = 1,
+                 .num_kv_heads = 1,
+                 .width = {.head = 64, .query = 8, .key = 8, .value = 8, .out = 8},
+                 .rotation = {.size = 2 * PAIRS, .axes = 3},
+                 .projection.output = true},
+        .engine = {.kernels = kernels_available(0), .native = true, .score_size = 64},
+    };
+    attn_request request = {.num_sequences = 1, .query_lens = &len, .key_lens = &two};
+    attn_sizes ordered, plain, axes;
+    (void)state;
+
+    assert_int_equal(attn_plan(&model, &request, &ordered, NULL), ATTN_OK);
+    request.positions = positions;
+    assert_int_equal(attn_plan(&model, &request, &plain, NULL), ATTN_OK);
+    request.axis_positions = positions;
+    assert_int_equal(attn_plan(&model, &request, &axes, NULL), ATTN_OK);
+    assert_true(plain.flops - ordered.flops >= 100.0 * PAIRS * ROWS);
+    assert_true(axes.flops - ordered.flops >= 300.0 * PAIRS * ROWS);
+}
+
 static void test_many_keys_need_little_scratch_besides_projections(void **state) {
     (void)state;
     const struct kernels *kernels;
@@ -216,6 +242,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_of_a_plan_never_wrap),
         cmocka_unit_test(test_a_window_costs_little_of_a_long_sequence),
+        cmocka_unit_test(test_angles_of_given_positions_count_on_each_axis),
         cmocka_unit_test(test_many_keys_need_little_scratch_besides_projections),
         cmocka_unit_test(test_model_whose_sizes_wrap_is_refused),
     };

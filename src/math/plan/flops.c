@@ -8,6 +8,7 @@
 #define TANH_FLOPS      40   /* one tanh() of additive scoring */
 #define SUM_FLOPS       40   /* what is summed up for each attention weight */
 #define FINISH_FLOPS    16   /* a number that is finished, see attend/finish.c */
+#define ANGLE_FLOPS     200  /* a cosine and a sine of a position, wherever it is */
 #define GATE_FLOPS      32   /* a number that is gated, see run/sums.c */
 #define NORM_FLOPS      8    /* a number that is normed there */
 #define PACK_FLOPS      4    /* a number of a key that goes into a panel */
@@ -17,6 +18,37 @@
 static double linear_flops(const struct linear *linear, size_t rows) {
     double counted = (double)(rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : rows);
     return rows > 0 ? 2 * counted * (double)linear->in * (double)linear->out : 0;
+}
+
+/* Counts the angles of positions that are given. Rows that follow each other share what
+ * is expensive, see rotate.h; given positions may lie anywhere, on each axis. */
+static double angle_flops(const attn_model_info *info, const attn_request *request,
+                          const struct plan *plan) {
+    double query_axes = request->positions != NULL,
+           key_axes = request->key_positions != NULL;
+
+    if (request->axis_positions != NULL)
+        query_axes = ATTN_AXES;
+    if (request->axis_key_positions != NULL)
+        key_axes = ATTN_AXES;
+    return ANGLE_FLOPS * (double)(info->rotation.size / 2) *
+           (query_axes * (double)plan->sizes.num_queries +
+            key_axes * (double)plan->batch.projected_keys);
+}
+
+/* Counts what finishing takes, or packing. */
+static double finish_flops(const attn_model_info *info, const attn_request *request,
+                           const struct plan *plan) {
+    const struct plan_layer *layer = &plan->layer;
+    double queries = (double)plan->sizes.num_queries,
+           keys = (double)plan->batch.projected_keys;
+
+    if (!layer->finishes)
+        return layer->packs ? PACK_FLOPS * keys * (double)layer->key_width : 0;
+    double numbers = queries * (double)layer->score_width +
+                     keys * (double)layer->key_width +
+                     (layer->finishes_values ? keys * (double)layer->value_width : 0);
+    return FINISH_FLOPS * numbers + angle_flops(info, request, plan);
 }
 
 void plan_count_flops(const attn_model *model, const attn_request *request,
@@ -67,13 +99,7 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
             EVEN_ROW_FLOPS * (double)queries + EVEN_PAIR_FLOPS * batch->masked_pairs;
         all += SUM_FLOPS * batch->pairs * num_heads + flops->heads + flops->even;
     }
-    if (layer->packs)
-        flops->finish = PACK_FLOPS * (double)keys * (double)layer->key_width;
-    if (layer->finishes)
-        flops->finish = FINISH_FLOPS * ((double)queries * (double)layer->score_width +
-                                        (double)keys * (double)layer->key_width);
-    if (layer->finishes_values)
-        flops->finish += FINISH_FLOPS * (double)keys * (double)layer->value_width;
+    flops->finish = finish_flops(info, request, plan);
     flops->finish_sums =
         (double)queries * (double)layer->hidden *
         ((layer->gates ? summed * GATE_FLOPS : 0) + (layer->norms_sums ? NORM_FLOPS : 0));

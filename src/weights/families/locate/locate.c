@@ -238,8 +238,8 @@ static bool begins_with(const char *name, const char *start, size_t size) {
     return start != NULL && strncmp(name, start, size) == 0;
 }
 
-/* Returns whether the tensor is a norm of one of several heads, or of the keys or values
- * of a layer that takes those of another. */
+/* Returns whether the tensor is the weight of a norm of one of several heads, or of the
+ * keys or values of a layer that takes those of another. */
 static bool is_head_tensor(const struct locator *locator, const char *name) {
     const char *const *linears = locator->stack->stack->names;
     const struct layer *layer = locator->layer;
@@ -248,7 +248,8 @@ static bool is_head_tensor(const struct locator *locator, const char *name) {
     const char *const unused[] = {linears[LAYER_KEY], linears[LAYER_VALUE], norms[1]};
 
     for (size_t i = 0; layer->query_norm.of_heads != NULL && i < 2; i++) {
-        if (begins_with(name, norms[i], strcspn(norms[i], "#")))
+        if (strstr(name, ".bias") == NULL &&
+            begins_with(name, norms[i], strcspn(norms[i], "#")))
             return true;
     }
     for (size_t i = 0; layer->borrows && i < 3; i++) {

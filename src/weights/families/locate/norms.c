@@ -112,6 +112,10 @@ static void locate_head_norm(const struct locator *locator, size_t index,
     }
     if (!numbered)
         return;
+    if (norm->bias != NULL)
+        error_keep(locator->error, ATTN_E_UNSUPPORTED,
+                   "tensor '%.120s' is a bias that family %s does not have",
+                   norm->bias->name, locator->family->type);
     norm->of_heads = locator->tensors;
     for (size_t h = 1; h < heads; h++) {
         const struct safetensors_tensor *weight =
