@@ -31,7 +31,7 @@ static double angle_flops(const attn_model_info *info, const attn_request *reque
         query_axes = ATTN_AXES;
     if (request->axis_key_positions != NULL)
         key_axes = ATTN_AXES;
-    return ANGLE_FLOPS * (double)(info->rotation.size / 2) *
+    return ANGLE_FLOPS * (double)info->rotation.size / 2 *
            (query_axes * (double)plan->sizes.num_queries +
             key_axes * (double)plan->batch.projected_keys);
 }

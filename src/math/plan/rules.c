@@ -51,7 +51,7 @@ enum sequence_kind plan_find_kind(const struct plan *plan, const attn_model *mod
     if (plan->kind == PLAN_RUN && plan_is_plain(model, request) && model->engine.native &&
         model->engine.additive_score == NULL &&
         request->key_lens[sequence] >= PLAN_DIRECT_KEYS_MIN &&
-        query_len <= sizes / (2 * PLAN_DIRECT_SHARE))
+        query_len <= sizes / 2 / PLAN_DIRECT_SHARE)
         return SEQUENCE_DIRECT;
     if (plan->kind != PLAN_HEADS && plan->layer.group > 1 &&
         request->need_weights != ATTN_WEIGHTS_MEAN &&

@@ -60,10 +60,6 @@ static const struct {
 #define NUM_KEYS (sizeof known_keys / sizeof known_keys[0])
 _Static_assert(NUM_KEYS <= 64, "each key has a bit");
 
-/* Objects of a section that have keys of attention. */
-static const char *const objects[] = {"attn_config", "rope_scaling", "rope_parameters",
-                                      "full_attention", "sliding_attention"};
-
 /* Classes that no key tells from another, with what the types that compute them have in
  * their names. */
 static const struct {
@@ -96,18 +92,10 @@ static bool has_word(const char *words, const char *word) {
     return false;
 }
 
-/* Returns whether a value changes nothing, where `nothing` does not. */
+/* Returns whether a value that is not a list changes nothing, where `nothing` does not. */
 static bool is_nothing(const json_t *value, const char *nothing) {
     char text[32] = "";
 
-    if (json_is_array(value)) {
-        for (size_t i = 0; i < json_array_size(value); i++) {
-            const json_t *item = json_array_get(value, i);
-            if (json_is_array(item) || !is_nothing(item, nothing))
-                return false;
-        }
-        return true;
-    }
     if (json_is_string(value))
         return has_word(nothing, json_string_value(value));
     if (json_is_number(value))
@@ -117,15 +105,25 @@ static bool is_nothing(const json_t *value, const char *nothing) {
     return json_is_null(value) || has_word(nothing, text);
 }
 
-attn_status attention_keys_check(const struct attention_keys *keys, const json_t *section,
-                                 const char *type, attn_error *ret_error) {
-    bool no_window = json_is_false(json_object_get(section, "use_sliding_window"));
+/* The same of a list, where no item changes anything. */
+static bool is_list_of_nothing(const json_t *value, const char *nothing) {
+    size_t i = 0;
+
+    while (i < json_array_size(value) && is_nothing(json_array_get(value, i), nothing))
+        i++;
+    return json_is_array(value) && i == json_array_size(value);
+}
+
+/* Checks the members of an object; of anything else there are none. */
+static attn_status check_object(const struct attention_keys *keys, const json_t *object,
+                                const char *type, attn_error *ret_error) {
+    bool no_window = json_is_false(json_object_get(object, "use_sliding_window"));
 
     for (size_t i = 0; i < NUM_KEYS; i++) {
-        const char *key = known_keys[i].key;
-        const json_t *value = json_object_get(section, key);
-        if (value == NULL || (keys->asked >> i & 1) != 0 ||
-            is_nothing(value, known_keys[i].nothing) ||
+        const char *key = known_keys[i].key, *nothing = known_keys[i].nothing;
+        const json_t *value = json_object_get(object, key);
+        if (value == NULL || (keys->asked >> i & 1) != 0 || is_nothing(value, nothing) ||
+            is_list_of_nothing(value, nothing) ||
             (no_window && strcmp(key, "sliding_window") == 0))
             continue;
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
@@ -133,12 +131,24 @@ attn_status attention_keys_check(const struct attention_keys *keys, const json_t
                          "%.40s does not have it (docs/checkpoints.md#unknown-keys)%s",
                          key, type, REFUSAL_REMEDY);
     }
+    return ATTN_OK;
+}
 
-    attn_status status = ATTN_OK;
-    for (size_t i = 0; i < sizeof objects / sizeof objects[0] && status == ATTN_OK; i++) {
+attn_status attention_keys_check(const struct attention_keys *keys, const json_t *section,
+                                 const char *type, attn_error *ret_error) {
+    /* objects of a section that have keys of attention */
+    static const char *const objects[] = {"attn_config", "rope_scaling",
+                                          "rope_parameters"};
+    static const char *const inside[] = {"full_attention", "sliding_attention"};
+    attn_status status = check_object(keys, section, type, ret_error);
+
+    for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
         const json_t *object = json_object_get(section, objects[i]);
-        if (json_is_object(object))
-            status = attention_keys_check(keys, object, type, ret_error);
+        if (status == ATTN_OK)
+            status = check_object(keys, object, type, ret_error);
+        for (size_t k = 0; k < sizeof inside / sizeof inside[0] && status == ATTN_OK; k++)
+            status =
+                check_object(keys, json_object_get(object, inside[k]), type, ret_error);
     }
     return status;
 }

@@ -347,7 +347,8 @@ attn_status match_find(const json_t *config, const struct folder_tensors *tensor
     }
 
     if (match.family == NULL)
-        return refuse_unmatched(config, first, ret_error);
+        return first == NULL ? refuse_type(type, ret_error)
+                             : refuse_unmatched(config, first, ret_error);
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
         status = check_layers(match.family, &match.stacks[i], tensors, ret_error);
     if (status == ATTN_OK)

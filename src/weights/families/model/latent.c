@@ -31,7 +31,7 @@ static void spread_rows(float *weight, size_t num_heads, size_t rows, size_t col
 static attn_status move_last_rows(float *weight, size_t num_heads, size_t size,
                                   size_t columns, size_t count) {
     size_t moved = count * columns, others = (size - count) * columns;
-    float *rows = calloc(moved, sizeof *rows);
+    float *rows = calloc(moved + 1, sizeof *rows);
 
     if (rows == NULL)
         return ATTN_E_NOMEM;

@@ -234,7 +234,7 @@ static void scale_values(const struct layer *layer, attn_model *model) {
     struct model_array arrays[MODEL_ARRAYS];
 
     model_list_arrays(model, arrays);
-    for (size_t i = 2 * LAYER_VALUE; i < 2 * LAYER_VALUE + 2; i++) {
+    for (size_t i = (size_t)2 * LAYER_VALUE, end = i + 2; i < end; i++) {
         size_t count = arrays[i].rows * arrays[i].columns;
         for (size_t k = 0; arrays[i].present && k < count; k++)
             (*arrays[i].pointer)[k] *= (float)layer->value_factor;
