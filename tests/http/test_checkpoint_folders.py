@@ -66,6 +66,15 @@ def test_text_of_gemma3n_is_served_from_inside(tmp_path):
             assert_as_transformers(server, f"m.text.{part}", cases, part, "queries")
 
 
+def test_last_layer_of_gemma4_has_all_keys(tmp_path):
+    """transformers makes it so, whatever layer_types says or the period of windows."""
+    folder = copy_folder("gemma4_text", tmp_path)
+    for types in ["sliding_attention"] * 2, ...:
+        change_config(folder, layer_types=types)
+        lines = run_attnd("inspect", str(folder)).stdout.splitlines()
+        assert len(lines) == 4 and "window 5" in lines[2] and "window" not in lines[3], lines
+
+
 @pytest.mark.parametrize("folder, parts", [
     ("gemma2", ["0", "1"]), ("albert", ["0"]), ("clip", ["text.0", "vision.0"]),
     ("t5", [f"{part}.{layer}{cross}" for part, cross in

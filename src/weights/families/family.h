@@ -212,6 +212,7 @@ struct family_windows {
     const char *period_keys;
     size_t period;
     bool skips_first;       /* by the period layer 0 has none, too */
+    bool skips_last;        /* the last layer has none, whatever layer_types says */
     const char *chunk_keys; /* of chunks of keys, see attn_model_info; NULL: none. Layers
                                have them as layer_types says, else those that rotate */
     size_t chunk;           /* when absent */

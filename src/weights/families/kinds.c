@@ -158,6 +158,8 @@ bool kind_is_sliding(const struct kind_source *layer, size_t window) {
 
     if (windows->rule == WINDOW_ALL)
         return window > 0;
+    if (windows->skips_last && index + 1 == layer->num_layers)
+        return false;
     if (windows->rule == WINDOW_GPT_NEO)
         return is_gpt_neo_local(layer);
     if (is_given(types))
