@@ -92,7 +92,7 @@ static bool has_word(const char *words, const char *word) {
     return false;
 }
 
-/* Returns whether a value that is not a list changes nothing, where `nothing` does not. */
+/* Returns whether a value, unless it is a list, changes nothing, as `nothing` does. */
 static bool is_nothing(const json_t *value, const char *nothing) {
     char text[32] = "";
 
