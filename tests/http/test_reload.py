@@ -321,7 +321,7 @@ def test_stop_does_not_wait_for_a_reload(start_server, tmp_path):
     for i in range(11):
         (tmp_path / f"b{i}.safetensors").symlink_to(tmp_path / "b.safetensors")
     reload(server)
-    wait_for_log(server, "info model name=b")
+    wait_until(lambda: "info model name=b" in server.read_log(), "the first is loaded", seconds=150)
     server.process.send_signal(signal.SIGTERM)
     server.process.wait(60)
     log = server.read_log()
