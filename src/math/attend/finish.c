@@ -163,13 +163,11 @@ static void norm_head(const attn_model_info *info, const struct norm *norm,
         norm_clip((float)info->projection.clip, size, x);
 }
 
-/* Multiplies one head of a query by the factor of its position. */
-static void scale_head(const attn_model_info *info, size_t position, float *x) {
+/* Returns the factor of queries at a position. */
+static float find_factor(const attn_model_info *info, size_t position) {
     size_t steps = (position + info->query_factor.offset) / info->query_factor.length;
-    float factor = (float)(1 + info->query_factor.beta * log1p((double)steps));
 
-    for (size_t i = 0; i < info->width.score; i++)
-        x[i] *= factor;
+    return (float)(1 + info->query_factor.beta * log1p((double)steps));
 }
 
 /* Norms, rotates and scales row `r` of the sequence: a query or key. */
@@ -181,6 +179,7 @@ static void finish_row(struct finishing *p, const struct row_set *rows, size_t r
     bool norms = info->head_norm.kind != ATTN_NORM_NONE, last = info->head_norm.last;
     float *row = rows->rows + r * rows->row_ld;
     const struct rotation_angles *angles = NULL;
+    float factor = rows->scaled ? find_factor(info, position) : 1.0F;
     struct norm_scale by = {0};
 
     if (norms && info->head_norm.whole)
@@ -196,8 +195,8 @@ static void finish_row(struct finishing *p, const struct row_set *rows, size_t r
                 rotate_apply(angles, x);
             if (norms && last)
                 norm_head(info, norm, by, h, x);
-            if (rows->scaled)
-                scale_head(info, position, x);
+            for (size_t k = 0; rows->scaled && k < info->width.score; k++)
+                x[k] *= factor;
         }
     }
 }
