@@ -28,6 +28,27 @@ static void locate_norm(const struct locator *locator, size_t index, const char 
     locator_check(locator, norm->bias, rows, columns);
 }
 
+/* The same of a norm that must be there. */
+static void locate_needed_norm(const struct locator *locator, size_t index,
+                               const char *name, size_t rows, size_t columns,
+                               struct layer_norm *norm) {
+    const char *module = locator->stack->stack->module;
+    char found[MATCH_NAME_SIZE];
+
+    locate_norm(locator, index, module, name, rows, columns, norm);
+    match_name(locator->stack, index, module, name, ".weight", found);
+    if (norm->weight == NULL)
+        locator_refuse_missing(locator, found);
+}
+
+static void refuse_norm_bias(const struct locator *locator,
+                             const struct layer_norm *norm) {
+    if (norm->bias != NULL)
+        error_keep(locator->error, ATTN_E_UNSUPPORTED,
+                   "tensor '%.120s' is a bias that family %s does not have",
+                   norm->bias->name, locator->family->type);
+}
+
 /* Finds the norm before the layer, under the first of its names that exists. */
 static void locate_norm_before(const struct locator *locator) {
     const char *names = locator->stack->stack->norm;
@@ -53,40 +74,23 @@ static void locate_latent_norms(const struct locator *locator) {
         struct layer_norm *norm;
     } norms[] = {{"q_a_layernorm", latent->query, &latent->query_norm},
                  {"kv_a_layernorm", latent->key, &latent->key_norm}};
-    const char *module = locator->stack->stack->module;
-    char name[MATCH_NAME_SIZE];
 
     for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
-        if (norms[i].size == 0)
-            continue;
-        locate_norm(locator, locator->layer->index, module, norms[i].name, norms[i].size,
-                    VECTOR, norms[i].norm);
-        match_name(locator->stack, locator->layer->index, module, norms[i].name,
-                   ".weight", name);
-        if (norms[i].norm->weight == NULL)
-            locator_refuse_missing(locator, name);
+        if (norms[i].size > 0)
+            locate_needed_norm(locator, locator->layer->index, norms[i].name,
+                               norms[i].size, VECTOR, norms[i].norm);
     }
 }
 
 /* Finds the norm of the heads' outputs. */
 static void locate_out_norm(const struct locator *locator) {
-    const char *module = locator->stack->stack->module,
-               *norm = locator->family->norms.out;
     struct layer *layer = locator->layer;
-    char name[MATCH_NAME_SIZE];
 
     if (layer->out_norm.kind == ATTN_NORM_NONE)
         return;
-    locate_norm(locator, layer->index, module, norm, layer->num_heads * layer->value_size,
-                VECTOR, &layer->out_norm);
-    match_name(locator->stack, layer->index, module, norm,
-               layer->out_norm.bias != NULL ? ".bias" : ".weight", name);
-    if (layer->out_norm.weight == NULL)
-        locator_refuse_missing(locator, name);
-    if (layer->out_norm.bias != NULL)
-        error_keep(locator->error, ATTN_E_UNSUPPORTED,
-                   "tensor '%.120s' is a bias that family %s does not have", name,
-                   locator->family->type);
+    locate_needed_norm(locator, layer->index, locator->family->norms.out,
+                       layer->num_heads * layer->value_size, VECTOR, &layer->out_norm);
+    refuse_norm_bias(locator, &layer->out_norm);
 }
 
 /* Finds the norm of projected queries or keys, which have so many heads, in layer
@@ -94,28 +98,17 @@ static void locate_out_norm(const struct locator *locator) {
 static void locate_head_norm(const struct locator *locator, size_t index,
                              const char *named, size_t heads, struct layer_norm *norm) {
     const struct layer *layer = locator->layer;
-    const char *module = locator->stack->stack->module;
     size_t size = layer->head_size, before = strcspn(named, "#");
     bool numbered = named[before] == '#', matrix = layer->head_norm_each && !numbered;
-    char name[64], found[MATCH_NAME_SIZE];
+    size_t numbers = layer->head_norm_whole ? heads * size : size;
+    char name[64];
 
     snprintf(name, sizeof name, "%.*s%s", (int)before, named, numbered ? "0" : "");
-    if (matrix)
-        locate_norm(locator, index, module, name, heads, size, norm);
-    else
-        locate_norm(locator, index, module, name,
-                    layer->head_norm_whole ? heads * size : size, VECTOR, norm);
-    match_name(locator->stack, index, module, name, ".weight", found);
-    if (norm->weight == NULL) {
-        locator_refuse_missing(locator, found);
+    locate_needed_norm(locator, index, name, matrix ? heads : numbers,
+                       matrix ? size : VECTOR, norm);
+    if (norm->weight == NULL || !numbered)
         return;
-    }
-    if (!numbered)
-        return;
-    if (norm->bias != NULL)
-        error_keep(locator->error, ATTN_E_UNSUPPORTED,
-                   "tensor '%.120s' is a bias that family %s does not have",
-                   norm->bias->name, locator->family->type);
+    refuse_norm_bias(locator, norm);
     norm->of_heads = locator->tensors;
     for (size_t h = 1; h < heads; h++) {
         const struct safetensors_tensor *weight =
