@@ -77,13 +77,13 @@ def time_attnd(arguments, folder, threads, length):
     return report["results"][0]["median_ms"], report["results"][0]["of_peak"]
 
 
-def serve_rows(arguments, problem, rows, model="layer.0"):
+def serve_rows(arguments, problem, rows):
     """Returns rows of the outputs of a server."""
     server, port = start_attnd(arguments.attnd, f"layer={problem.folder}", "--max-body", "1GiB",
                                "--max-memory", "8GiB")
     try:
         connection = http.client.HTTPConnection("127.0.0.1", port)
-        body = make_safetensors({"queries": problem.queries}, metadata={"model": model})
+        body = make_safetensors({"queries": problem.queries}, metadata={"model": "layer.0"})
         connection.request("POST", "/v1/attention", body,
                            {"Content-Type": "application/vnd.safetensors"})
         response = connection.getresponse()
