@@ -3,6 +3,7 @@
 #include "weights/families/attention_keys.h"
 
 #include "base/error.h"
+#include "weights/families/wordlist.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -79,30 +80,17 @@ void attention_keys_note(struct attention_keys *keys, const char *key) {
     }
 }
 
-/* Returns whether one of the words, which are separated by spaces, is `word`. */
-static bool has_word(const char *words, const char *word) {
-    size_t size = strlen(word);
-
-    for (; *words != '\0'; words += strspn(words, " ")) {
-        size_t next = strcspn(words, " ");
-        if (next == size && strncmp(words, word, size) == 0)
-            return true;
-        words += next;
-    }
-    return false;
-}
-
 /* Returns whether a value, unless it is a list, changes nothing, as `nothing` does. */
 static bool is_nothing(const json_t *value, const char *nothing) {
     char text[32] = "";
 
     if (json_is_string(value))
-        return has_word(nothing, json_string_value(value));
+        return wordlist_has(nothing, json_string_value(value));
     if (json_is_number(value))
         snprintf(text, sizeof text, "%g", json_number_value(value));
     else if (json_is_boolean(value))
         snprintf(text, sizeof text, "%s", json_is_true(value) ? "true" : "false");
-    return json_is_null(value) || has_word(nothing, text);
+    return json_is_null(value) || wordlist_has(nothing, text);
 }
 
 /* The same of a list, where no item changes anything. */

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "weights/families/layer.h"
+#include "weights/families/wordlist.h"
 
 /* Which rows of which tensor are queries, keys and values. */
 enum family_split {
@@ -302,9 +303,6 @@ struct family_list {
 
 /* Returns an entry of the table, a constant; NULL behind the last one. */
 const struct family *family_get(size_t index);
-
-/* Returns whether one of the names, which are separated by spaces, is `name`. */
-bool family_list_has(const char *names, const char *name);
 
 /* Finds why attnd does not compute a model_type. Returns the reason, and sets *ret_anchor
  * to its place in docs/checkpoints.md, both constants; NULL where the type is unknown. */

@@ -65,7 +65,7 @@ bool kind_attends(const struct kind_source *layer) {
     const char *pattern = config_get_text(layer->section, layers->pattern_keys, NULL);
 
     if (is_given(types) && layers->without != NULL)
-        return !family_list_has(layers->without, read_type(layer, types));
+        return !wordlist_has(layers->without, read_type(layer, types));
     if (is_given(list)) {
         if (!json_is_array(list) || json_array_size(list) > layer->num_layers)
             error_keep(layer->section->error, ATTN_E_VALUE,
@@ -94,8 +94,7 @@ static bool is_type(const struct kind_source *layer, const json_t *types,
     const char *type = read_type(layer, types);
     bool is_wanted = strcmp(type, wanted) == 0;
 
-    if (!is_wanted && type[0] != '\0' &&
-        !family_list_has("full_attention attention", type))
+    if (!is_wanted && type[0] != '\0' && !wordlist_has("full_attention attention", type))
         error_keep(layer->section->error, ATTN_E_UNSUPPORTED,
                    "layer_types has '%.40s' for layer %zu; attnd computes "
                    "full_attention and %s",

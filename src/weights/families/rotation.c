@@ -164,7 +164,7 @@ static void read_grid(const struct rotation_source *source,
 static enum layer_rotation_type read_rotation_type(const struct rotation_source *source) {
     const char *type = config_get_text(&source->inside, "rope_type,type", "default");
 
-    if (family_list_has(source->family->rotation.longrope_alias, type))
+    if (wordlist_has(source->family->rotation.longrope_alias, type))
         type = "longrope";
     if (source->family->rotation.sections != SECTIONS_NONE && strcmp(type, "mrope") == 0)
         type = "default"; /* an older word for sections alone */

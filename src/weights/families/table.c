@@ -52,18 +52,6 @@ const struct family_text *family_find_text(const char *type) {
     return NULL;
 }
 
-bool family_list_has(const char *names, const char *name) {
-    size_t size = strlen(name);
-
-    while (names != NULL && *names != '\0') {
-        size_t next = strcspn(names, " ");
-        if (next == size && strncmp(names, name, size) == 0)
-            return true;
-        names += next + strspn(names + next, " ");
-    }
-    return false;
-}
-
 /* Families whose attention needs something else; '*' stands for any ending. Types that
  * the table has are never looked up here, only their siblings. */
 static const struct {

@@ -280,7 +280,7 @@ static bool is_known_tensor(const struct locator *locator,
     bool is_table = locator->family->distance.table != NULL &&
                     strcmp(name, locator->family->distance.table) == 0;
     return tensor == layer->sinks || is_table || is_head_tensor(locator, name) ||
-           family_list_has(locator->family->weights.ignored, name);
+           wordlist_has(locator->family->weights.ignored, name);
 }
 
 /* Says what a tensor of the module is, as far as its name tells. */
