@@ -77,7 +77,9 @@ static double count_flop(const attn_model *model, const struct bench_report *r,
         return outputs;
     double latents = queries * (double)info->width.query * (double)info->latent.query +
                      keys * (double)info->width.key * (double)info->latent.key;
-    return 2 * latents + 2 * queries * (double)engine->to_query.in * heads * score_size +
+    double gates = queries * (double)engine->to_gate.in * heads * value_size;
+    return 2 * (latents + gates) +
+           2 * queries * (double)engine->to_query.in * heads * score_size +
            2 * keys * (double)engine->to_key.in * key_heads * score_size +
            2 * keys * (double)engine->to_value.in * key_heads * value_size + attention +
            outputs;

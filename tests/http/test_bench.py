@@ -169,6 +169,12 @@ def test_shared_key_heads_and_windows_are_counted():
     assert native["gb_per_s"] * native["median_ms"] * 1e6 == pytest.approx(5 * 2 * 32 * 4, rel=1e-3)
 
 
+def test_gates_are_counted():
+    report, = bench("--model", f"g={FOLDERS / 'qwen3_5_text'}", "--shape", "1,7", "--engine", "native")
+    projections, pairs = 7 * 48 * (3 * 128 + 2 * 64), 7 * 8 / 2  # of queries, gates, outputs; keys, values
+    assert report["done_gflop"] == pytest.approx((2 * projections + 4 * pairs * 128) * 1e-9)
+
+
 def test_precision_of_a_model_overrides_the_option():
     folder = f"g={FOLDERS / 'gpt2'},layers=0"
     result = run_bench("--model", folder + ",precision=bf16", "--shape", "1,3")
