@@ -26,6 +26,10 @@ static const struct trait_case row_cases[] = {
      "causal, rope interleaved 100000 of 128, RMS norm before"},
     {"mimo_v2_flash", "{}", 0, "64 4 192",
      "causal, rope 5e+06 of 64, values of size 128, values times 0.707, RMS norm before"},
+    {"mimo_v2_flash", "{\"sliding_window_size\": 128, \"sliding_window\": 64}", 1,
+     "64 8 192",
+     "causal, rope 10000 of 64, values of size 128, values times 0.707, window 129, "
+     "RMS norm before"},
     {"gpt_bigcode", "{\"scale_attn_weights\": false}", 1, "12 1 64",
      "causal, scale 1, layer norm before"},
     {"llama4_text", "{}", 0, "40 8 128",

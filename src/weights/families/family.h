@@ -206,10 +206,11 @@ struct family_windows {
     enum family_window rule;
     const char *only_if; /* a key: layers have windows only where it is true */
     const char *keys;
-    size_t size;    /* when absent; 0: none */
-    bool halved;    /* half of it is the window, with a causal mask too */
-    bool each_side; /* it is so long on each side; else half of it is */
-    size_t from;    /* max_window_layers when absent; 0: 28 */
+    const char *earlier_keys; /* of keys before the query's own, counts before `keys` */
+    size_t size;              /* when absent; 0: none */
+    bool halved;              /* half of it is the window, with a causal mask too */
+    bool each_side;           /* it is so long on each side; else half of it is */
+    size_t from;              /* max_window_layers when absent; 0: 28 */
     const char *period_keys;
     size_t period;
     bool skips_first;       /* by the period layer 0 has none, too */

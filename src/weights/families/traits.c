@@ -187,7 +187,7 @@ static bool read_mask(const struct traits *traits) {
 /* Reads the window; returns whether the layer has one. */
 static bool read_window(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
-    size_t window = 0;
+    size_t window = 0, earlier;
 
     if (family->windows.rule == WINDOW_NONE || layer->cross)
         return false;
@@ -198,6 +198,9 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
                         family->windows.only_if == NULL))
         window = config_get_count(traits->section, family->windows.keys,
                                   family->windows.size, 0);
+    earlier = config_get_count(traits->section, family->windows.earlier_keys, 0, 0);
+    if (earlier > 0)
+        window = earlier + 1;
     if (!kind_is_sliding(&traits->kind, window))
         return false;
 

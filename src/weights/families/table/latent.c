@@ -43,6 +43,7 @@ static const struct family families[] = {
         .rotation.local_keys = "swa_rope_theta", .rotation.local_base = 10000,
         .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.334,
         .windows.rule = WINDOW_UNLESS_NTH, .windows.keys = "sliding_window",
+        .windows.earlier_keys = "sliding_window_size",
         .windows.size = 129, .windows.period = 6, .windows.skips_first = true,
         .scores.sinks = "attention_sink_bias",
         .scores.sinks_sliding = true, .scores.value_factor = 0.707,
