@@ -58,7 +58,7 @@ function describeCaptured(capture) {
         + `${Object.entries(entries).slice(0, 6).map(([found, { shape }]) => `${found} [${shape}]`).join(", ") || "no tensors"}`);
   const [, heads, size] = entries[`${layer}.queries`].shape, [, kvHeads] = entries[`${layer}.keys`].shape;
   return { name: `${file.name}.${layer}`, capture, family: null, num_heads: heads, num_kv_heads: kvHeads,
-    head_size: size, query_size: heads * size, causal: readJson(`${layer}.causal`) ?? false,
+    head_size: size, key_head_size: size, query_size: heads * size, causal: readJson(`${layer}.causal`) ?? false,
     window: readJson(`${layer}.window`), softcap: readJson(`${layer}.softcap`), sinks: `${layer}.sinks` in entries };
 }
 

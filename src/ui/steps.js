@@ -63,9 +63,9 @@ const listNumbers = (numbers, places) => places.map((o) => formatNumber(numbers[
 const formatScore = (value) =>
   formatNumber(Number.isFinite(value) ? Math.round(value * 1e4) / 1e4 : value, 6);
 
-const isRootScale = ({ scale, head_size: size }) => Math.abs(scale * Math.sqrt(size) - 1) < 1e-6;
+const isRootScale = ({ scale, key_head_size: size }) => Math.abs(scale * Math.sqrt(size) - 1) < 1e-6;
 const nameScale = (model) =>
-  (isRootScale(model) ? `÷ √${model.head_size}` : `× ${formatNumber(model.scale)}`);
+  (isRootScale(model) ? `÷ √${model.key_head_size}` : `× ${formatNumber(model.scale)}`);
 
 /* Whether nothing but a scale is between a product and its score. */
 const isOnlyScaled = ({ scoring, softcap, distance_bias: bias }) => scoring !== "additive" && !softcap && !bias;
@@ -101,7 +101,7 @@ function describeColumns({ run, b, r, weights, measured }) {
 
 /* The sentences above the table. */
 function explainStep(step, { run, head, query, limit, numKeys, columns }) {
-  const { scoring, head_size: size } = run.model, isAdditive = scoring === "additive";
+  const { scoring, key_head_size: size } = run.model, isAdditive = scoring === "additive";
   switch (step) {
     case 0: return isAdditive
       ? `Head ${head} scores each key for the query “${query}”: it sums both projections, and `
@@ -111,7 +111,7 @@ function explainStep(step, { run, head, query, limit, numKeys, columns }) {
     case 1: return isAdditive ? "Additive scores are not scaled."
       : !isOnlyScaled(run.model) ? "Scale, cap and bias by distance are in the scores already."
       : !isRootScale(run.model) ? `A score is multiplied by ${formatNumber(run.model.scale)}, the model's own scale.`
-      : `A score is divided by √${size}, the root of the head's size, so that it does not grow with it.`;
+      : `A score is divided by √${size}, the root of the size of its queries and keys, so that it does not grow with it.`;
     case 2: return limit === numKeys ? "No key of this row is masked."
       : `${numKeys - limit} of ${numKeys} keys are masked: they are past valid_lens, or after the `
         + "query's own place. For this row they are never computed. The scores here show what the "

@@ -24,7 +24,7 @@ BAD_CONFIGS = {
     "heads that do not divide": ("gpt2", {"n_head": 5}, "do not divide the width"),
     "key heads that do not divide": ("llama", {"num_key_value_heads": 3}, "cannot share 3 key heads"),
     "aliases disagree": ("gpt2", {"num_attention_heads": 2}, "mean the same, but differ"),
-    "too few layers": ("gemma2", {"num_hidden_layers": 1}, "config.json has 1 layers, but there is"),
+    "too few layers": ("gemma2", {"num_hidden_layers": 1}, "the number of layers in config.json is 1, but there is"),
     "too many layers": ("gpt2", {"n_layer": 2}, "'h.1.attn.c_attn.weight' is missing"),
     "endless layers": ("gpt2", {"n_layer": 16384}, "'h.1.attn.c_attn.weight' is missing"),
     "2^24 layers without attention": ("lfm2", {"num_hidden_layers": 2**24, "layer_types": ...,

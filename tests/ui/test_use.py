@@ -614,7 +614,8 @@ def folder_server():
     folders = ROOT / "tests/data/hf"
     with Server("--model", f"my.whisper={folders / 'whisper'}", "--model", f"oss={folders / 'gpt_oss'}",
                 "--model", f"gemma={folders / 'gemma3n_text'}", "--model", f"bit={folders / 'bitnet'}",
-                "--model", f"axes={folders / 'qwen2_vl'}", "--demo") as running:
+                "--model", f"axes={folders / 'qwen2_vl'}", "--model", f"latent={folders / 'youtu'}",
+                "--model", f"chunks={folders / 'llama4_text'},layers=0", "--demo") as running:
         yield running
 
 
@@ -669,6 +670,22 @@ def test_layer_whose_sums_are_normed_has_no_steps(folder_page):
     page.locator("#model").select_option(label="bit")
     expect(page.locator("#step-text")).to_have_text(
         "Steps are not shown for layers that norm the heads' outputs or rotate values.")
+
+
+def test_scores_are_divided_by_the_root_of_the_size_of_keys(folder_page):
+    page = folder_page
+    page.locator("#model").select_option(label="latent")
+    page.locator("#step-on").click()
+    expect(page.locator("#steps")).to_contain_text("÷ √20")
+
+
+def test_keys_of_other_chunks_are_masked(folder_page, folder_server):
+    page, model = folder_page, folder_server.get("/v1/models/chunks.0").json()
+    paste(page, json.dumps({"model": "chunks.0", "queries": np.eye(7, model["query_size"]).tolist()}))
+    expect(page.locator("#compare tbody tr")).to_have_count(model["num_heads"])
+    for row, cells in enumerate(json.loads(save(page, "json")[1])["attention_weights"][0]):
+        attended = [key for key, cell in enumerate(cells) if cell is not None]
+        assert attended == list(range(row // model["chunk"] * model["chunk"], row + 1))
 
 
 @pytest.mark.parametrize("batched", [False, True])

@@ -101,8 +101,8 @@ static attn_status check_layers(const struct family *family, struct match_stack 
         if (kind_attends(&layer) && find_first_weight(stack, tensors, i, name) == NULL)
             return error_set(
                 ret_error, ATTN_E_FORMAT,
-                "tensor '%.120s' is missing, but config.json has %zu layers; copy "
-                "the folder again",
+                "tensor '%.120s' is missing, but the number of layers in config.json is "
+                "%zu; copy the folder again",
                 name, stack->num_layers);
     }
     size_t end =
@@ -111,8 +111,8 @@ static attn_status check_layers(const struct family *family, struct match_stack 
         return ret_error->status;
     return error_set(
         ret_error, ATTN_E_FORMAT,
-        "config.json has %zu layers, but there is a tensor '%.120s'; is it the "
-        "config.json of this model?",
+        "the number of layers in config.json is %zu, but there is a tensor '%.120s'; is "
+        "it the config.json of this model?",
         stack->num_layers, name);
 }
 
