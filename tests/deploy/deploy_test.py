@@ -5,6 +5,7 @@ of this file."""
 import contextlib
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -95,6 +96,14 @@ def test_proxy_becomes_ready(stack):
     assert wait_for(lambda: stack.get("/v2/health/ready")[0] == 200, 60), "no 200 in 60 s"
 
 
+def test_prometheus_is_added_to_replicas_that_run(stack):
+    before = stack.containers()
+    stack.files.append("docker-compose.prometheus.yml")
+    stack.run_compose("up", "-d", "--build")
+    prometheus, = stack.containers("prometheus")
+    assert sorted(stack.containers()) == sorted([*before, prometheus])
+
+
 def test_every_container_becomes_healthy(stack):
     def all_healthy():
         return all(stack.inspect(c)["State"]["Health"]["Status"] == "healthy"
@@ -112,11 +121,12 @@ def test_more_than_one_replica_replies(stack):
     print("     replies from", *sorted(stack.served_by()))
 
 
-def test_only_the_proxy_is_published_and_only_on_loopback(stack):
+def test_only_proxy_and_prometheus_are_published_and_only_on_loopback(stack):
+    published = stack.containers("proxy") + stack.containers("prometheus")
     for container in stack.containers():
         ports = stack.inspect(container)["NetworkSettings"]["Ports"] or {}
         bound = [b["HostIp"] for bindings in ports.values() for b in bindings or []]
-        expected = ["127.0.0.1"] if container in stack.containers("proxy") else []
+        expected = ["127.0.0.1"] if container in published else []
         assert bound == expected, f"{container[:12]} is published on {bound}"
 
 
@@ -153,6 +163,26 @@ def test_metrics_are_at_the_admin_address_of_each_replica_alone(stack):
             f"exec 3<>/dev/tcp/{network['IPAddress']}/9090 && "
             "printf 'GET /metrics HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n' >&3 && cat <&3")
         assert " 200 " in metrics.splitlines()[0] and "attnd_models 4" in metrics, metrics
+
+
+def test_prometheus_sees_every_replica_and_has_every_alert(stack):
+    networks = [stack.inspect(container)["NetworkSettings"]["Networks"].values()
+                for container in stack.containers("attnd")]
+    replicas = {f"{network['IPAddress']}:9090" for network, in networks}
+    with open(os.path.join(ROOT, "deploy", "prometheus", "rules.yml"), encoding="utf-8") as file:
+        alerts = sorted(re.findall(r"- alert: (\w+)", file.read()))
+
+    def sees_all():
+        targets = (stack.ask_prometheus("targets") or {}).get("activeTargets", [])
+        return {target["labels"]["instance"] for target in targets if target["health"] == "up"} == replicas
+
+    def find_rules():
+        groups = (stack.ask_prometheus("rules?type=alert") or {}).get("groups", [])
+        return [rule for group in groups for rule in group["rules"]]
+
+    assert wait_for(sees_all, 60), stack.ask_prometheus("targets")
+    assert sorted(rule["name"] for rule in find_rules()) == alerts
+    assert wait_for(lambda: all(rule["health"] == "ok" for rule in find_rules()), 30), find_rules()
 
 
 def test_replicas_trust_their_network_and_limit_each_client(stack):

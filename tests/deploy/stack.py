@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs deploy/docker-compose.yml as one compose project on the engine that runs."""
+"""Runs the compose files of deploy/ as projects on the engine that runs."""
 
 import http.client
 import json
@@ -15,7 +15,6 @@ import urllib.error
 import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-COMPOSE_FILE = os.path.join(ROOT, "deploy", "docker-compose.yml")
 BASE_IMAGE = "debian:bookworm-slim"
 
 # Loopback requests must not go through a proxy that is configured for the machine.
@@ -76,6 +75,9 @@ class Stack:
         self.project = f"attnd-test-{os.getpid()}"
         # Not the default range, which a project that runs already may have.
         self.subnet = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}.0/24"
+        # Files of deploy/ that are one project, as `-f` names them.
+        self.files = ["docker-compose.yml"]
+        self.prometheus_port = free_port()
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.removed = False
@@ -101,10 +103,12 @@ class Stack:
         self.removed = True
 
     def run_compose(self, *arguments, check=True):
-        command = [*self.compose, "-p", self.project, "-f", COMPOSE_FILE, *arguments]
+        files = [word for name in self.files for word in ("-f", os.path.join(ROOT, "deploy", name))]
+        command = [*self.compose, "-p", self.project, *files, *arguments]
         print("$", *command, flush=True)
-        environment = dict(os.environ, ATTND_PORT=str(self.port),
-                           ATTND_SUBNET=self.subnet, ATTND_CAPTURE_MEMORY="64MiB", PYTHONUNBUFFERED="1")
+        environment = dict(os.environ, ATTND_PORT=str(self.port), ATTND_SUBNET=self.subnet,
+                           ATTND_PROMETHEUS_PORT=str(self.prometheus_port),
+                           ATTND_CAPTURE_MEMORY="64MiB", PYTHONUNBUFFERED="1")
         # Compose prints to both streams; one stream keeps its lines in order.
         done = subprocess.run(command, env=environment, stderr=subprocess.STDOUT)
         if check and done.returncode != 0:
@@ -132,6 +136,12 @@ class Stack:
 
     def get(self, path):
         return self.request(urllib.request.Request(self.url + path))
+
+    def ask_prometheus(self, path):
+        """Returns the data of a reply of its HTTP API, or None where nothing replies yet."""
+        url = f"http://127.0.0.1:{self.prometheus_port}/api/v1/{path}"
+        status, _, reply = self.request(urllib.request.Request(url))
+        return reply["data"] if status == 200 else None
 
     def post(self, path, body):
         return self.request(urllib.request.Request(
