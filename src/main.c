@@ -37,7 +37,7 @@ static int finish_output(int exit_code) {
 
 static int run_health(const struct config *config) {
     attn_error error;
-    if (listen_check("--listen", config->listen, &error) != ATTN_OK ||
+    if (listen_check("--listen", config->listens.items[0], &error) != ATTN_OK ||
         (config->admin_listen != NULL &&
          listen_check("--admin-listen", config->admin_listen, &error) != ATTN_OK))
         return report_error(&error, EXIT_USAGE);

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 import struct
 import time
 from urllib.parse import quote
@@ -16,6 +17,8 @@ from urllib.parse import quote
 import numpy as np
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.util import Retry
 
 SEQUENCES = ("queries", "keys", "values")
@@ -45,17 +48,21 @@ class AttentionError(Exception):
 class Client:
     """Connections to one attnd. Not for several threads at once; make one for each.
 
-    `timeout` is in seconds without a byte. `json` sends and asks for JSON, for proxies that pass
+    `url` is http://HOST:PORT or unix:PATH, for attnd --listen unix:PATH. `timeout` is in seconds without a byte. `json` sends and asks for JSON, for proxies that pass
     nothing else; large requests then take many times as long."""
 
     def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60):
-        self.url, self.json, self.timeout = complete_url(url), json, timeout
+        self.url, self.path = split_address(url)
+        self.address, self.json, self.timeout = url, json, timeout
         self.kept = {}  # what to put again, by the name of a capture
         self.session = requests.Session()  # keeps the connection
         # A question changes nothing on the server, so it may always be sent again.
         retry = Retry(connect=1, read=1, allowed_methods=["GET", "POST"], respect_retry_after_header=False)
         self.session.mount("http://", HTTPAdapter(max_retries=retry))
         self.session.mount("https://", HTTPAdapter(max_retries=retry))
+        if self.path:
+            self.session.trust_env = False  # which may name a proxy for http
+            self.session.mount("http://", UnixAdapter(self.path, max_retries=retry))
 
     def attend(self, model=None, queries=None, capture=None, **options):
         """Returns outputs, and attention weights or None, as float32. With `need`, a list of
@@ -144,7 +151,7 @@ class Client:
                     reply = self.session.request(method, self.url + path, data=body, headers=headers,
                                                  timeout=self.timeout, stream=True)
             except requests.ConnectionError as error:
-                raise type(error)(f"no answer from {self.url}; start attnd there, or give its address: {error}") from None
+                raise type(error)(f"no answer from {self.address}; start attnd there, or give its address: {error}") from None
             with reply:
                 for piece in reply.iter_content(1 << 20):
                     data += piece
@@ -158,13 +165,15 @@ class AsyncClient:
     client: outputs, weights = await client.attend(...)`."""
 
     def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60):
-        self.url, self.json, self.timeout = complete_url(url), json, timeout
+        self.url, self.path = split_address(url)
+        self.address, self.json, self.timeout = url, json, timeout
         self.kept = {}
 
     async def __aenter__(self):
         import aiohttp  # only here, so that Client does not need it
         timeout = aiohttp.ClientTimeout(total=None, sock_read=self.timeout)
-        self.session = aiohttp.ClientSession(timeout=timeout)
+        connector = aiohttp.UnixConnector(self.path) if self.path else None
+        self.session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         return self
 
     async def __aexit__(self, *_):
@@ -220,9 +229,36 @@ class AsyncClient:
             await asyncio.sleep(int(reply.headers["Retry-After"]))
 
 
-def complete_url(url):
-    """Returns the URL of a server, which may be given as `host:port`."""
-    return (url if "://" in url else "http://" + url).rstrip("/")
+class UnixAdapter(HTTPAdapter):
+    """Sends requests to the Unix socket at `path`, whatever host their URL has."""
+
+    def __init__(self, path, **options):
+        self.path = path
+        super().__init__(**options)
+
+    def init_poolmanager(self, *sizes, **options):
+        path = self.path
+
+        class UnixConnection(HTTPConnection):
+            def _new_conn(self):
+                connection = socket.socket(socket.AF_UNIX)
+                connection.settimeout(self.timeout)
+                connection.connect(path)
+                return connection
+
+        class UnixPool(HTTPConnectionPool):
+            ConnectionCls = UnixConnection
+
+        super().init_poolmanager(*sizes, **options)
+        self.poolmanager.pool_classes_by_scheme = {"http": UnixPool}
+
+
+def split_address(address):
+    """Returns the URL of a server, which may be given as `host:port`, and the path of its Unix
+    socket, or None."""
+    if address.startswith("unix:"):
+        return "http://localhost", address[len("unix:"):]
+    return (address if "://" in address else "http://" + address).rstrip("/"), None
 
 
 def capture_path(name, ttl=None):

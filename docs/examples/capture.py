@@ -72,7 +72,7 @@ class Captured:
         except AttentionError as error:
             if error.problem["title"] != "Captures are off":
                 raise
-            raise CaptureError(f"{client.url} keeps no captures; start attnd with --capture-memory 4GiB") from error
+            raise CaptureError(f"{client.address} keeps no captures; start attnd with --capture-memory 4GiB") from error
         self.kept[sequence] = client, name
         return name
 

@@ -19,5 +19,6 @@ int command_heads(const struct config *config, const struct config_texts *files)
  * command_heads() does. */
 int command_prune(const struct config *config, const struct config_texts *files);
 
-/* Asks the server at --listen whether it is ready. Returns 0 when it is, else 1. */
+/* Asks the server at --listen, the first of several, whether it is ready. Returns 0 when
+ * it is, else 1. */
 int command_health(const struct config *config);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* health.c: attnd health, the health check of a container that has no HTTP client. */
 #include "cli/commands.h"
+#include "http/net/listen.h"
 #include "tls/client.h"
 
 #include <errno.h>
@@ -42,24 +43,35 @@ static struct addrinfo *resolve_address(const char *listen) {
     return address;
 }
 
-/* Connects to HOST:PORT. Returns -1 with errno set on failure. */
-static int connect_to_server(const char *listen) {
+/* Connects to an address. Returns -1 with errno set on failure. */
+static int connect_to_address(const struct sockaddr *address, socklen_t size) {
     const struct timeval timeout = {.tv_sec = TIMEOUT_S};
-    struct addrinfo *address = resolve_address(listen);
-    if (address == NULL)
-        return -1;
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 &&
         (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0 ||
          setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) != 0 ||
-         connect(fd, address->ai_addr, address->ai_addrlen) != 0)) {
+         connect(fd, address, size) != 0)) {
         int error = errno;
         close(fd);
         errno = error;
         fd = -1;
     }
+    return fd;
+}
 
+/* Connects to HOST:PORT or unix:PATH. Returns -1 with errno set on failure. */
+static int connect_to_server(const char *listen) {
+    if (listen_is_unix(listen)) {
+        struct sockaddr_un path;
+        listen_get_path(listen, &path);
+        return connect_to_address((const struct sockaddr *)&path, sizeof path);
+    }
+
+    struct addrinfo *address = resolve_address(listen);
+    if (address == NULL)
+        return -1;
+    int fd = connect_to_address(address->ai_addr, address->ai_addrlen);
     freeaddrinfo(address);
     return fd;
 }
@@ -75,14 +87,16 @@ int command_health(const struct config *config) {
     static const char request[] = "GET /v2/health/ready HTTP/1.1\r\nHost: attnd\r\n"
                                   "Connection: close\r\n\r\n";
     bool admin = config->admin_listen != NULL;
-    bool tls = !admin && config->tls_cert != NULL;
-    const char *listen = admin ? config->admin_listen : config->listen;
+    const char *listen = admin ? config->admin_listen : config->listens.items[0];
+    bool is_unix = listen_is_unix(listen);
+    bool tls = !admin && !is_unix && config->tls_cert != NULL;
     char reply[64] = "";
 
     int fd = connect_to_server(listen);
     if (fd < 0) {
-        fprintf(stderr, "attnd: no server listens at %s://%s: %s\n",
-                tls ? "https" : "http", listen, strerror(errno));
+        const char *scheme = tls ? "https://" : "http://";
+        fprintf(stderr, "attnd: no server listens at %s%s: %s\n", is_unix ? "" : scheme,
+                listen, strerror(errno));
         return 1;
     }
 

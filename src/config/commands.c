@@ -28,7 +28,7 @@ const struct command_info command_infos[NUM_COMMANDS] = {
                        .help = "Write a smaller file without some of the heads.",
                        .accepts_files = true},
     [COMMAND_HEALTH] = {.name = "health",
-                        .usage = "attnd health [--listen HOST:PORT]",
+                        .usage = "attnd health [--listen HOST:PORT|unix:PATH]",
                         .help = "Ask the server at that address whether it is ready; "
                                 "exit 0 when it is, else 1."},
 };

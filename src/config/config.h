@@ -27,10 +27,10 @@ struct config {
     bool demo;
 
     /* The daemon, read by main.c; health reads both addresses and `tls_cert` too. */
-    char *listen;         /* HOST:PORT */
-    char *admin_listen;   /* HOST:PORT; NULL: none */
-    bool insecure_listen; /* `listen` may be reached by others, without keys */
-    char *api_key_file;   /* paths; NULL: none */
+    struct config_texts listens; /* HOST:PORT or unix:PATH, at least one */
+    char *admin_listen;          /* in the same form; NULL: none */
+    bool insecure_listen;        /* `listens` may be reached by others, without keys */
+    char *api_key_file;          /* paths; NULL: none */
     char *tls_cert;
     char *tls_key;
     size_t http_threads;    /* 0: one per 8 CPUs */

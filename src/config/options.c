@@ -40,14 +40,18 @@ static const struct option own_options[] = {
              "POST /v2/repository/models/NAME/load and unload. With explicit they may, "
              "and only those that --model or --model-dir names. All models are loaded "
              "at start in either case."},
-    {OPTION("listen", TEXT, listen), .value = "127.0.0.1:8080", .metavar = "HOST:PORT",
+    {OPTION("listen", TEXTS, listens), .value = "127.0.0.1:8080",
+     .metavar = "HOST:PORT|unix:PATH[,KEY=VALUE]...",
      .help = "Address to serve on, with IPv6 addresses in brackets. "
              "Port 0 chooses a free port and prints it. An address that other machines "
-             "reach needs --api-key-file or --insecure-listen."},
+             "reach needs --api-key-file or --insecure-listen. A Unix socket is for "
+             "programs of this machine, without TLS. Keys: mode (0660), group. "
+             "May be repeated; in the environment, separate addresses by ';'."},
     {OPTION("insecure-listen", FLAG, insecure_listen),
      .help = "Let everyone who reaches --listen use the server without a key, because "
              "the network lets in nobody else."},
-    {OPTION("admin-listen", TEXT, admin_listen), .metavar = "HOST:PORT",
+    {OPTION("admin-listen", TEXT, admin_listen),
+     .metavar = "HOST:PORT|unix:PATH[,KEY=VALUE]...",
      .help = "Serve health, readiness and metrics here too, on a thread of its own, "
              "without keys or TLS. --listen then has no metrics."},
     {OPTION("api-key-file", TEXT, api_key_file), .metavar = "FILE",
@@ -61,7 +65,7 @@ static const struct option own_options[] = {
     {OPTION("tls-key", TEXT, tls_key), .metavar = "FILE",
      .help = "PEM file of the private key of --tls-cert, without a password."},
     {OPTION("http-threads", COUNT, http_threads), .max = 64, .metavar = "N",
-     .help = "Threads that receive requests and send replies. "
+     .help = "Threads that receive requests and send replies, of each --listen. "
              "0 means one for every 8 CPUs, at least 1."},
     {OPTION("queue", COUNT, queue), .value = "1024", .min = 1, .max = 1000000,
      .metavar = "N",
@@ -78,17 +82,19 @@ static const struct option own_options[] = {
              "0 means no limit."},
     {OPTION("max-connections", COUNT, max_connections), .max = 1000000, .metavar = "N",
      .help =
-         "Connections open at one time. Beyond that, one that is idle or slow is closed "
-         "for each new one, or one of the client that has most. They hold at most a "
-         "quarter of --max-memory. 0 means 4096, or as many as that quarter and the "
-         "limit of open files allow."},
+         "Connections open at one time, an equal part of them at each --listen. Beyond "
+         "that, one that is idle or slow is closed for each new one, or one of the "
+         "client that has most. They hold at most a quarter of --max-memory. 0 means "
+         "4096, or as many as that quarter and the limit of open files allow."},
     {OPTION("max-per-client", COUNT, max_per_client), .max = 1000000, .metavar = "N",
      .help = "Requests that one client may have in progress; further ones are refused "
-             "with 429. A client is an IPv4 address or an IPv6 network of 64 bits. "
-             "0 means no limit."},
-    {OPTION("trusted-proxy", TEXTS, trusted_proxies), .metavar = "ADDRESS[/BITS]",
-     .help = "A proxy whose X-Forwarded-For names the client, or a range of them. "
-             "May be repeated; in the environment, separate ranges by ';'."},
+             "with 429. A client is an IPv4 address, an IPv6 network of 64 bits, or at a "
+             "Unix socket a user. 0 means no limit."},
+    {OPTION("trusted-proxy", TEXTS, trusted_proxies),
+     .metavar = "ADDRESS[/BITS]|unix:UID",
+     .help = "A proxy whose X-Forwarded-For names the client, or a range of them. At a "
+             "Unix socket it is known by the number of its user. May be repeated; in the "
+             "environment, separate ranges by ';'."},
     {OPTION("cors-origin", TEXTS, cors_origins), .metavar = "ORIGIN",
      .help = "Accept requests of web pages of this origin, such as https://example.org; "
              "those of other pages than the server's own are refused with 403. "

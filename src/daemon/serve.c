@@ -54,9 +54,10 @@ struct daemon {
     struct loader *loader;
     struct model_changer changer;
     struct http_server *server;
-    /* For standard output; 0 bytes once it has taken them. */
+    /* For standard output, a line for each address; 0 bytes once it has taken all. */
     char line[OUTPUT_BYTES_MAX];
     size_t line_size;
+    size_t num_lines; /* that were made */
     int line_fd;
     int64_t next_trim, next_obeyed; /* clock_now_ns; of do_chores() */
 };
@@ -113,7 +114,8 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
 
     daemon->changer = (struct model_changer){daemon->loader, loader_submit};
     const struct http_options http = {
-        .listen = config->listen,
+        .listens = config->listens.items,
+        .num_listens = config->listens.count,
         .admin_listen = config->admin_listen,
         .secrets = &daemon->secrets,
         .commit = daemon->commit,
@@ -142,12 +144,16 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
         log_write(LOG_INFO, "admin address",
                   LOG_TEXT("url", http_server_admin_url(daemon->server)));
     if (status == ATTN_OK)
-        log_write(LOG_INFO, "listening", LOG_TEXT("url", http_server_url(daemon->server)),
+        log_write(LOG_INFO, "listening",
+                  LOG_TEXT("url", http_server_url(daemon->server, 0)),
                   LOG_NUMBER("workers", num_workers_of(config)),
                   LOG_NUMBER("http_threads", num_threads),
                   LOG_NUMBER("max_memory", daemon->max_memory),
                   LOG_NUMBER("capture_memory", config->capture_memory),
                   LOG_TEXT("blas", attn_blas_text()));
+    for (size_t i = 1; status == ATTN_OK && i < config->listens.count; i++)
+        log_write(LOG_INFO, "listening",
+                  LOG_TEXT("url", http_server_url(daemon->server, i)));
     return status;
 }
 
@@ -183,27 +189,38 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
     return start_server(daemon, config, error);
 }
 
-/* Makes the line that tells the address, in the format of the log. */
-static void begin_address(struct daemon *daemon, const struct config *config) {
-    const char *url = http_server_url(daemon->server);
+/* Makes the line that tells the next address, in the format of the log, if there is
+ * one. */
+static void make_line(struct daemon *daemon) {
+    const char *url = http_server_url(daemon->server, daemon->num_lines++);
 
-    if (config->log_format == LOG_FORMAT_JSON)
+    daemon->line_size = 0;
+    if (url == NULL)
+        return;
+    if (daemon->catalogue.config->log_format == LOG_FORMAT_JSON)
         daemon->line_size =
             log_print(daemon->line, LOG_INFO, "listening", LOG_TEXT("url", url));
     else
         daemon->line_size =
             (size_t)snprintf(daemon->line, sizeof daemon->line, "listening on %s\n", url);
+}
+
+static void begin_addresses(struct daemon *daemon) {
+    make_line(daemon);
     daemon->line_fd = output_open(STDOUT_FILENO);
 }
 
-/* Prints that line once standard output has room for it. One that fails is ignored: the
- * log has the address, too. */
-static void print_address(struct daemon *daemon) {
-    if (daemon->line_size == 0 ||
-        (output_write(daemon->line_fd, daemon->line, daemon->line_size, 0) < 0 &&
-         errno == EAGAIN))
+/* Prints these lines once standard output has room for them. One that fails is ignored:
+ * the log has the address, too. */
+static void print_addresses(struct daemon *daemon) {
+    if (daemon->line_size == 0)
         return;
-    daemon->line_size = 0;
+    do {
+        if (output_write(daemon->line_fd, daemon->line, daemon->line_size, 0) < 0 &&
+            errno == EAGAIN)
+            return;
+        make_line(daemon);
+    } while (daemon->line_size > 0);
     if (daemon->line_fd != STDOUT_FILENO)
         close(daemon->line_fd);
 }
@@ -234,7 +251,7 @@ static void do_chores(void *context) {
     struct daemon *daemon = context;
     int64_t now = clock_now_ns();
 
-    print_address(daemon);
+    print_addresses(daemon);
     if (now >= daemon->next_obeyed && obey_signals(daemon))
         daemon->next_obeyed = now + OBEY_AGAIN_MS * (int64_t)1000000;
     if (now >= daemon->next_trim) {
@@ -315,20 +332,25 @@ static attn_status secure_addresses(struct daemon *daemon, const struct config *
                                     attn_error *error) {
     const struct secret_files files = {config->api_key_file, config->tls_cert,
                                        config->tls_key};
-    attn_status status = listen_check("--listen", config->listen, error);
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < config->listens.count && status == ATTN_OK; i++)
+        status = listen_check("--listen", config->listens.items[i], error);
     if (status == ATTN_OK && config->admin_listen != NULL)
         status = listen_check("--admin-listen", config->admin_listen, error);
     if (status == ATTN_OK)
         status = secrets_init(&daemon->secrets, &files, error);
 
-    if (status != ATTN_OK || config->insecure_listen || config->api_key_file != NULL ||
-        listen_is_loopback(config->listen))
+    if (status != ATTN_OK || config->insecure_listen || config->api_key_file != NULL)
         return status;
-    return error_set(error, ATTN_E_VALUE,
-                     "--listen %s lets other machines in without a key; give "
-                     "--api-key-file FILE, or --insecure-listen where the network lets "
-                     "in nobody else",
-                     config->listen);
+    for (size_t i = 0; i < config->listens.count; i++) {
+        if (!listen_is_loopback(config->listens.items[i]))
+            return error_set(error, ATTN_E_VALUE,
+                             "--listen %s lets other machines in without a key; give "
+                             "--api-key-file FILE, or --insecure-listen where the "
+                             "network lets in nobody else",
+                             config->listens.items[i]);
+    }
+    return ATTN_OK;
 }
 
 /* Applies the options that need more than their own text, and checks them. */
@@ -390,7 +412,7 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         return EXIT_SUCCESS;
     }
     notify_ready();
-    begin_address(daemon, config);
+    begin_addresses(daemon);
     run_until_stop(daemon);
     return stop_daemon(daemon, config);
 }

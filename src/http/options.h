@@ -16,16 +16,17 @@ struct generations;
 
 /* Everything is borrowed and must outlive the server. */
 struct http_options {
-    const char *listen;       /* HOST:PORT, [IPv6]:PORT */
-    const char *admin_listen; /* in the same form; NULL: no admin address */
-    const char *commit;       /* that follows the version, or NULL */
-    size_t num_threads;       /* at least 1 */
-    size_t max_connections;   /* of all threads together; 0: the default */
-    size_t header_timeout;    /* seconds; also the grace of bodies and replies */
-    int64_t default_timeout;  /* ns, of requests that state none; 0: no limit */
-    size_t idle_timeout;      /* seconds */
-    size_t min_rate;          /* bytes per second, of bodies and replies */
-    size_t max_per_client;    /* requests in progress; 0: no limit */
+    char *const *listens; /* [num_listens], at least 1; see listen.h */
+    size_t num_listens;
+    char *admin_listen;      /* in the same form; NULL: no admin address */
+    const char *commit;      /* that follows the version, or NULL */
+    size_t num_threads;      /* of each of the listens, at least 1 */
+    size_t max_connections;  /* of all threads together; 0: the default */
+    size_t header_timeout;   /* seconds; also the grace of bodies and replies */
+    int64_t default_timeout; /* ns, of requests that state none; 0: no limit */
+    size_t idle_timeout;     /* seconds */
+    size_t min_rate;         /* bytes per second, of bodies and replies */
+    size_t max_per_client;   /* requests in progress; 0: no limit */
     const struct address_ranges *trusted_proxies;
     /* Those of web pages elsewhere that may use the server. */
     const struct origins *cors_origins;

@@ -130,6 +130,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
 
     size_t sent = stream_send(stream, out, max);
     exchange->record.facts.reply_bytes += sent;
+    connection_count_sent(exchange->peer, sent);
     if (sent > 0)
         return (ssize_t)sent;
     if (http_thread_time_is_up(exchange->thread)) {
@@ -274,6 +275,7 @@ enum MHD_Result reply_send(struct exchange *exchange) {
     /* Send nothing if a header cannot be added: without Connection: close the reply would
      * be wrong. */
     connection_begin_phase(exchange->peer, CONNECTION_REPLIES);
+    connection_count_sent(exchange->peer, exchange->record.facts.reply_bytes);
     enum MHD_Result result = MHD_NO;
     if (add_all_headers(exchange, response))
         result =

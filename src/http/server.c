@@ -35,16 +35,26 @@
 #define THREAD_DESCRIPTORS 40
 #define OTHER_DESCRIPTORS  24
 
-#define ADDRESS_SIZE (NI_MAXHOST + 16)
-#define URL_SIZE     (ADDRESS_SIZE + 8)
+#define URL_SIZE (LISTEN_TEXT_MAX + 8)
 
-/* Threads that accept at one address. The two addresses share no connection. */
-struct server_address {
-    const char *option, *listen; /* NULL: there is no such address */
+/* Where some threads of an address accept. */
+struct server_listen {
+    struct listen_address address;
+    struct connection_places places;
     char url[URL_SIZE];
+};
+
+/* The values of one option, and the threads that accept there. They share all limits. The
+ * main and the admin address share no connection. */
+struct server_address {
+    const char *option;
+    char *const *texts;            /* [num_listens] */
+    struct server_listen *listens; /* [num_listens], the first num_open are open */
+    size_t num_listens, num_open;  /* 0: there is no such address */
     enum route_address kind;
     struct secrets *secrets;
-    struct http_thread *threads; /* [num_threads] */
+    /* [num_threads]; those of one of the listens follow each other. */
+    struct http_thread *threads;
     size_t num_threads, num_started;
     struct metrics_thread *counts;   /* [num_threads], of the server's metrics */
     struct connection_limits limits; /* of all threads together */
@@ -99,6 +109,8 @@ static bool stop_address(struct server_address *address, int64_t deadline,
                          const struct thread_wait *wait) {
     bool all_ended = true;
 
+    for (size_t i = 0; i < address->num_open; i++)
+        listen_remove(&address->listens[i].address);
     address->deadline = deadline;
     atomic_store(&address->draining, true);
     for (size_t i = 0; i < address->num_started; i++)
@@ -181,7 +193,7 @@ static void init_limits(struct http_server *server) {
     }
 
     begin_limits(&server->admin, options,
-                 options->admin_listen != NULL ? ADMIN_CONNECTIONS : 0,
+                 server->admin.num_listens > 0 ? ADMIN_CONNECTIONS : 0,
                  MEMORY_CONNECTION_BYTES, ADMIN_SHARE);
     memory_init(&admin->memory, options->budget,
                 admin->max_connections * MEMORY_CONNECTION_BYTES);
@@ -193,8 +205,11 @@ static attn_status create_state(struct http_server *server) {
     struct server_address *main = &server->main, *admin = &server->admin;
 
     main->threads = calloc(main->num_threads, sizeof *main->threads);
+    main->listens = calloc(main->num_listens, sizeof *main->listens);
     admin->threads = calloc(1, sizeof *admin->threads);
-    if (main->threads == NULL || admin->threads == NULL ||
+    admin->listens = calloc(1, sizeof *admin->listens);
+    if (main->threads == NULL || admin->threads == NULL || main->listens == NULL ||
+        admin->listens == NULL ||
         metrics_create(main->num_threads + admin->num_threads, &server->metrics) !=
             ATTN_OK)
         return ATTN_E_NOMEM;
@@ -230,8 +245,11 @@ static attn_status refuse_threads(attn_status status, size_t count,
 /* Fills in a thread that is zeroed. */
 static void init_thread(struct http_server *server, struct server_address *address,
                         size_t index) {
+    size_t which = index / (address->num_threads / address->num_listens);
+    struct connection_places *places = &address->listens[which].places;
     address->threads[index] =
         (struct http_thread){.options = &server->options,
+                             .never_tls = listen_is_unix(address->texts[which]),
                              .callbacks = {receive_handle, receive_completed,
                                            handover_client_left, handover_give_turn},
                              .address = address->kind,
@@ -241,43 +259,58 @@ static void init_thread(struct http_server *server, struct server_address *addre
                              .routes = &routes_table,
                              .counts = &address->counts[index],
                              .main_limits = &server->main.limits,
-                             .connections = {.limits = &address->limits, .index = index},
+                             .connections = {&address->limits, places, .index = index},
                              .refuses_ready = &server->refuses_ready,
                              .draining = &address->draining,
                              .deadline = &address->deadline};
 }
 
-/* Starts the threads of an address, if there is one. */
-static attn_status start_threads(struct http_server *server,
-                                 struct server_address *address, attn_error *ret_error) {
-    size_t count = address->num_threads;
-    char name[ADDRESS_SIZE];
-    if (address->listen == NULL)
-        return ATTN_OK;
+/* Opens the next of the listens, and starts the `count` threads that accept there. */
+static attn_status start_listen(struct http_server *server,
+                                struct server_address *address, size_t count,
+                                attn_error *ret_error) {
+    struct server_listen *listen = &address->listens[address->num_open];
+    const char *text = address->texts[address->num_open];
+    size_t first = address->num_open * count;
     int *fds = calloc(count, sizeof *fds);
     if (fds == NULL)
         return refuse_threads(ATTN_E_NOMEM, count, ret_error);
 
-    attn_status status = listen_open(address->option, address->listen, count, fds, name,
-                                     sizeof name, ret_error);
+    attn_status status =
+        listen_open(address->option, text, count, fds, &listen->address, ret_error);
     if (status != ATTN_OK) {
         free(fds);
         return status;
     }
 
+    size_t places = address->limits.max_connections / address->num_listens;
+    listen->places.max = places > 0 ? places : 1;
+    address->num_open++;
     for (size_t i = 0; i < count; i++) {
-        init_thread(server, address, i);
+        init_thread(server, address, first + i);
         if (status != ATTN_OK)
             close(fds[i]);
-        else if ((status = http_thread_start(&address->threads[i], fds[i])) == ATTN_OK)
+        else if ((status = http_thread_start(&address->threads[first + i], fds[i])) ==
+                 ATTN_OK)
             address->num_started++;
     }
     free(fds);
     if (status != ATTN_OK)
         return refuse_threads(status, count, ret_error);
-    snprintf(address->url, sizeof address->url, "%s://%s",
-             address->threads[0].speaks_tls ? "https" : "http", name);
+    const char *scheme = address->threads[first].speaks_tls ? "https://" : "http://";
+    snprintf(listen->url, sizeof listen->url, "%s%s", listen_is_unix(text) ? "" : scheme,
+             listen->address.text);
     return ATTN_OK;
+}
+
+/* Starts all threads of an address, if there is one. */
+static attn_status start_threads(struct http_server *server,
+                                 struct server_address *address, attn_error *ret_error) {
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < address->num_listens && status == ATTN_OK; i++)
+        status = start_listen(server, address,
+                              address->num_threads / address->num_listens, ret_error);
+    return status;
 }
 
 attn_status http_server_create(const struct http_options *options,
@@ -290,13 +323,15 @@ attn_status http_server_create(const struct http_options *options,
     server->options = *options;
     server->main = (struct server_address){
         .option = "--listen",
-        .listen = options->listen,
+        .texts = options->listens,
+        .num_listens = options->num_listens,
         .kind = has_admin ? ROUTE_AT_MAIN : ROUTE_AT_ONLY,
         .secrets = options->secrets,
-        .num_threads = options->num_threads,
+        .num_threads = options->num_threads * options->num_listens,
     };
     server->admin = (struct server_address){.option = "--admin-listen",
-                                            .listen = options->admin_listen,
+                                            .texts = &server->options.admin_listen,
+                                            .num_listens = has_admin ? 1 : 0,
                                             .kind = ROUTE_AT_ADMIN,
                                             .num_threads = has_admin ? 1 : 0};
     init_limits(server);
@@ -320,11 +355,11 @@ attn_status http_server_create(const struct http_options *options,
 }
 
 const char *http_server_admin_url(const struct http_server *server) {
-    return server->admin.listen != NULL ? server->admin.url : NULL;
+    return server->admin.num_open > 0 ? server->admin.listens[0].url : NULL;
 }
 
-const char *http_server_url(const struct http_server *server) {
-    return server->main.url;
+const char *http_server_url(const struct http_server *server, size_t index) {
+    return index < server->main.num_open ? server->main.listens[index].url : NULL;
 }
 
 void http_server_refuse_ready(struct http_server *server) {
@@ -372,6 +407,7 @@ void http_server_destroy(struct http_server *server) {
         memory_deinit(&addresses[i]->limits.memory);
         client_table_deinit(&addresses[i]->limits.clients);
         free(addresses[i]->threads);
+        free(addresses[i]->listens);
     }
     metrics_destroy(server->metrics);
     page_deinit(&server->page);

@@ -10,16 +10,17 @@
 
 struct http_server;
 
-/* Binds the address and starts the threads; requests are served from then on. Errors,
+/* Binds the addresses and starts the threads; requests are served from then on. Errors,
  * with one line in ret_error: ATTN_E_VALUE for a malformed address or an unknown host,
  * ATTN_E_IO when it cannot be bound, ATTN_E_NOMEM. */
 attn_status http_server_create(const struct http_options *options,
                                struct http_server **ret_server, attn_error *ret_error);
 
-/* Borrows the URL of the server, such as "http://127.0.0.1:8080". */
-const char *http_server_url(const struct http_server *server);
+/* Borrows the URL of an address of the server, such as "http://127.0.0.1:8080" or
+ * "unix:/run/attnd/attnd.sock"; NULL after the last one. */
+const char *http_server_url(const struct http_server *server, size_t index);
 
-/* Borrows the URL of the admin address; NULL without one. */
+/* Borrows that of the admin address; NULL without one. */
 const char *http_server_admin_url(const struct http_server *server);
 
 /* From now on the server says that it is not ready, and serves as before. */

@@ -403,7 +403,8 @@ static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
     static const char priorities[] =
         "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-AES-128-CBC:-AES-256-CBC:"
         "%SERVER_PRECEDENCE"; /* with forward secrecy, and authenticated encryption */
-    bool tls = thread->secrets != NULL && secrets_has_certificate(thread->secrets);
+    bool tls = thread->secrets != NULL && !thread->never_tls &&
+               secrets_has_certificate(thread->secrets);
     struct MHD_OptionItem tls_options[] = {
         {tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, option_text(priorities)},
         {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_certificate_find_none()},

@@ -48,8 +48,8 @@ struct reply {
 
 static void start_server(void) {
     static const struct address_ranges no_proxies;
-    static char page[] = "http://a";
-    char *const pages[] = {page};
+    static char page[] = "http://a", listen[] = "127.0.0.1:0";
+    char *const pages[] = {page}, *const listens[] = {listen};
     const struct sched_options sched = {.num_workers = 1,
                                         .queue_slots = 4,
                                         .max_delay = 1000000000,
@@ -71,7 +71,8 @@ static void start_server(void) {
                    ATTN_OK,
                "a model that cannot be served");
     sched_budget_init(&shared.budget, MEMORY_BYTES);
-    shared.options = (struct http_options){.listen = "127.0.0.1:0",
+    shared.options = (struct http_options){.listens = listens,
+                                           .num_listens = 1,
                                            .num_threads = 1,
                                            .max_connections = 64,
                                            .header_timeout = 1,
@@ -87,7 +88,7 @@ static void start_server(void) {
                    http_server_create(&shared.options, &shared.server, &error) == ATTN_OK,
                "a server that does not start");
 
-    const char *url = http_server_url(shared.server);
+    const char *url = http_server_url(shared.server, 0);
     fuzz_check(sscanf(url, "http://127.0.0.1:%u", &port) == 1,
                "an address without a port");
     shared.address = (struct sockaddr_in){.sin_family = AF_INET,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP connection that sends exactly the bytes it is given, and reads HTTP/1.1 replies."""
+"""A connection that sends exactly the bytes it is given, and reads HTTP/1.1 replies."""
 
 import json
 import socket
@@ -17,9 +17,16 @@ class Reply:
 
 
 class Connection:
+    """`port` is one of 127.0.0.1, or the path of a Unix socket."""
+
     def __init__(self, port, timeout=30, source="127.0.0.1"):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout, (source, 0))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if isinstance(port, str):
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(timeout)
+            self.socket.connect(port)
+        else:
+            self.socket = socket.create_connection(("127.0.0.1", port), timeout, (source, 0))
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unread = b""
 
     def __enter__(self):

@@ -82,8 +82,8 @@ def start_server(command, folder, addresses):
     match = re.search(r" --listen (\S+)", command)
     listen = match[1] if match else PAGE_ADDRESS
     assert listen not in addresses, f"{command}: another server of the page has that address"
-    _, *arguments = shlex.split(command)
-    server = Server(*arguments, cwd=folder)  # whose own --listen comes last, and is used
+    _, *arguments = shlex.split(command.replace(f" --listen {listen}", ""))
+    server = Server(*arguments, cwd=folder)
     addresses[listen] = f"127.0.0.1:{server.port}"
     return server
 

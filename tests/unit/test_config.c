@@ -95,7 +95,8 @@ static void refuse_words(const char *flags, const char *variables, const char *t
 static void test_defaults_are_those_of_the_table(void **state) {
     (void)state;
     struct config config = accept_words("", "HOME=/ PATH=/bin");
-    assert_string_equal(config.listen, "127.0.0.1:8080");
+    assert_int_equal(config.listens.count, 1);
+    assert_string_equal(config.listens.items[0], "127.0.0.1:8080");
     assert_int_equal(config.max_body, (64 << 20) + (64 << 10));
     assert_int_equal(config.max_reply, (1 << 30) + (64 << 10));
     assert_int_equal(config.grace, 30);

@@ -28,6 +28,7 @@ struct scene {
     struct http_options options;
     struct connection_limits limits;
     struct connection_list list;
+    struct connection_places places;
     int peers[16];
     size_t num_peers;
 };
@@ -35,10 +36,11 @@ struct scene {
 static void begin_scene(struct scene *scene) {
     *scene = (struct scene){
         .options = {.header_timeout = 10, .idle_timeout = 60, .min_rate = 4096},
-        .limits = {.max_connections = PLACES}};
+        .places = {.max = PLACES}};
     scene->options.trusted_proxies = &scene->proxies;
     scene->limits.options = &scene->options;
     scene->list.limits = &scene->limits;
+    scene->list.places = &scene->places;
     client_table_init(&scene->limits.clients, 1, NULL);
 }
 
@@ -73,6 +75,7 @@ static void end_scene(struct scene *scene) {
     for (size_t i = 0; i < scene->num_peers; i++)
         close(scene->peers[i]);
     assert_int_equal(scene->limits.num_connections, 0);
+    assert_int_equal(scene->places.num_taken, 0);
     client_table_deinit(&scene->limits.clients);
 }
 

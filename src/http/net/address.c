@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* address.c: reads addresses of both families into one form, and compares them. */
+/* address.c: reads addresses of all families into one form, and compares them. */
 #include "http/net/address.h"
 
 #include "base/error.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 
 #define ADDRESS_TEXT_MAX 64
-#define MAPPED_BITS      96 /* of ::ffff:0:0/96, which holds IPv4 */
-#define CLIENT_BITS      64 /* of an IPv6 network that one client has */
+#define MAPPED_BITS      96          /* of ::ffff:0:0/96, which holds IPv4 */
+#define CLIENT_BITS      64          /* of an IPv6 network that one client has */
+#define USER_NONE        ((uid_t)-1) /* no user has this number */
 
 static const unsigned char mapped_prefix[12] = {[10] = 0xff, [11] = 0xff};
 
 static struct address map_ipv4(const void *four_bytes) {
-    struct address address;
+    struct address address = {.is_user = false};
     memcpy(address.bytes, mapped_prefix, sizeof mapped_prefix);
     memcpy(address.bytes + sizeof mapped_prefix, four_bytes, 4);
     return address;
@@ -26,8 +30,14 @@ static bool is_ipv4(const struct address *address) {
     return memcmp(address->bytes, mapped_prefix, sizeof mapped_prefix) == 0;
 }
 
+static struct address map_user(uid_t user) {
+    struct address address = {.is_user = true};
+    memcpy(address.bytes, &user, sizeof user);
+    return address;
+}
+
 struct address address_of_socket(const struct sockaddr *socket_address) {
-    struct address address = {{0}};
+    struct address address = {.is_user = false};
 
     if (socket_address->sa_family == AF_INET)
         return map_ipv4(&((const struct sockaddr_in *)socket_address)->sin_addr);
@@ -37,9 +47,20 @@ struct address address_of_socket(const struct sockaddr *socket_address) {
     return address;
 }
 
+struct address address_of_peer(int fd, const struct sockaddr *peer) {
+    struct ucred user = {.uid = USER_NONE};
+    socklen_t size = sizeof user;
+
+    if (peer->sa_family != AF_UNIX)
+        return address_of_socket(peer);
+    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &size); /* on failure it has no user */
+    return map_user(user.uid);
+}
+
 /* Reads a text that is an address alone. */
 static bool read_plain_address(const char *text, struct address *ret_address) {
     struct in_addr ipv4;
+    ret_address->is_user = false;
     if (inet_pton(AF_INET, text, &ipv4) != 1)
         return inet_pton(AF_INET6, text, ret_address->bytes) == 1;
     *ret_address = map_ipv4(&ipv4);
@@ -76,7 +97,8 @@ static bool range_contains(const struct address_range *range,
     size_t bytes = range->bits / 8;
     unsigned rest = range->bits % 8;
 
-    if (memcmp(address->bytes, range->first.bytes, bytes) != 0)
+    if (address->is_user != range->first.is_user ||
+        memcmp(address->bytes, range->first.bytes, bytes) != 0)
         return false;
     return rest == 0 ||
            (address->bytes[bytes] ^ range->first.bytes[bytes]) >> (8 - rest) == 0;
@@ -84,6 +106,13 @@ static bool range_contains(const struct address_range *range,
 
 void address_print(const struct address *address, char ret_text[ADDRESS_PRINT_MAX]) {
     bool ipv4 = is_ipv4(address);
+    uid_t user;
+
+    if (address->is_user) {
+        memcpy(&user, address->bytes, sizeof user);
+        snprintf(ret_text, ADDRESS_PRINT_MAX, ADDRESS_UNIX "%ju", (uintmax_t)user);
+        return;
+    }
     inet_ntop(ipv4 ? AF_INET : AF_INET6,
               address->bytes + (ipv4 ? sizeof mapped_prefix : 0), ret_text,
               ADDRESS_PRINT_MAX);
@@ -98,7 +127,7 @@ bool address_is_in(const struct address *address, const struct address_ranges *r
 }
 
 bool address_is_loopback(const struct address *address) {
-    static const struct address ipv6_loopback = {{[15] = 1}};
+    static const struct address ipv6_loopback = {.bytes = {[15] = 1}};
     if (is_ipv4(address))
         return address->bytes[sizeof mapped_prefix] == 127;
     return memcmp(address, &ipv6_loopback, sizeof *address) == 0;
@@ -106,12 +135,27 @@ bool address_is_loopback(const struct address *address) {
 
 struct address address_of_client(const struct address *address) {
     struct address client = *address;
-    if (!is_ipv4(address))
+    if (!address->is_user && !is_ipv4(address))
         memset(client.bytes + CLIENT_BITS / 8, 0, sizeof client.bytes - CLIENT_BITS / 8);
     return client;
 }
 
+/* Reads unix:UID. */
+static bool read_user(const char *text, struct address_range *ret_range) {
+    const char *digits = text + strlen(ADDRESS_UNIX);
+    size_t count = strspn(digits, "0123456789");
+    unsigned long long user = strtoull(digits, NULL, 10);
+
+    if (count == 0 || count > 10 || digits[count] != '\0' || user >= USER_NONE)
+        return false;
+    *ret_range = (struct address_range){.first = map_user((uid_t)user), .bits = 128};
+    return true;
+}
+
 static bool read_range(const char *text, struct address_range *ret_range) {
+    if (strncmp(text, ADDRESS_UNIX, strlen(ADDRESS_UNIX)) == 0)
+        return read_user(text, ret_range);
+
     char plain[ADDRESS_TEXT_MAX];
     const char *slash = strchr(text, '/');
     size_t size = slash != NULL ? (size_t)(slash - text) : strlen(text);
@@ -144,8 +188,9 @@ attn_status address_ranges_read(char *const *texts, size_t count,
         if (!read_range(texts[i], &items[i])) {
             free(items);
             return error_set(ret_error, ATTN_E_VALUE,
-                             "--trusted-proxy: '%s' is not an address such as 10.0.0.1 "
-                             "or a range such as 10.0.0.0/8 or fd00::/8",
+                             "--trusted-proxy: '%s' is not an address such as "
+                             "10.0.0.1, a range such as 10.0.0.0/8 or fd00::/8, or "
+                             "unix:UID with the number of a user, as id -u prints it",
                              texts[i]);
         }
     }

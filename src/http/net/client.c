@@ -28,7 +28,7 @@ void client_table_deinit(struct client_table *table) {
 
 static struct client **find_bucket(struct client_table *table,
                                    const struct address *address) {
-    uint64_t hash = hash_bytes(HASH_START, address->bytes, sizeof address->bytes);
+    uint64_t hash = hash_bytes(HASH_START, address, sizeof *address);
     return &table->buckets[(hash ^ hash >> 32) % CLIENT_BUCKETS];
 }
 

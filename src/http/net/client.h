@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http/net/client.h: whom connections and requests belong to.
  *
- * A client is an address, see address_of_client(). Several HTTP threads may serve one
- * client, so there is one table for all of them, with a lock. A client lives while it has
- * users: connections, and requests that a proxy has forwarded for it. It lives on while
- * it has used more of the workers than its share: a new connection for each request gains
+ * A client is an address, or a uid at a Unix socket: see address_of_client(). Several
+ * HTTP threads may serve one client, so there is one table for all of them, with a lock.
+ * A client lives while it has users: connections, and requests that a proxy has forwarded
+ * for it. It lives on while it has used more of the workers than its share: a new
+ * connection for each request gains
  * nothing. */
 #pragma once
 

@@ -7,6 +7,7 @@
 #include "http/net/address.h"
 #include "tls/session.h"
 
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -88,6 +89,7 @@ void connection_destroy(struct connection *connection) {
     if (connection->holder != NULL) {
         atomic_fetch_sub(&connection->holder->num_places, 1);
         atomic_fetch_sub(&list->limits->num_connections, 1);
+        atomic_fetch_sub(&list->places->num_taken, 1);
     }
     client_release(&list->limits->clients, connection->client);
     tls_certificate_release(connection->certificate);
@@ -140,7 +142,7 @@ static void end_late_connection(struct connection *connection, int64_t now) {
 
 struct connection *connection_create(struct connection_list *list, int fd,
                                      const struct sockaddr *peer) {
-    const struct address address = address_of_socket(peer);
+    const struct address address = address_of_peer(fd, peer);
     struct connection *connection = calloc(1, sizeof *connection);
     if (connection == NULL)
         return NULL;
@@ -267,6 +269,10 @@ double connection_time_of_byte(const struct connection *connection, int64_t now)
            ((double)get_reply_bytes(connection) + 1);
 }
 
+void connection_count_sent(struct connection *connection, size_t bytes) {
+    connection->sent += bytes;
+}
+
 void connection_count_received(struct connection *connection, size_t bytes) {
     connection->received += bytes;
     connection->moved_at = clock_now_ns();
@@ -307,17 +313,36 @@ static bool has_unread_bytes(const struct connection *connection) {
     return ioctl(connection->fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
+/* Finds how many bytes the peer has confirmed. At a Unix socket that are those sent
+ * without those that the kernel holds: too many at first, because libmicrohttpd may hold
+ * 256 KiB of a reply, but never too few. Returns false when the kernel does not say. */
+static bool find_acked(const struct connection *connection, uint64_t *ret_acked) {
+    struct tcp_info info;
+    int queued = 0;
+
+    if (get_tcp_info(connection, &info)) {
+        *ret_acked = info.tcpi_bytes_acked;
+        return true;
+    }
+    if (ioctl(connection->fd, SIOCOUTQ, &queued) != 0)
+        return false;
+    uint64_t held = (uint64_t)queued;
+    *ret_acked = connection->sent > held + connection->acked ? connection->sent - held
+                                                             : connection->acked;
+    return true;
+}
+
 /* Looks at what the peer has confirmed of a reply. Returns whether it reads too slowly,
  * or, while memory is short, not at all. */
 static bool reads_too_slowly(struct connection *connection, int64_t now) {
     struct memory *memory = &connection->list->limits->memory;
-    struct tcp_info info;
-    if (!get_tcp_info(connection, &info))
+    uint64_t acked;
+    if (!find_acked(connection, &acked))
         return false;
 
-    if (info.tcpi_bytes_acked != connection->acked)
+    if (acked != connection->acked)
         connection->moved_at = now;
-    connection->acked = info.tcpi_bytes_acked;
+    connection->acked = acked;
     if (!connection->reply_seen) {
         connection->reply_seen = true;
         connection->reply_ns = 0;

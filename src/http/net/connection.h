@@ -34,14 +34,22 @@ enum connection_phase {
 /* What the connections of all threads share; owned by the server. */
 struct connection_limits {
     const struct http_options *options;
-    size_t max_connections;
+    size_t max_connections; /* at all sockets */
     atomic_size_t num_connections;
     struct memory memory;
     struct client_table clients;
 };
 
+/* What the threads share that accept at one socket. A thread ends connections of its own
+ * only, so each socket has places of its own: else those of one could keep all. */
+struct connection_places {
+    size_t max;
+    atomic_size_t num_taken;
+};
+
 struct connection_list {
     struct connection_limits *limits;
+    struct connection_places *places;
     size_t index;             /* of its thread, among those that share the limits */
     struct connection *first; /* the newest */
     size_t num_new;           /* connections in CONNECTION_IS_NEW */
@@ -69,6 +77,7 @@ struct connection {
     size_t received;  /* CONNECTION_BODY: bytes */
     bool unread;      /* CONNECTION_BODY: bytes had arrived at the last look */
     int64_t moved_at; /* clock_now_ns, when bytes last moved */
+    uint64_t sent;    /* bytes of replies that libmicrohttpd got */
     uint64_t acked;   /* bytes that the peer had confirmed at the last look */
     /* Of all replies since the last look that found the connection waiting for its
      * client, which gets the time of one reply for all requests that it pipelines. Time
@@ -122,6 +131,9 @@ void connection_end(struct connection *connection);
 void connection_set_holder(struct connection *connection, struct client *holder);
 
 void connection_begin_phase(struct connection *connection, enum connection_phase phase);
+
+/* Counts bytes of a reply, which libmicrohttpd gets now. */
+void connection_count_sent(struct connection *connection, size_t bytes);
 
 /* Counts bytes of a body. */
 void connection_count_received(struct connection *connection, size_t bytes);

@@ -1,17 +1,121 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* listen.c: parses HOST:PORT, and opens one listening socket per HTTP thread. */
+/* listen.c: parses HOST:PORT and unix:PATH, and opens one listening socket per HTTP
+ * thread.
+ *
+ * A Unix socket is a file that outlives a process which is killed. So a second file,
+ * PATH.lock, is locked as long as the socket is used: who has the lock may replace a
+ * socket where nobody listens. Nobody can connect before the socket has its mode and its
+ * group, since listen() comes last. */
 #include "http/net/listen.h"
 
 #include "base/error.h"
 #include "http/net/address.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define UNIX_MODE   0660
+#define UNIX_MODES  0777 /* all that may be given */
+#define LOCK_ENDING ".lock"
+/* Bytes of the path of a lock, with the terminator. */
+#define LOCK_PATH_MAX (sizeof(struct sockaddr_un) + sizeof LOCK_ENDING)
+#define NOT_A_NUMBER  ((unsigned long)-1)
+
+/* --- reading --- */
+
+/* What unix:PATH[,KEY=VALUE]... asks for. */
+struct unix_listen {
+    struct sockaddr_un address;
+    mode_t mode;
+    gid_t group; /* (gid_t)-1: that of the process */
+};
+
+bool listen_is_unix(const char *listen) {
+    return strncmp(listen, ADDRESS_UNIX, strlen(ADDRESS_UNIX)) == 0;
+}
+
+static unsigned long read_number(const char *text, int base) {
+    char *end;
+    unsigned long number = strtoul(text, &end, base);
+    return *text >= '0' && *text <= '9' && *end == '\0' ? number : NOT_A_NUMBER;
+}
+
+/* Finds a group by its name or its number. */
+static bool find_group(const char *text, gid_t *ret_group) {
+    const struct group *group = getgrnam(text);
+    unsigned long number = read_number(text, 10);
+
+    *ret_group = group != NULL ? group->gr_gid : (gid_t)number;
+    return group != NULL || number < (gid_t)-1;
+}
+
+/* Reads one KEY=VALUE. */
+static attn_status parse_unix_key(const char *option, const char *item,
+                                  struct unix_listen *listen, attn_error *ret_error) {
+    if (strncmp(item, "mode=", 5) == 0) {
+        unsigned long mode = read_number(item + 5, 8);
+        listen->mode = (mode_t)mode;
+        if (mode <= UNIX_MODES)
+            return ATTN_OK;
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s: '%s' is not the mode of a file; write it in octal, at "
+                         "most 0777",
+                         option, item);
+    }
+    if (strncmp(item, "group=", 6) == 0) {
+        if (find_group(item + 6, &listen->group))
+            return ATTN_OK;
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s: there is no group '%s'; create it, or give another one",
+                         option, item + 6);
+    }
+    return error_set(ret_error, ATTN_E_VALUE,
+                     "%s: '%s' is neither mode=MODE nor group=NAME; a path may not have "
+                     "a comma",
+                     option, item);
+}
+
+/* Reads unix:PATH[,KEY=VALUE]... Returns ATTN_E_VALUE when it is malformed. */
+static attn_status parse_unix(const char *option, const char *text,
+                              struct unix_listen *ret_listen, attn_error *ret_error) {
+    const char *path = text + strlen(ADDRESS_UNIX);
+    size_t size = strcspn(path, ",");
+    struct unix_listen listen = {
+        .address.sun_family = AF_UNIX, .mode = UNIX_MODE, .group = (gid_t)-1};
+
+    if (*path != '/')
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s: the path in '%s' must begin with '/', as in "
+                         "unix:/run/attnd/attnd.sock",
+                         option, text);
+    if (size >= sizeof listen.address.sun_path)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s: the path in '%.200s' is too long: %zu bytes, and a Unix "
+                         "socket may have %zu; put it in a folder nearer to '/'",
+                         option, text, size, sizeof listen.address.sun_path - 1);
+    memcpy(listen.address.sun_path, path, size);
+
+    char *copy = strdup(path + size), *rest = copy;
+    if (copy == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "%s: out of memory", option);
+    attn_status status = ATTN_OK;
+    for (char *item = strtok_r(copy, ",", &rest); item != NULL && status == ATTN_OK;
+         item = strtok_r(NULL, ",", &rest))
+        status = parse_unix_key(option, item, &listen, ret_error);
+    free(copy);
+    *ret_listen = listen;
+    return status;
+}
 
 /* Splits `listen` into host and port. Returns ATTN_E_VALUE when it is malformed. */
 static attn_status parse_listen(const char *option, const char *listen,
@@ -29,10 +133,10 @@ static attn_status parse_listen(const char *option, const char *listen,
     if (colon == NULL || last <= first || last - first >= NI_MAXHOST || port_size == 0 ||
         strspn(colon + 1, "0123456789") != port_size ||
         (!brackets && memchr(first, ':', (size_t)(last - first)) != NULL))
-        return error_set(
-            ret_error, ATTN_E_VALUE,
-            "%s: '%s' is not HOST:PORT; an IPv6 address needs brackets: [::1]:8080",
-            option, listen);
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s: '%s' is not HOST:PORT or unix:PATH; an IPv6 address needs "
+                         "brackets: [::1]:8080",
+                         option, listen);
 
     if (port_size > 5 || atoi(colon + 1) > 65535)
         return error_set(ret_error, ATTN_E_VALUE,
@@ -47,7 +151,16 @@ static attn_status parse_listen(const char *option, const char *listen,
 
 attn_status listen_check(const char *option, const char *listen, attn_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
+    struct unix_listen file;
+    if (listen_is_unix(listen))
+        return parse_unix(option, listen, &file, ret_error);
     return parse_listen(option, listen, host, port, ret_error);
+}
+
+void listen_get_path(const char *listen, struct sockaddr_un *ret_address) {
+    const char *path = listen + strlen(ADDRESS_UNIX);
+    *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(ret_address->sun_path, path, strcspn(path, ","));
 }
 
 bool listen_is_loopback(const char *listen) {
@@ -56,6 +169,8 @@ bool listen_is_loopback(const char *listen) {
     struct addrinfo *addresses;
     bool is_loopback = true;
 
+    if (listen_is_unix(listen))
+        return true;
     if (parse_listen("", listen, host, port, NULL) != ATTN_OK ||
         getaddrinfo(host, port, &hints, &addresses) != 0)
         return false;
@@ -66,6 +181,8 @@ bool listen_is_loopback(const char *listen) {
     freeaddrinfo(addresses);
     return is_loopback;
 }
+
+/* --- TCP --- */
 
 /* Opens a socket that listens. The first one is bound alone, so that it fails where any
  * other socket listens. Only then it shares its address, whose port may be any free one,
@@ -107,9 +224,9 @@ static bool open_sockets(struct addrinfo *address, size_t count, int *ret_fds) {
     return true;
 }
 
-attn_status listen_open(const char *option, const char *listen, size_t count,
-                        int *ret_fds, char *ret_address, size_t size,
-                        attn_error *ret_error) {
+static attn_status open_tcp(const char *option, const char *listen, size_t count,
+                            int *ret_fds, struct listen_address *ret_address,
+                            attn_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
     attn_status status = parse_listen(option, listen, host, port, ret_error);
     if (status != ATTN_OK)
@@ -130,9 +247,206 @@ attn_status listen_open(const char *option, const char *listen, size_t count,
                            in_use ? option : "", in_use ? " sets another port" : "");
     } else if (getnameinfo(address->ai_addr, address->ai_addrlen, NULL, 0, port,
                            sizeof port, NI_NUMERICSERV) == 0) {
-        snprintf(ret_address, size, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host,
-                 port);
+        snprintf(ret_address->text, sizeof ret_address->text,
+                 strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
     }
     freeaddrinfo(address);
     return status;
+}
+
+/* --- Unix sockets --- */
+
+static attn_status refuse_file(const char *option, const char *path,
+                               attn_error *ret_error) {
+    int error = errno;
+    return error_set(ret_error, ATTN_E_IO, "%s: cannot make %s: %s; %s", option, path,
+                     strerror(error),
+                     error == ENOENT ? "make its folder first, or give another path"
+                                     : "attnd must be able to write to its folder");
+}
+
+static void get_lock_path(const char *socket_path, char ret_path[LOCK_PATH_MAX]) {
+    snprintf(ret_path, LOCK_PATH_MAX, "%s" LOCK_ENDING, socket_path);
+}
+
+/* Locks an open file that has nothing in it. Returns false with errno set, EEXIST when it
+ * is something else. */
+static bool lock_empty_file(int fd, struct stat *ret_file) {
+    if (fstat(fd, ret_file) != 0)
+        return false;
+    errno = EEXIST;
+    return S_ISREG(ret_file->st_mode) && ret_file->st_size == 0 &&
+           flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+/* Opens the lock of a socket and takes it, unless another process has it. Who releases a
+ * lock removes its file, perhaps after it was opened here: then there is a new one. */
+static attn_status take_lock(const char *option, const char *socket_path, int *ret_fd,
+                             attn_error *ret_error) {
+    char path[LOCK_PATH_MAX];
+    struct stat locked, named;
+
+    get_lock_path(socket_path, path);
+    for (;;) {
+        int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+        if (fd < 0)
+            return refuse_file(option, path, ret_error);
+        if (!lock_empty_file(fd, &locked)) {
+            int error = errno;
+            close(fd);
+            return error_set(ret_error, ATTN_E_IO, "%s: cannot lock %s: %s; %s", option,
+                             path, strerror(error),
+                             error == EWOULDBLOCK
+                                 ? "a running attnd has the socket; stop it, or give "
+                                   "another path"
+                                 : "remove it, or give another path");
+        }
+        if (lstat(path, &named) == 0 && named.st_dev == locked.st_dev &&
+            named.st_ino == locked.st_ino) {
+            *ret_fd = fd;
+            return ATTN_OK;
+        }
+        close(fd);
+    }
+}
+
+static void release_lock(const char *socket_path, int fd) {
+    char path[LOCK_PATH_MAX];
+    get_lock_path(socket_path, path);
+    unlink(path);
+    close(fd);
+}
+
+/* Removes the socket that a process has left which is gone. Nothing else is removed. */
+static attn_status remove_stale(const char *option, const struct sockaddr_un *address,
+                                attn_error *ret_error) {
+    const char *path = address->sun_path;
+    struct stat file;
+
+    if (lstat(path, &file) != 0)
+        return errno == ENOENT ? ATTN_OK : refuse_file(option, path, ret_error);
+    if (!S_ISSOCK(file.st_mode))
+        return error_set(ret_error, ATTN_E_IO,
+                         "%s: %s exists and is not a socket; remove it, or give another "
+                         "path",
+                         option, path);
+
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return refuse_file(option, path, ret_error);
+    bool connected = connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
+    int error = connected ? 0 : errno;
+    close(fd);
+    if (error == ECONNREFUSED)
+        return unlink(path) == 0 ? ATTN_OK : refuse_file(option, path, ret_error);
+    return error_set(ret_error, ATTN_E_IO,
+                     "%s: %s belongs to another server%s%s; stop that, or give another "
+                     "path",
+                     option, path, connected ? "" : ": ",
+                     connected ? "" : strerror(error));
+}
+
+/* Makes the socket listen as a file with its mode and its group. On failure the file is
+ * removed. */
+static attn_status bind_unix(const char *option, int fd,
+                             const struct unix_listen *listen_at, attn_error *ret_error) {
+    const char *path = listen_at->address.sun_path;
+    if (bind(fd, (const struct sockaddr *)&listen_at->address,
+             sizeof listen_at->address) != 0)
+        return refuse_file(option, path, ret_error);
+
+    attn_status status = ATTN_OK;
+    if (listen_at->group != (gid_t)-1 && lchown(path, (uid_t)-1, listen_at->group) != 0)
+        status =
+            error_set(ret_error, ATTN_E_IO,
+                      "%s: cannot give %s to group %ju: %s; let the user of attnd be "
+                      "in that group",
+                      option, path, (uintmax_t)listen_at->group, strerror(errno));
+    else if (chmod(path, listen_at->mode) != 0 || listen(fd, SOMAXCONN) != 0)
+        status = error_set(ret_error, ATTN_E_IO, "%s: cannot listen at %s: %s", option,
+                           path, strerror(errno));
+    if (status != ATTN_OK)
+        unlink(path);
+    return status;
+}
+
+/* Gives each thread a descriptor of the one socket. */
+static bool copy_socket(int fd, size_t count, int *ret_fds) {
+    ret_fds[0] = fd;
+    for (size_t i = 1; i < count; i++) {
+        ret_fds[i] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (ret_fds[i] >= 0)
+            continue;
+
+        int error = errno;
+        while (i > 1)
+            close(ret_fds[--i]);
+        errno = error;
+        return false;
+    }
+    return true;
+}
+
+/* Opens the socket; the lock is held. */
+static attn_status open_locked(const char *option, const struct unix_listen *listen,
+                               size_t count, int *ret_fds, attn_error *ret_error) {
+    const char *path = listen->address.sun_path;
+    attn_status status = remove_stale(option, &listen->address, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return refuse_file(option, path, ret_error);
+    status = bind_unix(option, fd, listen, ret_error);
+    if (status == ATTN_OK && !copy_socket(fd, count, ret_fds)) {
+        status = refuse_file(option, path, ret_error);
+        unlink(path);
+    }
+    if (status != ATTN_OK)
+        close(fd);
+    return status;
+}
+
+static attn_status open_unix(const char *option, const char *text, size_t count,
+                             int *ret_fds, struct listen_address *ret_address,
+                             attn_error *ret_error) {
+    struct unix_listen listen;
+    attn_status status = parse_unix(option, text, &listen, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    const char *path = listen.address.sun_path;
+    int lock = -1;
+    status = take_lock(option, path, &lock, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    status = open_locked(option, &listen, count, ret_fds, ret_error);
+    if (status != ATTN_OK) {
+        release_lock(path, lock);
+        return status;
+    }
+    snprintf(ret_address->text, sizeof ret_address->text, ADDRESS_UNIX "%s", path);
+    ret_address->lock_fd = lock;
+    return ATTN_OK;
+}
+
+/* --- both --- */
+
+attn_status listen_open(const char *option, const char *listen, size_t count,
+                        int *ret_fds, struct listen_address *ret_address,
+                        attn_error *ret_error) {
+    *ret_address = (struct listen_address){.lock_fd = -1};
+    if (listen_is_unix(listen))
+        return open_unix(option, listen, count, ret_fds, ret_address, ret_error);
+    return open_tcp(option, listen, count, ret_fds, ret_address, ret_error);
+}
+
+void listen_remove(struct listen_address *address) {
+    const char *path = address->text + strlen(ADDRESS_UNIX);
+    if (address->lock_fd < 0)
+        return;
+    unlink(path);
+    release_lock(path, address->lock_fd);
+    address->lock_fd = -1;
 }

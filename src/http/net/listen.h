@@ -1,24 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* listen.h: from HOST:PORT to bound sockets. */
+/* listen.h: from HOST:PORT or unix:PATH to bound sockets. */
 #pragma once
 
 #include <attnd/status.h>
 #include <netdb.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/un.h>
 
-/* Checks that `listen`, the value of `option`, is HOST:PORT without binding it. Returns
- * ATTN_E_VALUE, with one line, when it is not. */
+#define LISTEN_TEXT_MAX (NI_MAXHOST + 16) /* bytes of a text, with the terminator */
+
+/* Where sockets listen. */
+struct listen_address {
+    char text[LISTEN_TEXT_MAX]; /* HOST:PORT with the port that was found, or unix:PATH */
+    int lock_fd; /* of a Unix socket: its lock, until listen_remove(); else -1 */
+};
+
+/* Checks that `listen`, the value of `option`, is HOST:PORT or
+ * unix:PATH[,mode=MODE][,group=NAME], without binding it. Returns ATTN_E_VALUE, with one
+ * line, when it is not, or the group is unknown. One thread at a time may call it. */
 attn_status listen_check(const char *option, const char *listen, attn_error *ret_error);
+
+bool listen_is_unix(const char *listen);
+
+/* Returns the address of a Unix socket. listen_check() accepts `listen`. */
+void listen_get_path(const char *listen, struct sockaddr_un *ret_address);
 
 /* Whether only this machine can reach every address of `listen`, which listen_check()
  * accepts. Returns false for an unknown host. */
 bool listen_is_loopback(const char *listen);
 
 /* Opens `count` non-blocking sockets that listen on one address, so that each thread
- * accepts from its own. The caller closes ret_fds [count]. ret_address [size] is
- * HOST:PORT with the port that was found. Errors, with one line: ATTN_E_VALUE as
- * listen_check() or for an unknown host, ATTN_E_IO. */
+ * accepts from its own; those of a Unix socket share it. The caller closes
+ * ret_fds [count], and calls listen_remove() first. Errors, with one line: ATTN_E_VALUE
+ * as listen_check() or for an unknown host, ATTN_E_IO; then nothing is left open, and no
+ * file. One thread at a time may call it. */
 attn_status listen_open(const char *option, const char *listen, size_t count,
-                        int *ret_fds, char *ret_address, size_t size,
+                        int *ret_fds, struct listen_address *ret_address,
                         attn_error *ret_error);
+
+/* Removes the file of a Unix socket, so that another process can listen there. It must
+ * still be open: until it is closed, it accepts whom the kernel has connected. Does
+ * nothing for other addresses, and the second time. */
+void listen_remove(struct listen_address *address);

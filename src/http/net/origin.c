@@ -124,6 +124,8 @@ static bool is_over_loopback(struct MHD_Connection *connection) {
 
     if (getsockname(info->connect_fd, (struct sockaddr *)&local, &size) != 0)
         return true; /* the stricter rule */
+    if (local.ss_family == AF_UNIX)
+        return true;
     const struct address address = address_of_socket((const struct sockaddr *)&local);
     return address_is_loopback(&address);
 }

@@ -113,17 +113,19 @@ static struct connection *find_dispensable(const struct connection_list *list,
     return found;
 }
 
-static bool count_place(struct connection_limits *limits) {
-    if (atomic_fetch_add(&limits->num_connections, 1) < limits->max_connections)
+static bool count_place(struct connection_list *list) {
+    if (atomic_fetch_add(&list->places->num_taken, 1) < list->places->max) {
+        atomic_fetch_add(&list->limits->num_connections, 1);
         return true;
-    atomic_fetch_sub(&limits->num_connections, 1);
+    }
+    atomic_fetch_sub(&list->places->num_taken, 1);
     return false;
 }
 
 bool place_take(struct connection *newcomer) {
     struct connection_list *list = newcomer->list;
 
-    if (!count_place(list->limits)) {
+    if (!count_place(list)) {
         struct connection *other = find_dispensable(list, newcomer->client);
         if (other == NULL)
             return false;
