@@ -188,6 +188,18 @@ static void begin_tls(struct http_thread *thread, struct MHD_Connection *connect
         shutdown(peer->fd, SHUT_RDWR);
 }
 
+/* Releases what belongs to a connection that libmicrohttpd closes. When 0.9.75 cannot
+ * watch it any more, it does not say that its request has ended. */
+static void end_connection(struct http_thread *thread, struct MHD_Connection *connection,
+                           struct connection *peer) {
+    void *exchange = peer->exchange;
+    if (exchange != NULL)
+        thread->callbacks.completed(thread, connection, &exchange,
+                                    MHD_REQUEST_TERMINATED_WITH_ERROR);
+    unwatch(thread, peer->fd);
+    connection_destroy(peer);
+}
+
 /* MHD_NotifyConnectionCallback */
 static void notice_connection(void *cls, struct MHD_Connection *connection,
                               void **socket_context,
@@ -196,8 +208,7 @@ static void notice_connection(void *cls, struct MHD_Connection *connection,
 
     thread->num_calls++;
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-        unwatch(thread, ((struct connection *)*socket_context)->fd);
-        connection_destroy(*socket_context);
+        end_connection(thread, connection, *socket_context);
         return;
     }
     int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)

@@ -21,7 +21,7 @@ LONG = os.environ.get("FAULTS_LONG") == "1"
 # As in preload.h.
 KINDS = ("malloc", "calloc", "realloc", "aligned_alloc", "mmap", "pthread_create", "accept", "recv",
          "send", "write", "read", "epoll_ctl", "epoll_wait", "epoll_create", "eventfd", "socket",
-         "bind", "listen", "open", "getrandom")
+         "bind", "listen", "open", "getrandom", "chmod", "flock")
 MEMBERS = ("in_main", "kinds", "fail_from", "fail_count", "error", "counted", "failed", "live",
            "clock_offset_ns", "record")
 SITE_AT = 8 * len(MEMBERS)
@@ -46,6 +46,8 @@ ERRORS = {
     "listen": ("EADDRINUSE",),
     "open": ("EMFILE", "ENFILE", "ENOMEM", "EIO", "EACCES", "EINTR"),
     "getrandom": ("ENOSYS",),
+    "chmod": ("EPERM", "EIO", "EROFS"),
+    "flock": ("EWOULDBLOCK", "ENOLCK"),
 }
 
 
@@ -131,7 +133,7 @@ def faulty_server(*arguments, **environment):
 
 
 def exchange(port, data, timeout=20):
-    """Sends one request on a connection of its own. Returns the reply, or None where the server
+    """Sends one request on a connection of its own, see Connection. Returns the reply, or None where the server
     closed the connection before it was complete."""
     with Connection(port, timeout) as connection:
         connection.send(data)

@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/sendfile.h>
@@ -260,6 +261,18 @@ int bind(int fd, const struct sockaddr *address, socklen_t size) {
 
 int listen(int fd, int backlog) {
     return FAILS(CALL_LISTEN) ? -1 : NEXT(listen)(fd, backlog);
+}
+
+int chmod(const char *path, mode_t mode) {
+    return FAILS(CALL_CHMOD) ? -1 : NEXT(chmod)(path, mode);
+}
+
+int lchown(const char *path, uid_t user, gid_t group) {
+    return FAILS(CALL_CHMOD) ? -1 : NEXT(lchown)(path, user, group);
+}
+
+int flock(int fd, int operation) {
+    return FAILS(CALL_FLOCK) ? -1 : NEXT(flock)(fd, operation);
 }
 
 int open64(const char *path, int flags, ...) {

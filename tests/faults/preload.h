@@ -33,6 +33,8 @@ enum call_kind {
     CALL_LISTEN,
     CALL_OPEN,
     CALL_GETRANDOM,
+    CALL_CHMOD, /* and lchown() */
+    CALL_FLOCK,
 };
 
 struct fault_control {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts of attnd that may fail."""
 
+import os
 import signal
 import subprocess
 import tempfile
@@ -14,7 +15,7 @@ from server import BINARY, clean_environment
 
 def run_start(arguments, control):
     """Starts attnd and stops it with SIGTERM if it starts. Returns whether it did. If it did not,
-    it has said why in one line."""
+    it has said why in one line. Either way no socket is left."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen([BINARY, *arguments], stdout=subprocess.PIPE, stderr=log,
                                    text=True, env=clean_environment(**control.environment()))
@@ -31,6 +32,8 @@ def run_start(arguments, control):
         lines = log.read().decode(errors="replace").splitlines()
     assert code == 0 if started else code in (1, 2), (code, control.site, lines)
     assert started or sum(line.startswith("attnd: ") for line in lines) == 1, (control.site, lines)
+    for path in (argument.split(",")[0][5:] for argument in arguments if argument.startswith("unix:")):
+        assert not os.path.exists(path), control.site
     return started
 
 
@@ -44,7 +47,8 @@ def control():
 
 @pytest.fixture
 def start_arguments(tmp_path):
-    """A start that reads a configuration, a model and keys from files, too, and has two addresses."""
+    """A start that reads a configuration, a model and keys from files, too, and has two addresses
+    and a Unix socket."""
     model = Path(__file__).parents[2] / "src/weights/demo/journey.safetensors"
     (tmp_path / "config.json").write_text('{"model": ["%s=%s,num_heads=2"], "workers": 2}' % (
         "mine", model))
@@ -52,4 +56,4 @@ def start_arguments(tmp_path):
     keys.write_text("alice:0123456789abcdef\nbob:fedcba9876543210\n")
     keys.chmod(0o600)
     return ["--config", str(tmp_path / "config.json"), "--demo", "--listen", "127.0.0.1:0",
-            "--admin-listen", "127.0.0.1:0", "--api-key-file", str(keys)]
+            "--listen", f"unix:{tmp_path}/socket,group={os.getegid()}", "--admin-listen", "127.0.0.1:0", "--api-key-file", str(keys)]

@@ -23,23 +23,26 @@ HEALTH = REQUESTS["/v2/health/live"][0]
 RUNNING = ("accept", "recv", "send", "write", "epoll_ctl", "epoll_wait")
 # Without "write": when the line that says where attnd listens is lost, it serves all the same.
 STARTING = ("epoll_ctl", "epoll_wait", "epoll_create", "eventfd", "socket", "bind", "listen", "open",
-            "read")
+            "read", "chmod", "flock")
 
 
+@pytest.mark.parametrize("at", ["TCP", "Unix socket"])
 @pytest.mark.parametrize("kind", RUNNING)
-def test_every_failing_call_of_a_request_is_survived(kind):
+def test_every_failing_call_of_a_request_is_survived(kind, at, tmp_path):
     """Each reply is that of a server without faults, or there is none; then attnd serves on."""
-    count = 0
-    with faulty_server(*OPTIONS) as (server, control):
+    count, path = 0, f"{tmp_path}/socket"
+    listen = ("--listen", "127.0.0.1:0", "--listen", f"unix:{path}")
+    with faulty_server(*OPTIONS, *listen, listen=None) as (server, control):
+        place = server.port if at == "TCP" else path
         for data, status in REQUESTS.values():
-            assert exchange(server.port, data).status == status
+            assert exchange(place, data).status == status
         live, fds = control.live, num_fds(server)
         names = REQUESTS if LONG else SHORT
         for name, error in itertools.product(names, ERRORS[kind]):
             data, status = REQUESTS[name]
             for nth in range(1, 1000 if LONG else 40):  # a streamed reply is sent by many calls
                 control.arm([kind], nth, error)
-                reply = exchange(server.port, data)
+                reply = exchange(place, data)
                 if not control.disarm():
                     assert reply is not None and reply.status == status
                     break
