@@ -249,7 +249,7 @@ static void init_thread(struct http_server *server, struct server_address *addre
     struct connection_places *places = &address->listens[which].places;
     address->threads[index] =
         (struct http_thread){.options = &server->options,
-                             .never_tls = listen_is_unix(address->texts[which]),
+                             .is_unix = listen_is_unix(address->texts[which]),
                              .callbacks = {receive_handle, receive_completed,
                                            handover_client_left, handover_give_turn},
                              .address = address->kind,

@@ -382,17 +382,25 @@ static void *thread_main(void *argument) {
     return NULL;
 }
 
+/* Whether a message complains that a Unix socket has no options of TCP, as 0.9.75 does
+ * for each reply. */
+static bool is_about_tcp(const char *text) {
+    return strncmp(text, "Setting TCP_", strlen("Setting TCP_")) == 0 ||
+           strncmp(text, "Failed to push", strlen("Failed to push")) == 0;
+}
+
 /* Logs libmicrohttpd's own messages, most of them about clients that went away. */
 __attribute__((format(printf, 2, 0))) static void log_mhd(void *cls, const char *format,
                                                           va_list args) {
+    const struct http_thread *thread = cls;
     char text[256];
-    (void)cls;
 
     if (!log_enabled(LOG_DEBUG))
         return;
     vsnprintf(text, sizeof text, format, args);
     text[strcspn(text, "\n")] = '\0';
-    log_write(LOG_DEBUG, "libmicrohttpd", LOG_TEXT("text", text));
+    if (!thread->is_unix || !is_about_tcp(text))
+        log_write(LOG_DEBUG, "libmicrohttpd", LOG_TEXT("text", text));
 }
 
 /* Leaves paths as they are sent: no route needs an escape, and no route matches a path
@@ -414,7 +422,7 @@ static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
     static const char priorities[] =
         "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-AES-128-CBC:-AES-256-CBC:"
         "%SERVER_PRECEDENCE"; /* with forward secrecy, and authenticated encryption */
-    bool tls = thread->secrets != NULL && !thread->never_tls &&
+    bool tls = thread->secrets != NULL && !thread->is_unix &&
                secrets_has_certificate(thread->secrets);
     struct MHD_OptionItem tls_options[] = {
         {tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, option_text(priorities)},
@@ -426,7 +434,7 @@ static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
         MHD_USE_EPOLL | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
             MHD_USE_NO_LISTEN_SOCKET | (tls ? (unsigned)MHD_USE_TLS : 0),
         0, NULL, NULL, thread->callbacks.handle, thread, MHD_OPTION_EXTERNAL_LOGGER,
-        log_mhd, NULL, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
+        log_mhd, thread, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_CONNECTION_POOL,
         MHD_OPTION_STRICT_FOR_CLIENT, framing_strictness(), MHD_OPTION_UNESCAPE_CALLBACK,
         keep_path_escapes, NULL, MHD_OPTION_URI_LOG_CALLBACK, notice_request, thread,

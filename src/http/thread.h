@@ -30,7 +30,7 @@ struct page;
 struct http_thread {
     const struct http_options *options;
     enum route_address address; /* where it accepts */
-    bool never_tls;             /* because it accepts at a Unix socket */
+    bool is_unix;               /* it accepts at a Unix socket, so without TLS */
     struct secrets *secrets;    /* NULL: needs no keys and speaks plain HTTP */
     struct http_callbacks callbacks;
     struct MHD_Daemon *daemon;

@@ -18,6 +18,7 @@ import pytest
 from certificates import Certificate
 from http1 import Connection, get_bytes, post_bytes, send_unfinished
 from server import BINARY, clean_environment, run_attnd
+from stored import head_bytes, small_file
 
 pytestmark = pytest.mark.alone
 
@@ -372,11 +373,16 @@ def test_trusted_user_names_its_clients_and_others_do_not(start, path):
 
 
 @as_root
-def test_captures_without_keys_belong_to_users(start, path):
-    """Of the 256 captures that a holder may have, others use none."""
-    start("--capture-memory", "64MiB", socket_options=",mode=0666")
-    reply = exchange_as(OTHER, path, get_bytes("/v1/captures"))
-    assert (reply.status, reply.json()["captures"]) == (200, [])
+def test_users_without_keys_are_holders_of_captures(start, path):
+    """Each may have half of the memory: eight captures of 64 KiB."""
+    start("--capture-memory", "1MiB", socket_options=",mode=0666")
+    file = small_file()
+
+    def put_as(user, name):
+        return exchange_as(user, path, head_bytes("PUT", f"/v1/captures/{name}", len(file)) + file).status
+
+    assert [put_as(OTHER, f"a{i}") for i in range(9)] == [201] * 8 + [507]
+    assert [put_as(THIRD, f"b{i}") for i in range(9)] == [201] * 8 + [507]
 
 
 # --- slow and many clients ---

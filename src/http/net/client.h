@@ -5,8 +5,7 @@
  * HTTP threads may serve one client, so there is one table for all of them, with a lock.
  * A client lives while it has users: connections, and requests that a proxy has forwarded
  * for it. It lives on while it has used more of the workers than its share: a new
- * connection for each request gains
- * nothing. */
+ * connection for each request gains nothing. */
 #pragma once
 
 #include "http/net/address.h"
