@@ -71,13 +71,13 @@ int main(void) {
 
     puts(".SH DESCRIPTION");
     print_troff(help_description);
-    puts(
-        "\n.PP\nOnce attnd serves, it prints one line on standard output:\n"
-        "\"listening on http://HOST:PORT\", or with \\-\\-log\\-format json an event of\n"
-        "the log. That goes to standard error and has this address, too. SIGTERM\n"
-        "and SIGINT stop attnd; it finishes the requests that it has accepted, for\n"
-        "\\-\\-grace seconds at most. SIGUSR1 logs debug events, and a second one ends\n"
-        "that.\n.SH COMMANDS");
+    puts("\n.PP\nOnce attnd serves, it prints one line on standard output for each\n"
+         "address: \"listening on http://HOST:PORT\" or \"listening on unix:PATH\", or\n"
+         "with \\-\\-log\\-format json an event of the log. That goes to standard error\n"
+         "and has these addresses, too. SIGTERM\n"
+         "and SIGINT stop attnd; it finishes the requests that it has accepted, for\n"
+         "\\-\\-grace seconds at most. SIGUSR1 logs debug events, and a second one ends\n"
+         "that.\n.SH COMMANDS");
     for (size_t i = 0; i < NUM_COMMANDS; i++)
         print_man_item(command_infos[i].usage, NULL, command_infos[i].help);
 

@@ -247,22 +247,22 @@ static void init_thread(struct http_server *server, struct server_address *addre
                         size_t index) {
     size_t which = index / (address->num_threads / address->num_listens);
     struct connection_places *places = &address->listens[which].places;
-    address->threads[index] =
-        (struct http_thread){.options = &server->options,
-                             .is_unix = listen_is_unix(address->texts[which]),
-                             .callbacks = {receive_handle, receive_completed,
-                                           handover_client_left, handover_give_turn},
-                             .address = address->kind,
-                             .secrets = address->secrets,
-                             .metrics = server->metrics,
-                             .page = &server->page,
-                             .routes = &routes_table,
-                             .counts = &address->counts[index],
-                             .main_limits = &server->main.limits,
-                             .connections = {&address->limits, places, .index = index},
-                             .refuses_ready = &server->refuses_ready,
-                             .draining = &address->draining,
-                             .deadline = &address->deadline};
+    address->threads[index] = (struct http_thread){
+        .options = &server->options,
+        .is_unix = listen_is_unix(address->texts[which]),
+        .callbacks = {receive_handle, receive_completed, handover_client_left,
+                      handover_give_turn},
+        .address = address->kind,
+        .secrets = address->secrets,
+        .metrics = server->metrics,
+        .page = &server->page,
+        .routes = &routes_table,
+        .counts = &address->counts[index],
+        .main_limits = &server->main.limits,
+        .connections = {.limits = &address->limits, .places = places, .index = index},
+        .refuses_ready = &server->refuses_ready,
+        .draining = &address->draining,
+        .deadline = &address->deadline};
 }
 
 /* Opens the next of the listens, and starts the `count` threads that accept there. */

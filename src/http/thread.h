@@ -38,7 +38,7 @@ struct http_thread {
     /* Watches the daemon's own epoll, wake_fd, listen_fd, and whether peers hang up. */
     int epoll_fd;
     int wake_fd;   /* an eventfd */
-    int listen_fd; /* -1 once the thread drains */
+    int listen_fd; /* its own; -1 once the thread drains */
     /* Exchanges that were submitted and whose worker has not left handover_resume() yet.
      * Until then the worker uses this thread's daemon and eventfd. This thread counts up,
      * workers count down. */

@@ -313,9 +313,9 @@ static bool has_unread_bytes(const struct connection *connection) {
     return ioctl(connection->fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
-/* Finds how many bytes the peer has confirmed. At a Unix socket that are those sent
- * without those that the kernel holds: too many at first, because libmicrohttpd may hold
- * 256 KiB of a reply, but never too few. Returns false when the kernel does not say. */
+/* Finds how many bytes the peer has confirmed. At a Unix socket it is what was sent, but
+ * for what the kernel holds, which counts its own overhead. Up to 256 KiB that
+ * libmicrohttpd holds may count as read. Returns false when the kernel does not say. */
 static bool find_acked(const struct connection *connection, uint64_t *ret_acked) {
     struct tcp_info info;
     int queued = 0;
