@@ -50,13 +50,17 @@ static unsigned long read_number(const char *text, int base) {
     return *text >= '0' && *text <= '9' && *end == '\0' ? number : NOT_A_NUMBER;
 }
 
-/* Finds a group by its name or its number. */
+/* Finds a group by its number or its name. */
 static bool find_group(const char *text, gid_t *ret_group) {
-    const struct group *group = getgrnam(text);
     unsigned long number = read_number(text, 10);
+    *ret_group = (gid_t)number;
+    if (number < (gid_t)-1)
+        return true;
 
-    *ret_group = group != NULL ? group->gr_gid : (gid_t)number;
-    return group != NULL || number < (gid_t)-1;
+    const struct group *group = getgrnam(text);
+    if (group != NULL)
+        *ret_group = group->gr_gid;
+    return group != NULL;
 }
 
 /* Reads one KEY=VALUE. */
