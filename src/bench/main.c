@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: the program attnd-bench, which times what --shape and --model ask for,
- * --peaks or --wire. */
+ * --peaks or --wire, or puts load on a server. */
 #include "base/heap.h"
 #include "bench/bench.h"
+#include "bench/http/command.h"
 #include "config/help.h"
 #include "config/read.h"
 #include "models/spec.h"
@@ -137,11 +138,19 @@ static int run_asked(const struct bench_config *config) {
 
 static void print_help(void) {
     printf("attnd-bench %s: times layers of attention in process\n\n"
-           "Usage: attnd-bench [OPTION]...\n\n",
+           "Usage: attnd-bench [OPTION]...\n"
+           "       attnd-bench http URL [OPTION]...   puts load on a server; see\n"
+           "                                          attnd-bench http --help\n\n",
            attn_version());
     help_print_indented(about, 0);
     printf("\nOptions:\n");
     help_print_options(&bench_options, NULL);
+}
+
+static int flush_output(int exit_code) {
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return bench_report_error("standard output did not take all of the text", 1);
+    return exit_code;
 }
 
 int main(int argc, char **argv) {
@@ -151,6 +160,8 @@ int main(int argc, char **argv) {
     heap_init();
     if (wire_init() != ATTN_OK)
         return bench_report_error("cannot create the C locale: out of memory", 1);
+    if (argc > 1 && strcmp(argv[1], "http") == 0)
+        return flush_output(bench_http(argc - 2, argv + 2));
     if (option_read_flags(&bench_options, argc - 1, argv + 1, &config, &error) != ATTN_OK)
         return bench_report_error(error.text, EXIT_USAGE);
 
@@ -162,7 +173,5 @@ int main(int argc, char **argv) {
     else
         exit_code = run_asked(&config);
     option_deinit(&bench_options, &config);
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return bench_report_error("standard output did not take all of the text", 1);
-    return exit_code;
+    return flush_output(exit_code);
 }

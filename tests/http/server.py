@@ -13,10 +13,9 @@ from pathlib import Path
 import requests
 
 from background import BackgroundLoad
+from programs import BENCH, BINARY, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/data/golden"
-BINARY = Path(os.environ.get("BINARY") or ROOT / "build/src/attnd").resolve()
 SCRATCH = tempfile.TemporaryDirectory(prefix="attnd-tests-")  # removed when the tests end
 SANITIZER_REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime error:",
                      "WARNING: ThreadSanitizer", "ThreadSanitizer: ")
@@ -44,10 +43,10 @@ def run_attnd(*arguments, timeout=60, cwd=None, user=None, preexec_fn=None, **en
                           env=clean_environment(**environment))
 
 
-def run_bench(*arguments, timeout=60, **environment):
-    """Runs attnd-bench, which is beside attnd, until it ends. Returns what run_attnd() does."""
-    return subprocess.run([BINARY.with_name("attnd-bench"), *map(str, arguments)], capture_output=True,
-                          text=True, timeout=timeout, env=clean_environment(**environment))
+def run_bench(*arguments, timeout=60, cwd=None, **environment):
+    """Runs attnd-bench until it ends. Returns what run_attnd() does."""
+    return subprocess.run([BENCH, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=timeout, cwd=cwd, env=clean_environment(**environment))
 
 
 class Server:

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loop.c: clients, which epoll watches, and the schedule. Times are ns since the start of
+ * the warm-up.
+ *
+ * The latency of an open loop counts from the moment when the request was due. So neither
+ * a server that is slow nor a generator that is late hides how long clients wait. A
+ * request that finds no connection waits for one. */
+#include "bench/http/loop.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "bench/http/arrivals.h"
+#include "bench/http/reply.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define READ_BYTES ((size_t)256 * 1024) /* at one time */
+#define EVENTS_MAX 256
+#define NS_PER_MS  INT64_C(1000000)
+#define PAUSE_NS   (100 * NS_PER_MS) /* of a client that was not served */
+#define NEVER      INT64_MAX
+
+struct client {
+    int fd; /* -1: none */
+    bool busy;
+    bool reused; /* the connection has carried a reply, so it may be closed by now */
+    uint32_t request;
+    int64_t due, begun;
+    int64_t resume; /* closed loop: when to send the next request */
+    size_t sent;    /* bytes of the request */
+    struct load_reply reply;
+};
+
+struct loop {
+    const struct load_plan *plan;
+    struct load_tally *tally;
+    struct client *clients; /* [num_clients] */
+    size_t num_clients;
+    size_t *ready; /* [num_ready], a stack of the clients that are not busy */
+    size_t num_ready;
+    int64_t free_since; /* since when some client has been ready */
+    int64_t origin;     /* by the clock */
+    int64_t next_due;   /* of the open loop; NEVER: the schedule has ended */
+    int64_t swept;      /* when requests were last timed out */
+    struct load_arrivals arrivals;
+    uint64_t random;
+    int epoll;
+    char *scratch;      /* [READ_BYTES] */
+    attn_status status; /* of what the generator itself could not do */
+    attn_error *error;
+};
+
+static int64_t loop_now(const struct loop *loop) {
+    return clock_now_ns() - loop->origin;
+}
+
+static int64_t loop_end(const struct loop *loop) {
+    return loop->plan->warmup_ns + loop->plan->window_ns;
+}
+
+static uint32_t choose_request(struct loop *loop) {
+    return (uint32_t)load_requests_choose(loop->plan->requests,
+                                          load_random(&loop->random));
+}
+
+/* Ends the step, because this machine did not do what it must. */
+static void stop_loop(struct loop *loop, const char *what) {
+    if (loop->status == ATTN_OK)
+        loop->status = error_set(loop->error, ATTN_E_IO, "%s: %s", what, strerror(errno));
+}
+
+/* --- outcomes --- */
+
+static void keep_sample(struct loop *loop, const struct load_sample *sample) {
+    struct load_tally *tally = loop->tally;
+
+    if (tally->num_samples == tally->samples_capacity) {
+        size_t capacity = tally->samples_capacity * 2 + 1024;
+        struct load_sample *samples = realloc(tally->samples, capacity * sizeof *samples);
+        if (samples == NULL) {
+            errno = ENOMEM;
+            stop_loop(loop, "cannot keep all samples");
+            return;
+        }
+        tally->samples = samples;
+        tally->samples_capacity = capacity;
+    }
+    tally->samples[tally->num_samples++] = *sample;
+}
+
+/* Counts what became of a request that was due at `due`. */
+static void count_outcome(struct loop *loop, uint32_t request, int64_t due, int64_t now,
+                          int outcome) {
+    struct load_tally *tally = loop->tally;
+    int64_t warmup = loop->plan->warmup_ns;
+    bool served = outcome >= 200 && outcome < 300;
+
+    if (served && now >= warmup && now < loop_end(loop))
+        tally->served++;
+    if (due < warmup)
+        return;
+    if (outcome > 0)
+        tally->statuses[outcome]++;
+    tally->timed_out += outcome == LOAD_TIMED_OUT;
+    tally->misread += outcome == LOAD_MISREAD;
+    tally->lost += outcome == LOAD_LOST;
+    if (served)
+        load_histogram_add(&tally->latency, (uint64_t)(now - due));
+    if (loop->plan->keep_samples)
+        keep_sample(loop, &(struct load_sample){.end_ns = now - warmup,
+                                                .latency_ns = now - due,
+                                                .request = request,
+                                                .outcome = outcome});
+}
+
+/* --- connections --- */
+
+static void close_connection(struct client *client) {
+    if (client->fd >= 0)
+        close(client->fd);
+    client->fd = -1;
+    client->reused = false;
+}
+
+/* Ends the request of `client` and makes it ready for the next. */
+static void end_request(struct loop *loop, struct client *client, int outcome) {
+    const struct load_plan *plan = loop->plan;
+    int64_t now = loop_now(loop);
+    bool served = outcome >= 200 && outcome < 300;
+    bool whole =
+        outcome > 0 && client->sent == plan->requests->items[client->request].size;
+
+    count_outcome(loop, client->request, client->due, now, outcome);
+    if (!whole || client->reply.close || plan->fresh)
+        close_connection(client);
+    else
+        client->reused = true;
+    client->busy = false;
+    client->resume = served ? now : now + PAUSE_NS;
+    if (loop->num_ready == 0)
+        loop->free_since = now;
+    loop->ready[loop->num_ready++] = (size_t)(client - loop->clients);
+}
+
+static bool open_connection(struct loop *loop, struct client *client) {
+    const struct load_address *address = loop->plan->address;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                                .data.ptr = client};
+    int one = 1;
+
+    client->fd =
+        socket(address->to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (client->fd < 0 ||
+        epoll_ctl(loop->epoll, EPOLL_CTL_ADD, client->fd, &event) != 0) {
+        stop_loop(loop, "cannot open a socket");
+        return false;
+    }
+    if (address->to.ss_family != AF_UNIX)
+        setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (address->from_size > 0) {
+        /* Else bind() itself would choose a port, of which there are too few. */
+        setsockopt(client->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+        if (bind(client->fd, (const struct sockaddr *)&address->from,
+                 address->from_size) != 0)
+            return false;
+    }
+    return connect(client->fd, (const struct sockaddr *)&address->to, address->to_size) ==
+               0 ||
+           errno == EINPROGRESS;
+}
+
+static void send_rest(struct loop *loop, struct client *client) {
+    const struct load_request *request = &loop->plan->requests->items[client->request];
+
+    while (client->sent < request->size) {
+        ssize_t sent = send(client->fd, request->bytes + client->sent,
+                            request->size - client->sent, MSG_NOSIGNAL);
+        if (sent < 0) /* full, not connected yet, or broken: then reading says so */
+            return;
+        client->sent += (size_t)sent;
+    }
+}
+
+static void start_request(struct loop *loop, struct client *client, uint32_t request,
+                          int64_t due) {
+    client->busy = true;
+    client->request = request;
+    client->due = due;
+    client->begun = loop_now(loop);
+    client->sent = 0;
+    load_reply_reset(&client->reply);
+
+    if (client->fd >= 0) {
+        send_rest(loop, client);
+    } else if (!open_connection(loop, client)) {
+        loop->tally->lost_errno = errno;
+        end_request(loop, client, LOAD_LOST);
+    }
+}
+
+/* The connection of `client` has failed, with `number`, or was closed (0). */
+static void lose_connection(struct loop *loop, struct client *client, int number) {
+    if (client->reply.part == LOAD_PART_TO_END && number == 0) {
+        end_request(loop, client, client->reply.status);
+        return;
+    }
+    if (client->reused && client->reply.status == 0 && client->reply.size == 0) {
+        /* It was closed as the request was sent, so nobody has read it: once more. */
+        close_connection(client);
+        start_request(loop, client, client->request, client->due);
+        return;
+    }
+    loop->tally->lost_errno = number;
+    end_request(loop, client, LOAD_LOST);
+}
+
+/* Reads until there is nothing more, as the edges of epoll ask for. */
+static void receive(struct loop *loop, struct client *client) {
+    for (;;) {
+        ssize_t size = recv(client->fd, loop->scratch, READ_BYTES, 0);
+        if (size < 0 && errno == EINTR)
+            continue;
+        if (size < 0 && errno == EAGAIN)
+            return;
+        if (!client->busy) { /* the server has closed a connection that was idle */
+            close_connection(client);
+            return;
+        }
+        if (size <= 0) {
+            lose_connection(loop, client, size < 0 ? errno : 0);
+            return;
+        }
+
+        switch (load_reply_take(&client->reply, loop->scratch, (size_t)size)) {
+        case LOAD_MORE:
+            break;
+        case LOAD_WHOLE:
+            end_request(loop, client, client->reply.status);
+            return;
+        case LOAD_WRONG:
+            end_request(loop, client, LOAD_MISREAD);
+            return;
+        }
+    }
+}
+
+/* --- the schedule --- */
+
+/* Starts the requests of the open loop that are due. Those that still have no connection
+ * when the timeout has passed since the end are never sent. */
+static void start_due(struct loop *loop, int64_t now) {
+    struct load_tally *tally = loop->tally;
+
+    while (loop->next_due <= now) {
+        int64_t due = loop->next_due;
+        if (now >= loop_end(loop) + loop->plan->timeout_ns) {
+            tally->waited += due >= loop->plan->warmup_ns;
+            count_outcome(loop, choose_request(loop), due, now, LOAD_TIMED_OUT);
+        } else if (loop->num_ready == 0) {
+            return;
+        } else {
+            bool waited = loop->free_since > due;
+            now = loop_now(loop);
+            if (due >= loop->plan->warmup_ns && waited)
+                tally->waited++;
+            else if (due >= loop->plan->warmup_ns)
+                load_histogram_add(&tally->lateness, (uint64_t)(now - due));
+            start_request(loop, &loop->clients[loop->ready[--loop->num_ready]],
+                          choose_request(loop), due);
+        }
+        loop->next_due = load_arrivals_next(&loop->arrivals);
+        if (loop->next_due >= loop_end(loop))
+            loop->next_due = NEVER;
+    }
+}
+
+/* Starts the next request of each client of the closed loop that is ready. */
+static void start_ready(struct loop *loop, int64_t now) {
+    for (size_t i = loop->num_ready; i-- > 0;) {
+        struct client *client = &loop->clients[loop->ready[i]];
+        if (client->resume > now)
+            continue;
+        loop->ready[i] = loop->ready[--loop->num_ready];
+        start_request(loop, client, choose_request(loop), loop_now(loop));
+    }
+}
+
+/* Ends the requests that have waited too long. */
+static void expire_requests(struct loop *loop, int64_t now) {
+    loop->swept = now;
+    for (size_t i = 0; i < loop->num_clients; i++) {
+        struct client *client = &loop->clients[i];
+        if (client->busy && now - client->begun >= loop->plan->timeout_ns)
+            end_request(loop, client, LOAD_TIMED_OUT);
+    }
+}
+
+/* Returns how often requests are timed out. */
+static int64_t sweep_pause(const struct loop *loop) {
+    int64_t pause = loop->plan->timeout_ns / 8;
+    return pause < NS_PER_MS ? NS_PER_MS
+                             : (pause > 50 * NS_PER_MS ? 50 * NS_PER_MS : pause);
+}
+
+/* Returns when there is something to do without an event. */
+static int64_t find_wake(const struct loop *loop, int64_t now) {
+    int64_t wake = now < loop_end(loop) ? loop_end(loop) : NEVER;
+
+    if (loop->num_ready < loop->num_clients)
+        wake = loop->swept + sweep_pause(loop) < wake ? loop->swept + sweep_pause(loop)
+                                                      : wake;
+    if (loop->plan->rate > 0 && loop->num_ready > 0)
+        return loop->next_due < wake ? loop->next_due : wake;
+    for (size_t i = 0; loop->plan->rate == 0 && i < loop->num_ready; i++) {
+        int64_t resume = loop->clients[loop->ready[i]].resume;
+        if (now < loop_end(loop) && resume < wake)
+            wake = resume;
+    }
+    return wake;
+}
+
+/* Waits until `wake`, and serves what happens meanwhile. */
+static void serve_events(struct loop *loop, int64_t wake) {
+    struct epoll_event events[EVENTS_MAX];
+    int64_t wait = wake - loop_now(loop);
+    wait = wait < 0 ? 0 : wait;
+    const struct timespec pause = {.tv_sec = wait / 1000000000,
+                                   .tv_nsec = wait % 1000000000};
+
+    int count = epoll_pwait2(loop->epoll, events, EVENTS_MAX, &pause, NULL);
+    if (count < 0 && errno != EINTR)
+        stop_loop(loop, "epoll_pwait2");
+    for (int i = 0; i < count; i++) {
+        struct client *client = events[i].data.ptr;
+        if (client->busy && (events[i].events & EPOLLOUT))
+            send_rest(loop, client);
+        if (client->fd >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT))
+            receive(loop, client);
+    }
+}
+
+static void run_loop(struct loop *loop) {
+    bool open = loop->plan->rate > 0;
+
+    for (;;) {
+        int64_t now = loop_now(loop);
+        if (now - loop->swept >= sweep_pause(loop))
+            expire_requests(loop, now);
+        if (open)
+            start_due(loop, now);
+        else if (now < loop_end(loop))
+            start_ready(loop, now);
+        if (loop->status != ATTN_OK ||
+            (now >= loop_end(loop) && loop->num_ready == loop->num_clients &&
+             (!open || loop->next_due == NEVER)))
+            return;
+        serve_events(loop, find_wake(loop, now));
+    }
+}
+
+/* --- the step --- */
+
+static void start_schedule(struct loop *loop) {
+    const struct load_plan *plan = loop->plan;
+
+    for (size_t i = loop->num_clients; i-- > 0;) {
+        loop->clients[i].fd = -1;
+        loop->ready[loop->num_ready++] = i;
+    }
+    if (plan->rate > 0) {
+        loop->arrivals = load_arrivals_begin(plan->poisson, plan->rate, plan->seed);
+        loop->next_due = load_arrivals_next(&loop->arrivals);
+        if (loop->next_due >= loop_end(loop))
+            loop->next_due = NEVER;
+    }
+    loop->origin = clock_now_ns();
+}
+
+attn_status load_run_step(const struct load_plan *plan, struct load_tally *tally,
+                          attn_error *ret_error) {
+    struct loop loop = {
+        .plan = plan,
+        .tally = tally,
+        .num_clients = plan->connections,
+        .random = ~plan->seed,
+        .epoll = epoll_create1(EPOLL_CLOEXEC),
+        .scratch = malloc(READ_BYTES),
+        .error = ret_error,
+    };
+
+    loop.clients = calloc(loop.num_clients, sizeof *loop.clients);
+    loop.ready = calloc(loop.num_clients, sizeof *loop.ready);
+    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); /* ns; else waits are 50 us too long */
+    if (loop.scratch == NULL || loop.clients == NULL || loop.ready == NULL) {
+        loop.status = error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    } else if (loop.epoll < 0) {
+        stop_loop(&loop, "epoll_create1");
+    } else {
+        int64_t cpu = clock_thread_ns();
+        start_schedule(&loop);
+        run_loop(&loop);
+        tally->cpu_ns = clock_thread_ns() - cpu;
+        for (size_t i = 0; i < loop.num_clients; i++)
+            close_connection(&loop.clients[i]);
+    }
+    if (loop.epoll >= 0)
+        close(loop.epoll);
+    free(loop.ready);
+    free(loop.clients);
+    free(loop.scratch);
+    return loop.status;
+}

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the programs under test are. BINARY in the environment names another attnd, and BENCH another
+attnd-bench, for an attnd that is older than its load generator."""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = Path(os.environ.get("BINARY") or ROOT / "build/src/attnd").resolve()
+BENCH = Path(os.environ.get("BENCH") or BINARY.with_name("attnd-bench")).resolve()

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attnd-bench http, the load generator: whether it sends what it is told to and reports what came back.
+Servers of a few lines show what attnd never does."""
+
+import csv
+import json
+import re
+import resource
+import shlex
+import signal
+import socket
+import subprocess
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from programs import BENCH
+from safetensors_file import make_safetensors
+from server import ROOT, Server, run_bench
+
+pytestmark = pytest.mark.alone
+
+
+def load(url, *options, code=0):
+    """Returns the reports of a run of a second without warm-up."""
+    result = run_bench("http", url, "--seconds", 1, "--warmup", 0, "--json", *options)
+    assert result.returncode == code, result
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def write_lines(path, *objects):
+    path.write_text("".join(json.dumps(each) + "\n" for each in objects))
+    return path
+
+
+@pytest.fixture(scope="module")
+def attnd():
+    with Server("--demo", "--max-queue-delay", 60_000) as server:
+        yield server
+
+
+class Fake:
+    """`with Fake(reply) as fake` accepts connections, each in a thread. reply(number, request) returns
+    the bytes that the request with this number gets, None to close; it may sleep."""
+
+    def __init__(self, reply, listener=None):
+        self.reply, self.listener = reply, listener or socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.requests, self.num_connections, self.open_now, self.open_most = [], 0, 0, 0
+        self.lock = threading.Lock()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def __enter__(self):
+        threading.Thread(target=self.accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def accept(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def read_request(self, file):
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            line = file.readline()
+            if not line:
+                return None
+            head += line
+        size = next((int(line.split(b":")[1]) for line in head.split(b"\r\n")
+                     if line.startswith(b"Content-Length")), 0)
+        return head + file.read(size)
+
+    def serve(self, connection):
+        with connection, connection.makefile("rb") as file:
+            request = self.read_request(file)
+            with self.lock:  # the first connection only looks whether somebody listens
+                self.num_connections += request is not None
+                self.open_now += 1
+                self.open_most = max(self.open_most, self.open_now)
+            while request:
+                with self.lock:
+                    number = len(self.requests)
+                    self.requests.append(request)
+                reply = self.reply(number, request)
+                try:
+                    if reply is None:
+                        break
+                    connection.sendall(reply)
+                    request = self.read_request(file)
+                except OSError:
+                    break
+            with self.lock:
+                self.open_now -= 1
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+def test_every_format_is_served_by_attnd(attnd, tmp_path):
+    queries = np.ones((1, 3, 3), "f4")
+    (tmp_path / "q.safetensors").write_bytes(
+        make_safetensors({"queries": queries}, metadata={"model": "journey"}))
+    head = json.dumps({"inputs": [{"name": "queries", "datatype": "FP32", "shape": [1, 3, 3],
+                                   "parameters": {"binary_data_size": queries.nbytes}}],
+                       "parameters": {"binary_data_output": True}}).encode()
+    (tmp_path / "oip.bin").write_bytes(head + queries.tobytes())
+    rows = queries.tolist()
+    file = write_lines(
+        tmp_path / "requests.jsonl",
+        {"path": "/v1/attention", "body": {"model": "journey", "queries": rows}, "weight": 2},
+        {"path": "/v1/attention", "body_file": "q.safetensors"},
+        {"path": "/v2/models/journey/infer", "body": {
+            "inputs": [{"name": "queries", "datatype": "FP32", "shape": [1, 3, 3], "data": rows}]}},
+        {"path": "/v2/models/journey/infer", "body_file": "oip.bin",
+         "content_type": "application/octet-stream",
+         "headers": {"Inference-Header-Content-Length": str(len(head))}},
+        {"path": "/v2/health/live"}, {"path": "/nowhere"})
+    samples = tmp_path / "samples.csv"
+    report, = load(attnd.url, "--requests", file, "--closed", 4, "--samples", samples)
+    assert report["statuses"].keys() == {"200", "404"} and report["loop"] == "closed"
+    assert report["timed_out"] == report["misread"] == report["lost"] == 0
+
+    rows = list(csv.DictReader(samples.open()))
+    assert len(rows) == report["requests"]
+    outcomes = {(row["request"], row["outcome"]) for row in rows}
+    assert outcomes == {*((str(i), "200") for i in range(5)), ("5", "404")}
+    served = [float(row["latency_ms"]) for row in rows if row["outcome"] == "200"]
+    assert len(served) == report["served"] == report["statuses"]["200"]
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        assert report["latency_ms"][name] == pytest.approx(
+            np.quantile(served, share, method="inverted_cdf"), rel=2e-3)
+    assert report["latency_ms"]["max"] == pytest.approx(max(served))
+    assert report["latency_ms"]["mean"] == pytest.approx(np.mean(served), rel=1e-3)
+
+
+def test_weights_decide_how_often_requests_are_sent_and_the_seed_in_which_order(tmp_path):
+    file = write_lines(tmp_path / "r", {"path": "/rare"}, {"path": "/often", "weight": 9})
+    orders = []
+    for seed in (1, 1, 2):
+        with Fake(lambda *_: OK) as fake:
+            report, = load(fake.url, "--requests", file, "--rate", 400, "--connections", 1,
+                           "--seed", seed, "--header", "X-All: yes")
+        assert report["served"] == len(fake.requests) > 300
+        assert all(b"\r\nX-All: yes\r\n" in request for request in fake.requests)
+        orders.append([b"/rare" in request for request in fake.requests])
+        assert 0.04 < np.mean(orders[-1]) < 0.17
+    assert orders[0] == orders[1] != orders[2]
+
+
+@pytest.mark.parametrize("arrivals", ["constant", "poisson"])
+def test_open_loop_sends_at_its_rate_whatever_the_server_does(arrivals):
+    with Fake(lambda *_: time.sleep(0.3) or OK) as fake:
+        report, = load(fake.url, "--rate", 100, "--arrivals", arrivals, "--connections", 200)
+    assert report["rate"] == 100 and report["arrivals"] == arrivals
+    assert report["requests"] == (99 if arrivals == "constant" else pytest.approx(100, abs=35))
+    assert report["served"] == report["requests"] and report["generator"]["waited"] == 0
+    assert 300 <= report["latency_ms"]["p50"] < 450 and fake.open_most > 20
+
+
+def test_latency_counts_from_when_a_request_was_due():
+    """The server stalls once for 0.5 s. The requests that were due meanwhile waited, too, on average for
+    half of that. A generator that counts from when it sends has one slow request."""
+    stalled = []
+
+    def reply(number, _):
+        if number == 20:
+            stalled.append(time.sleep(0.5))
+        return OK
+
+    with Fake(reply) as fake:
+        report, = load(fake.url, "--rate", 200, "--arrivals", "constant", "--connections", 1)
+    assert stalled and report["served"] == report["requests"] == 199
+    assert report["generator"]["waited"] > 80
+    assert 500 <= report["latency_ms"]["max"] < 700
+    assert 100 < report["latency_ms"]["p90"] and report["latency_ms"]["mean"] > 50
+
+
+def test_connections_are_bounded_and_kept():
+    with Fake(lambda *_: time.sleep(0.02) or OK) as fake:
+        report, = load(fake.url, "--closed", 3)
+    assert fake.open_most == 3 and fake.num_connections == 3 and report["clients"] == 3
+    with Fake(lambda *_: time.sleep(0.02) or OK) as fake:
+        report, = load(fake.url, "--closed", 3, "--fresh")
+    assert fake.num_connections == report["requests"] > 20
+    with Fake(lambda *_: time.sleep(0.1) or OK) as fake:
+        report, = load(fake.url, "--rate", 100, "--connections", 2)
+    assert fake.open_most == 2 and report["generator"]["waited"] > 50
+
+
+def test_warm_up_is_not_counted():
+    began = []
+
+    def reply(*_):
+        began.append(time.monotonic())
+        return OK if time.monotonic() - began[0] > 0.8 else OK.replace(b"200", b"500")
+
+    with Fake(reply) as fake:
+        result = run_bench("http", fake.url, "--closed", 1, "--warmup", 1, "--seconds", 1, "--json")
+    report = json.loads(result.stdout)
+    assert report["statuses"].keys() == {"200"} and report["requests"] < len(fake.requests)
+
+
+@pytest.mark.parametrize("reply,counted", [
+    (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", {"statuses": {"503": 10}}),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+     {"statuses": {"200": None}}),
+    (b"HTTP/1.0 200 OK\r\n\r\nto the end", {"timed_out": None}),
+    (b"SSH-2.0-a\r\n\r\n", {"misread": 10}),
+    (OK + b"more", {"misread": 10}),
+    (None, {"lost": 10}),
+])
+def test_what_is_not_served_is_counted_by_its_kind(reply, counted):
+    with Fake(lambda *_: reply) as fake:
+        report, = load(fake.url, "--closed", 1, "--timeout-ms", 400)
+    nothing = {"statuses": {}, "timed_out": 0, "misread": 0, "lost": 0}
+    for name in nothing:
+        value = report[name]
+        if name not in counted:
+            assert value == nothing[name], report
+        elif name == "statuses":
+            assert value.keys() == counted[name].keys() and all(value.values()), report
+        else:
+            assert 0 < value <= 11, report  # a client pauses for 0.1 s after a failure
+    if "200" not in report["statuses"]:
+        assert report["served"] == 0 and report["latency_ms"]["p50"] is None
+
+
+def test_reply_that_ends_with_its_connection_is_served():
+    def reply(number, _):
+        return b"HTTP/1.1 200 OK\r\n\r\nto the end"
+
+    class Closing(Fake):
+        def serve(self, connection):
+            with connection, connection.makefile("rb") as file:
+                if self.read_request(file):
+                    connection.sendall(reply(0, b""))
+
+    with Closing(reply) as fake:
+        report, = load(fake.url, "--closed", 1)
+    assert report["served"] == report["requests"] > 10 and report["lost"] == 0
+
+
+def test_connection_that_the_server_closed_meanwhile_is_replaced():
+    """It says keep-alive, and closes before the next request: that one goes to a new connection."""
+    class Forgetful(Fake):
+        def serve(self, connection):
+            with connection, connection.makefile("rb") as file:
+                if self.read_request(file):
+                    connection.sendall(OK)
+
+    with Forgetful(None) as fake:
+        report, = load(fake.url, "--rate", 100)
+    assert report["served"] == report["requests"] > 50 and report["lost"] == 0, report
+
+
+def test_client_gives_up_and_the_next_request_has_a_new_connection():
+    with Fake(lambda number, _: time.sleep(0.5 if number == 0 else 0) or OK) as fake:
+        report, = load(fake.url, "--closed", 1, "--timeout-ms", 200)
+    assert report["timed_out"] == 1 and report["statuses"]["200"] > 10
+    assert fake.num_connections == 2
+
+
+def test_unix_socket_is_an_address(tmp_path):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "s"))
+    listener.listen(64)
+    with Fake(lambda *_: OK, listener) as fake:
+        report, = load(f"unix:{tmp_path / 's'}", "--closed", 2)
+    assert report["served"] > 10 and b"\r\nHost: localhost\r\n" in fake.requests[0]
+    result = run_bench("http", f"unix:{tmp_path / 'missing'}")
+    assert result.returncode == 1 and "No such file" in result.stderr, result
+
+
+def test_sweep_has_a_row_for_each_rate_and_a_plot(attnd, tmp_path):
+    plot = tmp_path / "plot.svg"
+    result = run_bench("http", attnd.url + "/v2/health/live", "--rate", "50,100,200", "--seconds", 1,
+                       "--warmup", 0, "--plot", plot)
+    assert result.returncode == 0, result
+    head, names, *lines = result.stdout.splitlines()
+    assert "open (poisson)" in head and names.split()[:4] == ["rate/s", "served/s", "50%", "90%"]
+    rows = [line.split() for line in lines if re.match(r" *\d+ +[\d.]+ +[\d.]+ ", line)]
+    assert [row[0] for row in rows] == ["50", "100", "200"], result.stdout
+    assert all(0.4 < float(row[1]) / float(row[0]) < 1.6 for row in rows), result.stdout
+    svg = ElementTree.parse(plot).getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    assert svg.tag == space + "svg" and len(svg.findall(space + "polyline")) == 5
+    circles = svg.findall(space + "circle")
+    assert sum(circle.get("class").strip() == "q0" for circle in circles) == 3
+    result = run_bench("http", attnd.url, "--plot", plot)
+    assert result.returncode == 2 and "plot.svg" in result.stderr, result
+
+
+def test_points_of_the_plot_are_hollow_where_requests_were_not_served(tmp_path):
+    plot = tmp_path / "plot.svg"
+    with Fake(lambda number, _: OK if number % 2 else OK.replace(b"200", b"503")) as fake:
+        result = run_bench("http", fake.url + "/<&>", "--rate", 100, "--seconds", 1, "--plot", plot)
+    assert result.returncode == 0 and "not served: " in result.stdout and " x 503; of " in result.stdout
+    root = ElementTree.parse(plot).getroot()
+    assert any((text.text or "").endswith("/<&>") for text in root.iter())
+    assert 'class="q0 failed"' in plot.read_text()
+
+
+def test_generator_says_when_it_was_late_itself():
+    """It is stopped for half of the time, so it sends late."""
+    with Fake(lambda *_: OK) as fake:
+        process = subprocess.Popen([BENCH, "http", fake.url, "--rate", "200", "--seconds", "2",
+                                    "--warmup", "0", "--json"], stdout=subprocess.PIPE, text=True)
+        for _ in range(5):
+            time.sleep(0.2)
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.2)
+            process.send_signal(signal.SIGCONT)
+        report = json.loads(process.communicate()[0])
+    assert report["generator"]["behind"] and report["generator"]["late_p99_ms"] > 100, report
+    assert report["latency_ms"]["p99"] > 100 and 0 < report["generator"]["cpus"] < 1
+    assert report["served"] == report["requests"] > 300
+
+
+@pytest.mark.parametrize("options,code,words", [
+    (["https://127.0.0.1"], 2, "speaks no TLS"),
+    (["127.0.0.1:8080"], 2, "write http://"),
+    (["http://127.0.0.1:1"], 1, "Connection refused; check the address"),
+    (["http://nothing.invalid"], 1, "nothing.invalid"),
+    ([], 2, "the URL comes first"),
+    (["--rate", "1", "http://a"], 2, "unexpected argument"),
+    (["http://a", "--rate", "0"], 2, "--rate: '0' is not a list"),
+    (["http://a", "--rate", "1,,2"], 2, "--rate"),
+    (["http://a", "--closed", "1.5"], 2, "whole numbers"),
+    (["http://a", "--closed", "1", "--rate", "1"], 2, "leave one out"),
+    (["http://a", "--seconds", "0"], 2, "--seconds"),
+    (["http://a", "--connections", "0"], 2, "--connections"),
+    (["http://a", "--timeout-ms", "0"], 2, "--timeout-ms"),
+    (["http://a", "--header", "x"], 2, "--header"),
+    (["http://a", "--header", "Content-Length: 3"], 2, "frames the request"),
+    (["http://a", "--requests", "/nowhere"], 1, "cannot read /nowhere: No such file"),
+    (["http://a", "--requests", "/dev/null"], 2, "has no requests; write one JSON object"),
+    (["http://a", "--samples", "/"], 2, "/"),
+    (["http://127.0.0.1:1", "--source", "x"], 2, "--source"),
+    (["unix:/x", "--source", "127.0.0.1"], 2, "--source"),
+])
+def test_what_cannot_be_done_is_one_line_with_a_remedy(options, code, words):
+    result = run_bench("http", *options)
+    assert result.returncode == code and words in result.stderr and not result.stdout, result
+    assert result.stderr.count("\n") == 1 and result.stderr.startswith("attnd-bench http: "), result
+
+
+def test_too_few_open_files_are_said_before_the_load():
+    result = subprocess.run([BENCH, "http", "http://127.0.0.1:1", "--closed", "1000"], text=True,
+                            capture_output=True, timeout=60, preexec_fn=lambda: resource.setrlimit(
+                                resource.RLIMIT_NOFILE, (100, 200)))
+    assert result.returncode == 2 and "ulimit -Hn" in result.stderr, result
+
+
+def test_help_names_every_option_and_the_program_names_it():
+    result = run_bench("http", "--help")
+    assert result.returncode == 0, result
+    for option in ("requests", "rate", "closed", "arrivals", "connections", "fresh", "seconds", "warmup",
+                   "timeout-ms", "header", "source", "seed", "plot", "samples", "json", "help"):
+        assert f"\n  --{option}" in result.stdout, option
+    assert "attnd-bench http URL" in run_bench("--help").stdout
+
+
+def test_commands_of_the_page_run(attnd, tmp_path):
+    """Those that begin with attnd-bench, for a second each and at lower rates."""
+    page = (ROOT / "docs/load-testing.md").read_text()
+    file = re.search(r"cat > requests.jsonl <<'END'\n(.*?)^END$", page, re.DOTALL | re.MULTILINE)[1]
+    (tmp_path / "requests.jsonl").write_text(file)
+    commands = re.findall(r"^ *attnd-bench (http .*)$", page, re.MULTILINE)
+    assert len(commands) >= 3
+    for command in commands:
+        command = command.replace("http://127.0.0.1:8080", attnd.url)
+        command = re.sub(r"--rate \S+", "--rate 20,40", command)
+        result = run_bench(*shlex.split(command), "--seconds", 1, "--warmup", 0, cwd=tmp_path)
+        assert result.returncode == 0 and "not served" not in result.stdout, result
+        assert result.stdout.count("\n") >= 4, result
+    assert (tmp_path / "load.svg").exists()

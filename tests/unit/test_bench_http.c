@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_bench_http.c: tests of what attnd-bench http is made of: buckets, arrivals, URLs
+ * and the end of replies. tests/http/test_bench_http.py runs the program. */
+#include "bench/http/arrivals.h"
+#include "bench/http/histogram.h"
+#include "bench/http/reply.h"
+#include "bench/http/steps.h"
+#include "bench/http/url.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h needs the headers above. */
+#include <cmocka.h>
+
+/* --- buckets --- */
+
+#define VALUES 20000
+
+static int compare_values(const void *a, const void *b) {
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Compares quantiles with those of a sort: at most a thousandth larger, never smaller. */
+static void assert_quantiles(uint64_t *values, size_t count) {
+    static const unsigned shares[] = {1, 100, 5000, 9000, 9900, 9990, 9999, 10000};
+    struct load_histogram *histogram = calloc(1, sizeof *histogram);
+
+    assert_non_null(histogram);
+    for (size_t i = 0; i < count; i++)
+        load_histogram_add(histogram, values[i]);
+    qsort(values, count, sizeof *values, compare_values);
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+        size_t rank = (count * shares[i] + 9999) / 10000;
+        uint64_t sorted = values[rank - 1];
+        uint64_t found = load_histogram_quantile(histogram, shares[i]);
+        assert_true(found >= sorted && found <= sorted + sorted / 1000);
+    }
+    assert_true(histogram->total == count && histogram->max == values[count - 1]);
+    assert_true(load_histogram_quantile(histogram, 10000) == histogram->max);
+    free(histogram);
+}
+
+static void test_quantiles_are_those_of_a_sort_to_three_digits(void **state) {
+    (void)state;
+    uint64_t *values = calloc(VALUES, sizeof *values), random = 7;
+
+    for (unsigned bits = 1; bits <= 42; bits++) { /* of one size, and log-uniform */
+        for (size_t i = 0; i < VALUES; i++) {
+            uint64_t x = load_random(&random);
+            values[i] = x >> (64 - bits);
+        }
+        assert_quantiles(values, VALUES);
+    }
+    for (size_t i = 0; i < VALUES; i++)
+        values[i] = load_random(&random) >> (22 + load_random(&random) % 42);
+    assert_quantiles(values, VALUES);
+    assert_quantiles(values, 1);
+    free(values);
+}
+
+static void test_values_at_the_ends_have_a_bucket(void **state) {
+    (void)state;
+    struct load_histogram *histogram = calloc(1, sizeof *histogram);
+    assert_true(load_histogram_quantile(histogram, 5000) == 0);
+    load_histogram_add(histogram, 0);
+    assert_true(load_histogram_quantile(histogram, 10000) == 0);
+    load_histogram_add(histogram, UINT64_MAX);
+    load_histogram_add(histogram, LOAD_NS_MAX);
+    assert_true(histogram->max == LOAD_NS_MAX);
+    assert_true(histogram->counts[LOAD_BUCKETS - 1] == 2 && histogram->counts[0] == 1);
+    free(histogram);
+}
+
+/* --- arrivals --- */
+
+static void test_poisson_gaps_have_the_mean_and_the_variance_of_the_rate(void **state) {
+    (void)state;
+    enum { GAPS = 200000 };
+    struct load_arrivals arrivals = load_arrivals_begin(true, 1000, 1);
+    double sum = 0, squares = 0, before = 0;
+    size_t long_gaps = 0;
+
+    for (size_t i = 0; i < GAPS; i++) {
+        double at = (double)load_arrivals_next(&arrivals) * 1e-6, gap = at - before;
+        assert_true(gap >= 0);
+        sum += gap; /* ms: the mean and the deviation are 1 */
+        squares += gap * gap;
+        long_gaps += gap > 3;
+        before = at;
+    }
+    double mean = sum / GAPS, variance = squares / GAPS - mean * mean;
+    assert_true(fabs(mean - 1) < 0.01 && fabs(variance - 1) < 0.03);
+    assert_true(fabs((double)long_gaps / GAPS - exp(-3)) < 0.002);
+}
+
+static void test_seed_decides_the_arrivals(void **state) {
+    (void)state;
+    struct load_arrivals a = load_arrivals_begin(true, 50, 3), b = a;
+    struct load_arrivals other = load_arrivals_begin(true, 50, 4);
+    size_t same = 0;
+
+    for (size_t i = 0; i < 100; i++) {
+        int64_t at = load_arrivals_next(&a);
+        assert_true(at == load_arrivals_next(&b));
+        same += at == load_arrivals_next(&other);
+    }
+    assert_int_equal(same, 0);
+}
+
+static void test_constant_arrivals_have_equal_gaps(void **state) {
+    (void)state;
+    struct load_arrivals arrivals = load_arrivals_begin(false, 4, 1);
+    for (int64_t i = 1; i <= 1000; i++)
+        assert_true(load_arrivals_next(&arrivals) == i * 250000000);
+}
+
+/* --- URLs, and lists of steps --- */
+
+static void test_url_is_split(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *host, *port, *authority, *path;
+    } cases[] = {
+        {"http://127.0.0.1:8080", "127.0.0.1", "8080", "127.0.0.1:8080", "/"},
+        {"http://name", "name", "80", "name", "/"},
+        {"http://a-b.c_d:1/x?y=/z", "a-b.c_d", "1", "a-b.c_d:1", "/x?y=/z"},
+        {"http://[::1]:65535/", "::1", "65535", "[::1]:65535", "/"},
+        {"http://[fe80::1]", "fe80::1", "80", "[fe80::1]", "/"},
+        {"unix:/run/a.sock", "/run/a.sock", "", "localhost", "/"},
+    };
+    struct load_url url;
+    attn_error error;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(load_url_parse(cases[i].text, &url, &error), ATTN_OK);
+        assert_string_equal(url.host, cases[i].host);
+        assert_string_equal(url.port, cases[i].port);
+        assert_string_equal(url.authority, cases[i].authority);
+        assert_string_equal(url.path, cases[i].path);
+        assert_int_equal(url.is_unix, cases[i].port[0] == '\0');
+    }
+}
+
+static void test_wrong_url_says_what_to_write(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {"", "write http://"},
+        {"localhost:8080", "write http://"},
+        {"https://a", "no TLS"},
+        {"http://", "HOST:PORT"},
+        {"http://:80", "HOST:PORT"},
+        {"http://a:", "HOST:PORT"},
+        {"http://a:0", "HOST:PORT"},
+        {"http://a:65536", "HOST:PORT"},
+        {"http://a:123456", "HOST:PORT"},
+        {"http://a:-1", "HOST:PORT"},
+        {"http://a: 1", "HOST:PORT"},
+        {"http://user@a", "HOST:PORT"},
+        {"http://[::1", "HOST:PORT"},
+        {"http://[::1]x", "HOST:PORT"},
+        {"http://a b", "HOST:PORT"},
+        {"http://a?x", "path"},
+        {"http://a/#x", "path"},
+        {"http://a/x y", "path"},
+        {"http://a/\r\nX: y", "path"},
+        {"unix:", "socket"},
+    };
+    struct load_url url;
+    attn_error error;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(load_url_parse(cases[i].text, &url, &error), ATTN_E_VALUE);
+        assert_non_null(strstr(error.text, cases[i].words));
+    }
+    char text[LOAD_PATH_MAX + 64];
+    snprintf(text, sizeof text, "http://a/%0*d", LOAD_PATH_MAX - 1, 0);
+    assert_int_equal(load_url_parse(text, &url, &error), ATTN_OK);
+    snprintf(text, sizeof text, "http://a/%0*d", LOAD_PATH_MAX, 0);
+    assert_int_equal(load_url_parse(text, &url, &error), ATTN_E_VALUE);
+    snprintf(text, sizeof text, "http://%0*d:80", LOAD_HOST_MAX, 0);
+    assert_int_equal(load_url_parse(text, &url, &error), ATTN_OK);
+    snprintf(text, sizeof text, "http://%0*d:80", LOAD_HOST_MAX + 1, 0);
+    assert_int_equal(load_url_parse(text, &url, &error), ATTN_E_VALUE);
+    snprintf(text, sizeof text, "unix:/%0*d", 106, 0);
+    assert_int_equal(load_url_parse(text, &url, &error), ATTN_OK);
+    snprintf(text, sizeof text, "unix:/%0*d", 107, 0);
+    assert_int_equal(load_url_parse(text, &url, &error), ATTN_E_VALUE);
+}
+
+static void test_steps_are_a_list_of_numbers(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"",    ",",    "1,",  "0",   "-1",   "1 ",   "x",
+                                        "1e3", "0x10", "nan", "1,0", "2001", "1.2.3"};
+    double steps[LOAD_STEPS_MAX];
+    size_t count;
+    attn_error error;
+
+    assert_int_equal(
+        load_steps_parse("rate", "0.5,2000,7", 2000, false, steps, &count, &error),
+        ATTN_OK);
+    assert_true(count == 3 && steps[0] == 0.5 && steps[1] == 2000 && steps[2] == 7);
+    assert_int_equal(load_steps_parse("closed", "1.5", 9, true, steps, &count, &error),
+                     ATTN_E_VALUE);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(
+            load_steps_parse("rate", wrong[i], 2000, false, steps, &count, &error),
+            ATTN_E_VALUE);
+        assert_non_null(strstr(error.text, "--rate"));
+    }
+    char many[2 * LOAD_STEPS_MAX + 2];
+    for (size_t i = 0; i <= LOAD_STEPS_MAX; i++)
+        memcpy(many + 2 * i, "1,", 2);
+    many[2 * LOAD_STEPS_MAX + 1] = '\0';
+    assert_int_equal(load_steps_parse("rate", many, 9, false, steps, &count, &error),
+                     ATTN_E_VALUE);
+    many[2 * LOAD_STEPS_MAX - 1] = '\0';
+    assert_int_equal(load_steps_parse("rate", many, 9, false, steps, &count, &error),
+                     ATTN_OK);
+    assert_int_equal(count, LOAD_STEPS_MAX);
+}
+
+/* --- replies --- */
+
+#define OK_HEAD "HTTP/1.1 200 OK\r\nServer: a\r\n"
+
+/* Takes a reply in pieces of `step` bytes. Returns what the last one said. */
+static enum load_progress take_reply(struct load_reply *reply, const char *text,
+                                     size_t size, size_t step) {
+    enum load_progress progress = LOAD_MORE;
+
+    memset(reply, 0xa5, sizeof *reply);
+    load_reply_reset(reply);
+    for (size_t at = 0; at < size && progress == LOAD_MORE; at += step)
+        progress = load_reply_take(reply, text + at, size - at < step ? size - at : step);
+    return progress;
+}
+
+static void test_end_of_a_reply_is_found_however_it_arrives(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        enum load_progress progress;
+        int status;
+        bool close;
+    } cases[] = {
+        {OK_HEAD "Content-Length: 3\r\n\r\nabc", LOAD_WHOLE, 200, false},
+        {OK_HEAD "content-length:3 \r\nConnection: Close\r\n\r\nabc", LOAD_WHOLE, 200,
+         true},
+        {OK_HEAD "Content-Length: 3\r\n\r\nab", LOAD_MORE, 200, false},
+        {"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", LOAD_WHOLE, 503, false},
+        {"HTTP/1.1 204\r\n\r\n", LOAD_WHOLE, 204, false},
+        {"HTTP/1.1 304 a\r\nContent-Length: 9\r\n\r\n", LOAD_WHOLE, 304, false},
+        {"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na", LOAD_WHOLE, 200, true},
+        {OK_HEAD
+         "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA ;x=\"y\"\r\n0123456789\r\n"
+         "0\r\nTrailer: x\r\n\r\n",
+         LOAD_WHOLE, 200, false},
+        {OK_HEAD "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", LOAD_WHOLE, 200, false},
+        {OK_HEAD "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n", LOAD_MORE, 200,
+         false},
+        {OK_HEAD "\r\nto the end", LOAD_MORE, 200, true},
+        {OK_HEAD "Server: half", LOAD_MORE, 0, false},
+    };
+    struct load_reply *reply = malloc(sizeof *reply);
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t size = strlen(cases[i].text);
+        for (size_t step = 1; step <= size; step++) {
+            assert_int_equal(take_reply(reply, cases[i].text, size, step),
+                             cases[i].progress);
+            assert_int_equal(reply->status, cases[i].status);
+            assert_int_equal(reply->close, cases[i].close);
+        }
+    }
+    free(reply);
+}
+
+static void test_what_is_not_a_reply_is_wrong(void **state) {
+    (void)state;
+    static const char *const cases[] = {
+        "SSH-2.0-OpenSSH\r\n\r\n",
+        "HTTP/2 200\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 2000\r\n\r\n",
+        "HTTP/1.1 -20\r\n\r\n",
+        OK_HEAD "Content-Length: -1\r\n\r\n",
+        OK_HEAD "Content-Length: 1x\r\n\r\na",
+        OK_HEAD "Content-Length: 9999999999999999\r\n\r\n",
+        OK_HEAD "Content-Length: 1\r\n\r\nab",
+        OK_HEAD "Transfer-Encoding: chunked\r\n\r\nx\r\n",
+        OK_HEAD "Transfer-Encoding: chunked\r\n\r\n\r\n",
+        OK_HEAD "Transfer-Encoding: chunked\r\n\r\n1\r\nab",
+        OK_HEAD "Transfer-Encoding: chunked\r\n\r\n1111111111111111\r\n",
+        OK_HEAD "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nx",
+    };
+    struct load_reply *reply = malloc(sizeof *reply);
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(take_reply(reply, cases[i], strlen(cases[i]), strlen(cases[i])),
+                         LOAD_WRONG);
+
+    char *head = malloc(LOAD_HEAD_MAX + 1);
+    memset(head, 'a', LOAD_HEAD_MAX + 1);
+    assert_int_equal(take_reply(reply, head, LOAD_HEAD_MAX - 1, 1000), LOAD_MORE);
+    assert_int_equal(take_reply(reply, head, LOAD_HEAD_MAX + 1, 1000), LOAD_WRONG);
+    free(head);
+    free(reply);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quantiles_are_those_of_a_sort_to_three_digits),
+        cmocka_unit_test(test_values_at_the_ends_have_a_bucket),
+        cmocka_unit_test(test_poisson_gaps_have_the_mean_and_the_variance_of_the_rate),
+        cmocka_unit_test(test_seed_decides_the_arrivals),
+        cmocka_unit_test(test_constant_arrivals_have_equal_gaps),
+        cmocka_unit_test(test_url_is_split),
+        cmocka_unit_test(test_wrong_url_says_what_to_write),
+        cmocka_unit_test(test_steps_are_a_list_of_numbers),
+        cmocka_unit_test(test_end_of_a_reply_is_found_however_it_arrives),
+        cmocka_unit_test(test_what_is_not_a_reply_is_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
