@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generator of tests/load as a load behind the tests: each server of a test also serves others.
+"""attnd-bench http as a load behind the tests: each server of a test also serves others.
 
 BACKGROUND_LOAD is the number of such requests a second and server, 0 by default. A test that counts
 what it sent, or that fills a server itself, is marked `alone`: it runs without."""
@@ -9,13 +9,13 @@ import functools
 import json
 import os
 import signal
-import struct
 import subprocess
 import tempfile
 import weakref
 from pathlib import Path
 
 from http1 import get_bytes, post_bytes
+from programs import BENCH
 
 RATE = float(os.environ.get("BACKGROUND_LOAD", 0))
 SECONDS = 900      # of one load at most
@@ -38,14 +38,32 @@ def compiled(name):
     return program
 
 
-def start_generator(port, requests, seconds, give_up, rate, connections, fresh, source, output):
-    """`requests` is a list of pairs: the bytes of a request, and its class. See loadgen.c."""
-    with tempfile.TemporaryFile() as file:
-        for request, kind in requests:
-            file.write(struct.pack("=II", len(request), kind) + request)
-        file.flush()
-        arguments = (port, "/dev/stdin", seconds, give_up, rate, connections, int(fresh), source)
-        return subprocess.Popen([compiled("loadgen"), *map(str, arguments)], stdin=file, stdout=output)
+def describe_request(request, body_path):
+    """Returns the line of a complete request in a file for attnd-bench; its body becomes a file."""
+    head, body = request.split(b"\r\n\r\n", 1)
+    first, *lines = head.decode().split("\r\n")
+    method, path, _ = first.split(" ")
+    headers = dict(line.split(": ", 1) for line in lines)
+    line = {"method": method, "path": path}
+    if headers.pop("Content-Length", None) is not None:
+        body_path.write_bytes(body)
+        line["body_file"] = str(body_path)
+    return json.dumps(line | {"headers": headers})
+
+
+def start_generator(port, requests, seconds, give_up, rate, connections, fresh, source, samples=None):
+    """Starts attnd-bench http. `requests` is a list of bytes, complete ones; each is as frequent as
+    the others. rate 0 is a closed loop. Where `samples` is a path, a line for each is written there."""
+    files = Path(tempfile.mkdtemp(dir=folder.name))
+    lines = [describe_request(request, files / f"body-{number}")
+             for number, request in enumerate(requests)]
+    (files / "requests").write_text("\n".join(lines))
+    loop = ("--rate", round(rate, 3), "--arrivals", "constant", "--connections",
+            connections) if rate else ("--closed", connections)
+    arguments = (f"http://127.0.0.1:{port}", "--requests", files / "requests", "--seconds", seconds,
+                 "--warmup", 0, "--timeout-ms", round(give_up * 1e3), "--source", source, *loop,
+                 *["--fresh"] * fresh, *(["--samples", samples] if samples else []))
+    return subprocess.Popen([BENCH, "http", *map(str, arguments)], stdout=subprocess.DEVNULL)
 
 
 def background_requests():
@@ -69,11 +87,10 @@ class BackgroundLoad:
         self.end = weakref.finalize(self, end_processes, self.processes)
         if RATE == 0 or is_paused:
             return
-        requests = [(request, 0) for request in background_requests()]
+        requests = list(background_requests())
         for fresh in (False, True):
             self.processes.append(start_generator(port, requests, SECONDS, GIVE_UP, RATE / 2,
-                                                  CONNECTIONS, fresh, "127.0.0.1",
-                                                  subprocess.DEVNULL))
+                                                  CONNECTIONS, fresh, "127.0.0.1"))
         running.add(self)
 
     def send_signal(self, number):

@@ -83,8 +83,8 @@ def test_open_loop_of_the_generator_sends_at_its_rate_and_counts_refusals(measur
 def test_client_of_the_generator_gives_up(measure):
     """The listener accepts nothing, so its kernel does, and nobody replies."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        samples = measure.run_load(listener.getsockname()[1], [measure.d2l_request()], 0.2,
-                                   connections=1, give_up=0.5)
+        samples = measure.run_load(listener.getsockname()[1], [measure.d2l_request()], 1,
+                                   connections=1, give_up=1.5)
     assert samples.count() == samples.count(measure.GAVE_UP) == 1
 
 

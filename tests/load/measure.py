@@ -29,7 +29,7 @@ MIB = 1024 * 1024
 WORK = Path(tempfile.mkdtemp(prefix="attnd-load-"))  # removed by reliability.py
 SAFETENSORS = "Content-Type: application/vnd.safetensors"
 REFUSALS = (429, 503)
-GAVE_UP, FAILED = 0, -1  # as loadgen.c
+GAVE_UP, FAILED = 0, -1  # outcomes without a status
 
 
 class Impossible(Exception):
@@ -108,14 +108,19 @@ def wide_model(width, num_heads, name="wide"):
 # The generator.
 
 class Samples:
-    """What became of the requests of one generator."""
+    """What became of the requests of one generator, from the lines that it has written."""
 
-    def __init__(self, raw, seconds, rate):
-        self.table = np.frombuffer(raw, [("at", "f8"), ("latency", "f8"), ("class", "i4"),
-                                         ("outcome", "i4")])
+    WORDS = {"timed out": GAVE_UP, "misread": FAILED, "lost": FAILED}
+
+    def __init__(self, lines, seconds, kinds):
+        rows = []
+        for line in lines:
+            _, request, end, latency, outcome = line.rstrip("\n").split(",")
+            rows.append((float(end), float(latency) / 1e3, kinds[int(request)],
+                         self.WORDS[outcome] if outcome in self.WORDS else int(outcome)))
+        self.table = np.array(rows, [("at", "f8"), ("latency", "f8"), ("class", "i4"),
+                                     ("outcome", "i4")])
         self.seconds = seconds
-        # Those of an open loop for which all connections were busy.
-        self.num_unsent = max(int(rate * seconds * 0.99) - len(self.table), 0)
 
     def chosen(self, outcome=None, kind=None):
         rows = self.table
@@ -148,26 +153,28 @@ class Samples:
     def outcomes(self):
         values, counts = np.unique(self.table["outcome"], return_counts=True)
         names = {GAVE_UP: "given up", FAILED: "failed"}
-        texts = [f"{count} x {names.get(value, value)}"
-                 for value, count in zip(values.tolist(), counts)]
-        return ", ".join(texts + [f"{self.num_unsent} not sent"] * (self.num_unsent > 0))
+        return ", ".join(f"{count} x {names.get(value, value)}"
+                         for value, count in zip(values.tolist(), counts))
 
 
 class Load:
     """A running generator. `requests` is a list of bytes; the class of each is its index, unless
-    `classes` gives it. rate 0 is a closed loop, see loadgen.c."""
+    `classes` gives it. rate 0 is a closed loop, see start_generator()."""
 
     def __init__(self, port, requests, seconds, *, rate=0, connections=1, give_up=60, fresh=False,
                  source="127.0.0.1", classes=None):
-        self.seconds, self.rate = seconds, rate
-        kinds = classes or range(len(requests))
-        self.process = start_generator(port, list(zip(requests, kinds)), seconds, give_up, rate,
-                                       connections, fresh, source, subprocess.PIPE)
+        self.seconds, self.kinds = seconds, classes or range(len(requests))
+        self.samples = Path(tempfile.mkdtemp(dir=WORK)) / "samples.csv"
+        self.process = start_generator(port, requests, seconds, give_up, rate, connections, fresh,
+                                       source, self.samples)
 
     def wait(self):
-        raw, _ = self.process.communicate()
-        assert self.process.returncode == 0, "the generator failed"
-        return Samples(raw, self.seconds, self.rate)
+        assert self.process.wait() == 0, "the generator failed"
+        with self.samples.open() as lines:
+            next(lines)  # the names of the columns
+            samples = Samples(lines, self.seconds, self.kinds)
+        self.samples.unlink()
+        return samples
 
 
 def run_load(*arguments, **options):
