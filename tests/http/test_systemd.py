@@ -53,7 +53,7 @@ def test_systemd_finds_nothing_to_say_about_the_unit(installed):
 def test_unit_leaves_little_exposed(installed):
     result = analyze("security", "--offline=yes", "--no-pager", installed)
     exposure = re.search(r"Overall exposure level.*: ([0-9.]+)", result.stdout)
-    assert exposure and float(exposure[1]) <= 2.0, result.stdout[-500:] + result.stderr
+    assert exposure and float(exposure[1]) <= 1.5, result.stdout[-500:] + result.stderr
 
 
 def test_credentials_and_options_name_the_same_files():
