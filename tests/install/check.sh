@@ -29,6 +29,8 @@ if [ "$printed" != "$expected" ]; then
 fi
 test -x "$stage$prefix/bin/attnd"
 test -s "$stage$prefix/share/man/man1/attnd.1"
+test -s "$stage$prefix/share/bash-completion/completions/attnd.bash"
+test -s "$stage$prefix/share/zsh/site-functions/_attnd"
 # The last two are what gcc adds to measure coverage.
 leaked=$(nm -D --defined-only "$library/libattnd.so" | awk '{ print $3 }' |
     grep -v '^attnd_\|^attn_\|^__gcov_\|^mangle_path$' || true)
