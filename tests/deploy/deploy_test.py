@@ -175,6 +175,23 @@ def test_image_without_keys_needs_consent(stack):
     stack.run_docker("run", "--rm", image, "--demo", "--check-config", "--insecure-listen")
 
 
+def test_image_is_small_and_says_what_it_is(stack):
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    default = stack.inspect(stack.containers("attnd")[0])["Image"]
+    image = stack.run_docker("build", "--quiet", "-f", f"{ROOT}/deploy/Dockerfile", "--build-arg",
+                             f"REVISION={revision}", ROOT)
+    try:
+        labels = {name: stack.inspect(name)["Config"]["Labels"] for name in (default, image)}
+        version = stack.run_docker("run", "--rm", image, "--version").split()[1]
+        size = stack.inspect(image)["Size"] / 1e6
+    finally:
+        stack.run_docker("rmi", image)
+    print(f"     {size:.1f} MB")
+    assert size <= 130
+    assert [value["org.opencontainers.image.revision"] for value in labels.values()] == ["unknown", revision]
+    assert {value["org.opencontainers.image.version"] for value in labels.values()} == {version}
+
+
 def test_health_speaks_tls_where_there_is_no_admin_address(stack):
     image = stack.inspect(stack.containers("attnd")[0])["Image"]
     with tempfile.TemporaryDirectory() as folder:
