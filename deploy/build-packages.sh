@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# build-packages.sh [FOLDER]: builds the packages attnd, libattnd1 and libattnd-dev of this tree
+# for the Debian that it runs on, and puts them into FOLDER, or build-packages/, in place of earlier
+# ones. Installs what the build needs (apt-get; sudo when not root).
+set -eu
+
+cd "$(dirname "$0")/.."
+folder=${1:-build-packages}
+# shellcheck source=/dev/null
+. /etc/os-release
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+as_root() {
+    [ "$(id -u)" = 0 ] || set -- sudo "$@"
+    "$@"
+}
+
+# Between releases, the time of the commit tells which package is newer.
+version=$(sed -n "s/^  version: '\(.*\)',$/\1/p" meson.build)
+seconds=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)
+case $version in
+*+dev) version=$version.$(date --utc --date="@$seconds" +%Y%m%d%H%M%S) ;;
+esac
+version=$version~$ID${VERSION_ID:-}
+
+tree=$work/attnd-$version
+mkdir -p "$tree" "$folder"
+cp -R CHANGELOG.md LICENSE meson.build meson_options.txt deploy docs include src "$tree"
+cp -R deploy/debian "$tree"
+cat >"$tree/debian/changelog" <<END
+attnd ($version) ${VERSION_CODENAME:-unstable}; urgency=medium
+
+  * /usr/share/doc/attnd/CHANGELOG.md.gz has what changed.
+
+ -- $(sed -n 's/^Maintainer: //p' deploy/debian/control)  $(LC_ALL=C date --utc --rfc-email --date="@$seconds")
+END
+
+as_root apt-get -qq update
+as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq -y --no-install-recommends -o Dpkg::Use-Pty=0 build-dep "$tree"
+# Without symbols for debuggers, which would double the time of the build.
+(cd "$tree" && DEB_CFLAGS_STRIP=-g DEB_BUILD_OPTIONS="noautodbgsym ${DEB_BUILD_OPTIONS:-}" \
+    dpkg-buildpackage -us -uc)
+rm -rf "$tree"
+rm -f "$folder"/attnd_* "$folder"/libattnd* # apt-get could install an old one
+mv "$work"/* "$folder"
+ls "$folder"
