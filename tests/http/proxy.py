@@ -23,9 +23,9 @@ def adapt(text, bind, replicas):
     servers = "\n".join(f"    server attnd{number} 127.0.0.1:{replica}"
                         for number, replica in enumerate(replicas, 1))
     for pattern, replacement in ((r"(?m)^    log stdout .*$", "    log 127.0.0.1:9 local0"),
-                                 (r"(?ms)^resolvers docker\n.*?\n\n", ""),
+                                 (r"(?ms)^resolvers dns\n.*?\n\n", ""),
                                  (r"bind :8080", f"bind {bind}"),
-                                 (r" resolvers docker init-addr none", "")):
+                                 (r" resolvers dns init-addr none", "")):
         text = replace_once(text, pattern, replacement)
     text, count = re.subn(r"(?m)^    server-template .*$", servers, text)
     assert count == 2, f"{SETTINGS}: {count} backends have replicas"
