@@ -382,8 +382,8 @@ static void *thread_main(void *argument) {
     return NULL;
 }
 
-/* Whether a message complains that a Unix socket has no options of TCP, as 0.9.75 does
- * for each reply. */
+/* Whether a message complains that a Unix socket has no options of TCP. libmicrohttpd has
+ * some for each reply. */
 static bool is_about_tcp(const char *text) {
     return strncmp(text, "Setting TCP_", strlen("Setting TCP_")) == 0 ||
            strncmp(text, "Failed to push", strlen("Failed to push")) == 0;
