@@ -10,7 +10,9 @@ COLOURS = {  # by the first words of a name: in light and dark mode
     "attnd": ("#0969da", "#4493f8"), "numpy": ("#8c959f", "#7d8590"),
     "ONNX Runtime": ("#d4752c", "#db8b4b"), "OpenVINO": ("#7d55c7", "#a585e0"),
     "oneDNN": ("#2c8f7b", "#3fae97"), "oneDNN f32>bf16": ("#9a6b12", "#c9a24a"),
-    "cblas": ("#b0568a", "#d07fad")}
+    "cblas": ("#b0568a", "#d07fad"), "FastAPI": ("#2c8f7b", "#3fae97"),
+    "LitServe": ("#7d55c7", "#a585e0"), "MLServer": ("#9a6b12", "#c9a24a"),
+    "Triton": ("#d4752c", "#db8b4b")}
 KINDS = {name: f"k{i}" for i, name in enumerate(COLOURS)}
 STYLE = """  text {{ font: 12px "DejaVu Sans", Verdana, sans-serif }} .title {{ font-weight: bold }}
   .ground {{ fill: {0} }} text {{ fill: {1} }} .faint {{ fill: {2} }}
@@ -54,12 +56,11 @@ class Canvas:
 
 
 class Scale:
-    """Octaves, the same in all columns of a section. The range covers the medians only, so that
+    """Octaves, the same in all columns of a panel. The range covers the medians only, so that
     one disturbed round does not shrink all bars."""
 
-    def __init__(self, section):
-        middles = [log2(over.middle) for case in section.cases for name in section.others
-                   if (over := ratio(case, name, section.baseline)) is not None]
+    def __init__(self, ratios):
+        middles = [log2(over.middle) for over in ratios if over is not None]
         self.low, self.high = min(middles + [0]) - 0.15, max(middles + [0.75]) + 0.15
         self.octave = (COLUMN - 2 * FIGURES) / (self.high - self.low)
         ticks = FINE_TICKS if self.high - self.low < 2 else [
@@ -75,9 +76,8 @@ def column_left(index):
     return LABELS + index * (COLUMN + GAP)
 
 
-def draw_bars(canvas, scale, left, case, section):
-    for i, name in enumerate(section.others):
-        over = ratio(case, name, section.baseline)
+def draw_bars(canvas, scale, left, names, ratios):
+    for i, (name, over) in enumerate(zip(names, ratios)):
         if over is None:
             continue
         top = canvas.y + i * BAR
@@ -97,49 +97,62 @@ def draw_grid(canvas, scale, left, height):
         canvas.write(x, f"{tick:g}", "faint", "middle", dy=-4)
 
 
-def draw_section(canvas, section, threads):
-    scale = Scale(section)
+def draw_panel(canvas, title, why, names, columns, rows):
+    """Draws bars for each of `names`. `rows` has, by label, a list of ratios for each column."""
+    scale = Scale([over for row in rows.values() for ratios in row for over in ratios])
     canvas.y += 36
-    canvas.write(10, section.title, "title")
-    if section.why:
+    canvas.write(10, title, "title")
+    if why:
         canvas.y += 17
-        canvas.write(10, section.why, "faint")
+        canvas.write(10, why, "faint")
     canvas.y += 19
     x = 10
-    for name in section.others:
+    for name in names:
         canvas.bar(x, x + 11, canvas.y - 10, 11, kind_of(name))
         canvas.write(x + 16, name)
         x += 40 + 7.5 * len(name)
     canvas.y += 22
-    for i, count in enumerate(threads):
-        canvas.write(column_left(i), threads_text(count), "faint")
-    shapes = list(dict.fromkeys(shape_text(case) for case in section.cases))
+    for i, column in enumerate(columns):
+        canvas.write(column_left(i), column, "faint")
     canvas.y += 20
-    row = len(section.others) * BAR + BETWEEN
-    for i in range(len(threads)):
-        draw_grid(canvas, scale, column_left(i), len(shapes) * row)
-    for shape in shapes:
+    height = len(names) * BAR + BETWEEN
+    for i in range(len(columns)):
+        draw_grid(canvas, scale, column_left(i), len(rows) * height)
+    for label, row in rows.items():
         canvas.y += BETWEEN / 2
-        canvas.write(LABELS - 8, shape, "", "end", dy=len(section.others) * BAR / 2 + 4)
-        for case in section.cases:
-            if shape_text(case) == shape:
-                draw_bars(canvas, scale, column_left(threads.index(case["threads"])), case, section)
-        canvas.y += row - BETWEEN / 2
+        canvas.write(LABELS - 8, label, "", "end", dy=len(names) * BAR / 2 + 4)
+        for i, ratios in enumerate(row):
+            draw_bars(canvas, scale, column_left(i), names, ratios)
+        canvas.y += height - BETWEEN / 2
+
+
+def draw_section(canvas, section, threads):
+    rows = {shape_text(case): [[] for _ in threads] for case in section.cases}
+    for case in section.cases:
+        rows[shape_text(case)][threads.index(case["threads"])] = [
+            ratio(case, name, section.baseline) for name in section.others]
+    draw_panel(canvas, section.title, section.why, section.others,
+               [threads_text(count) for count in threads], rows)
+
+
+def finish(canvas, columns, notes):
+    """Returns the SVG, with notes below."""
+    canvas.y += 11
+    for note in notes:
+        canvas.y += 17
+        canvas.write(10, note, "faint")
+    size = f'width="{max(column_left(columns) - GAP + 10, 640)}" height="{canvas.y + 14:.0f}"'
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>\n{style()}</style>\n'
+            f'<rect class="ground" {size}/>\n' + "\n".join(canvas.body) + "\n</svg>\n")
 
 
 def draw(report):
     """Returns a report as SVG."""
     cases = report["cases"]
-    sections = list_sections(cases)
     threads = sorted({case["threads"] for case in cases})
     canvas = Canvas()
-    for section in sections:
+    for section in list_sections(cases):
         draw_section(canvas, section, threads)
-    canvas.y += 28
-    canvas.write(10, "Right of 1: slower than attnd. Bars: the median ratio of the rounds; thin "
-                 "lines: minimum to maximum, cut at the edge.", "faint")
-    canvas.y += 17
-    canvas.write(10, f"{report['machine']}, {report['date']}", "faint")
-    size = f'width="{max(column_left(len(threads)) - GAP + 10, 640)}" height="{canvas.y + 14:.0f}"'
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>\n{style()}</style>\n'
-            f'<rect class="ground" {size}/>\n' + "\n".join(canvas.body) + "\n</svg>\n")
+    return finish(canvas, len(threads), [
+        "Right of 1: slower than attnd. Bars: the median ratio of the rounds; thin "
+        "lines: minimum to maximum, cut at the edge.", f"{report['machine']}, {report['date']}"])
