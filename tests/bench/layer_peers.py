@@ -63,12 +63,15 @@ def list_inputs(problem):
     inputs = {"queries": problem.queries}
     if problem.keys is not problem.queries:
         inputs["keys"] = problem.keys
+    if problem.valid_lens is not None:
+        inputs["valid_lens"] = problem.valid_lens
     return inputs
 
 
-def make_onnx(problem):
-    """Returns a serialised ONNX model: MatMul + Add around the attention of com.microsoft."""
-    from onnx import TensorProto, helper, numpy_helper
+def make_onnx(problem, any_batch=False):
+    """Returns a serialised ONNX model: MatMul + Add around the attention of com.microsoft, for the
+    problem's number of sequences or for any."""
+    from onnx import helper, numpy_helper
     nodes, tensors = [], []
 
     def project(projection, source, target):
@@ -81,16 +84,20 @@ def make_onnx(problem):
         nodes.append(helper.make_node("Add", [f"{projection}.product", f"{projection}.bias"],
                                       [target]))
 
-    keys = list(list_inputs(problem))[-1]
+    listed = list_inputs(problem)
+    keys = "keys" if "keys" in listed else "queries"
     project("q", "queries", "q")
     project("k", keys, "k")
     project("v", keys, "v")
-    nodes.append(helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["attended"],
+    mask = ["", "valid_lens"] if "valid_lens" in listed else []  # no bias, then the mask
+    nodes.append(helper.make_node("MultiHeadAttention", ["q", "k", "v", *mask], ["attended"],
                                   domain="com.microsoft", num_heads=problem.shape.heads))
     project("o", "attended", "outputs")
-    inputs, outputs = ([helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape)
+    inputs, outputs = ([helper.make_tensor_value_info(
+                            name, helper.np_dtype_to_tensor_dtype(value.dtype),
+                            ["batch" if any_batch else len(value), *value.shape[1:]])
                         for name, value in values.items()]
-                       for values in (list_inputs(problem), {"outputs": problem.queries}))
+                       for values in (listed, {"outputs": problem.queries}))
     graph = helper.make_graph(nodes, "attention", inputs, outputs, tensors)
     return helper.make_model(graph, ir_version=9, opset_imports=[
         helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]).SerializeToString()

@@ -33,6 +33,7 @@ class Problem(NamedTuple):
     biases: dict
     queries: np.ndarray  # [B, T, width]
     keys: np.ndarray  # [B, TK, width], also the values; `queries` itself if as many
+    valid_lens: np.ndarray = None  # [B] int32: keys that count; None: all
 
 
 def count_gflop(part, shape):
