@@ -18,6 +18,7 @@ import served_peers
 os.environ.update(environment)  # the scripts of tests/bench remove settings of BLAS
 
 from formats import encode_json
+from served_load import put_load
 from served_report import choose_settings, draw_served, served_markdown
 from servers import KINDS, Files, Server, Setting
 
@@ -41,6 +42,19 @@ def test_every_format_of_attnd_agrees_with_float64(served):
     assert server.cpu_seconds() > 0
     pss, rss = server.memory()
     assert 1e6 < pss <= rss < 1e9
+
+
+@pytest.mark.parametrize("served", ["row"], indirect=True)
+def test_load_is_put_on_every_format(served):
+    server, problem = served
+    inputs = served_peers.list_inputs(problem)
+    for form in server.formats:
+        server.wait(form, inputs)
+        figures = put_load(BINARY.with_name("attnd-bench"), server, form, inputs, 2, 1)
+        assert figures["rate"] > 0 and 0 < figures["p50"] < 1000 and figures["cpu"] > 0, figures
+    wrong = server.formats[0]._replace(path="/v1/missing")
+    with pytest.raises(RuntimeError, match="not all requests were served"):
+        put_load(BINARY.with_name("attnd-bench"), server, wrong, inputs, 2, 1)
 
 
 def test_server_with_another_layer_is_not_timed(served):
