@@ -40,7 +40,7 @@ END
 as_root apt-get -qq update
 as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get -qq -y --no-install-recommends -o Dpkg::Use-Pty=0 build-dep "$tree"
-# Without symbols for debuggers, which would double the time of the build.
+# Without symbols for debuggers, with which the build takes longer.
 (cd "$tree" && DEB_CFLAGS_STRIP=-g DEB_BUILD_OPTIONS="noautodbgsym ${DEB_BUILD_OPTIONS:-}" \
     dpkg-buildpackage -us -uc)
 rm -rf "$tree"
