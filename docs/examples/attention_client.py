@@ -48,12 +48,13 @@ class AttentionError(Exception):
 class Client:
     """Connections to one attnd. Not for several threads at once; make one for each.
 
-    `url` is http://HOST:PORT or unix:PATH, for attnd --listen unix:PATH. `timeout` is in seconds without a byte. `json` sends and asks for JSON, for proxies that pass
-    nothing else; large requests then take many times as long."""
+    `url` is http://HOST:PORT, or unix:PATH for attnd --listen unix:PATH. `timeout` is in seconds without
+    a byte. `json` sends and asks for JSON, for proxies that pass nothing else; large requests then take
+    many times as long."""
 
     def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60):
         self.url, self.path = split_address(url)
-        self.address, self.json, self.timeout = url, json, timeout
+        self.address, self.json, self.timeout = url if self.path else self.url, json, timeout
         self.kept = {}  # what to put again, by the name of a capture
         self.session = requests.Session()  # keeps the connection
         # A question changes nothing on the server, so it may always be sent again.
@@ -166,7 +167,7 @@ class AsyncClient:
 
     def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60):
         self.url, self.path = split_address(url)
-        self.address, self.json, self.timeout = url, json, timeout
+        self.address, self.json, self.timeout = url if self.path else self.url, json, timeout
         self.kept = {}
 
     async def __aenter__(self):

@@ -61,4 +61,4 @@ def test_proxy_finds_an_address_of_each_replica():
     stack = STACK["services"]
     assert {service["deploy"]["endpoint_mode"] for service in stack.values()} == {"dnsrr"}
     assert [port["mode"] for port in stack["proxy"]["ports"]] == ["host"]
-    assert "server-template attnd 16 attnd:8080" in (ROOT / "deploy/haproxy.cfg").read_text()
+    assert 'server-template attnd 16 "${ATTND_NAME-attnd}:8080"' in (ROOT / "deploy/haproxy.cfg").read_text()
