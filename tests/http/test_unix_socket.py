@@ -17,6 +17,7 @@ import pytest
 
 from certificates import Certificate
 from http1 import Connection, get_bytes, post_bytes, send_unfinished
+from reload import wait_until
 from server import BINARY, clean_environment, run_attnd
 from stored import head_bytes, small_file
 
@@ -76,8 +77,13 @@ def finish(connection):
     return connection.read_reply().status
 
 
-def request_lines(server):
-    return [line for line in server.read_log().splitlines() if " request id=" in line]
+def wait_for_clients(server, clients):
+    """Waits until the log, whose lines may follow the replies, has requests of these and no others."""
+    def logged():
+        lines = [line for line in server.read_log().splitlines() if " request id=" in line]
+        return {line.split(" client=")[1].split()[0] for line in lines}
+
+    wait_until(lambda: logged() == clients, f"requests of {clients}")
 
 
 @contextlib.contextmanager
@@ -317,8 +323,7 @@ def test_limit_of_requests_is_for_each_user(start, path):
         assert exchange(server.port, post_bytes(SMALL)).status == 200
         assert finish(own) == finish(others) == 200
         assert exchange(path, post_bytes(SMALL)).status == 200
-    clients = {line.split(" client=")[1].split()[0] for line in request_lines(server)}
-    assert clients == {"unix:0", f"unix:{OTHER}", f"unix:{THIRD}", "127.0.0.1"}
+    wait_for_clients(server, {"unix:0", f"unix:{OTHER}", f"unix:{THIRD}", "127.0.0.1"})
 
 
 @as_root
@@ -368,8 +373,7 @@ def test_trusted_user_names_its_clients_and_others_do_not(start, path):
         assert exchange(path, post_for("10.0.0.4")).status == 429
         assert exchange(server.port, post_for("10.0.0.1")).status == 200
         assert finish(first) == finish(own) == 200
-    clients = [line.split(" client=")[1].split()[0] for line in request_lines(server)]
-    assert {"10.0.0.1", "10.0.0.2", f"unix:{OTHER}", "unix:0", "127.0.0.1"} == set(clients)
+    wait_for_clients(server, {"10.0.0.1", "10.0.0.2", f"unix:{OTHER}", "unix:0", "127.0.0.1"})
 
 
 @as_root
