@@ -18,7 +18,7 @@ from manifests import (FOLDER, OVERLAYS, blocks_of_page, find, pod_of, read_docu
 # The fields of custom resources that our files use, as their definitions spell them. kubernetes-validate
 # does not know these kinds. What is a pod's is checked as a pod's.
 CUSTOM_FIELDS = {
-    "PodMonitor": {"selector", "podMetricsEndpoints", "port", "path", "interval"},
+    "PodMonitor": {"jobLabel", "selector", "podMetricsEndpoints", "port", "path", "interval"},
     "ServingRuntime": {"annotations", "supportedModelFormats", "name", "version", "autoSelect",
                        "protocolVersions", "containers", "volumes"},
     "InferenceService": {"predictor", "minReplicas", "maxReplicas", "securityContext",
@@ -207,11 +207,29 @@ def test_own_overlay_of_the_page_changes_what_it_says(rendered):
     documents = rendered.documents["mine"]
     container, = pod_of(find(documents, "Deployment"))["containers"]
     assert container["image"] == "registry.example.com/attnd:0.1.0"
-    assert variables_of(container)["ATTND_DEMO"] == "false"
+    assert container["resources"]["limits"] == container["resources"]["requests"] == {"cpu": "4", "memory": "8Gi"}
+    # The claim is empty at first, and without any model no pod is ready.
+    assert variables_of(container)["ATTND_DEMO"] == "true"
     assert variables_of(container)["ATTND_MODEL_DIR"] == "/models"
     secret, = [d for d in documents if d["kind"] == "Secret"]
     volumes = {volume["name"]: volume for volume in pod_of(find(documents, "Deployment"))["volumes"]}
     assert volumes["secrets"]["secret"]["secretName"] == secret["metadata"]["name"] != "attnd"
+
+
+def test_commands_of_the_page_change_the_image_of_single_files(_):
+    commands = [c for block in blocks_of_page("sh") for c in re.findall(r"^(sed '[^']+' \S+\.yaml) \|", block, re.M)]
+    assert len(commands) == 2, commands
+    for command in commands:
+        changed = subprocess.run(["sh", "-c", command], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        images = re.findall(r"^ *image: (.*)$", changed, re.M)
+        assert images == ["registry.example.com/attnd:0.1.0"], f"{command}: {images}"
+
+
+def test_prometheus_names_the_job_as_the_alerts_do(rendered):
+    monitor, = read_documents(read_text(os.path.join(FOLDER, "podmonitor.yaml")))
+    rules = read_text(os.path.join(ROOT, "deploy", "prometheus", "rules.yml"))
+    labels = find(rendered.documents["base"], "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert set(re.findall(r'job="(.*?)"', rules)) == {labels[monitor["spec"]["jobLabel"]]}
 
 
 def test_promtool_is_content_with_the_metric_of_the_queue(_):
