@@ -3,6 +3,7 @@
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 import requests
@@ -11,7 +12,7 @@ from tritonclient.utils import InferenceServerException
 
 from checkpoints import write_layer
 from http1 import Connection
-from reload import index, names, replace, wait_for_log, write_huge_layer, write_wide_layer
+from reload import index, names, replace, wait_for_log, wait_until, write_huge_layer, write_wide_layer
 from scrape import Scrape
 
 ROW = {"queries": [[1, 2, 3]]}
@@ -242,11 +243,15 @@ def test_loads_and_unloads_from_many_clients_take_turns(server, folder):
 def test_stop_waits_for_the_model_that_loads_and_refuses_the_next(server, folder):
     write_wide_layer(folder / "w.safetensors")
     (folder / "v.safetensors").symlink_to(folder / "w.safetensors")
+    status = Path(f"/proc/{server.process.pid}/statm")
+    before = int(status.read_text().split()[1])
     with Connection(server.port, timeout=60) as first, Connection(server.port, timeout=60) as next_one:
         for connection, name in ((first, "w"), (next_one, "v")):
             connection.send(f"POST /v2/repository/models/{name}/load HTTP/1.1\r\nHost: x\r\n"
                             "Content-Length: 0\r\n\r\n".encode())
             server.get("/v2/health/live")
+            # The thread that loads is nice, and has 64 MiB to read.
+            wait_until(lambda: int(status.read_text().split()[1]) > before + 1000, "pages of the first model")
         server.process.send_signal(15)
         assert first.read_reply().status == 200
         reply = next_one.read_reply()
