@@ -119,7 +119,7 @@ bool origin_is_own(const char *text, const char *host, size_t size, bool over_lo
 static bool is_over_loopback(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct sockaddr_storage local;
+    struct sockaddr_storage local = {.ss_family = AF_UNSPEC};
     socklen_t size = sizeof local;
 
     if (getsockname(info->connect_fd, (struct sockaddr *)&local, &size) != 0)
