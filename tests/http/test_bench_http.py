@@ -60,8 +60,12 @@ class Fake:
         return self
 
     def __exit__(self, *_):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
+        self.stop()
+
+    def stop(self):
+        if self.listener.fileno() >= 0:
+            self.listener.shutdown(socket.SHUT_RDWR)
+            self.listener.close()
 
     def accept(self):
         while True:
@@ -261,8 +265,38 @@ def test_connection_that_the_server_closed_meanwhile_is_replaced():
                     connection.sendall(OK)
 
     with Forgetful(None) as fake:
-        report, = load(fake.url, "--rate", 100)
+        report, = load(fake.url, "--rate", 100, "--arrivals", "constant")
     assert report["served"] == report["requests"] > 50 and report["lost"] == 0, report
+    assert report["resent"] < 10, report  # the client has seen the end meanwhile
+
+
+def test_request_that_is_lost_on_a_kept_connection_is_sent_again_and_counted():
+    """The server reads the second request of each connection, works, and closes without a reply."""
+    class Dropping(Fake):
+        def serve(self, connection):
+            with connection, connection.makefile("rb") as file:
+                if self.read_request(file):
+                    connection.sendall(OK)
+                    self.requests.append(self.read_request(file))
+                    time.sleep(0.02)
+
+    with Dropping(None) as fake:
+        report, = load(fake.url, "--closed", 1)
+        result = run_bench("http", fake.url, "--closed", 1, "--warmup", 0, "--seconds", 1)
+    assert report["served"] == report["requests"] and report["lost"] == 0, report
+    assert report["resent"] >= report["requests"] - 2 > 10, report
+    assert re.search(r"^ +\d+ sent twice", result.stdout, re.MULTILINE), result
+
+
+def test_request_that_is_sent_again_has_no_more_time():
+    def reply(number, _):
+        if number in (1, 2):  # the same request: lost, then slow
+            time.sleep(0.3)
+        return None if number == 1 else OK
+
+    with Fake(reply) as fake:
+        report, = load(fake.url, "--closed", 1, "--timeout-ms", 400)
+    assert report["timed_out"] == report["resent"] == 1 and report["lost"] == 0, report
 
 
 def test_client_gives_up_and_the_next_request_has_a_new_connection():
@@ -272,11 +306,34 @@ def test_client_gives_up_and_the_next_request_has_a_new_connection():
     assert fake.num_connections == 2
 
 
-def test_unix_socket_is_an_address(tmp_path):
+def listen_unix(path, backlog):
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(tmp_path / "s"))
-    listener.listen(64)
-    with Fake(lambda *_: OK, listener) as fake:
+    listener.bind(str(path))
+    listener.listen(backlog)
+    return listener
+
+
+def test_unix_server_that_closes_after_each_reply_is_no_reason_to_wait(tmp_path):
+    class Forgetful(Fake):
+        def serve(self, connection):
+            with connection, connection.makefile("rb") as file:
+                if self.read_request(file):
+                    connection.sendall(OK)
+
+    with Forgetful(None, listen_unix(tmp_path / "s", 64)):
+        report, = load(f"unix:{tmp_path / 's'}", "--closed", 1, "--timeout-ms", 400)
+    assert report["timed_out"] == report["lost"] == 0 and report["served"] > 50, report
+
+
+def test_server_that_is_gone_is_said_to_refuse():
+    with Fake(lambda *_: OK) as fake:
+        threading.Timer(0.4, fake.stop).start()
+        result = run_bench("http", fake.url, "--closed", 1, "--fresh", "--warmup", 0, "--seconds", 1)
+    assert "connections lost (Connection refused)" in result.stdout, result
+
+
+def test_unix_socket_is_an_address(tmp_path):
+    with Fake(lambda *_: OK, listen_unix(tmp_path / "s", 64)) as fake:
         report, = load(f"unix:{tmp_path / 's'}", "--closed", 2)
     assert report["served"] > 10 and b"\r\nHost: localhost\r\n" in fake.requests[0]
     result = run_bench("http", f"unix:{tmp_path / 'missing'}")

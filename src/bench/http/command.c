@@ -85,7 +85,7 @@ static const struct option options[] = {
      .help = "Seed of the arrivals and of the order of requests."},
     {OPTION("plot", TEXT, plot), .metavar = "FILE",
      .help = "Create an SVG: percentiles over throughput, a point for each step, hollow "
-             "where requests were not served."},
+             "where requests were not served, or sent twice."},
     {OPTION("samples", TEXT, samples), .metavar = "FILE",
      .help =
          "Create a CSV file with each measured request: its step, its place in the file "

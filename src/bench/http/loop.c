@@ -30,7 +30,8 @@
 struct client {
     int fd; /* -1: none */
     bool busy;
-    bool reused; /* the connection has carried a reply, so it may be closed by now */
+    bool reused; /* nothing has come since the last reply, so it may be closed by now */
+    int broken;  /* errno of what could not be sent, which recv() does not repeat */
     uint32_t request;
     int64_t due, begun;
     int64_t resume; /* closed loop: when to send the next request */
@@ -127,6 +128,7 @@ static void close_connection(struct client *client) {
         close(client->fd);
     client->fd = -1;
     client->reused = false;
+    client->broken = 0;
 }
 
 /* Ends the request of `client` and makes it ready for the next. */
@@ -171,20 +173,84 @@ static bool open_connection(struct loop *loop, struct client *client) {
                  address->from_size) != 0)
             return false;
     }
-    return connect(client->fd, (const struct sockaddr *)&address->to, address->to_size) ==
-               0 ||
-           errno == EINPROGRESS;
+    int result =
+        connect(client->fd, (const struct sockaddr *)&address->to, address->to_size);
+    return result == 0 || errno == EINPROGRESS;
 }
 
-static void send_rest(struct loop *loop, struct client *client) {
+static void connect_client(struct loop *loop, struct client *client) {
+    if (open_connection(loop, client))
+        return;
+    loop->tally->lost_errno = errno;
+    end_request(loop, client, LOAD_LOST);
+}
+
+/* Returns false when the connection is broken. */
+static bool send_rest(struct loop *loop, struct client *client) {
     const struct load_request *request = &loop->plan->requests->items[client->request];
 
     while (client->sent < request->size) {
         ssize_t sent = send(client->fd, request->bytes + client->sent,
                             request->size - client->sent, MSG_NOSIGNAL);
-        if (sent < 0) /* full, not connected yet, or broken: then reading says so */
-            return;
+        if (sent < 0 && errno == EAGAIN) /* full, or not connected yet */
+            return true;
+        if (sent < 0) {
+            client->broken = errno;
+            return false;
+        }
         client->sent += (size_t)sent;
+    }
+    return true;
+}
+
+/* The connection of `client` has failed, with `number`, or was closed (0). */
+static void lose_connection(struct loop *loop, struct client *client, int number) {
+    if (client->reply.part == LOAD_PART_TO_END && number == 0) {
+        end_request(loop, client, client->reply.status);
+        return;
+    }
+    if (client->reused) {
+        /* The server may have closed it while it was idle: once more. It may as well have
+         * read what was sent, so that is counted. */
+        loop->tally->resent += client->sent > 0 && client->due >= loop->plan->warmup_ns;
+        client->sent = 0;
+        close_connection(client);
+        connect_client(loop, client);
+        return;
+    }
+    loop->tally->lost_errno = client->broken != 0 ? client->broken : number;
+    end_request(loop, client, LOAD_LOST);
+}
+
+/* Reads until there is nothing more, as the edges of epoll ask for. A connection that is
+ * broken may still have a reply; then it is lost. */
+static void receive(struct loop *loop, struct client *client) {
+    for (;;) {
+        ssize_t size = recv(client->fd, loop->scratch, READ_BYTES, 0);
+        if (size < 0 && errno == EINTR)
+            continue;
+        if (size < 0 && errno == EAGAIN && client->broken == 0)
+            return;
+        if (!client->busy) { /* the server has closed a connection that was idle */
+            close_connection(client);
+            return;
+        }
+        if (size <= 0) {
+            lose_connection(loop, client, size < 0 ? errno : 0);
+            return;
+        }
+
+        client->reused = false;
+        switch (load_reply_take(&client->reply, loop->scratch, (size_t)size)) {
+        case LOAD_MORE:
+            break;
+        case LOAD_WHOLE:
+            end_request(loop, client, client->reply.status);
+            return;
+        case LOAD_WRONG:
+            end_request(loop, client, LOAD_MISREAD);
+            return;
+        }
     }
 }
 
@@ -197,58 +263,10 @@ static void start_request(struct loop *loop, struct client *client, uint32_t req
     client->sent = 0;
     load_reply_reset(&client->reply);
 
-    if (client->fd >= 0) {
-        send_rest(loop, client);
-    } else if (!open_connection(loop, client)) {
-        loop->tally->lost_errno = errno;
-        end_request(loop, client, LOAD_LOST);
-    }
-}
-
-/* The connection of `client` has failed, with `number`, or was closed (0). */
-static void lose_connection(struct loop *loop, struct client *client, int number) {
-    if (client->reply.part == LOAD_PART_TO_END && number == 0) {
-        end_request(loop, client, client->reply.status);
-        return;
-    }
-    if (client->reused && client->reply.status == 0 && client->reply.size == 0) {
-        /* It was closed as the request was sent, so nobody has read it: once more. */
-        close_connection(client);
-        start_request(loop, client, client->request, client->due);
-        return;
-    }
-    loop->tally->lost_errno = number;
-    end_request(loop, client, LOAD_LOST);
-}
-
-/* Reads until there is nothing more, as the edges of epoll ask for. */
-static void receive(struct loop *loop, struct client *client) {
-    for (;;) {
-        ssize_t size = recv(client->fd, loop->scratch, READ_BYTES, 0);
-        if (size < 0 && errno == EINTR)
-            continue;
-        if (size < 0 && errno == EAGAIN)
-            return;
-        if (!client->busy) { /* the server has closed a connection that was idle */
-            close_connection(client);
-            return;
-        }
-        if (size <= 0) {
-            lose_connection(loop, client, size < 0 ? errno : 0);
-            return;
-        }
-
-        switch (load_reply_take(&client->reply, loop->scratch, (size_t)size)) {
-        case LOAD_MORE:
-            break;
-        case LOAD_WHOLE:
-            end_request(loop, client, client->reply.status);
-            return;
-        case LOAD_WRONG:
-            end_request(loop, client, LOAD_MISREAD);
-            return;
-        }
-    }
+    if (client->fd < 0)
+        connect_client(loop, client);
+    else if (!send_rest(loop, client))
+        receive(loop, client);
 }
 
 /* --- the schedule --- */
@@ -339,10 +357,13 @@ static void serve_events(struct loop *loop, int64_t wake) {
         stop_loop(loop, "epoll_pwait2");
     for (int i = 0; i < count; i++) {
         struct client *client = events[i].data.ptr;
-        if (client->busy && (events[i].events & EPOLLOUT))
-            send_rest(loop, client);
-        if (client->fd >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT))
+        uint32_t what = events[i].events;
+        bool broken = client->busy && (what & EPOLLOUT) && !send_rest(loop, client);
+        if (client->fd >= 0 && (broken || (what & ~(uint32_t)EPOLLOUT)))
             receive(loop, client);
+        /* There is no other edge when it was closed behind the reply. */
+        if (!client->busy && (what & (EPOLLRDHUP | EPOLLHUP)))
+            close_connection(client);
     }
 }
 

@@ -50,6 +50,8 @@ struct load_tally {
                                      * connection: what the generator adds itself */
     uint64_t statuses[LOAD_STATUS_MAX + 1];
     uint64_t timed_out, misread, lost;
+    uint64_t resent;             /* once more, when a connection that had carried a reply
+                                  * was closed: the server may have read the first */
     uint64_t waited;             /* were due while all connections were busy */
     uint64_t served;             /* replies from 200 to 299 that ended in the window */
     int lost_errno;              /* of the last one lost; 0: closed by the server */

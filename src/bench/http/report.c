@@ -32,7 +32,7 @@ static uint64_t count_all(const struct load_tally *tally) {
 }
 
 bool load_report_is_clean(const struct load_tally *tally) {
-    return count_all(tally) == count_served(tally);
+    return tally->resent == 0 && count_all(tally) == count_served(tally);
 }
 
 /* Returns how many CPUs the generator has used. */
@@ -111,8 +111,12 @@ void load_report_text(const struct load_plan *plan, const struct load_tally *tal
     else
         printf(" %9.3f\n", (double)tally->latency.max * MS);
 
-    if (!load_report_is_clean(tally))
+    if (count_all(tally) > count_served(tally))
         print_failures(tally);
+    if (tally->resent > 0)
+        printf("           %llu sent twice, because the server closed the connection "
+               "without a reply\n",
+               (unsigned long long)tally->resent);
     if (tally->waited > 0)
         printf("           %llu waited for one of the %zu connections\n",
                (unsigned long long)tally->waited, plan->connections);
@@ -165,9 +169,9 @@ void load_report_json(const struct load_plan *plan, const struct load_tally *tal
         separator = ",";
     }
 
-    printf("},\"timed_out\":%llu,\"misread\":%llu,\"lost\":%llu,",
+    printf("},\"timed_out\":%llu,\"misread\":%llu,\"lost\":%llu,\"resent\":%llu,",
            (unsigned long long)tally->timed_out, (unsigned long long)tally->misread,
-           (unsigned long long)tally->lost);
+           (unsigned long long)tally->lost, (unsigned long long)tally->resent);
     print_json_latency(tally);
     printf("\"generator\":{\"cpus\":%.4f,\"late_p99_ms\":%.6f,\"late_max_ms\":%.6f,"
            "\"waited\":%llu,\"behind\":%s}}\n",
