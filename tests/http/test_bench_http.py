@@ -325,6 +325,18 @@ def test_unix_server_that_closes_after_each_reply_is_no_reason_to_wait(tmp_path)
     assert report["timed_out"] == report["lost"] == 0 and report["served"] > 50, report
 
 
+def test_full_queue_of_a_unix_socket_is_waited_for(tmp_path):
+    class Late(Fake):
+        def accept(self):
+            time.sleep(0.4)
+            super().accept()
+
+    with Late(lambda *_: OK, listen_unix(tmp_path / "s", 0)):
+        report, = load(f"unix:{tmp_path / 's'}", "--closed", 4)
+    assert report["lost"] == report["timed_out"] == 0 and report["served"] > 50, report
+    assert report["latency_ms"]["max"] > 300, report
+
+
 def test_server_that_is_gone_is_said_to_refuse():
     with Fake(lambda *_: OK) as fake:
         threading.Timer(0.4, fake.stop).start()

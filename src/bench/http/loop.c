@@ -49,7 +49,7 @@ struct loop {
     int64_t free_since; /* since when some client has been ready */
     int64_t origin;     /* by the clock */
     int64_t next_due;   /* of the open loop; NEVER: the schedule has ended */
-    int64_t swept;      /* when requests were last timed out */
+    int64_t swept;      /* when clients were last swept */
     struct load_arrivals arrivals;
     uint64_t random;
     int epoll;
@@ -151,6 +151,8 @@ static void end_request(struct loop *loop, struct client *client, int outcome) {
     loop->ready[loop->num_ready++] = (size_t)(client - loop->clients);
 }
 
+/* Returns whether there is a connection now, or may be one at the next sweep: where TCP
+ * waits for a server that is too busy to accept, a Unix socket refuses with EAGAIN. */
 static bool open_connection(struct loop *loop, struct client *client) {
     const struct load_address *address = loop->plan->address;
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
@@ -175,6 +177,10 @@ static bool open_connection(struct loop *loop, struct client *client) {
     }
     int result =
         connect(client->fd, (const struct sockaddr *)&address->to, address->to_size);
+    if (result != 0 && errno == EAGAIN && address->to.ss_family == AF_UNIX) {
+        close_connection(client);
+        return true;
+    }
     return result == 0 || errno == EINPROGRESS;
 }
 
@@ -310,17 +316,19 @@ static void start_ready(struct loop *loop, int64_t now) {
     }
 }
 
-/* Ends the requests that have waited too long. */
-static void expire_requests(struct loop *loop, int64_t now) {
+/* Ends the requests that have waited too long, and tries again to connect the others. */
+static void sweep_clients(struct loop *loop, int64_t now) {
     loop->swept = now;
     for (size_t i = 0; i < loop->num_clients; i++) {
         struct client *client = &loop->clients[i];
         if (client->busy && now - client->begun >= loop->plan->timeout_ns)
             end_request(loop, client, LOAD_TIMED_OUT);
+        else if (client->busy && client->fd < 0)
+            connect_client(loop, client);
     }
 }
 
-/* Returns how often requests are timed out. */
+/* Returns the time between two sweeps. */
 static int64_t sweep_pause(const struct loop *loop) {
     int64_t pause = loop->plan->timeout_ns / 8;
     return pause < NS_PER_MS ? NS_PER_MS
@@ -373,7 +381,7 @@ static void run_loop(struct loop *loop) {
     for (;;) {
         int64_t now = loop_now(loop);
         if (now - loop->swept >= sweep_pause(loop))
-            expire_requests(loop, now);
+            sweep_clients(loop, now);
         if (open)
             start_due(loop, now);
         else if (now < loop_end(loop))
