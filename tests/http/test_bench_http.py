@@ -296,7 +296,7 @@ def test_request_that_is_sent_again_has_no_more_time():
 
     with Fake(reply) as fake:
         report, = load(fake.url, "--closed", 1, "--timeout-ms", 400)
-    assert report["timed_out"] == report["resent"] == 1 and report["lost"] == 0, report
+    assert report["timed_out"] == 1 and report["resent"] == 1 and report["lost"] == 0, report
 
 
 def test_client_gives_up_and_the_next_request_has_a_new_connection():

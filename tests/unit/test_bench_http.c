@@ -198,16 +198,18 @@ static void test_wrong_url_says_what_to_write(void **state) {
 
 static void test_steps_are_a_list_of_numbers(void **state) {
     (void)state;
-    static const char *const wrong[] = {"",    ",",    "1,",  "0",   "-1",   "1 ",   "x",
-                                        "1e3", "0x10", "nan", "1,0", "2001", "1.2.3"};
+    static const char *const wrong[] = {
+        "",    ",",    "1,",    "0",      "-1",
+        "1 ",  "x",    "1e3",   "0x10",   "nan",
+        "1,0", "2001", "1.2.3", "0.0009", "0.0000000000001"};
     double steps[LOAD_STEPS_MAX];
     size_t count;
     attn_error error;
 
     assert_int_equal(
-        load_steps_parse("rate", "0.5,2000,7", 2000, false, steps, &count, &error),
+        load_steps_parse("rate", "0.001,2000,7", 2000, false, steps, &count, &error),
         ATTN_OK);
-    assert_true(count == 3 && steps[0] == 0.5 && steps[1] == 2000 && steps[2] == 7);
+    assert_true(count == 3 && steps[0] == 0.001 && steps[1] == 2000 && steps[2] == 7);
     assert_int_equal(load_steps_parse("closed", "1.5", 9, true, steps, &count, &error),
                      ATTN_E_VALUE);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
