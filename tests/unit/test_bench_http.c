@@ -269,6 +269,13 @@ static void test_end_of_a_reply_is_found_however_it_arrives(void **state) {
         {OK_HEAD "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", LOAD_WHOLE, 200, false},
         {OK_HEAD "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n", LOAD_MORE, 200,
          false},
+        {OK_HEAD "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+                 "1\r\na\r\n0\r\n\r\n",
+         LOAD_WHOLE, 200, false},
+        {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nConnection: close\r\n"
+         "Content-Length: 9\r\n\r\n" OK_HEAD "Content-Length: 3\r\n\r\nabc",
+         LOAD_WHOLE, 200, false},
+        {"HTTP/1.1 103 Early\r\n\r\n", LOAD_MORE, 0, false},
         {OK_HEAD "\r\nto the end", LOAD_MORE, 200, true},
         {OK_HEAD "Server: half", LOAD_MORE, 0, false},
     };
@@ -291,7 +298,8 @@ static void test_what_is_not_a_reply_is_wrong(void **state) {
     static const char *const cases[] = {
         "SSH-2.0-OpenSSH\r\n\r\n",
         "HTTP/2 200\r\n\r\n",
-        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 101 Switching\r\n\r\n",
+        "HTTP/1.1 099 a\r\n\r\n",
         "HTTP/1.1 2000\r\n\r\n",
         "HTTP/1.1 -20\r\n\r\n",
         OK_HEAD "Content-Length: -1\r\n\r\n",
