@@ -48,6 +48,7 @@ struct loop {
     size_t num_ready;
     int64_t free_since; /* since when some client has been ready */
     int64_t origin;     /* by the clock */
+    int64_t cpu_origin; /* by the clock of the thread's CPU time */
     int64_t next_due;   /* of the open loop; NEVER: the schedule has ended */
     int64_t swept;      /* when clients were last swept */
     struct load_arrivals arrivals;
@@ -382,6 +383,8 @@ static void run_loop(struct loop *loop) {
         int64_t now = loop_now(loop);
         if (now - loop->swept >= sweep_pause(loop))
             sweep_clients(loop, now);
+        if (now >= loop_end(loop) && loop->tally->cpu_ns == 0)
+            loop->tally->cpu_ns = clock_thread_ns() - loop->cpu_origin;
         if (open)
             start_due(loop, now);
         else if (now < loop_end(loop))
@@ -410,6 +413,7 @@ static void start_schedule(struct loop *loop) {
             loop->next_due = NEVER;
     }
     loop->origin = clock_now_ns();
+    loop->cpu_origin = clock_thread_ns();
 }
 
 attn_status load_run_step(const struct load_plan *plan, struct load_tally *tally,
@@ -432,10 +436,8 @@ attn_status load_run_step(const struct load_plan *plan, struct load_tally *tally
     } else if (loop.epoll < 0) {
         stop_loop(&loop, "epoll_create1");
     } else {
-        int64_t cpu = clock_thread_ns();
         start_schedule(&loop);
         run_loop(&loop);
-        tally->cpu_ns = clock_thread_ns() - cpu;
         for (size_t i = 0; i < loop.num_clients; i++)
             close_connection(&loop.clients[i]);
     }

@@ -55,7 +55,7 @@ struct load_tally {
     uint64_t waited;             /* were due while all connections were busy */
     uint64_t served;             /* replies from 200 to 299 that ended in the window */
     int lost_errno;              /* of the last one lost; 0: closed by the server */
-    int64_t cpu_ns;              /* of the thread */
+    int64_t cpu_ns;              /* of the thread, until the window ended */
     struct load_sample *samples; /* [num_samples], where the plan keeps them */
     size_t num_samples, samples_capacity;
 };

@@ -45,7 +45,8 @@ static uint64_t find_lateness(const struct load_tally *tally) {
     return load_histogram_quantile(&tally->lateness, 9900);
 }
 
-/* Whether the generator was so late that latencies show it, or used up its CPU. */
+/* Whether the generator was so late that latencies show it, or used up its CPU. A closed
+ * loop has no moments to be late for. */
 static bool is_behind(const struct load_plan *plan, const struct load_tally *tally) {
     uint64_t late = find_lateness(tally);
     return count_cpus(plan, tally) > 0.9 ||
@@ -120,10 +121,14 @@ void load_report_text(const struct load_plan *plan, const struct load_tally *tal
     if (tally->waited > 0)
         printf("           %llu waited for one of the %zu connections\n",
                (unsigned long long)tally->waited, plan->connections);
-    if (is_behind(plan, tally))
+    if (is_behind(plan, tally) && plan->rate > 0)
         printf("           the generator itself was late: it sent 99%% within %.3f ms of "
                "the due moment, and used %.2f CPUs; leave it a core\n",
                (double)find_lateness(tally) * MS, count_cpus(plan, tally));
+    else if (is_behind(plan, tally))
+        printf("           the generator itself was the limit: it used %.2f CPUs; leave "
+               "it a core, or run several\n",
+               count_cpus(plan, tally));
     fflush(stdout);
 }
 
