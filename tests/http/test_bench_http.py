@@ -4,6 +4,7 @@ Servers of a few lines show what attnd never does."""
 
 import csv
 import json
+import os
 import re
 import resource
 import shlex
@@ -416,6 +417,7 @@ def test_generator_says_when_it_was_late_itself():
     (["http://a", "--requests", "/nowhere"], 1, "cannot read /nowhere: No such file"),
     (["http://a", "--requests", "/dev/null"], 2, "has no requests; write one JSON object"),
     (["http://a", "--samples", "/"], 2, "/"),
+    (["http://127.0.0.1:1", "--samples", "/tmp/x", "--plot", "/tmp/x"], 2, "name one file"),
     (["http://127.0.0.1:1", "--source", "x"], 2, "--source"),
     (["unix:/x", "--source", "127.0.0.1"], 2, "--source"),
 ])
@@ -430,6 +432,23 @@ def test_too_few_open_files_are_said_before_the_load():
                             capture_output=True, timeout=60, preexec_fn=lambda: resource.setrlimit(
                                 resource.RLIMIT_NOFILE, (100, 200)))
     assert result.returncode == 2 and "ulimit -Hn" in result.stderr, result
+
+
+def test_steps_before_one_that_fails_are_kept(tmp_path):
+    """Its parent has left so many files open that the second step has none for its connections."""
+    samples, plot = tmp_path / "samples.csv", tmp_path / "plot.svg"
+    files = [os.dup(0) for _ in range(70)]
+    with Fake(lambda *_: OK) as fake:
+        result = subprocess.run(
+            [BENCH, "http", fake.url, "--closed", "1,30", "--seconds", "1", "--warmup", "0",
+             "--samples", samples, "--plot", plot], text=True, capture_output=True, timeout=60,
+            pass_fds=files, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (94, 94)))
+    for file in files:
+        os.close(file)
+    assert result.returncode == 1 and "cannot open a socket: Too many open files" in result.stderr, result
+    rows = list(csv.DictReader(samples.open()))
+    assert len(rows) > 10 and {row["step"] for row in rows} == {"0"}
+    assert plot.read_text().count('<circle class="q0') == 1
 
 
 def test_help_names_every_option_and_the_program_names_it():
