@@ -102,7 +102,7 @@ static void count_outcome(struct loop *loop, uint32_t request, int64_t due, int6
                           int outcome) {
     struct load_tally *tally = loop->tally;
     int64_t warmup = loop->plan->warmup_ns;
-    bool served = outcome >= 200 && outcome < 300;
+    bool served = load_is_served(outcome);
 
     if (served && now >= warmup && now < loop_end(loop))
         tally->served++;
@@ -136,7 +136,6 @@ static void close_connection(struct client *client) {
 static void end_request(struct loop *loop, struct client *client, int outcome) {
     const struct load_plan *plan = loop->plan;
     int64_t now = loop_now(loop);
-    bool served = outcome >= 200 && outcome < 300;
     bool whole =
         outcome > 0 && client->sent == plan->requests->items[client->request].size;
 
@@ -146,7 +145,7 @@ static void end_request(struct loop *loop, struct client *client, int outcome) {
     else
         client->reused = true;
     client->busy = false;
-    client->resume = served ? now : now + PAUSE_NS;
+    client->resume = load_is_served(outcome) ? now : now + PAUSE_NS;
     if (loop->num_ready == 0)
         loop->free_since = now;
     loop->ready[loop->num_ready++] = (size_t)(client - loop->clients);
@@ -329,11 +328,14 @@ static void sweep_clients(struct loop *loop, int64_t now) {
     }
 }
 
+static int64_t min_ns(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 /* Returns the time between two sweeps. */
 static int64_t sweep_pause(const struct loop *loop) {
-    int64_t pause = loop->plan->timeout_ns / 8;
-    return pause < NS_PER_MS ? NS_PER_MS
-                             : (pause > 50 * NS_PER_MS ? 50 * NS_PER_MS : pause);
+    int64_t pause = min_ns(loop->plan->timeout_ns / 8, 50 * NS_PER_MS);
+    return pause > NS_PER_MS ? pause : NS_PER_MS;
 }
 
 /* Returns when there is something to do without an event. */
@@ -341,15 +343,11 @@ static int64_t find_wake(const struct loop *loop, int64_t now) {
     int64_t wake = now < loop_end(loop) ? loop_end(loop) : NEVER;
 
     if (loop->num_ready < loop->num_clients)
-        wake = loop->swept + sweep_pause(loop) < wake ? loop->swept + sweep_pause(loop)
-                                                      : wake;
+        wake = min_ns(wake, loop->swept + sweep_pause(loop));
     if (loop->plan->rate > 0 && loop->num_ready > 0)
-        return loop->next_due < wake ? loop->next_due : wake;
-    for (size_t i = 0; loop->plan->rate == 0 && i < loop->num_ready; i++) {
-        int64_t resume = loop->clients[loop->ready[i]].resume;
-        if (now < loop_end(loop) && resume < wake)
-            wake = resume;
-    }
+        return min_ns(wake, loop->next_due);
+    for (size_t i = 0; now < loop_end(loop) && i < loop->num_ready; i++)
+        wake = min_ns(wake, loop->clients[loop->ready[i]].resume);
     return wake;
 }
 

@@ -18,6 +18,11 @@ enum load_outcome {
     LOAD_LOST = -2     /* refused, reset, or closed before the whole reply */
 };
 
+/* Returns whether a request was served: a status from 200 to 299. */
+static inline bool load_is_served(int outcome) {
+    return outcome >= 200 && outcome < 300;
+}
+
 struct load_address {
     struct sockaddr_storage to, from; /* `from` is used when from_size > 0 */
     socklen_t to_size, from_size;

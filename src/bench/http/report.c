@@ -83,7 +83,7 @@ static void print_failures(const struct load_tally *tally) {
 
     for (size_t i = 0; i <= LOAD_STATUS_MAX; i++) {
         snprintf(status, sizeof status, "x %zu", i);
-        if (i < 200 || i > 299)
+        if (!load_is_served((int)i))
             separator = print_count(separator, tally->statuses[i], status);
     }
     separator = print_count(separator, tally->timed_out, "timed out");
