@@ -4,6 +4,7 @@ Servers of a few lines show what attnd never does."""
 
 import csv
 import json
+import os
 import re
 import resource
 import shlex
@@ -60,8 +61,12 @@ class Fake:
         return self
 
     def __exit__(self, *_):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
+        self.stop()
+
+    def stop(self):
+        if self.listener.fileno() >= 0:
+            self.listener.shutdown(socket.SHUT_RDWR)
+            self.listener.close()
 
     def accept(self):
         while True:
@@ -261,8 +266,38 @@ def test_connection_that_the_server_closed_meanwhile_is_replaced():
                     connection.sendall(OK)
 
     with Forgetful(None) as fake:
-        report, = load(fake.url, "--rate", 100)
+        report, = load(fake.url, "--rate", 100, "--arrivals", "constant")
     assert report["served"] == report["requests"] > 50 and report["lost"] == 0, report
+    assert report["resent"] < 10, report  # the client has seen the end meanwhile
+
+
+def test_request_that_is_lost_on_a_kept_connection_is_sent_again_and_counted():
+    """The server reads the second request of each connection, works, and closes without a reply."""
+    class Dropping(Fake):
+        def serve(self, connection):
+            with connection, connection.makefile("rb") as file:
+                if self.read_request(file):
+                    connection.sendall(OK)
+                    self.requests.append(self.read_request(file))
+                    time.sleep(0.02)
+
+    with Dropping(None) as fake:
+        report, = load(fake.url, "--closed", 1)
+        result = run_bench("http", fake.url, "--closed", 1, "--warmup", 0, "--seconds", 1)
+    assert report["served"] == report["requests"] and report["lost"] == 0, report
+    assert report["resent"] >= report["requests"] - 2 > 10, report
+    assert re.search(r"^ +\d+ sent twice", result.stdout, re.MULTILINE), result
+
+
+def test_request_that_is_sent_again_has_no_more_time():
+    def reply(number, _):
+        if number in (1, 2):  # the same request: lost, then slow
+            time.sleep(0.3)
+        return None if number == 1 else OK
+
+    with Fake(reply) as fake:
+        report, = load(fake.url, "--closed", 1, "--timeout-ms", 400)
+    assert report["timed_out"] == 1 and report["resent"] == 1 and report["lost"] == 0, report
 
 
 def test_client_gives_up_and_the_next_request_has_a_new_connection():
@@ -272,11 +307,46 @@ def test_client_gives_up_and_the_next_request_has_a_new_connection():
     assert fake.num_connections == 2
 
 
-def test_unix_socket_is_an_address(tmp_path):
+def listen_unix(path, backlog):
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(tmp_path / "s"))
-    listener.listen(64)
-    with Fake(lambda *_: OK, listener) as fake:
+    listener.bind(str(path))
+    listener.listen(backlog)
+    return listener
+
+
+def test_unix_server_that_closes_after_each_reply_is_no_reason_to_wait(tmp_path):
+    class Forgetful(Fake):
+        def serve(self, connection):
+            with connection, connection.makefile("rb") as file:
+                if self.read_request(file):
+                    connection.sendall(OK)
+
+    with Forgetful(None, listen_unix(tmp_path / "s", 64)):
+        report, = load(f"unix:{tmp_path / 's'}", "--closed", 1, "--timeout-ms", 400)
+    assert report["timed_out"] == report["lost"] == 0 and report["served"] > 50, report
+
+
+def test_full_queue_of_a_unix_socket_is_waited_for(tmp_path):
+    class Late(Fake):
+        def accept(self):
+            time.sleep(0.4)
+            super().accept()
+
+    with Late(lambda *_: OK, listen_unix(tmp_path / "s", 0)):
+        report, = load(f"unix:{tmp_path / 's'}", "--closed", 4)
+    assert report["lost"] == report["timed_out"] == 0 and report["served"] > 50, report
+    assert report["latency_ms"]["max"] > 300, report
+
+
+def test_server_that_is_gone_is_said_to_refuse():
+    with Fake(lambda *_: OK) as fake:
+        threading.Timer(0.4, fake.stop).start()
+        result = run_bench("http", fake.url, "--closed", 1, "--fresh", "--warmup", 0, "--seconds", 1)
+    assert "connections lost (Connection refused)" in result.stdout, result
+
+
+def test_unix_socket_is_an_address(tmp_path):
+    with Fake(lambda *_: OK, listen_unix(tmp_path / "s", 64)) as fake:
         report, = load(f"unix:{tmp_path / 's'}", "--closed", 2)
     assert report["served"] > 10 and b"\r\nHost: localhost\r\n" in fake.requests[0]
     result = run_bench("http", f"unix:{tmp_path / 'missing'}")
@@ -347,6 +417,7 @@ def test_generator_says_when_it_was_late_itself():
     (["http://a", "--requests", "/nowhere"], 1, "cannot read /nowhere: No such file"),
     (["http://a", "--requests", "/dev/null"], 2, "has no requests; write one JSON object"),
     (["http://a", "--samples", "/"], 2, "/"),
+    (["http://127.0.0.1:1", "--samples", "/tmp/x", "--plot", "/tmp/x"], 2, "name one file"),
     (["http://127.0.0.1:1", "--source", "x"], 2, "--source"),
     (["unix:/x", "--source", "127.0.0.1"], 2, "--source"),
 ])
@@ -361,6 +432,23 @@ def test_too_few_open_files_are_said_before_the_load():
                             capture_output=True, timeout=60, preexec_fn=lambda: resource.setrlimit(
                                 resource.RLIMIT_NOFILE, (100, 200)))
     assert result.returncode == 2 and "ulimit -Hn" in result.stderr, result
+
+
+def test_steps_before_one_that_fails_are_kept(tmp_path):
+    """Its parent has left so many files open that the second step has none for its connections."""
+    samples, plot = tmp_path / "samples.csv", tmp_path / "plot.svg"
+    files = [os.dup(0) for _ in range(70)]
+    with Fake(lambda *_: OK) as fake:
+        result = subprocess.run(
+            [BENCH, "http", fake.url, "--closed", "1,30", "--seconds", "1", "--warmup", "0",
+             "--samples", samples, "--plot", plot], text=True, capture_output=True, timeout=60,
+            pass_fds=files, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (94, 94)))
+    for file in files:
+        os.close(file)
+    assert result.returncode == 1 and "cannot open a socket: Too many open files" in result.stderr, result
+    rows = list(csv.DictReader(samples.open()))
+    assert len(rows) > 10 and {row["step"] for row in rows} == {"0"}
+    assert plot.read_text().count('<circle class="q0') == 1
 
 
 def test_help_names_every_option_and_the_program_names_it():

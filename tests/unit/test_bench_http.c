@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bench_http.c: tests of what attnd-bench http is made of: buckets, arrivals, URLs
- * and the end of replies. tests/http/test_bench_http.py runs the program. */
+/* test_bench_http.c: tests of what attnd-bench http is made of: buckets, arrivals, URLs,
+ * the end of replies, and what is said of the generator. tests/http/test_bench_http.py
+ * runs the program. */
 #include "bench/http/arrivals.h"
 #include "bench/http/histogram.h"
 #include "bench/http/reply.h"
+#include "bench/http/report.h"
 #include "bench/http/steps.h"
 #include "bench/http/url.h"
 
@@ -198,16 +200,18 @@ static void test_wrong_url_says_what_to_write(void **state) {
 
 static void test_steps_are_a_list_of_numbers(void **state) {
     (void)state;
-    static const char *const wrong[] = {"",    ",",    "1,",  "0",   "-1",   "1 ",   "x",
-                                        "1e3", "0x10", "nan", "1,0", "2001", "1.2.3"};
+    static const char *const wrong[] = {
+        "",    ",",    "1,",    "0",      "-1",
+        "1 ",  "x",    "1e3",   "0x10",   "nan",
+        "1,0", "2001", "1.2.3", "0.0009", "0.0000000000001"};
     double steps[LOAD_STEPS_MAX];
     size_t count;
     attn_error error;
 
     assert_int_equal(
-        load_steps_parse("rate", "0.5,2000,7", 2000, false, steps, &count, &error),
+        load_steps_parse("rate", "0.001,2000,7", 2000, false, steps, &count, &error),
         ATTN_OK);
-    assert_true(count == 3 && steps[0] == 0.5 && steps[1] == 2000 && steps[2] == 7);
+    assert_true(count == 3 && steps[0] == 0.001 && steps[1] == 2000 && steps[2] == 7);
     assert_int_equal(load_steps_parse("closed", "1.5", 9, true, steps, &count, &error),
                      ATTN_E_VALUE);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -267,6 +271,13 @@ static void test_end_of_a_reply_is_found_however_it_arrives(void **state) {
         {OK_HEAD "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", LOAD_WHOLE, 200, false},
         {OK_HEAD "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n", LOAD_MORE, 200,
          false},
+        {OK_HEAD "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+                 "1\r\na\r\n0\r\n\r\n",
+         LOAD_WHOLE, 200, false},
+        {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nConnection: close\r\n"
+         "Content-Length: 9\r\n\r\n" OK_HEAD "Content-Length: 3\r\n\r\nabc",
+         LOAD_WHOLE, 200, false},
+        {"HTTP/1.1 103 Early\r\n\r\n", LOAD_MORE, 0, false},
         {OK_HEAD "\r\nto the end", LOAD_MORE, 200, true},
         {OK_HEAD "Server: half", LOAD_MORE, 0, false},
     };
@@ -289,7 +300,8 @@ static void test_what_is_not_a_reply_is_wrong(void **state) {
     static const char *const cases[] = {
         "SSH-2.0-OpenSSH\r\n\r\n",
         "HTTP/2 200\r\n\r\n",
-        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 101 Switching\r\n\r\n",
+        "HTTP/1.1 099 a\r\n\r\n",
         "HTTP/1.1 2000\r\n\r\n",
         "HTTP/1.1 -20\r\n\r\n",
         OK_HEAD "Content-Length: -1\r\n\r\n",
@@ -316,6 +328,48 @@ static void test_what_is_not_a_reply_is_wrong(void **state) {
     free(reply);
 }
 
+/* --- reports --- */
+
+/* Returns what is printed of a step of 4 s; the caller frees it. */
+static char *print_step(double rate, int64_t cpu_ns) {
+    const struct load_plan plan = {
+        .rate = rate, .connections = 1, .window_ns = 4000000000};
+    struct load_tally *tally = calloc(1, sizeof *tally);
+    FILE *out = stdout;
+    char *text = NULL;
+    size_t size;
+
+    assert_non_null(tally);
+    tally->cpu_ns = cpu_ns;
+    stdout = open_memstream(&text, &size);
+    load_report_text(&plan, tally);
+    fclose(stdout);
+    stdout = out;
+    free(tally);
+    return text;
+}
+
+static void test_generator_that_has_no_cpu_left_says_so(void **state) {
+    (void)state;
+    static const struct {
+        double rate;
+        int64_t cpu_ns;
+        const char *words; /* NULL: nothing is said */
+    } cases[] = {
+        {0, 3900000000, "the generator itself was the limit: it used 0.97 CPUs"},
+        {9, 3900000000, "it sent 99% within 0.000 ms of the due moment, and used 0.97"},
+        {0, 3000000000, NULL},
+        {9, 3000000000, NULL},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text = print_step(cases[i].rate, cases[i].cpu_ns);
+        const char *words = cases[i].words != NULL ? cases[i].words : "generator";
+        assert_int_equal(strstr(text, words) != NULL, cases[i].words != NULL);
+        free(text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quantiles_are_those_of_a_sort_to_three_digits),
@@ -328,6 +382,7 @@ int main(void) {
         cmocka_unit_test(test_steps_are_a_list_of_numbers),
         cmocka_unit_test(test_end_of_a_reply_is_found_however_it_arrives),
         cmocka_unit_test(test_what_is_not_a_reply_is_wrong),
+        cmocka_unit_test(test_generator_that_has_no_cpu_left_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * the same for the same seed. */
 #pragma once
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,4 +34,10 @@ static inline struct load_arrivals load_arrivals_begin(bool poisson, double rate
 }
 
 /* Returns the next moment, in ns since the start; never earlier than the one before. */
-int64_t load_arrivals_next(struct load_arrivals *arrivals);
+static inline int64_t load_arrivals_next(struct load_arrivals *arrivals) {
+    double gaps = 1;
+    if (arrivals->poisson) /* of a number in (0, 1] */
+        gaps = -log(((double)(load_random(&arrivals->state) >> 11) + 1) * 0x1p-53);
+    arrivals->at_ns += gaps * arrivals->gap_ns;
+    return (int64_t)arrivals->at_ns;
+}

@@ -36,7 +36,8 @@ struct load_run {
     double steps[LOAD_STEPS_MAX];
     size_t num_steps;
     struct load_plan plan;
-    struct load_point points[LOAD_STEPS_MAX];
+    struct load_point points[LOAD_STEPS_MAX]; /* [num_done] */
+    size_t num_done;
     struct buf samples;
 };
 
@@ -85,7 +86,7 @@ static const struct option options[] = {
      .help = "Seed of the arrivals and of the order of requests."},
     {OPTION("plot", TEXT, plot), .metavar = "FILE",
      .help = "Create an SVG: percentiles over throughput, a point for each step, hollow "
-             "where requests were not served."},
+             "where requests were not served, or sent twice."},
     {OPTION("samples", TEXT, samples), .metavar = "FILE",
      .help =
          "Create a CSV file with each measured request: its step, its place in the file "
@@ -187,6 +188,10 @@ static attn_status prepare_run(const struct load_config *config, struct load_run
 
     if (status == ATTN_OK)
         status = prepare_plan(config, run, ret_error);
+    if (status == ATTN_OK && config->plot != NULL && config->samples != NULL &&
+        strcmp(config->plot, config->samples) == 0)
+        status = error_set(ret_error, ATTN_E_VALUE,
+                           "--plot and --samples name one file; they need two");
     if (status == ATTN_OK && config->plot != NULL)
         status = output_check_new(config->plot, ret_error);
     if (status == ATTN_OK && config->samples != NULL)
@@ -202,7 +207,8 @@ static attn_status prepare_run(const struct load_config *config, struct load_run
 }
 
 static attn_status run_step(const struct load_config *config, struct load_run *run,
-                            size_t index, attn_error *ret_error) {
+                            attn_error *ret_error) {
+    size_t index = run->num_done;
     struct load_plan *plan = &run->plan;
     struct load_point *point = &run->points[index];
     struct load_tally *tally = calloc(1, sizeof *tally);
@@ -227,6 +233,7 @@ static attn_status run_step(const struct load_config *config, struct load_run *r
         load_report_quantiles(&tally->latency, point->ms);
         point->served = (double)tally->served / (double)config->seconds;
         point->clean = load_report_is_clean(tally);
+        run->num_done++;
     }
     free(tally->samples);
     free(tally);
@@ -242,6 +249,7 @@ static attn_status create_file(const char *path, const struct buf *text,
                               ret_error);
 }
 
+/* Creates the files of the steps that were done. */
 static attn_status create_files(const struct load_config *config,
                                 const struct load_run *run, attn_error *ret_error) {
     attn_status status = ATTN_OK;
@@ -252,7 +260,7 @@ static attn_status create_files(const struct load_config *config,
     if (status != ATTN_OK || config->plot == NULL)
         return status;
     buf_init(&svg, OUTPUT_BYTES);
-    load_plot(run->points, run->num_steps, run->url_text, &svg);
+    load_plot(run->points, run->num_done, run->url_text, &svg);
     status = create_file(config->plot, &svg, ret_error);
     buf_deinit(&svg);
     return status;
@@ -260,15 +268,18 @@ static attn_status create_files(const struct load_config *config,
 
 static int run_load(const struct load_config *config, const char *url) {
     static struct load_run run; /* too large for a stack */
-    attn_error error;
+    attn_error error, later_error;
 
     run = (struct load_run){.url_text = url};
     buf_init(&run.samples, OUTPUT_BYTES);
     attn_status status = prepare_run(config, &run, &error);
-    for (size_t i = 0; i < run.num_steps && status == ATTN_OK; i++)
-        status = run_step(config, &run, i, &error);
-    if (status == ATTN_OK)
-        status = create_files(config, &run, &error);
+    while (status == ATTN_OK && run.num_done < run.num_steps)
+        status = run_step(config, &run, &error);
+    if (run.num_done > 0) { /* also those before a step that failed */
+        attn_status created =
+            create_files(config, &run, status == ATTN_OK ? &error : &later_error);
+        status = status == ATTN_OK ? created : status;
+    }
     load_requests_deinit(&run.requests);
     buf_deinit(&run.samples);
     if (status == ATTN_OK)

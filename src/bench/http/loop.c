@@ -30,7 +30,8 @@
 struct client {
     int fd; /* -1: none */
     bool busy;
-    bool reused; /* the connection has carried a reply, so it may be closed by now */
+    bool reused; /* nothing has come since the last reply, so it may be closed by now */
+    int broken;  /* errno of what could not be sent, which recv() does not repeat */
     uint32_t request;
     int64_t due, begun;
     int64_t resume; /* closed loop: when to send the next request */
@@ -47,8 +48,9 @@ struct loop {
     size_t num_ready;
     int64_t free_since; /* since when some client has been ready */
     int64_t origin;     /* by the clock */
+    int64_t cpu_origin; /* by the clock of the thread's CPU time */
     int64_t next_due;   /* of the open loop; NEVER: the schedule has ended */
-    int64_t swept;      /* when requests were last timed out */
+    int64_t swept;      /* when clients were last swept */
     struct load_arrivals arrivals;
     uint64_t random;
     int epoll;
@@ -100,7 +102,7 @@ static void count_outcome(struct loop *loop, uint32_t request, int64_t due, int6
                           int outcome) {
     struct load_tally *tally = loop->tally;
     int64_t warmup = loop->plan->warmup_ns;
-    bool served = outcome >= 200 && outcome < 300;
+    bool served = load_is_served(outcome);
 
     if (served && now >= warmup && now < loop_end(loop))
         tally->served++;
@@ -127,13 +129,13 @@ static void close_connection(struct client *client) {
         close(client->fd);
     client->fd = -1;
     client->reused = false;
+    client->broken = 0;
 }
 
 /* Ends the request of `client` and makes it ready for the next. */
 static void end_request(struct loop *loop, struct client *client, int outcome) {
     const struct load_plan *plan = loop->plan;
     int64_t now = loop_now(loop);
-    bool served = outcome >= 200 && outcome < 300;
     bool whole =
         outcome > 0 && client->sent == plan->requests->items[client->request].size;
 
@@ -143,12 +145,14 @@ static void end_request(struct loop *loop, struct client *client, int outcome) {
     else
         client->reused = true;
     client->busy = false;
-    client->resume = served ? now : now + PAUSE_NS;
+    client->resume = load_is_served(outcome) ? now : now + PAUSE_NS;
     if (loop->num_ready == 0)
         loop->free_since = now;
     loop->ready[loop->num_ready++] = (size_t)(client - loop->clients);
 }
 
+/* Returns whether there is a connection now, or may be one at the next sweep: where TCP
+ * waits for a server that is too busy to accept, a Unix socket refuses with EAGAIN. */
 static bool open_connection(struct loop *loop, struct client *client) {
     const struct load_address *address = loop->plan->address;
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
@@ -171,20 +175,88 @@ static bool open_connection(struct loop *loop, struct client *client) {
                  address->from_size) != 0)
             return false;
     }
-    return connect(client->fd, (const struct sockaddr *)&address->to, address->to_size) ==
-               0 ||
-           errno == EINPROGRESS;
+    int result =
+        connect(client->fd, (const struct sockaddr *)&address->to, address->to_size);
+    if (result != 0 && errno == EAGAIN && address->to.ss_family == AF_UNIX) {
+        close_connection(client);
+        return true;
+    }
+    return result == 0 || errno == EINPROGRESS;
 }
 
-static void send_rest(struct loop *loop, struct client *client) {
+static void connect_client(struct loop *loop, struct client *client) {
+    if (open_connection(loop, client))
+        return;
+    loop->tally->lost_errno = errno;
+    end_request(loop, client, LOAD_LOST);
+}
+
+/* Returns false when the connection is broken. */
+static bool send_rest(struct loop *loop, struct client *client) {
     const struct load_request *request = &loop->plan->requests->items[client->request];
 
     while (client->sent < request->size) {
         ssize_t sent = send(client->fd, request->bytes + client->sent,
                             request->size - client->sent, MSG_NOSIGNAL);
-        if (sent < 0) /* full, not connected yet, or broken: then reading says so */
-            return;
+        if (sent < 0 && errno == EAGAIN) /* full, or not connected yet */
+            return true;
+        if (sent < 0) {
+            client->broken = errno;
+            return false;
+        }
         client->sent += (size_t)sent;
+    }
+    return true;
+}
+
+/* The connection of `client` has failed, with `number`, or was closed (0). */
+static void lose_connection(struct loop *loop, struct client *client, int number) {
+    if (client->reply.part == LOAD_PART_TO_END && number == 0) {
+        end_request(loop, client, client->reply.status);
+        return;
+    }
+    if (client->reused) {
+        /* The server may have closed it while it was idle: once more. It may as well have
+         * read what was sent, so that is counted. */
+        loop->tally->resent += client->sent > 0 && client->due >= loop->plan->warmup_ns;
+        client->sent = 0;
+        close_connection(client);
+        connect_client(loop, client);
+        return;
+    }
+    loop->tally->lost_errno = client->broken != 0 ? client->broken : number;
+    end_request(loop, client, LOAD_LOST);
+}
+
+/* Reads until there is nothing more, as the edges of epoll ask for. A connection that is
+ * broken may still have a reply; then it is lost. */
+static void receive(struct loop *loop, struct client *client) {
+    for (;;) {
+        ssize_t size = recv(client->fd, loop->scratch, READ_BYTES, 0);
+        if (size < 0 && errno == EINTR)
+            continue;
+        if (size < 0 && errno == EAGAIN && client->broken == 0)
+            return;
+        if (!client->busy) { /* the server has closed a connection that was idle */
+            close_connection(client);
+            return;
+        }
+        if (size <= 0) {
+            lose_connection(loop, client, size < 0 ? errno : 0);
+            return;
+        }
+
+        client->reused = false;
+        switch (load_reply_take(&client->reply, loop->scratch, (size_t)size)) {
+        case LOAD_MORE:
+            break;
+        case LOAD_WHOLE:
+            end_request(loop, client, client->reply.status);
+            return;
+        case LOAD_WRONG:
+            end_request(loop, client, LOAD_MISREAD);
+            return;
+        }
     }
 }
 
@@ -197,58 +269,10 @@ static void start_request(struct loop *loop, struct client *client, uint32_t req
     client->sent = 0;
     load_reply_reset(&client->reply);
 
-    if (client->fd >= 0) {
-        send_rest(loop, client);
-    } else if (!open_connection(loop, client)) {
-        loop->tally->lost_errno = errno;
-        end_request(loop, client, LOAD_LOST);
-    }
-}
-
-/* The connection of `client` has failed, with `number`, or was closed (0). */
-static void lose_connection(struct loop *loop, struct client *client, int number) {
-    if (client->reply.part == LOAD_PART_TO_END && number == 0) {
-        end_request(loop, client, client->reply.status);
-        return;
-    }
-    if (client->reused && client->reply.status == 0 && client->reply.size == 0) {
-        /* It was closed as the request was sent, so nobody has read it: once more. */
-        close_connection(client);
-        start_request(loop, client, client->request, client->due);
-        return;
-    }
-    loop->tally->lost_errno = number;
-    end_request(loop, client, LOAD_LOST);
-}
-
-/* Reads until there is nothing more, as the edges of epoll ask for. */
-static void receive(struct loop *loop, struct client *client) {
-    for (;;) {
-        ssize_t size = recv(client->fd, loop->scratch, READ_BYTES, 0);
-        if (size < 0 && errno == EINTR)
-            continue;
-        if (size < 0 && errno == EAGAIN)
-            return;
-        if (!client->busy) { /* the server has closed a connection that was idle */
-            close_connection(client);
-            return;
-        }
-        if (size <= 0) {
-            lose_connection(loop, client, size < 0 ? errno : 0);
-            return;
-        }
-
-        switch (load_reply_take(&client->reply, loop->scratch, (size_t)size)) {
-        case LOAD_MORE:
-            break;
-        case LOAD_WHOLE:
-            end_request(loop, client, client->reply.status);
-            return;
-        case LOAD_WRONG:
-            end_request(loop, client, LOAD_MISREAD);
-            return;
-        }
-    }
+    if (client->fd < 0)
+        connect_client(loop, client);
+    else if (!send_rest(loop, client))
+        receive(loop, client);
 }
 
 /* --- the schedule --- */
@@ -292,21 +316,26 @@ static void start_ready(struct loop *loop, int64_t now) {
     }
 }
 
-/* Ends the requests that have waited too long. */
-static void expire_requests(struct loop *loop, int64_t now) {
+/* Ends the requests that have waited too long, and tries again to connect the others. */
+static void sweep_clients(struct loop *loop, int64_t now) {
     loop->swept = now;
     for (size_t i = 0; i < loop->num_clients; i++) {
         struct client *client = &loop->clients[i];
         if (client->busy && now - client->begun >= loop->plan->timeout_ns)
             end_request(loop, client, LOAD_TIMED_OUT);
+        else if (client->busy && client->fd < 0)
+            connect_client(loop, client);
     }
 }
 
-/* Returns how often requests are timed out. */
+static int64_t min_ns(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Returns the time between two sweeps. */
 static int64_t sweep_pause(const struct loop *loop) {
-    int64_t pause = loop->plan->timeout_ns / 8;
-    return pause < NS_PER_MS ? NS_PER_MS
-                             : (pause > 50 * NS_PER_MS ? 50 * NS_PER_MS : pause);
+    int64_t pause = min_ns(loop->plan->timeout_ns / 8, 50 * NS_PER_MS);
+    return pause > NS_PER_MS ? pause : NS_PER_MS;
 }
 
 /* Returns when there is something to do without an event. */
@@ -314,15 +343,11 @@ static int64_t find_wake(const struct loop *loop, int64_t now) {
     int64_t wake = now < loop_end(loop) ? loop_end(loop) : NEVER;
 
     if (loop->num_ready < loop->num_clients)
-        wake = loop->swept + sweep_pause(loop) < wake ? loop->swept + sweep_pause(loop)
-                                                      : wake;
+        wake = min_ns(wake, loop->swept + sweep_pause(loop));
     if (loop->plan->rate > 0 && loop->num_ready > 0)
-        return loop->next_due < wake ? loop->next_due : wake;
-    for (size_t i = 0; loop->plan->rate == 0 && i < loop->num_ready; i++) {
-        int64_t resume = loop->clients[loop->ready[i]].resume;
-        if (now < loop_end(loop) && resume < wake)
-            wake = resume;
-    }
+        return min_ns(wake, loop->next_due);
+    for (size_t i = 0; now < loop_end(loop) && i < loop->num_ready; i++)
+        wake = min_ns(wake, loop->clients[loop->ready[i]].resume);
     return wake;
 }
 
@@ -339,10 +364,13 @@ static void serve_events(struct loop *loop, int64_t wake) {
         stop_loop(loop, "epoll_pwait2");
     for (int i = 0; i < count; i++) {
         struct client *client = events[i].data.ptr;
-        if (client->busy && (events[i].events & EPOLLOUT))
-            send_rest(loop, client);
-        if (client->fd >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT))
+        uint32_t what = events[i].events;
+        bool broken = client->busy && (what & EPOLLOUT) && !send_rest(loop, client);
+        if (client->fd >= 0 && (broken || (what & ~(uint32_t)EPOLLOUT)))
             receive(loop, client);
+        /* There is no other edge when it was closed behind the reply. */
+        if (!client->busy && (what & (EPOLLRDHUP | EPOLLHUP)))
+            close_connection(client);
     }
 }
 
@@ -352,7 +380,9 @@ static void run_loop(struct loop *loop) {
     for (;;) {
         int64_t now = loop_now(loop);
         if (now - loop->swept >= sweep_pause(loop))
-            expire_requests(loop, now);
+            sweep_clients(loop, now);
+        if (now >= loop_end(loop) && loop->tally->cpu_ns == 0)
+            loop->tally->cpu_ns = clock_thread_ns() - loop->cpu_origin;
         if (open)
             start_due(loop, now);
         else if (now < loop_end(loop))
@@ -381,6 +411,7 @@ static void start_schedule(struct loop *loop) {
             loop->next_due = NEVER;
     }
     loop->origin = clock_now_ns();
+    loop->cpu_origin = clock_thread_ns();
 }
 
 attn_status load_run_step(const struct load_plan *plan, struct load_tally *tally,
@@ -403,10 +434,8 @@ attn_status load_run_step(const struct load_plan *plan, struct load_tally *tally
     } else if (loop.epoll < 0) {
         stop_loop(&loop, "epoll_create1");
     } else {
-        int64_t cpu = clock_thread_ns();
         start_schedule(&loop);
         run_loop(&loop);
-        tally->cpu_ns = clock_thread_ns() - cpu;
         for (size_t i = 0; i < loop.num_clients; i++)
             close_connection(&loop.clients[i]);
     }

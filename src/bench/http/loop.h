@@ -18,6 +18,11 @@ enum load_outcome {
     LOAD_LOST = -2     /* refused, reset, or closed before the whole reply */
 };
 
+/* Returns whether a request was served: a status from 200 to 299. */
+static inline bool load_is_served(int outcome) {
+    return outcome >= 200 && outcome < 300;
+}
+
 struct load_address {
     struct sockaddr_storage to, from; /* `from` is used when from_size > 0 */
     socklen_t to_size, from_size;
@@ -50,10 +55,12 @@ struct load_tally {
                                      * connection: what the generator adds itself */
     uint64_t statuses[LOAD_STATUS_MAX + 1];
     uint64_t timed_out, misread, lost;
+    uint64_t resent;             /* once more, when a connection that had carried a reply
+                                  * was closed: the server may have read the first */
     uint64_t waited;             /* were due while all connections were busy */
     uint64_t served;             /* replies from 200 to 299 that ended in the window */
     int lost_errno;              /* of the last one lost; 0: closed by the server */
-    int64_t cpu_ns;              /* of the thread */
+    int64_t cpu_ns;              /* of the thread, until the window ended */
     struct load_sample *samples; /* [num_samples], where the plan keeps them */
     size_t num_samples, samples_capacity;
 };

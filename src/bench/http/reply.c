@@ -35,14 +35,20 @@ static bool parse_length(const char *text, uint64_t *ret_length) {
     return true;
 }
 
-/* Reads a complete head, a string. Returns false when it is wrong. */
+/* Reads a complete head, a string. Returns false when it is wrong. Another head follows
+ * one with a status below 200. */
 static bool read_head(struct load_reply *reply) {
     int minor, end = 0;
     bool has_length = false, chunked = false;
 
     if (sscanf(reply->head, "HTTP/1.%1d %3d%n", &minor, &reply->status, &end) != 2 ||
-        strchr(" \r", reply->head[end]) == NULL || reply->status < 200)
+        strchr(" \r", reply->head[end]) == NULL || reply->status < 100 ||
+        reply->status == 101) /* which needs an Upgrade that was not sent */
         return false;
+    if (reply->status < 200) {
+        load_reply_reset(reply);
+        return true;
+    }
     reply->close = minor == 0;
     for (const char *line = strstr(reply->head, "\r\n"); line != NULL;
          line = strstr(line, "\r\n")) {
@@ -59,12 +65,14 @@ static bool read_head(struct load_reply *reply) {
         }
     }
 
-    reply->part =
-        chunked ? LOAD_PART_CHUNK_SIZE : (has_length ? LOAD_PART_BODY : LOAD_PART_TO_END);
-    if (reply->status == 204 || reply->status == 304) {
+    reply->part = has_length ? LOAD_PART_BODY : LOAD_PART_TO_END;
+    if (chunked) /* whatever the length says */
+        reply->part = LOAD_PART_CHUNK_SIZE;
+    bool is_empty = reply->status == 204 || reply->status == 304;
+    if (is_empty)
         reply->part = LOAD_PART_BODY;
+    if (is_empty || chunked)
         reply->rest = 0;
-    }
     reply->close = reply->close || reply->part == LOAD_PART_TO_END;
     reply->size = 0;
     return true;
@@ -157,7 +165,7 @@ enum load_progress load_reply_take(struct load_reply *reply, const char *bytes,
                                    size_t size) {
     const char *at = bytes, *end = bytes + size;
 
-    if (reply->part == LOAD_PART_HEAD) {
+    while (reply->part == LOAD_PART_HEAD) {
         enum load_progress progress = take_head(reply, &at, end);
         if (progress != LOAD_WHOLE)
             return progress;

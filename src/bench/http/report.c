@@ -32,7 +32,7 @@ static uint64_t count_all(const struct load_tally *tally) {
 }
 
 bool load_report_is_clean(const struct load_tally *tally) {
-    return count_all(tally) == count_served(tally);
+    return tally->resent == 0 && count_all(tally) == count_served(tally);
 }
 
 /* Returns how many CPUs the generator has used. */
@@ -45,7 +45,8 @@ static uint64_t find_lateness(const struct load_tally *tally) {
     return load_histogram_quantile(&tally->lateness, 9900);
 }
 
-/* Whether the generator was so late that latencies show it, or used up its CPU. */
+/* Whether the generator was so late that latencies show it, or used up its CPU. A closed
+ * loop has no moments to be late for. */
 static bool is_behind(const struct load_plan *plan, const struct load_tally *tally) {
     uint64_t late = find_lateness(tally);
     return count_cpus(plan, tally) > 0.9 ||
@@ -82,7 +83,7 @@ static void print_failures(const struct load_tally *tally) {
 
     for (size_t i = 0; i <= LOAD_STATUS_MAX; i++) {
         snprintf(status, sizeof status, "x %zu", i);
-        if (i < 200 || i > 299)
+        if (!load_is_served((int)i))
             separator = print_count(separator, tally->statuses[i], status);
     }
     separator = print_count(separator, tally->timed_out, "timed out");
@@ -111,15 +112,23 @@ void load_report_text(const struct load_plan *plan, const struct load_tally *tal
     else
         printf(" %9.3f\n", (double)tally->latency.max * MS);
 
-    if (!load_report_is_clean(tally))
+    if (count_all(tally) > count_served(tally))
         print_failures(tally);
+    if (tally->resent > 0)
+        printf("           %llu sent twice, because the server closed the connection "
+               "without a reply\n",
+               (unsigned long long)tally->resent);
     if (tally->waited > 0)
         printf("           %llu waited for one of the %zu connections\n",
                (unsigned long long)tally->waited, plan->connections);
-    if (is_behind(plan, tally))
+    if (is_behind(plan, tally) && plan->rate > 0)
         printf("           the generator itself was late: it sent 99%% within %.3f ms of "
                "the due moment, and used %.2f CPUs; leave it a core\n",
                (double)find_lateness(tally) * MS, count_cpus(plan, tally));
+    else if (is_behind(plan, tally))
+        printf("           the generator itself was the limit: it used %.2f CPUs; leave "
+               "it a core, or run several\n",
+               count_cpus(plan, tally));
     fflush(stdout);
 }
 
@@ -165,9 +174,9 @@ void load_report_json(const struct load_plan *plan, const struct load_tally *tal
         separator = ",";
     }
 
-    printf("},\"timed_out\":%llu,\"misread\":%llu,\"lost\":%llu,",
+    printf("},\"timed_out\":%llu,\"misread\":%llu,\"lost\":%llu,\"resent\":%llu,",
            (unsigned long long)tally->timed_out, (unsigned long long)tally->misread,
-           (unsigned long long)tally->lost);
+           (unsigned long long)tally->lost, (unsigned long long)tally->resent);
     print_json_latency(tally);
     printf("\"generator\":{\"cpus\":%.4f,\"late_p99_ms\":%.6f,\"late_max_ms\":%.6f,"
            "\"waited\":%llu,\"behind\":%s}}\n",

@@ -16,7 +16,7 @@ extern const char *const load_share_names[LOAD_QUANTILES];
 void load_report_quantiles(const struct load_histogram *latency,
                            double ret_ms[LOAD_QUANTILES]);
 
-/* Returns whether every request of the step was served. */
+/* Returns whether every request of the step was sent once, and served. */
 bool load_report_is_clean(const struct load_tally *tally);
 
 /* Print a step to standard output: as a row, with the head of the table before the first,

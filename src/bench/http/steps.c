@@ -34,14 +34,15 @@ static bool read_steps(const char *text, double steps[LOAD_STEPS_MAX], size_t *c
 attn_status load_steps_parse(const char *name, const char *text, double max, bool whole,
                              double ret_steps[LOAD_STEPS_MAX], size_t *ret_count,
                              attn_error *ret_error) {
+    double min = whole ? 1 : LOAD_RATE_MIN;
     bool valid = read_steps(text, ret_steps, ret_count);
     for (size_t i = 0; valid && i < *ret_count; i++)
-        valid = ret_steps[i] > 0 && ret_steps[i] <= max &&
+        valid = ret_steps[i] >= min && ret_steps[i] <= max &&
                 (!whole || ret_steps[i] == floor(ret_steps[i]));
     if (!valid)
         return error_set(ret_error, ATTN_E_VALUE,
                          "--%s: '%.100s' is not a list such as 100,200,400: at most %d "
-                         "%snumbers above 0 and up to %.0f",
-                         name, text, LOAD_STEPS_MAX, whole ? "whole " : "", max);
+                         "%snumbers from %g to %.0f",
+                         name, text, LOAD_STEPS_MAX, whole ? "whole " : "", min, max);
     return ATTN_OK;
 }
