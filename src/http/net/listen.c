@@ -186,6 +186,14 @@ bool listen_is_loopback(const char *listen) {
     return is_loopback;
 }
 
+/* Closes descriptors; errno stays. */
+static void close_all(const int *fds, size_t count) {
+    int error = errno;
+    for (size_t i = 0; i < count; i++)
+        close(fds[i]);
+    errno = error;
+}
+
 /* --- TCP --- */
 
 /* Opens a socket that listens. The first one is bound alone, so that it fails where any
@@ -205,9 +213,7 @@ static int open_listening(struct addrinfo *address, bool is_first) {
         getsockname(fd, address->ai_addr, &address->ai_addrlen) == 0)
         return fd;
 
-    int error = errno;
-    close(fd);
-    errno = error;
+    close_all(&fd, 1);
     return -1;
 }
 
@@ -219,10 +225,7 @@ static bool open_sockets(struct addrinfo *address, size_t count, int *ret_fds) {
         if (ret_fds[opened] >= 0)
             continue;
 
-        int error = errno;
-        while (opened > 0)
-            close(ret_fds[--opened]);
-        errno = error;
+        close_all(ret_fds, opened);
         return false;
     }
     return true;
@@ -382,10 +385,7 @@ static bool copy_socket(int fd, size_t count, int *ret_fds) {
         if (ret_fds[i] >= 0)
             continue;
 
-        int error = errno;
-        while (i > 1)
-            close(ret_fds[--i]);
-        errno = error;
+        close_all(ret_fds + 1, i - 1);
         return false;
     }
     return true;
