@@ -353,13 +353,16 @@ static attn_status remove_stale(const char *option, const struct sockaddr_un *ad
                      connected ? "" : strerror(error));
 }
 
-/* Makes the socket listen as a file with its mode and its group. On failure the file is
- * removed. */
+/* Makes the socket listen as a file with its mode and its group. The file is never
+ * without its mode, and no path is followed to another file. On failure it is removed. */
 static attn_status bind_unix(const char *option, int fd,
                              const struct unix_listen *listen_at, attn_error *ret_error) {
     const char *path = listen_at->address.sun_path;
-    if (bind(fd, (const struct sockaddr *)&listen_at->address,
-             sizeof listen_at->address) != 0)
+    mode_t mask = umask(UNIX_MODES & ~listen_at->mode);
+    int result =
+        bind(fd, (const struct sockaddr *)&listen_at->address, sizeof listen_at->address);
+    umask(mask);
+    if (result != 0)
         return refuse_file(option, path, ret_error);
 
     attn_status status = ATTN_OK;
@@ -369,7 +372,7 @@ static attn_status bind_unix(const char *option, int fd,
                       "%s: cannot give %s to group %ju: %s; let the user of attnd be "
                       "in that group",
                       option, path, (uintmax_t)listen_at->group, strerror(errno));
-    else if (chmod(path, listen_at->mode) != 0 || listen(fd, SOMAXCONN) != 0)
+    else if (listen(fd, SOMAXCONN) != 0)
         status = error_set(ret_error, ATTN_E_IO, "%s: cannot listen at %s: %s", option,
                            path, strerror(errno));
     if (status != ATTN_OK)

@@ -34,7 +34,8 @@ bool listen_is_loopback(const char *listen);
  * accepts from its own; those of a Unix socket share it. The caller closes
  * ret_fds [count], and calls listen_remove() first. Errors, with one line: ATTN_E_VALUE
  * as listen_check() or for an unknown host, ATTN_E_IO; then nothing is left open, and no
- * file. One thread at a time may call it. */
+ * file. One thread at a time may call it; a Unix socket changes the process's umask for a
+ * moment. */
 attn_status listen_open(const char *option, const char *listen, size_t count,
                         int *ret_fds, struct listen_address *ret_address,
                         attn_error *ret_error);
