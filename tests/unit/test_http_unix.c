@@ -198,6 +198,28 @@ static void test_a_file_that_is_not_a_socket_stays(void **state) {
     assert_int_equal(rmdir(place.folder), 0);
 }
 
+static void test_only_files_of_its_own_are_removed(void **state) {
+    struct listen_address address, second;
+    struct place place;
+    attn_error error;
+    int fds[2], others[2];
+    (void)state;
+
+    make_place(&place);
+    assert_int_equal(open_place(&place, fds, &address, &error), ATTN_OK);
+    assert_int_equal(unlink(place.path), 0); /* as who empties the folder */
+    assert_int_equal(unlink(place.lock), 0);
+    assert_int_equal(open_place(&place, others, &second, &error), ATTN_OK);
+    listen_remove(&address);
+    close_both(fds);
+    assert_int_equal(access(place.path, F_OK), 0);
+    assert_int_equal(access(place.lock, F_OK), 0);
+
+    listen_remove(&second);
+    close_both(others);
+    assert_int_equal(rmdir(place.folder), 0);
+}
+
 static void test_a_missing_folder_is_named(void **state) {
     struct listen_address address;
     attn_error error;
@@ -330,6 +352,7 @@ int main(void) {
         cmocka_unit_test(
             test_a_socket_of_another_program_is_replaced_when_nobody_listens),
         cmocka_unit_test(test_a_file_that_is_not_a_socket_stays),
+        cmocka_unit_test(test_only_files_of_its_own_are_removed),
         cmocka_unit_test(test_a_missing_folder_is_named),
         cmocka_unit_test(test_the_peer_of_a_unix_socket_is_its_user),
         cmocka_unit_test(test_a_trusted_user_is_not_an_address),

@@ -272,6 +272,13 @@ static attn_status refuse_file(const char *option, const char *path,
                                      : "attnd must be able to write to its folder");
 }
 
+/* Whether the path still names a file that is open. */
+static bool still_names(const char *path, const struct stat *file) {
+    struct stat named;
+    return lstat(path, &named) == 0 && named.st_dev == file->st_dev &&
+           named.st_ino == file->st_ino;
+}
+
 static void get_lock_path(const char *socket_path, char ret_path[LOCK_PATH_MAX]) {
     snprintf(ret_path, LOCK_PATH_MAX, "%s" LOCK_ENDING, socket_path);
 }
@@ -291,7 +298,7 @@ static bool lock_empty_file(int fd, struct stat *ret_file) {
 static attn_status take_lock(const char *option, const char *socket_path, int *ret_fd,
                              attn_error *ret_error) {
     char path[LOCK_PATH_MAX];
-    struct stat locked, named;
+    struct stat locked;
 
     get_lock_path(socket_path, path);
     for (;;) {
@@ -308,8 +315,7 @@ static attn_status take_lock(const char *option, const char *socket_path, int *r
                                    "another path"
                                  : "remove it, or give another path");
         }
-        if (lstat(path, &named) == 0 && named.st_dev == locked.st_dev &&
-            named.st_ino == locked.st_ino) {
+        if (still_names(path, &locked)) {
             *ret_fd = fd;
             return ATTN_OK;
         }
@@ -319,8 +325,10 @@ static attn_status take_lock(const char *option, const char *socket_path, int *r
 
 static void release_lock(const char *socket_path, int fd) {
     char path[LOCK_PATH_MAX];
+    struct stat file;
     get_lock_path(socket_path, path);
-    unlink(path);
+    if (fstat(fd, &file) == 0 && still_names(path, &file))
+        unlink(path);
     close(fd);
 }
 
@@ -435,6 +443,8 @@ static attn_status open_unix(const char *option, const char *text, size_t count,
     }
     snprintf(ret_address->text, sizeof ret_address->text, ADDRESS_UNIX "%s", path);
     ret_address->lock_fd = lock;
+    if (lstat(path, &ret_address->file) != 0)
+        ret_address->file = (struct stat){0}; /* it is gone already */
     return ATTN_OK;
 }
 
@@ -453,7 +463,8 @@ void listen_remove(struct listen_address *address) {
     const char *path = address->text + strlen(ADDRESS_UNIX);
     if (address->lock_fd < 0)
         return;
-    unlink(path);
+    if (still_names(path, &address->file))
+        unlink(path);
     release_lock(path, address->lock_fd);
     address->lock_fd = -1;
 }

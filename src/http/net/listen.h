@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #define LISTEN_TEXT_MAX (NI_MAXHOST + 16) /* bytes of a text, with the terminator */
@@ -13,7 +14,8 @@
 /* Where sockets listen. */
 struct listen_address {
     char text[LISTEN_TEXT_MAX]; /* HOST:PORT with the port that was found, or unix:PATH */
-    int lock_fd; /* of a Unix socket: its lock, until listen_remove(); else -1 */
+    int lock_fd;      /* of a Unix socket: its lock, until listen_remove(); else -1 */
+    struct stat file; /* of a Unix socket: what was made at its path */
 };
 
 /* Checks that `listen`, the value of `option`, is HOST:PORT or
@@ -40,7 +42,8 @@ attn_status listen_open(const char *option, const char *listen, size_t count,
                         int *ret_fds, struct listen_address *ret_address,
                         attn_error *ret_error);
 
-/* Removes the file of a Unix socket, so that another process can listen there. It must
- * still be open: until it is closed, it accepts whom the kernel has connected. Does
- * nothing for other addresses, and the second time. */
+/* Removes the file of a Unix socket, so that another process can listen there; what
+ * another one has made there since stays. The socket must still be open: until it is
+ * closed, it accepts whom the kernel has connected. Does nothing for other addresses, and
+ * the second time. */
 void listen_remove(struct listen_address *address);
