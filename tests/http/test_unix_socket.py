@@ -137,13 +137,14 @@ def test_group_of_the_socket_lets_its_members_in_and_nobody_else(start, path):
         connect_as(THIRD, path, group=THIRD)
 
 
+def become_other():
+    os.setgroups([])
+    os.setgid(OTHER)
+    os.setuid(OTHER)
+
+
 @as_root
 def test_group_that_attnd_is_not_in_is_named(path):
-    def become_other():
-        os.setgroups([])
-        os.setgid(OTHER)
-        os.setuid(OTHER)
-
     os.chmod(Path(path).parent, 0o777)
     result = run_attnd("--demo", "--listen", f"unix:{path},group=0", preexec_fn=become_other)
     assert result.returncode == 1 and f"cannot give {path} to group 0: Operation not permitted" in result.stderr
@@ -174,6 +175,22 @@ def test_socket_where_another_program_listens_is_refused(path):
         result = run_attnd("--demo", "--listen", f"unix:{path}")
         assert result.returncode == 1 and f"{path} belongs to another server" in result.stderr
         assert os.listdir(Path(path).parent) == ["attnd.sock"]
+
+
+@as_root
+@pytest.mark.parametrize("what, words", [
+    ("lock of another user", "cannot make {}.lock: Permission denied; it exists; remove it"),
+    ("socket without access", "cannot ask whether a server listens at {}: Permission denied; remove it")])
+def test_what_a_user_may_not_use_is_named(path, what, words):
+    os.chmod(Path(path).parent, 0o777)
+    if what == "lock of another user":
+        Path(path + ".lock").touch(0o600)
+    else:
+        with socket.socket(socket.AF_UNIX) as gone:
+            gone.bind(path)
+        os.chmod(path, 0o060)
+    result = run_attnd("--demo", "--listen", f"unix:{path}", preexec_fn=become_other)
+    assert result.returncode == 1 and words.format(path) in result.stderr
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "link", "pipe"])

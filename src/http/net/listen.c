@@ -263,13 +263,23 @@ static attn_status open_tcp(const char *option, const char *listen, size_t count
 
 /* --- Unix sockets --- */
 
+/* Returns what helps when errno says why a file could not be made. */
+static const char *find_file_remedy(int error, const char *path) {
+    struct stat file;
+    if (error == EMFILE || error == ENFILE)
+        return "raise the limit of open files (ulimit -n)";
+    if (error == ENOENT)
+        return "make its folder first, or give another path";
+    if (lstat(path, &file) == 0)
+        return "it exists; remove it, or give another path";
+    return "attnd must be able to write to its folder";
+}
+
 static attn_status refuse_file(const char *option, const char *path,
                                attn_error *ret_error) {
     int error = errno;
     return error_set(ret_error, ATTN_E_IO, "%s: cannot make %s: %s; %s", option, path,
-                     strerror(error),
-                     error == ENOENT ? "make its folder first, or give another path"
-                                     : "attnd must be able to write to its folder");
+                     strerror(error), find_file_remedy(error, path));
 }
 
 /* Whether the path still names a file that is open. */
@@ -354,6 +364,11 @@ static attn_status remove_stale(const char *option, const struct sockaddr_un *ad
     close(fd);
     if (error == ECONNREFUSED)
         return unlink(path) == 0 ? ATTN_OK : refuse_file(option, path, ret_error);
+    if (error == EACCES)
+        return error_set(ret_error, ATTN_E_IO,
+                         "%s: cannot ask whether a server listens at %s: %s; remove it, "
+                         "or give another path",
+                         option, path, strerror(error));
     return error_set(ret_error, ATTN_E_IO,
                      "%s: %s belongs to another server%s%s; stop that, or give another "
                      "path",
