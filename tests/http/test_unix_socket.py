@@ -19,7 +19,7 @@ from certificates import Certificate
 from http1 import Connection, get_bytes, post_bytes, send_unfinished
 from reload import wait_until
 from server import BINARY, clean_environment, run_attnd
-from stored import head_bytes, small_file
+from stored import Layer, head_bytes, make_file, small_file
 
 pytestmark = pytest.mark.alone
 
@@ -432,6 +432,20 @@ def test_reader_below_the_least_rate_is_cut_off_and_one_above_is_not(start, path
         with Connection(path) as connection:
             connection.send(post_bytes(LARGE))
             assert read_slowly(connection, step, seconds) == stays
+
+
+def test_reader_of_a_large_reply_in_memory_may_take_its_time(start, path):
+    """The description of a capture is there at once, and the kernel takes a part of it."""
+    server = start("--header-timeout", 1, "--min-rate", "40KiB", "--capture-memory", "64MiB")
+    layer = Layer({"keys": [[[0.5]]]})
+    file = make_file({str(i): layer for i in range(8000)})
+    assert exchange(path, head_bytes("PUT", "/v1/captures/large", len(file)) + file).status == 201
+    expected = exchange(server.port, get_bytes("/v1/captures/large")).body
+    with Connection(path) as connection:
+        connection.send(get_bytes("/v1/captures/large"))
+        assert read_slowly(connection, 8000, 8)
+    reply = exchange(path, get_bytes("/v1/captures/large"))
+    assert reply.body == expected and len(expected) > 1_500_000
 
 
 def test_headers_that_do_not_end_are_refused(start, path):

@@ -314,7 +314,7 @@ static bool has_unread_bytes(const struct connection *connection) {
 }
 
 /* Finds how many bytes the peer has confirmed. At a Unix socket it is what was sent, but
- * for what the kernel holds, which counts its own overhead. Up to 256 KiB that
+ * for what the kernel holds, which counts its own overhead. Up to 64 KiB that
  * libmicrohttpd holds may count as read. Returns false when the kernel does not say. */
 static bool find_acked(const struct connection *connection, uint64_t *ret_acked) {
     struct tcp_info info;
