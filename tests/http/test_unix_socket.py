@@ -373,6 +373,17 @@ def test_places_of_tcp_do_not_keep_users_out(start, path):
     assert "\nattnd_connections_limit 8\n" in metrics and "\nattnd_connections 5\n" in metrics
 
 
+def test_each_address_has_a_place_that_counts(start, path):
+    server = start("--max-connections", 1)
+    with Connection(path) as connection, Connection(server.port) as other:
+        for each, data in ((other, LIVE), (connection, get_bytes("/metrics"))):
+            each.send(data)
+            reply = each.read_reply()
+    metrics = reply.body.decode()
+    assert "\nattnd_connections_limit 2\n" in metrics and "\nattnd_connections 2\n" in metrics
+    assert "more connections, each --listen has one at least" in server.read_log()
+
+
 @as_root
 def test_trusted_user_names_its_clients_and_others_do_not(start, path):
     server = start("--max-per-client", 1, "--trusted-proxy", f"unix:{OTHER}", "--access-log",
