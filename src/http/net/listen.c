@@ -121,10 +121,9 @@ static attn_status parse_unix(const char *option, const char *text,
     return status;
 }
 
-/* Splits `listen` into host and port. Returns ATTN_E_VALUE when it is malformed. */
-static attn_status parse_listen(const char *option, const char *listen,
-                                char host[static NI_MAXHOST],
-                                char port[static NI_MAXSERV], attn_error *ret_error) {
+attn_status listen_split(const char *option, const char *listen,
+                         char ret_host[static NI_MAXHOST],
+                         char ret_port[static NI_MAXSERV], attn_error *ret_error) {
     const char *colon = strrchr(listen, ':');
     const char *first = listen, *last = colon;
     bool brackets = colon != NULL && *listen == '[' && colon > listen && colon[-1] == ']';
@@ -147,9 +146,9 @@ static attn_status parse_listen(const char *option, const char *listen,
                          "%s: the port of '%s' is out of range; it must be 0 to 65535",
                          option, listen);
 
-    memcpy(host, first, (size_t)(last - first));
-    host[last - first] = '\0';
-    memcpy(port, colon + 1, port_size + 1);
+    memcpy(ret_host, first, (size_t)(last - first));
+    ret_host[last - first] = '\0';
+    memcpy(ret_port, colon + 1, port_size + 1);
     return ATTN_OK;
 }
 
@@ -158,7 +157,7 @@ attn_status listen_check(const char *option, const char *listen, attn_error *ret
     struct unix_listen file;
     if (listen_is_unix(listen))
         return parse_unix(option, listen, &file, ret_error);
-    return parse_listen(option, listen, host, port, ret_error);
+    return listen_split(option, listen, host, port, ret_error);
 }
 
 void listen_get_path(const char *listen, struct sockaddr_un *ret_address) {
@@ -175,7 +174,7 @@ bool listen_is_loopback(const char *listen) {
 
     if (listen_is_unix(listen))
         return true;
-    if (parse_listen("", listen, host, port, NULL) != ATTN_OK ||
+    if (listen_split("", listen, host, port, NULL) != ATTN_OK ||
         getaddrinfo(host, port, &hints, &addresses) != 0)
         return false;
     for (struct addrinfo *each = addresses; each != NULL; each = each->ai_next) {
@@ -235,7 +234,7 @@ static attn_status open_tcp(const char *option, const char *listen, size_t count
                             int *ret_fds, struct listen_address *ret_address,
                             attn_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
-    attn_status status = parse_listen(option, listen, host, port, ret_error);
+    attn_status status = listen_split(option, listen, host, port, ret_error);
     if (status != ATTN_OK)
         return status;
 

@@ -25,6 +25,12 @@ attn_status listen_check(const char *option, const char *listen, attn_error *ret
 
 bool listen_is_unix(const char *listen);
 
+/* Splits HOST:PORT; an IPv6 address loses its brackets. Returns ATTN_E_VALUE, with one
+ * line, when `listen`, the value of `option`, is something else. */
+attn_status listen_split(const char *option, const char *listen,
+                         char ret_host[static NI_MAXHOST],
+                         char ret_port[static NI_MAXSERV], attn_error *ret_error);
+
 /* Returns the address of a Unix socket. listen_check() accepts `listen`. */
 void listen_get_path(const char *listen, struct sockaddr_un *ret_address);
 
