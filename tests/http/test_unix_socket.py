@@ -369,8 +369,9 @@ def test_places_of_tcp_do_not_keep_users_out(start, path):
         for _ in range(8):
             send_unfinished(stack.enter_context(Connection(server.port)), SMALL)
         assert exchange(path, post_bytes(SMALL)).status == 200
-        metrics = exchange(path, get_bytes("/metrics")).body.decode()
-    assert "\nattnd_connections_limit 8\n" in metrics and "\nattnd_connections 5\n" in metrics
+        wait_until(lambda: b"\nattnd_connections 5\n" in exchange(path, get_bytes("/metrics")).body,
+                   "four connections of TCP and one")
+        assert b"\nattnd_connections_limit 8\n" in exchange(path, get_bytes("/metrics")).body
 
 
 def test_each_address_has_a_place_that_counts(start, path):
