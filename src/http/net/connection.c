@@ -106,7 +106,9 @@ void connection_end(struct connection *connection) {
     close(fd);
 }
 
-/* Whether bytes of a request have arrived before its line was complete. */
+/* Whether bytes of a request have arrived before its line was complete. At a Unix socket
+ * nothing tells, and a client that has sent nothing yet must not take a 408 for the reply
+ * to what it sends next. */
 static bool has_received(const struct connection *connection) {
     struct tcp_info info;
     if (connection->handshake.session != NULL)
