@@ -362,6 +362,15 @@ def test_user_with_all_places_gives_one_up_to_another(start, path):
     assert alive == 3
 
 
+def test_newcomer_without_a_place_is_refused_for_a_reason(start, path):
+    server = start("--max-connections", 2, "--http-threads", 1)
+    with Connection(path) as busy:
+        busy.send(post_bytes(LARGE))
+        assert busy.receive()
+        assert exchange(path, LIVE) is None
+    wait_until(lambda: "every connection of this HTTP thread has a request in progress" in server.read_log(), "the log")
+
+
 @as_root
 def test_places_of_tcp_do_not_keep_users_out(start, path):
     server = start("--max-connections", 8, "--max-per-client", 0)
