@@ -17,26 +17,20 @@
 /* Resolves HOST:PORT; 0.0.0.0 and [::] mean this machine. Returns NULL with errno set on
  * failure; otherwise the caller frees the address. */
 static struct addrinfo *resolve_address(const char *listen) {
-    char host[NI_MAXHOST] = "";
-    const char *colon = strrchr(listen, ':');
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *address;
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+    struct addrinfo *address;
 
-    if (colon == NULL || (size_t)(colon - listen) >= sizeof host) {
+    if (listen_split("", listen, host, port, NULL) != ATTN_OK) {
         errno = EINVAL;
         return NULL;
     }
-    memcpy(host, listen, (size_t)(colon - listen));
-
     if (strcmp(host, "0.0.0.0") == 0)
         strcpy(host, "127.0.0.1");
-    else if (strcmp(host, "[::]") == 0)
+    else if (strcmp(host, "::") == 0)
         strcpy(host, "::1");
-    else if (host[0] == '[') {
-        memmove(host, host + 1, strlen(host));
-        host[strcspn(host, "]")] = '\0';
-    }
 
-    if (getaddrinfo(host, colon + 1, &hints, &address) != 0) {
+    if (getaddrinfo(host, port, &hints, &address) != 0) {
         errno = EHOSTUNREACH;
         return NULL;
     }

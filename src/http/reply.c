@@ -15,8 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The buffer that libmicrohttpd fills from a streamed reply that is not chunked. */
-#define HTTP10_BUFFER_BYTES ((size_t)32 * 1024)
+/* The buffer that libmicrohttpd fills from a reply that is read and is not chunked. */
+#define READ_BUFFER_BYTES ((size_t)32 * 1024)
+/* At a Unix socket nobody sees how much of a reply libmicrohttpd still holds. So it gets
+ * no more at once than it may hold of a streamed one. */
+#define UNIX_HELD_MAX MEMORY_CONNECTION_POOL
 
 /* How long a browser may remember a preflight; the most that Chromium does. */
 #define PREFLIGHT_SECONDS "7200"
@@ -150,8 +153,49 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
 static struct MHD_Response *create_streamed_response(struct exchange *exchange) {
     _Static_assert(WIRE_NO_SIZE == MHD_SIZE_UNKNOWN,
                    "both mean that the size is not known");
-    return MHD_create_response_from_callback(
-        exchange->reply.head.size, HTTP10_BUFFER_BYTES, read_stream, exchange, NULL);
+    return MHD_create_response_from_callback(exchange->reply.head.size, READ_BUFFER_BYTES,
+                                             read_stream, exchange, NULL);
+}
+
+/* --- a reply in memory --- */
+
+/* MHD_ContentReaderCallback: as read_stream(), for bytes that are all there. */
+static ssize_t read_whole(void *cls, uint64_t position, char *out, size_t max) {
+    struct exchange *exchange = cls;
+    const struct exchange_reply *reply = &exchange->reply;
+    const char *bytes = reply->text.data != NULL ? reply->text.data : reply->constant;
+    size_t left = exchange->record.facts.reply_bytes - (size_t)position;
+    size_t size = left < max ? left : max;
+
+    exchange->thread->num_calls++;
+    memcpy(out, bytes + position, size);
+    connection_count_sent(exchange->peer, size);
+    return (ssize_t)size;
+}
+
+/* Returns the response that sends the text or the constant, or NULL when memory is
+ * short. */
+static struct MHD_Response *create_whole_response(struct exchange *exchange) {
+    struct exchange_reply *reply = &exchange->reply;
+    size_t size = reply->text.data != NULL ? reply->text.size : reply->constant_size;
+
+    exchange->record.facts.reply_bytes = size;
+    if (exchange->thread->is_unix && size > UNIX_HELD_MAX)
+        return MHD_create_response_from_callback(size, READ_BUFFER_BYTES, read_whole,
+                                                 exchange, NULL);
+
+    connection_count_sent(exchange->peer, size);
+    char *data = buf_take(&reply->text, &size);
+    if (data == NULL)
+        return MHD_create_response_from_buffer(
+            reply->constant_size,
+            (void *)(uintptr_t)reply->constant, /* libmicrohttpd does not write to it */
+            MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer_with_free_callback(size, data, free);
+    if (response == NULL)
+        free(data);
+    return response;
 }
 
 /* --- the reply --- */
@@ -249,33 +293,18 @@ static void set_last_resort(struct exchange *exchange) {
 
 enum MHD_Result reply_send(struct exchange *exchange) {
     struct exchange_reply *reply = &exchange->reply;
-    struct MHD_Response *response;
-    size_t size;
-    char *data = buf_take(&reply->text, &size);
+    bool streamed = stream_has_begun(&reply->stream);
 
-    if (stream_has_begun(&reply->stream)) {
-        response = create_streamed_response(exchange);
-    } else if (data != NULL) {
-        exchange->record.facts.reply_bytes = size;
-        response = MHD_create_response_from_buffer_with_free_callback(size, data, free);
-    } else {
-        if (reply->constant == NULL)
-            set_last_resort(exchange);
-        exchange->record.facts.reply_bytes = reply->constant_size;
-        response = MHD_create_response_from_buffer(
-            reply->constant_size,
-            (void *)(uintptr_t)reply->constant, /* libmicrohttpd does not write to it */
-            MHD_RESPMEM_PERSISTENT);
-    }
-    if (response == NULL) {
-        free(data);
+    if (!streamed && reply->text.data == NULL && reply->constant == NULL)
+        set_last_resort(exchange);
+    struct MHD_Response *response =
+        streamed ? create_streamed_response(exchange) : create_whole_response(exchange);
+    if (response == NULL)
         return MHD_NO;
-    }
 
     /* Send nothing if a header cannot be added: without Connection: close the reply would
      * be wrong. */
     connection_begin_phase(exchange->peer, CONNECTION_REPLIES);
-    connection_count_sent(exchange->peer, exchange->record.facts.reply_bytes);
     enum MHD_Result result = MHD_NO;
     if (add_all_headers(exchange, response))
         result =

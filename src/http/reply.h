@@ -25,6 +25,6 @@ void reply_set_constant(struct exchange *exchange, const char *content_type,
  * reply a 404 that points to `list_route`, which lists the models, and returns NULL. */
 const attn_model *reply_find_model(struct exchange *exchange, const char *list_route);
 
-/* Queues the reply, whose bytes then belong to libmicrohttpd. Returns MHD_NO, which
- * closes the connection, when memory is short. */
+/* Queues the reply, whose bytes then belong to libmicrohttpd, or stay until the exchange
+ * ends. Returns MHD_NO, which closes the connection, when memory is short. */
 enum MHD_Result reply_send(struct exchange *exchange);

@@ -191,6 +191,11 @@ static void init_limits(struct http_server *server) {
         log_write(level, "fewer connections, the limit of open files allows no more",
                   LOG_NUMBER("max_connections", by_descriptors));
     }
+    if (limits->max_connections < server->main.num_listens) {
+        limits->max_connections = server->main.num_listens;
+        log_write(level, "more connections, each --listen has one at least",
+                  LOG_NUMBER("max_connections", limits->max_connections));
+    }
 
     begin_limits(&server->admin, options,
                  server->admin.num_listens > 0 ? ADMIN_CONNECTIONS : 0,
@@ -218,10 +223,10 @@ static attn_status create_state(struct http_server *server) {
     return page_init(&server->page);
 }
 
-/* Refuses a budget without room for one connection at each address. */
+/* Refuses a budget without room for one connection at each listen. */
 static attn_status check_budget(const struct http_options *options,
                                 attn_error *ret_error) {
-    size_t least = find_connection_bytes(options);
+    size_t least = find_connection_bytes(options) * options->num_listens;
     if (options->admin_listen != NULL)
         least += MEMORY_CONNECTION_BYTES;
     if (options->budget->limit >= least)
@@ -283,8 +288,7 @@ static attn_status start_listen(struct http_server *server,
         return status;
     }
 
-    size_t places = address->limits.max_connections / address->num_listens;
-    listen->places.max = places > 0 ? places : 1;
+    listen->places.max = address->limits.max_connections / address->num_listens;
     address->num_open++;
     for (size_t i = 0; i < count; i++) {
         init_thread(server, address, first + i);

@@ -45,6 +45,10 @@
 #define HANDSHAKE_MS QUIET_MS
 /* How often a refusal to accept is logged, at most. */
 #define LOG_AGAIN_NS 10000000000
+/* Why none may go. At a Unix socket one of another thread may: any of them accepts. */
+#define NO_PLACE                                                                         \
+    " has a request in progress, and no client has more of them than this one; if it "   \
+    "is a proxy, name it with --trusted-proxy"
 
 void http_thread_wake(struct http_thread *thread) {
     if (atomic_exchange(&thread->woken, true))
@@ -119,9 +123,9 @@ static void add_connection(struct http_thread *thread, int fd,
     } else if (!place_take(connection)) {
         close(fd);
         connection_destroy(connection);
-        log_refused_accept(thread, "every connection has a request in progress, and no "
-                                   "client has more of them than this one; if it is a "
-                                   "proxy, name it with --trusted-proxy");
+        log_refused_accept(thread, thread->is_unix
+                                       ? "every connection of this HTTP thread" NO_PLACE
+                                       : "every connection" NO_PLACE);
     } else if (thread->speaks_tls) {
         connection_hold(connection);
     } else {

@@ -21,7 +21,7 @@ LONG = os.environ.get("FAULTS_LONG") == "1"
 # As in preload.h.
 KINDS = ("malloc", "calloc", "realloc", "aligned_alloc", "mmap", "pthread_create", "accept", "recv",
          "send", "write", "read", "epoll_ctl", "epoll_wait", "epoll_create", "eventfd", "socket",
-         "bind", "listen", "open", "getrandom", "chmod", "flock")
+         "bind", "listen", "open", "getrandom", "lchown", "flock")
 MEMBERS = ("in_main", "kinds", "fail_from", "fail_count", "error", "counted", "failed", "live",
            "clock_offset_ns", "record")
 SITE_AT = 8 * len(MEMBERS)
@@ -46,7 +46,7 @@ ERRORS = {
     "listen": ("EADDRINUSE",),
     "open": ("EMFILE", "ENFILE", "ENOMEM", "EIO", "EACCES", "EINTR"),
     "getrandom": ("ENOSYS",),
-    "chmod": ("EPERM", "EIO", "EROFS"),
+    "lchown": ("EPERM", "EIO", "EROFS"),
     "flock": ("EWOULDBLOCK", "ENOLCK"),
 }
 

@@ -263,12 +263,8 @@ int listen(int fd, int backlog) {
     return FAILS(CALL_LISTEN) ? -1 : NEXT(listen)(fd, backlog);
 }
 
-int chmod(const char *path, mode_t mode) {
-    return FAILS(CALL_CHMOD) ? -1 : NEXT(chmod)(path, mode);
-}
-
 int lchown(const char *path, uid_t user, gid_t group) {
-    return FAILS(CALL_CHMOD) ? -1 : NEXT(lchown)(path, user, group);
+    return FAILS(CALL_LCHOWN) ? -1 : NEXT(lchown)(path, user, group);
 }
 
 int flock(int fd, int operation) {

@@ -33,7 +33,7 @@ enum call_kind {
     CALL_LISTEN,
     CALL_OPEN,
     CALL_GETRANDOM,
-    CALL_CHMOD, /* and lchown() */
+    CALL_LCHOWN,
     CALL_FLOCK,
 };
 

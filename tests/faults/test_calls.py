@@ -23,7 +23,7 @@ HEALTH = REQUESTS["/v2/health/live"][0]
 RUNNING = ("accept", "recv", "send", "write", "epoll_ctl", "epoll_wait")
 # Without "write": when the line that says where attnd listens is lost, it serves all the same.
 STARTING = ("epoll_ctl", "epoll_wait", "epoll_create", "eventfd", "socket", "bind", "listen", "open",
-            "read", "chmod", "flock")
+            "read", "lchown", "flock")
 
 
 @pytest.mark.parametrize("at", ["TCP", "Unix socket"])

@@ -19,7 +19,7 @@ from certificates import Certificate
 from http1 import Connection, get_bytes, post_bytes, send_unfinished
 from reload import wait_until
 from server import BINARY, clean_environment, run_attnd
-from stored import head_bytes, small_file
+from stored import Layer, head_bytes, make_file, small_file
 
 pytestmark = pytest.mark.alone
 
@@ -137,13 +137,14 @@ def test_group_of_the_socket_lets_its_members_in_and_nobody_else(start, path):
         connect_as(THIRD, path, group=THIRD)
 
 
+def become_other():
+    os.setgroups([])
+    os.setgid(OTHER)
+    os.setuid(OTHER)
+
+
 @as_root
 def test_group_that_attnd_is_not_in_is_named(path):
-    def become_other():
-        os.setgroups([])
-        os.setgid(OTHER)
-        os.setuid(OTHER)
-
     os.chmod(Path(path).parent, 0o777)
     result = run_attnd("--demo", "--listen", f"unix:{path},group=0", preexec_fn=become_other)
     assert result.returncode == 1 and f"cannot give {path} to group 0: Operation not permitted" in result.stderr
@@ -174,6 +175,22 @@ def test_socket_where_another_program_listens_is_refused(path):
         result = run_attnd("--demo", "--listen", f"unix:{path}")
         assert result.returncode == 1 and f"{path} belongs to another server" in result.stderr
         assert os.listdir(Path(path).parent) == ["attnd.sock"]
+
+
+@as_root
+@pytest.mark.parametrize("what, words", [
+    ("lock of another user", "cannot make {}.lock: Permission denied; it exists; remove it"),
+    ("socket without access", "cannot ask whether a server listens at {}: Permission denied; remove it")])
+def test_what_a_user_may_not_use_is_named(path, what, words):
+    os.chmod(Path(path).parent, 0o777)
+    if what == "lock of another user":
+        Path(path + ".lock").touch(0o600)
+    else:
+        with socket.socket(socket.AF_UNIX) as gone:
+            gone.bind(path)
+        os.chmod(path, 0o060)
+    result = run_attnd("--demo", "--listen", f"unix:{path}", preexec_fn=become_other)
+    assert result.returncode == 1 and words.format(path) in result.stderr
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "link", "pipe"])
@@ -345,6 +362,15 @@ def test_user_with_all_places_gives_one_up_to_another(start, path):
     assert alive == 3
 
 
+def test_newcomer_without_a_place_is_refused_for_a_reason(start, path):
+    server = start("--max-connections", 2, "--http-threads", 1)
+    with Connection(path) as busy:
+        busy.send(post_bytes(LARGE))
+        assert busy.receive()
+        assert exchange(path, LIVE) is None
+    wait_until(lambda: "every connection of this HTTP thread has a request in progress" in server.read_log(), "the log")
+
+
 @as_root
 def test_places_of_tcp_do_not_keep_users_out(start, path):
     server = start("--max-connections", 8, "--max-per-client", 0)
@@ -352,8 +378,20 @@ def test_places_of_tcp_do_not_keep_users_out(start, path):
         for _ in range(8):
             send_unfinished(stack.enter_context(Connection(server.port)), SMALL)
         assert exchange(path, post_bytes(SMALL)).status == 200
-        metrics = exchange(path, get_bytes("/metrics")).body.decode()
-    assert "\nattnd_connections_limit 8\n" in metrics and "\nattnd_connections 5\n" in metrics
+        wait_until(lambda: b"\nattnd_connections 5\n" in exchange(path, get_bytes("/metrics")).body,
+                   "four connections of TCP and one")
+        assert b"\nattnd_connections_limit 8\n" in exchange(path, get_bytes("/metrics")).body
+
+
+def test_each_address_has_a_place_that_counts(start, path):
+    server = start("--max-connections", 1)
+    with Connection(path) as connection, Connection(server.port) as other:
+        for each, data in ((other, LIVE), (connection, get_bytes("/metrics"))):
+            each.send(data)
+            reply = each.read_reply()
+    metrics = reply.body.decode()
+    assert "\nattnd_connections_limit 2\n" in metrics and "\nattnd_connections 2\n" in metrics
+    assert "more connections, each --listen has one at least" in server.read_log()
 
 
 @as_root
@@ -417,12 +455,27 @@ def test_reader_below_the_least_rate_is_cut_off_and_one_above_is_not(start, path
             assert read_slowly(connection, step, seconds) == stays
 
 
+def test_reader_of_a_large_reply_in_memory_may_take_its_time(start, path):
+    """The description of a capture is there at once, and the kernel takes a part of it."""
+    server = start("--header-timeout", 1, "--min-rate", "40KiB", "--capture-memory", "64MiB")
+    layer = Layer({"keys": [[[0.5]]]})
+    file = make_file({str(i): layer for i in range(8000)})
+    assert exchange(path, head_bytes("PUT", "/v1/captures/large", len(file)) + file).status == 201
+    expected = exchange(server.port, get_bytes("/v1/captures/large")).body
+    with Connection(path) as connection:
+        connection.send(get_bytes("/v1/captures/large"))
+        assert read_slowly(connection, 8000, 8)
+    reply = exchange(path, get_bytes("/v1/captures/large"))
+    assert reply.body == expected and len(expected) > 1_500_000
+
+
 def test_headers_that_do_not_end_are_refused(start, path):
     start("--header-timeout", 1)
-    with Connection(path) as late, Connection(path) as silent:
+    with Connection(path) as late, Connection(path) as silent, Connection(path) as line:
         late.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\n")
+        line.send(b"POST /v1/att")
         assert late.read_reply().status == 408
-        assert silent.read_reply() is None
+        assert silent.read_reply() is line.read_reply() is None  # nothing tells them apart
 
 
 def test_descriptors_that_are_used_up_stop_nobody_for_long(path):

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -198,6 +199,56 @@ static void test_a_file_that_is_not_a_socket_stays(void **state) {
     assert_int_equal(rmdir(place.folder), 0);
 }
 
+static void test_only_files_of_its_own_are_removed(void **state) {
+    struct listen_address address, second;
+    struct place place;
+    attn_error error;
+    int fds[2], others[2];
+    (void)state;
+
+    make_place(&place);
+    assert_int_equal(open_place(&place, fds, &address, &error), ATTN_OK);
+    assert_int_equal(unlink(place.path), 0); /* as who empties the folder */
+    assert_int_equal(unlink(place.lock), 0);
+    assert_int_equal(open_place(&place, others, &second, &error), ATTN_OK);
+    listen_remove(&address);
+    close_both(fds);
+    assert_int_equal(access(place.path, F_OK), 0);
+    assert_int_equal(access(place.lock, F_OK), 0);
+
+    listen_remove(&second);
+    close_both(others);
+    assert_int_equal(rmdir(place.folder), 0);
+}
+
+static void test_each_failure_has_its_own_remedy(void **state) {
+    struct listen_address address;
+    struct rlimit files, few;
+    struct place place;
+    attn_error error;
+    int fds[2];
+    (void)state;
+
+    make_place(&place);
+    assert_int_equal(symlink("/nowhere", place.lock), 0);
+    assert_int_equal(open_place(&place, fds, &address, &error), ATTN_E_IO);
+    assert_non_null(strstr(error.text, ".lock: Too many levels of symbolic links; it "
+                                       "exists; remove it"));
+    assert_int_equal(unlink(place.lock), 0);
+
+    int first = dup(0); /* the lowest that is free */
+    close(first);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    for (int left = 0; left < 3; left++) { /* a lock, a socket and its copy */
+        few = (struct rlimit){(rlim_t)(first + left), files.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        assert_int_equal(open_place(&place, fds, &address, &error), ATTN_E_IO);
+        assert_non_null(strstr(error.text, "Too many open files; raise the limit"));
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(rmdir(place.folder), 0);
+}
+
 static void test_a_missing_folder_is_named(void **state) {
     struct listen_address address;
     attn_error error;
@@ -330,6 +381,8 @@ int main(void) {
         cmocka_unit_test(
             test_a_socket_of_another_program_is_replaced_when_nobody_listens),
         cmocka_unit_test(test_a_file_that_is_not_a_socket_stays),
+        cmocka_unit_test(test_only_files_of_its_own_are_removed),
+        cmocka_unit_test(test_each_failure_has_its_own_remedy),
         cmocka_unit_test(test_a_missing_folder_is_named),
         cmocka_unit_test(test_the_peer_of_a_unix_socket_is_its_user),
         cmocka_unit_test(test_a_trusted_user_is_not_an_address),

@@ -106,7 +106,9 @@ void connection_end(struct connection *connection) {
     close(fd);
 }
 
-/* Whether bytes of a request have arrived before its line was complete. */
+/* Whether bytes of a request have arrived before its line was complete. At a Unix socket
+ * nothing tells, and a client that has sent nothing yet must not take a 408 for the reply
+ * to what it sends next. */
 static bool has_received(const struct connection *connection) {
     struct tcp_info info;
     if (connection->handshake.session != NULL)
@@ -314,7 +316,7 @@ static bool has_unread_bytes(const struct connection *connection) {
 }
 
 /* Finds how many bytes the peer has confirmed. At a Unix socket it is what was sent, but
- * for what the kernel holds, which counts its own overhead. Up to 256 KiB that
+ * for what the kernel holds, which counts its own overhead. Up to 64 KiB that
  * libmicrohttpd holds may count as read. Returns false when the kernel does not say. */
 static bool find_acked(const struct connection *connection, uint64_t *ret_acked) {
     struct tcp_info info;

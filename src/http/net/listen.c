@@ -121,10 +121,9 @@ static attn_status parse_unix(const char *option, const char *text,
     return status;
 }
 
-/* Splits `listen` into host and port. Returns ATTN_E_VALUE when it is malformed. */
-static attn_status parse_listen(const char *option, const char *listen,
-                                char host[static NI_MAXHOST],
-                                char port[static NI_MAXSERV], attn_error *ret_error) {
+attn_status listen_split(const char *option, const char *listen,
+                         char ret_host[static NI_MAXHOST],
+                         char ret_port[static NI_MAXSERV], attn_error *ret_error) {
     const char *colon = strrchr(listen, ':');
     const char *first = listen, *last = colon;
     bool brackets = colon != NULL && *listen == '[' && colon > listen && colon[-1] == ']';
@@ -147,9 +146,9 @@ static attn_status parse_listen(const char *option, const char *listen,
                          "%s: the port of '%s' is out of range; it must be 0 to 65535",
                          option, listen);
 
-    memcpy(host, first, (size_t)(last - first));
-    host[last - first] = '\0';
-    memcpy(port, colon + 1, port_size + 1);
+    memcpy(ret_host, first, (size_t)(last - first));
+    ret_host[last - first] = '\0';
+    memcpy(ret_port, colon + 1, port_size + 1);
     return ATTN_OK;
 }
 
@@ -158,7 +157,7 @@ attn_status listen_check(const char *option, const char *listen, attn_error *ret
     struct unix_listen file;
     if (listen_is_unix(listen))
         return parse_unix(option, listen, &file, ret_error);
-    return parse_listen(option, listen, host, port, ret_error);
+    return listen_split(option, listen, host, port, ret_error);
 }
 
 void listen_get_path(const char *listen, struct sockaddr_un *ret_address) {
@@ -175,7 +174,7 @@ bool listen_is_loopback(const char *listen) {
 
     if (listen_is_unix(listen))
         return true;
-    if (parse_listen("", listen, host, port, NULL) != ATTN_OK ||
+    if (listen_split("", listen, host, port, NULL) != ATTN_OK ||
         getaddrinfo(host, port, &hints, &addresses) != 0)
         return false;
     for (struct addrinfo *each = addresses; each != NULL; each = each->ai_next) {
@@ -184,6 +183,14 @@ bool listen_is_loopback(const char *listen) {
     }
     freeaddrinfo(addresses);
     return is_loopback;
+}
+
+/* Closes descriptors; errno stays. */
+static void close_all(const int *fds, size_t count) {
+    int error = errno;
+    for (size_t i = 0; i < count; i++)
+        close(fds[i]);
+    errno = error;
 }
 
 /* --- TCP --- */
@@ -205,9 +212,7 @@ static int open_listening(struct addrinfo *address, bool is_first) {
         getsockname(fd, address->ai_addr, &address->ai_addrlen) == 0)
         return fd;
 
-    int error = errno;
-    close(fd);
-    errno = error;
+    close_all(&fd, 1);
     return -1;
 }
 
@@ -219,10 +224,7 @@ static bool open_sockets(struct addrinfo *address, size_t count, int *ret_fds) {
         if (ret_fds[opened] >= 0)
             continue;
 
-        int error = errno;
-        while (opened > 0)
-            close(ret_fds[--opened]);
-        errno = error;
+        close_all(ret_fds, opened);
         return false;
     }
     return true;
@@ -232,7 +234,7 @@ static attn_status open_tcp(const char *option, const char *listen, size_t count
                             int *ret_fds, struct listen_address *ret_address,
                             attn_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
-    attn_status status = parse_listen(option, listen, host, port, ret_error);
+    attn_status status = listen_split(option, listen, host, port, ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -260,13 +262,30 @@ static attn_status open_tcp(const char *option, const char *listen, size_t count
 
 /* --- Unix sockets --- */
 
+/* Returns what helps when errno says why a file could not be made. */
+static const char *find_file_remedy(int error, const char *path) {
+    struct stat file;
+    if (error == EMFILE || error == ENFILE)
+        return "raise the limit of open files (ulimit -n)";
+    if (error == ENOENT)
+        return "make its folder first, or give another path";
+    if (lstat(path, &file) == 0)
+        return "it exists; remove it, or give another path";
+    return "attnd must be able to write to its folder";
+}
+
 static attn_status refuse_file(const char *option, const char *path,
                                attn_error *ret_error) {
     int error = errno;
     return error_set(ret_error, ATTN_E_IO, "%s: cannot make %s: %s; %s", option, path,
-                     strerror(error),
-                     error == ENOENT ? "make its folder first, or give another path"
-                                     : "attnd must be able to write to its folder");
+                     strerror(error), find_file_remedy(error, path));
+}
+
+/* Whether the path still names a file that is open. */
+static bool still_names(const char *path, const struct stat *file) {
+    struct stat named;
+    return lstat(path, &named) == 0 && named.st_dev == file->st_dev &&
+           named.st_ino == file->st_ino;
 }
 
 static void get_lock_path(const char *socket_path, char ret_path[LOCK_PATH_MAX]) {
@@ -288,7 +307,7 @@ static bool lock_empty_file(int fd, struct stat *ret_file) {
 static attn_status take_lock(const char *option, const char *socket_path, int *ret_fd,
                              attn_error *ret_error) {
     char path[LOCK_PATH_MAX];
-    struct stat locked, named;
+    struct stat locked;
 
     get_lock_path(socket_path, path);
     for (;;) {
@@ -305,8 +324,7 @@ static attn_status take_lock(const char *option, const char *socket_path, int *r
                                    "another path"
                                  : "remove it, or give another path");
         }
-        if (lstat(path, &named) == 0 && named.st_dev == locked.st_dev &&
-            named.st_ino == locked.st_ino) {
+        if (still_names(path, &locked)) {
             *ret_fd = fd;
             return ATTN_OK;
         }
@@ -316,8 +334,10 @@ static attn_status take_lock(const char *option, const char *socket_path, int *r
 
 static void release_lock(const char *socket_path, int fd) {
     char path[LOCK_PATH_MAX];
+    struct stat file;
     get_lock_path(socket_path, path);
-    unlink(path);
+    if (fstat(fd, &file) == 0 && still_names(path, &file))
+        unlink(path);
     close(fd);
 }
 
@@ -343,6 +363,11 @@ static attn_status remove_stale(const char *option, const struct sockaddr_un *ad
     close(fd);
     if (error == ECONNREFUSED)
         return unlink(path) == 0 ? ATTN_OK : refuse_file(option, path, ret_error);
+    if (error == EACCES)
+        return error_set(ret_error, ATTN_E_IO,
+                         "%s: cannot ask whether a server listens at %s: %s; remove it, "
+                         "or give another path",
+                         option, path, strerror(error));
     return error_set(ret_error, ATTN_E_IO,
                      "%s: %s belongs to another server%s%s; stop that, or give another "
                      "path",
@@ -350,13 +375,16 @@ static attn_status remove_stale(const char *option, const struct sockaddr_un *ad
                      connected ? "" : strerror(error));
 }
 
-/* Makes the socket listen as a file with its mode and its group. On failure the file is
- * removed. */
+/* Makes the socket listen as a file with its mode and its group. The file is never
+ * without its mode, and no path is followed to another file. On failure it is removed. */
 static attn_status bind_unix(const char *option, int fd,
                              const struct unix_listen *listen_at, attn_error *ret_error) {
     const char *path = listen_at->address.sun_path;
-    if (bind(fd, (const struct sockaddr *)&listen_at->address,
-             sizeof listen_at->address) != 0)
+    mode_t mask = umask(UNIX_MODES & ~listen_at->mode);
+    int result =
+        bind(fd, (const struct sockaddr *)&listen_at->address, sizeof listen_at->address);
+    umask(mask);
+    if (result != 0)
         return refuse_file(option, path, ret_error);
 
     attn_status status = ATTN_OK;
@@ -366,7 +394,7 @@ static attn_status bind_unix(const char *option, int fd,
                       "%s: cannot give %s to group %ju: %s; let the user of attnd be "
                       "in that group",
                       option, path, (uintmax_t)listen_at->group, strerror(errno));
-    else if (chmod(path, listen_at->mode) != 0 || listen(fd, SOMAXCONN) != 0)
+    else if (listen(fd, SOMAXCONN) != 0)
         status = error_set(ret_error, ATTN_E_IO, "%s: cannot listen at %s: %s", option,
                            path, strerror(errno));
     if (status != ATTN_OK)
@@ -382,10 +410,7 @@ static bool copy_socket(int fd, size_t count, int *ret_fds) {
         if (ret_fds[i] >= 0)
             continue;
 
-        int error = errno;
-        while (i > 1)
-            close(ret_fds[--i]);
-        errno = error;
+        close_all(ret_fds + 1, i - 1);
         return false;
     }
     return true;
@@ -432,6 +457,8 @@ static attn_status open_unix(const char *option, const char *text, size_t count,
     }
     snprintf(ret_address->text, sizeof ret_address->text, ADDRESS_UNIX "%s", path);
     ret_address->lock_fd = lock;
+    if (lstat(path, &ret_address->file) != 0)
+        ret_address->file = (struct stat){0}; /* it is gone already */
     return ATTN_OK;
 }
 
@@ -450,7 +477,8 @@ void listen_remove(struct listen_address *address) {
     const char *path = address->text + strlen(ADDRESS_UNIX);
     if (address->lock_fd < 0)
         return;
-    unlink(path);
+    if (still_names(path, &address->file))
+        unlink(path);
     release_lock(path, address->lock_fd);
     address->lock_fd = -1;
 }
