@@ -90,8 +90,10 @@ class Fake:
     def serve(self, connection):
         with connection, connection.makefile("rb") as file:
             request = self.read_request(file)
-            with self.lock:  # the first connection only looks whether somebody listens
-                self.num_connections += request is not None
+            if request is None:  # the first connection only looks whether somebody listens
+                return
+            with self.lock:
+                self.num_connections += 1
                 self.open_now += 1
                 self.open_most = max(self.open_most, self.open_now)
             while request:

@@ -240,12 +240,13 @@ def test_loads_and_unloads_from_many_clients_take_turns(server, folder):
     assert names(server) == ["a", "b"] + [f"m{i}" for i in range(8)]
 
 
-def test_stop_waits_for_the_model_that_loads_and_refuses_the_next(server, folder):
+def test_stop_waits_for_the_model_that_loads_and_refuses_the_next(start_server, folder):
+    server = start_server("--model-dir", folder, "--model-control", "explicit", "--grace", 300)
     write_wide_layer(folder / "w.safetensors")
     (folder / "v.safetensors").symlink_to(folder / "w.safetensors")
     status = Path(f"/proc/{server.process.pid}/statm")
     before = int(status.read_text().split()[1])
-    with Connection(server.port, timeout=60) as first, Connection(server.port, timeout=60) as next_one:
+    with Connection(server.port, timeout=180) as first, Connection(server.port, timeout=180) as next_one:
         for connection, name in ((first, "w"), (next_one, "v")):
             connection.send(f"POST /v2/repository/models/{name}/load HTTP/1.1\r\nHost: x\r\n"
                             "Content-Length: 0\r\n\r\n".encode())
