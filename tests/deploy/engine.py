@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the parts of tests/deploy share: the engine that runs, the images, and a service on them."""
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -52,9 +54,11 @@ def find_docker():
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Returns a port that the kernel does not give to clients meanwhile: images may be built first."""
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", random.randrange(20000, 32000)))
+            return probe.getsockname()[1]
 
 
 def choose_subnet():
