@@ -101,7 +101,8 @@ class Images:
 
 
 class Service:
-    """Replicas behind a proxy at `url`. What runs them says which `containers(service=None)` are theirs."""
+    """Replicas behind a proxy at `url`. What runs them says which `label(service=None)` its containers
+    and networks have."""
 
     def __init__(self, docker):
         self.docker = docker
@@ -113,6 +114,15 @@ class Service:
 
     def run_docker(self, *arguments, check=True):
         return output_of(self.docker, *arguments, check=check)
+
+    def containers(self, service=None, all_states=False):
+        labels = [self.label(), self.label(service)] if service else [self.label()]
+        filters = [word for label in labels for word in ("--filter", f"label={label}")]
+        states = ["-a"] if all_states else []
+        return self.run_docker("ps", "-q", "--no-trunc", *states, *filters).split()
+
+    def networks(self):
+        return self.run_docker("network", "ls", "-q", "--filter", f"label={self.label()}").split()
 
     def inspect(self, container):
         return json.loads(self.run_docker("inspect", container))[0]

@@ -65,16 +65,10 @@ class Stack(Service):
     def beside(self, file, secrets):
         return OneServer(self, file, secrets)
 
-    def containers(self, service=None, all_states=False):
-        filters = ["--filter", f"label=com.docker.compose.project={self.project}"]
+    def label(self, service=None):
         if service:
-            filters += ["--filter", f"label=com.docker.compose.service={service}"]
-        states = ["-a"] if all_states else []
-        return self.run_docker("ps", "-q", "--no-trunc", *states, *filters).split()
-
-    def networks(self):
-        return self.run_docker("network", "ls", "-q", "--filter",
-                               f"label=com.docker.compose.project={self.project}").split()
+            return f"com.docker.compose.service={service}"
+        return f"com.docker.compose.project={self.project}"
 
     def ask_prometheus(self, path):
         """Returns the data of a reply of its HTTP API, or None where nothing replies yet."""

@@ -100,16 +100,10 @@ class Swarm(Service):
             print(self.run_docker("service", "ps", "--no-trunc", f"{self.project}_{service}", check=False))
             print(self.logs(service), flush=True)
 
-    def containers(self, service=None, all_states=False):
-        filters = ["--filter", f"label=com.docker.stack.namespace={self.project}"]
+    def label(self, service=None):
         if service:
-            filters += ["--filter", f"label=com.docker.swarm.service.name={self.project}_{service}"]
-        states = ["-a"] if all_states else []
-        return self.run_docker("ps", "-q", "--no-trunc", *states, *filters).split()
-
-    def networks(self):
-        return self.run_docker("network", "ls", "-q", "--filter",
-                               f"label=com.docker.stack.namespace={self.project}").split()
+            return f"com.docker.swarm.service.name={self.project}_{service}"
+        return f"com.docker.stack.namespace={self.project}"
 
     def update_state(self):
         """Returns how far the last update of attnd is, as `docker service inspect` says, or ""."""
