@@ -82,9 +82,9 @@ static const struct option own_options[] = {
              "0 means no limit."},
     {OPTION("max-connections", COUNT, max_connections), .max = 1000000, .metavar = "N",
      .help =
-         "Connections open at one time, an equal part of them at each --listen. Beyond "
-         "that, one that is idle or slow is closed for each new one, or one of the "
-         "client that has most. They hold at most a quarter of --max-memory. 0 means "
+         "Connections open at one time, an equal part of them for each HTTP thread. "
+         "Beyond that, one that is idle or slow is closed for each new one, or one of "
+         "the client that has most. They hold at most a quarter of --max-memory. 0 means "
          "4096, or as many as that quarter and the limit of open files allow."},
     {OPTION("max-per-client", COUNT, max_per_client), .max = 1000000, .metavar = "N",
      .help = "Requests that one client may have in progress; further ones are refused "

@@ -44,7 +44,8 @@ void handover_resume(struct exchange *exchange) {
 /* --- to wait for a turn --- */
 
 bool handover_take_turn(struct exchange *exchange) {
-    struct turn_flow *flow = &exchange->memory.client->flows[exchange->peer->list->index];
+    size_t index = exchange->peer->list->index;
+    struct turn_flow *flow = &exchange->memory.client->shares[index].flow;
 
     if (turn_take(&exchange->thread->turns, flow))
         return true;

@@ -191,9 +191,9 @@ static void init_limits(struct http_server *server) {
         log_write(level, "fewer connections, the limit of open files allows no more",
                   LOG_NUMBER("max_connections", by_descriptors));
     }
-    if (limits->max_connections < server->main.num_listens) {
-        limits->max_connections = server->main.num_listens;
-        log_write(level, "more connections, each --listen has one at least",
+    if (limits->max_connections < server->main.num_threads) {
+        limits->max_connections = server->main.num_threads;
+        log_write(level, "more connections, each HTTP thread has one at least",
                   LOG_NUMBER("max_connections", limits->max_connections));
     }
 
@@ -223,16 +223,18 @@ static attn_status create_state(struct http_server *server) {
     return page_init(&server->page);
 }
 
-/* Refuses a budget without room for one connection at each listen. */
+/* Refuses a budget without room for one connection of each HTTP thread. */
 static attn_status check_budget(const struct http_options *options,
                                 attn_error *ret_error) {
-    size_t least = find_connection_bytes(options) * options->num_listens;
+    size_t num_threads = options->num_listens * options->num_threads;
+    size_t least = find_connection_bytes(options) * num_threads;
     if (options->admin_listen != NULL)
         least += MEMORY_CONNECTION_BYTES;
     if (options->budget->limit >= least)
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_VALUE,
-                     "--max-memory %zu is too small for a connection; set at least %zu",
+                     "--max-memory %zu is too small for a connection of each HTTP "
+                     "thread; set at least %zu",
                      options->budget->limit, least);
 }
 
@@ -250,8 +252,15 @@ static attn_status refuse_threads(attn_status status, size_t count,
 /* Fills in a thread that is zeroed. */
 static void init_thread(struct http_server *server, struct server_address *address,
                         size_t index) {
-    size_t which = index / (address->num_threads / address->num_listens);
+    size_t count = address->num_threads / address->num_listens;
+    size_t which = index / count;
     struct connection_places *places = &address->listens[which].places;
+    const struct connection_list connections = {
+        .limits = &address->limits,
+        .places = places,
+        .max_places = places->max / count + (index % count < places->max % count),
+        .index = index};
+
     address->threads[index] = (struct http_thread){
         .options = &server->options,
         .is_unix = listen_is_unix(address->texts[which]),
@@ -264,10 +273,11 @@ static void init_thread(struct http_server *server, struct server_address *addre
         .routes = &routes_table,
         .counts = &address->counts[index],
         .main_limits = &server->main.limits,
-        .connections = {.limits = &address->limits, .places = places, .index = index},
+        .connections = connections,
         .refuses_ready = &server->refuses_ready,
         .draining = &address->draining,
-        .deadline = &address->deadline};
+        .deadline = &address->deadline,
+    };
 }
 
 /* Opens the next of the listens, and starts the `count` threads that accept there. */

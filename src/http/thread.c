@@ -45,10 +45,10 @@
 #define HANDSHAKE_MS QUIET_MS
 /* How often a refusal to accept is logged, at most. */
 #define LOG_AGAIN_NS 10000000000
-/* Why none may go. At a Unix socket one of another thread may: any of them accepts. */
+/* Why none may go. */
 #define NO_PLACE                                                                         \
-    " has a request in progress, and no client has more of them than this one; if it "   \
-    "is a proxy, name it with --trusted-proxy"
+    "every connection of this HTTP thread has a request in progress, and no client has " \
+    "more of them than this one; if it is a proxy, name it with --trusted-proxy"
 
 void http_thread_wake(struct http_thread *thread) {
     if (atomic_exchange(&thread->woken, true))
@@ -123,9 +123,7 @@ static void add_connection(struct http_thread *thread, int fd,
     } else if (!place_take(connection)) {
         close(fd);
         connection_destroy(connection);
-        log_refused_accept(thread, thread->is_unix
-                                       ? "every connection of this HTTP thread" NO_PLACE
-                                       : "every connection" NO_PLACE);
+        log_refused_accept(thread, NO_PLACE);
     } else if (thread->speaks_tls) {
         connection_hold(connection);
     } else {
@@ -158,6 +156,12 @@ static size_t accept_waiting(struct http_thread *thread) {
         struct sockaddr_storage address;
         struct sockaddr *peer = (struct sockaddr *)&address;
         socklen_t length = sizeof address;
+
+        if (thread->is_unix && !thread->quiesced &&
+            place_is_elsewhere(&thread->connections)) {
+            set_listens(thread, false); /* until the daemon has run */
+            break;
+        }
         int fd = accept4(thread->listen_fd, peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             add_connection(thread, fd, peer, length);

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import select
 import signal
 import socket
 import struct
@@ -18,6 +19,7 @@ import time
 import pytest
 
 from http1 import Connection, get_bytes, post_bytes, send_unfinished
+from scrape import Scrape
 from server import BINARY, clean_environment
 
 SMALL = {"model": "journey", "queries": [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66]]}
@@ -173,14 +175,30 @@ def test_server_accepts_again_after_the_connection_limit(start_server, http_thre
 
 @pytest.mark.alone
 def test_connection_limit_is_that_of_all_threads_together(start_server):
-    """The kernel spreads connections over the threads unevenly, and none of them waits."""
-    server = start_server("--demo", "--max-connections", 40, "--http-threads", 4)
-    connections = [Connection(server.port, timeout=5) for _ in range(36)]
-    for connection in connections:
-        connection.send(get_bytes("/v2/health/live"))
-    assert [connection.read_reply().status for connection in connections] == [200] * 36
-    for connection in connections:
-        connection.socket.close()
+    """Each has an equal part of it. At a Unix socket one that has no place left leaves newcomers to others; over TCP
+    the kernel spreads them, and some threads have their part before others."""
+    with tempfile.TemporaryDirectory(prefix="attnd-limit-") as folder:
+        path = f"{folder}/attnd.sock"
+        start_server("--demo", "--max-connections", 80, "--http-threads", 4, "--listen", "127.0.0.1:0", "--listen",
+                     f"unix:{path}", listen=None)
+        connections = [Connection(path, timeout=5) for _ in range(40)]
+        for connection in connections:
+            connection.send(get_bytes("/v2/health/live"))
+        assert [connection.read_reply().status for connection in connections] == [200] * 40
+        assert not select.select([connection.socket for connection in connections], [], [], 0)[0]  # none was closed
+        for connection in connections:
+            connection.socket.close()
+
+
+@pytest.mark.alone
+def test_limit_that_is_below_the_number_of_threads_is_raised(start_server):
+    server = start_server("--demo", "--max-connections", 2, "--http-threads", 4)
+    assert Scrape(server).value("attnd_connections_limit") == 4
+    assert "more connections, each HTTP thread has one at least max_connections=4" in server.read_log()
+    for _ in range(20):
+        with Connection(server.port) as connection:
+            connection.send(get_bytes("/v2/health/live"))
+            assert connection.read_reply().status == 200
 
 
 def test_server_accepts_again_after_it_ran_out_of_descriptors(start_server):

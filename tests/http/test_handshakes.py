@@ -19,9 +19,17 @@ pytestmark = tls_marks
 
 @pytest.fixture
 def options(tmp_path):
+    """Of a server with one HTTP thread, whose handshakes the test counts."""
     files = Files(tmp_path)
     files.put()
-    return ["--demo", *files.options]
+    return ["--demo", "--http-threads", 1, *files.options]
+
+
+@pytest.fixture(params=[1, 4])
+def threads(options, request):
+    """Lets `options` ask for so many HTTP threads."""
+    options[options.index("--http-threads") + 1] = request.param
+    return request.param
 
 
 @contextlib.contextmanager
@@ -60,9 +68,9 @@ def test_every_handshake_is_begun(options, start_server):
         assert all(connection.receive() for connection in connections)
 
 
-def test_other_clients_do_not_wait(options, start_server):
+def test_other_clients_do_not_wait(options, threads, start_server):
     server = start_server(*options, "--header-timeout", 3600)
-    with hanging(server, 4 * PER_CLIENT, b"\x16"):
+    with hanging(server, 4 * PER_CLIENT * threads, b"\x16"):
         with TlsConnection(server.port, source="127.0.0.2") as other:
             assert ask(other).status == 200
 
@@ -86,10 +94,10 @@ def in_records(message, size):
     return b"".join(head + len(piece).to_bytes(2, "big") + piece for piece in pieces)
 
 
-def test_a_handshake_takes_no_slot_before_its_first_bytes(options, start_server):
+def test_a_handshake_takes_no_slot_before_its_first_bytes(options, threads, start_server):
     """So silent connections of any number of addresses stay, and nobody waits for them."""
     server = start_server(*options, "--header-timeout", 3600)
-    with hanging_far_apart(server, ALL + 72, b"") as connections:
+    with hanging_far_apart(server, ALL * threads + 72, b"") as connections:
         for _ in range(5):
             with TlsConnection(server.port) as other:
                 assert ask(other).status == 200
@@ -109,7 +117,7 @@ def test_the_newest_handshake_begins_first(options, start_server):
         assert readable(connections, 2 * ALL) >= 2 * ALL  # as many as waited
 
 
-def test_a_handshake_in_very_many_records_ends(options, start_server):
+def test_a_handshake_in_very_many_records_ends(options, threads, start_server):
     server = start_server(*options, "--header-timeout", 3600)
     with Connection(server.port) as connection:
         connection.send(in_records(hello(), 100))  # a hello may have 2 kB
@@ -119,14 +127,14 @@ def test_a_handshake_in_very_many_records_ends(options, start_server):
         assert not connection.receive()
 
 
-def test_those_that_wait_have_a_deadline_too(options, start_server):
+def test_those_that_wait_have_a_deadline_too(options, threads, start_server):
     server = start_server(*options, "--header-timeout", 1)
-    with hanging(server, 3 * PER_CLIENT, b"\x16") as connections:
+    with hanging(server, 3 * PER_CLIENT * threads, b"\x16") as connections:
         assert readable(connections, len(connections)) == len(connections)
         assert not any(connection.receive() for connection in connections)
 
 
-def test_many_connections_at_once_are_all_served(options, start_server):
+def test_many_connections_at_once_are_all_served(options, threads, start_server):
     """More than may shake hands at a time: each that is done makes room for one that waits."""
     server = start_server(*options, "--header-timeout", 3600)
     context = client_context()  # takes longer to make than a handshake
@@ -144,18 +152,19 @@ def test_many_connections_at_once_are_all_served(options, start_server):
     assert set(asyncio.run(fetch_all())) == {b"HTTP/1.1 200 OK\r\n"}
 
 
-def test_connections_that_wait_give_up_their_places(options, start_server):
-    """Those without a request go first when a connection finds no place."""
+def test_connections_that_wait_give_up_their_places(options, threads, start_server):
+    """Those without a request go first when a connection finds no place. Some threads have their part before all have
+    come, others later."""
     server = start_server(*options, "--header-timeout", 3600, "--max-connections", 2 * PER_CLIENT)
-    with hanging(server, 2 * PER_CLIENT, b"\x16"):
-        for _ in range(5):
+    with hanging(server, 2 * PER_CLIENT * threads, b"\x16"):
+        for _ in range(5 * threads):
             with TlsConnection(server.port, source="127.0.0.2") as other:
                 assert ask(other).status == 200
 
 
-def test_stop_does_not_wait_for_handshakes(options, start_server):
+def test_stop_does_not_wait_for_handshakes(options, threads, start_server):
     server = start_server(*options, "--header-timeout", 3600)
-    with hanging(server, 2 * PER_CLIENT, b"\x16"):
+    with hanging(server, 2 * PER_CLIENT * threads, b"\x16"):
         with TlsConnection(server.port, source="127.0.0.2") as other:
             assert ask(other).status == 200  # all others were accepted before
         server.stop(timeout=30)

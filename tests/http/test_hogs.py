@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """One client that takes as many places of connections, or turns of an HTTP thread, as it can, while
-another wants one for each of its requests. tests/load/hogs.py has the large forms."""
+another wants one for each of its requests: with one HTTP thread and with four, over TCP and at a Unix socket.
+tests/load/hogs.py has the large forms."""
 
 import contextlib
 import json
+import os
 import pathlib
+import re
+import select
 import selectors
 import signal
 import socket
 import ssl
+import tempfile
 import threading
 import time
 
@@ -17,30 +22,52 @@ import pytest
 from certificates import Certificate, client_context
 from checkpoints import slow_request, write_slow_layer
 from http1 import Connection, get_bytes, post_bytes
+from test_admin import get_admin
+from test_unix_socket import OTHER, connect_as
 
 PLACES = 40
 REQUESTS = 8      # of the other client
 PIPELINED = 300
 SLICE = 280       # bytes that a reader takes ten times a second
 HOG = "127.0.0.2"
+THREADS = 4
+BY_THREADS = pytest.mark.parametrize("threads", [1, THREADS])
 SMALL = post_bytes(json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).encode())
 LARGE = post_bytes(json.dumps({"model": "d2l", "queries": [[0.5] * 100] * 20}).encode())
 LIVE = get_bytes("/v2/health/live")
 
 
-class Reader:
-    """A connection that pipelines `request`, and reads slowly with a small receive buffer."""
+def add_header(request, header):
+    return request.replace(b"\r\n", f"\r\n{header}\r\n".encode(), 1)
 
-    def __init__(self, port, request, tls):
-        self.socket = socket.socket()
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+
+def of_hog(place, request):
+    """At a Unix socket a trusted user names its clients. Over TCP they have addresses of their own."""
+    return add_header(request, f"X-Forwarded-For: {HOG}") if isinstance(place, str) else request
+
+
+def hog_socket(place):
+    """Returns a socket of HOG that is not connected yet, and where it connects to."""
+    if isinstance(place, str):
+        return socket.socket(socket.AF_UNIX), place
+    connection = socket.socket()
+    connection.bind((HOG, 0))
+    return connection, ("127.0.0.1", place)
+
+
+class Reader:
+    """A connection of HOG that pipelines `request`, and reads slowly with a small receive buffer."""
+
+    def __init__(self, place, request, tls):
+        self.socket, address = hog_socket(place)
+        if address != place:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
         self.socket.settimeout(5)
-        self.socket.bind((HOG, 0))
-        self.rest = request * PIPELINED
+        self.rest = of_hog(place, request) * PIPELINED
         self.num_bytes = 0
         try:
-            self.socket.connect(("127.0.0.1", port))
+            self.socket.connect(address)
             if tls:
                 self.socket = client_context().wrap_socket(self.socket, server_hostname="127.0.0.1")
             self.socket.setblocking(False)
@@ -67,8 +94,8 @@ class Reader:
 class Readers:
     """`with Readers(...)` keeps `count` of them open in a thread; who is closed comes again."""
 
-    def __init__(self, port, request, count=PLACES, tls=False):
-        self.make = lambda: Reader(port, request, tls)
+    def __init__(self, place, request, count=PLACES, tls=False):
+        self.make = lambda: Reader(place, request, tls)
         self.readers = [self.make() for _ in range(count)]
         self.num_closed = 0
         self.stop = threading.Event()
@@ -83,7 +110,7 @@ class Readers:
                     self.readers[i] = self.make()
 
     def wait_until_they_read(self, timeout=60):
-        """All of them, once their connections have settled."""
+        """All of them, once their connections have settled: on each thread as many as it has places for."""
         deadline = time.monotonic() + timeout
         while not all(reader.num_bytes > 0 for reader in list(self.readers)):
             assert time.monotonic() < deadline
@@ -100,9 +127,9 @@ class Readers:
             reader.socket.close()
 
 
-def exchange(port, request, tls=False):
+def exchange(place, request, tls=False):
     """Sends a request on a connection of its own. Returns its reply; None: it was closed."""
-    with Connection(port) as connection:
+    with Connection(place) as connection:
         if tls:
             connection.socket = client_context().wrap_socket(connection.socket,
                                                              server_hostname="127.0.0.1")
@@ -110,11 +137,11 @@ def exchange(port, request, tls=False):
         return connection.read_reply()
 
 
-def expect_service(port, requests, tls=False):
+def expect_service(place, requests, tls=False):
     """Each of the requests is served, with the bytes that the first one got."""
     expected = {}
     for request in requests:
-        reply = exchange(port, request, tls)
+        reply = exchange(place, request, tls)
         assert reply is not None, "closed without a reply"
         assert reply.status == 200
         assert expected.setdefault(request, reply.body) == reply.body
@@ -129,7 +156,27 @@ def keys(tmp_path):
 
 
 def with_key(request):
-    return request.replace(b"\r\n", b"\r\nAuthorization: Bearer 0123456789abcdef\r\n", 1)
+    return add_header(request, "Authorization: Bearer 0123456789abcdef")
+
+
+@pytest.fixture(params=[(at, threads) for at in ("tcp", "unix") for threads in (1, THREADS)],
+                ids=lambda param: f"{param[0]}-{param[1]}")
+def start_at(start_server, request):
+    """Starts a server with one or four threads at each address. Returns it, and the address to use."""
+    at, threads = request.param
+    with tempfile.TemporaryDirectory(prefix="attnd-hogs-") as folder:
+        os.chmod(folder, 0o755)
+        path = f"{folder}/attnd.sock"
+
+        def start(*arguments, places=PLACES):
+            options = ["--demo", "--http-threads", threads, *arguments]
+            if at == "tcp":
+                server = start_server(*options, "--max-connections", places)
+                return server, server.port
+            return start_server(*options, "--max-connections", 2 * places, "--listen", "127.0.0.1:0", "--listen",
+                                f"unix:{path},mode=0666", "--trusted-proxy", f"unix:{os.geteuid()}", listen=None), path
+
+        yield start
 
 
 # --- places ---
@@ -150,27 +197,57 @@ ATTACKS = {
 
 @pytest.mark.alone
 @pytest.mark.parametrize("what", [*ATTACKS, "not modified"])
-def test_slow_readers_of_one_client_do_not_keep_out_others(start_server, what):
-    server = start_server("--demo", "--max-connections", PLACES)
+def test_slow_readers_of_one_client_do_not_keep_out_others(start_at, what):
+    server, place = start_at()
     request = ATTACKS.get(what) or get_bytes("/ui.js", f"If-None-Match: {page_tag(server)}")
-    with Readers(server.port, request) as readers:
+    with Readers(place, request) as readers:
         readers.wait_until_they_read()
-        expect_service(server.port, [LIVE, SMALL] * (REQUESTS // 2))
+        expect_service(place, [LIVE, SMALL] * (REQUESTS // 2))
+
+
+def num_taken(server):
+    return int(re.search(r"\nattnd_connections (\d+)\n", get_admin(server, "/metrics").text)[1])
+
+
+def is_open(connection):
+    return not select.select([connection.socket], [], [], 0)[0] or connection.receive()
 
 
 @pytest.mark.alone
-def test_slow_readers_without_a_key_do_not_keep_out_those_with_one(start_server, keys):
-    server = start_server("--demo", "--max-connections", PLACES, "--api-key-file", keys)
+@pytest.mark.parametrize("request_", [b"", LIVE, post_bytes(b"{}")[:-1]], ids=["silent", "idle", "unfinished"])
+def test_idle_connections_of_one_client_do_not_keep_out_others(start_at, request_):
+    """A newcomer finds a place on each thread, though there are so few that one thread may have got all of them."""
+    places = 2 * THREADS
+    server, place = start_at("--admin-listen", "127.0.0.1:0", places=places)
+    if isinstance(place, str) and os.geteuid() != 0:
+        pytest.skip("only root can connect as another user")
+    sitters = []
+    for _ in range(30):
+        sitters = [sitter for sitter in sitters if is_open(sitter)]
+        while num_taken(server) < places:
+            sitter = connect_as(OTHER, place) if isinstance(place, str) else Connection(place, source=HOG)
+            sitters.append(sitter)
+            sitter.send(request_)
+        expect_service(place, [LIVE])
+    for sitter in sitters:
+        sitter.socket.close()
+
+
+@pytest.mark.alone
+@BY_THREADS
+def test_slow_readers_without_a_key_do_not_keep_out_those_with_one(start_server, keys, threads):
+    server = start_server("--demo", "--max-connections", PLACES, "--api-key-file", keys, "--http-threads", threads)
     with Readers(server.port, get_bytes("/ui.js")) as readers:
         readers.wait_until_they_read()
         expect_service(server.port, [with_key(SMALL)] * REQUESTS)
 
 
 @pytest.mark.alone
+@BY_THREADS
 @pytest.mark.parametrize("what", ["page", "attention"])
-def test_slow_readers_over_tls_do_not_keep_out_others(start_server, tmp_path, what):
+def test_slow_readers_over_tls_do_not_keep_out_others(start_server, tmp_path, what, threads):
     Certificate().write(tmp_path / "cert.pem", tmp_path / "key.pem")
-    server = start_server("--demo", "--max-connections", PLACES, "--tls-cert",
+    server = start_server("--demo", "--max-connections", PLACES, "--http-threads", threads, "--tls-cert",
                           tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem")
     with Readers(server.port, ATTACKS[what], tls=True) as readers:
         readers.wait_until_they_read()
@@ -178,16 +255,18 @@ def test_slow_readers_over_tls_do_not_keep_out_others(start_server, tmp_path, wh
 
 
 @pytest.mark.alone
-def test_client_that_is_alone_may_have_all_places(start_server):
+@BY_THREADS
+def test_client_that_is_alone_may_have_all_places(start_server, threads):
     """Its own newcomers end none of its requests, and get no place."""
-    server = start_server("--demo", "--max-connections", PLACES)
+    server = start_server("--demo", "--max-connections", PLACES, "--http-threads", threads)
     with Readers(server.port, get_bytes("/ui.js")) as readers:
         readers.wait_until_they_read()
+        num_closed = readers.num_closed  # by threads that had all their places taken
         for _ in range(REQUESTS):
             with Connection(server.port, source=HOG) as newcomer:
                 newcomer.send(LIVE)
                 assert newcomer.read_reply() is None
-        assert readers.num_closed == 0
+        assert readers.num_closed == num_closed
     assert "name it with --trusted-proxy" in server.read_log()
 
 
@@ -208,9 +287,11 @@ def test_job_that_runs_gives_way_to_another_client(start_server, tmp_path):
 
 
 @pytest.mark.alone
-def test_clients_behind_a_proxy_hold_the_places_of_their_requests(start_server):
+@BY_THREADS
+def test_clients_behind_a_proxy_hold_the_places_of_their_requests(start_server, threads):
     """All connections are of the proxy; those of the client with most requests give way."""
-    server = start_server("--demo", "--max-connections", PLACES, "--trusted-proxy", "127.0.0.0/8")
+    server = start_server("--demo", "--max-connections", PLACES, "--trusted-proxy", "127.0.0.0/8", "--http-threads",
+                          threads)
     hog = get_bytes("/ui.js", "X-Forwarded-For: 10.0.0.1")
     with Readers(server.port, hog) as readers:
         readers.wait_until_they_read()
@@ -224,18 +305,18 @@ class Flood:
     """`with Flood(...)` keeps `count` fast connections that pipeline 20 requests each, in a thread.
     Who is closed comes again."""
 
-    def __init__(self, port, request, count):
-        self.port, self.batch, self.count = port, request * 20, count
+    def __init__(self, place, request, count):
+        self.place, self.batch, self.count = place, of_hog(place, request) * 20, count
         self.selector = selectors.DefaultSelector()
         self.num_bytes = 0
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self.run)
 
     def open(self):
-        connection = socket.socket()
-        connection.bind((HOG, 0))
+        connection, address = hog_socket(self.place)
+        connection.setblocking(address == self.place)  # a Unix socket has no room for a moment, and says so
+        connection.connect_ex(address)
         connection.setblocking(False)
-        connection.connect_ex(("127.0.0.1", self.port))
         self.selector.register(connection, selectors.EVENT_WRITE)
 
     def step(self, connection, events):
@@ -276,15 +357,25 @@ class Flood:
         self.selector.close()
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("options", [(), ("--max-connections", 200)])
-@pytest.mark.parametrize("what", ["page", "metrics", "attention"])
-def test_fast_connections_of_one_client_do_not_keep_out_others(start_server, what, options):
-    server = start_server("--demo", *options)
-    with Flood(server.port, ATTACKS[what], 300) as flood:
+def expect_service_beside_flood(place, what):
+    with Flood(place, ATTACKS[what], 300) as flood:
         while flood.num_bytes < 1000:
             time.sleep(0.05)
-        expect_service(server.port, [LIVE, SMALL] * (REQUESTS // 2))
+        expect_service(place, [LIVE, SMALL] * (REQUESTS // 2))
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("what", ["page", "metrics", "attention"])
+def test_fast_connections_of_one_client_do_not_keep_out_others(start_at, what):
+    expect_service_beside_flood(start_at(places=4096)[1], what)
+
+
+@pytest.mark.alone
+@BY_THREADS
+@pytest.mark.parametrize("what", ["page", "metrics", "attention"])
+def test_fast_connections_that_want_more_places_do_not_keep_out_others(start_server, what, threads):
+    server = start_server("--demo", "--max-connections", 200, "--http-threads", threads)
+    expect_service_beside_flood(server.port, what)
 
 
 def stop_process(process):

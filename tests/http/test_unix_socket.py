@@ -391,7 +391,7 @@ def test_each_address_has_a_place_that_counts(start, path):
             reply = each.read_reply()
     metrics = reply.body.decode()
     assert "\nattnd_connections_limit 2\n" in metrics and "\nattnd_connections 2\n" in metrics
-    wait_until(lambda: "more connections, each --listen has one at least" in server.read_log(), "the warning")
+    wait_until(lambda: "more connections, each HTTP thread has one at least" in server.read_log(), "the warning")
 
 
 @as_root

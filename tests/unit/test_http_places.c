@@ -22,12 +22,12 @@
 
 /* --- places --- */
 
-/* A thread with PLACES places, and the other ends of its connections. */
+/* Two threads with PLACES places each, and the other ends of their connections. */
 struct scene {
     struct address_ranges proxies;
     struct http_options options;
     struct connection_limits limits;
-    struct connection_list list;
+    struct connection_list list, other;
     struct connection_places places;
     int peers[16];
     size_t num_peers;
@@ -36,17 +36,19 @@ struct scene {
 static void begin_scene(struct scene *scene) {
     *scene = (struct scene){
         .options = {.header_timeout = 10, .idle_timeout = 60, .min_rate = 4096},
-        .places = {.max = PLACES}};
+        .places = {.max = 2 * PLACES}};
     scene->options.trusted_proxies = &scene->proxies;
     scene->limits.options = &scene->options;
-    scene->list.limits = &scene->limits;
-    scene->list.places = &scene->places;
-    client_table_init(&scene->limits.clients, 1, NULL);
+    scene->list = (struct connection_list){
+        .limits = &scene->limits, .places = &scene->places, .max_places = PLACES};
+    scene->other = scene->list;
+    scene->other.index = 1;
+    client_table_init(&scene->limits.clients, 2, NULL);
 }
 
 /* Returns a connection of 10.0.0.`host` in `phase`; NULL: it got no place. */
-static struct connection *add(struct scene *scene, unsigned host,
-                              enum connection_phase phase) {
+static struct connection *add_to(struct connection_list *list, struct scene *scene,
+                                 unsigned host, enum connection_phase phase) {
     const struct sockaddr_in peer = {.sin_family = AF_INET,
                                      .sin_addr.s_addr = htonl(0x0a000000 + host)};
     int fds[2];
@@ -54,24 +56,35 @@ static struct connection *add(struct scene *scene, unsigned host,
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
     scene->peers[scene->num_peers++] = fds[1];
     struct connection *connection =
-        connection_create(&scene->list, fds[0], (const struct sockaddr *)&peer);
+        connection_create(list, fds[0], (const struct sockaddr *)&peer);
     assert_non_null(connection);
     if (!place_take(connection)) {
         connection_destroy(connection);
         close(fds[0]);
         return NULL;
     }
-    connection_start(&scene->list, fds[0]);
+    connection_start(list, fds[0]);
     connection_begin_phase(connection, phase);
     connection->served = phase > CONNECTION_WAITS;
     return connection;
 }
 
-static void end_scene(struct scene *scene) {
-    while (scene->list.first != NULL) {
-        close(scene->list.first->fd);
-        connection_destroy(scene->list.first);
+static struct connection *add(struct scene *scene, unsigned host,
+                              enum connection_phase phase) {
+    return add_to(&scene->list, scene, host, phase);
+}
+
+static void end_list(struct connection_list *list) {
+    while (list->first != NULL) {
+        close(list->first->fd);
+        connection_destroy(list->first);
     }
+    assert_int_equal(list->num_places, 0);
+}
+
+static void end_scene(struct scene *scene) {
+    end_list(&scene->list);
+    end_list(&scene->other);
     for (size_t i = 0; i < scene->num_peers; i++)
         close(scene->peers[i]);
     assert_int_equal(scene->limits.num_connections, 0);
@@ -157,21 +170,62 @@ static void test_place_is_held_by_the_client_of_the_request(void **state) {
         proxied[i] = add(&scene, 9, CONNECTION_WORKS);
     struct connection *hog = proxied[2];
     connection_set_holder(proxied[1], hog->client);
-    assert_int_equal(hog->client->num_places, PLACES);
+    assert_int_equal(hog->client->shares[0].num_places, PLACES);
 
     const struct address address = {.bytes = {1}};
     struct client *client = client_acquire(&scene.limits.clients, &address);
     connection_set_holder(proxied[0], client);
     connection_set_holder(proxied[1], client);
     connection_set_holder(proxied[2], client);
-    assert_int_equal(client->num_places, 3);
-    assert_int_equal(hog->client->num_places, 1);
+    assert_int_equal(client->shares[0].num_places, 3);
+    assert_int_equal(hog->client->shares[0].num_places, 1);
     assert_non_null(add(&scene, 9, CONNECTION_WORKS));
-    assert_int_equal(client->num_places, 2);
+    assert_int_equal(client->shares[0].num_places, 2);
     for (size_t i = 0; i < PLACES; i++)
         connection_set_holder(proxied[i], proxied[i]->client);
-    assert_int_equal(client->num_places, 0);
+    assert_int_equal(client->shares[0].num_places, 0);
     client_release(&scene.limits.clients, client);
+    end_scene(&scene);
+}
+
+/* Not by idle connections, and not by as many requests as one client has there. */
+static void test_places_of_one_thread_keep_nobody_out_of_another(void **state) {
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene);
+    for (size_t i = 0; i < 2 * PLACES; i++)
+        add(&scene, 1, i % 2 == 0 ? CONNECTION_WAITS : CONNECTION_REPLIES);
+    for (unsigned i = 0; i < PLACES; i++)
+        assert_non_null(add_to(&scene.other, &scene, 2 + i, CONNECTION_WORKS));
+    assert_null(add_to(&scene.other, &scene, 9, CONNECTION_WORKS));
+    end_scene(&scene);
+
+    begin_scene(&scene);
+    for (unsigned i = 0; i < PLACES; i++)
+        add(&scene, 2, CONNECTION_WORKS);
+    add_to(&scene.other, &scene, 2, CONNECTION_WORKS);
+    for (unsigned i = 0; i < PLACES - 1; i++)
+        add_to(&scene.other, &scene, 1, CONNECTION_REPLIES);
+    assert_non_null(add_to(&scene.other, &scene, 2, CONNECTION_WORKS));
+    end_scene(&scene);
+}
+
+static void test_newcomer_is_left_to_a_thread_with_a_place(void **state) {
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene);
+    for (size_t i = 0; i < PLACES; i++) {
+        assert_false(place_is_elsewhere(&scene.list));
+        add(&scene, 1, CONNECTION_WORKS);
+    }
+    for (size_t i = 0; i < PLACES; i++) {
+        assert_true(place_is_elsewhere(&scene.list));
+        assert_false(place_is_elsewhere(&scene.other));
+        add_to(&scene.other, &scene, 1, CONNECTION_WORKS);
+    }
+    assert_false(place_is_elsewhere(&scene.list));
     end_scene(&scene);
 }
 
@@ -289,6 +343,8 @@ int main(void) {
         cmocka_unit_test(test_client_that_is_alone_loses_no_complete_request),
         cmocka_unit_test(test_newcomers_of_a_hog_do_not_replace_those_of_others),
         cmocka_unit_test(test_place_is_held_by_the_client_of_the_request),
+        cmocka_unit_test(test_places_of_one_thread_keep_nobody_out_of_another),
+        cmocka_unit_test(test_newcomer_is_left_to_a_thread_with_a_place),
         cmocka_unit_test(test_lack_of_descriptors_ends_no_complete_request),
         cmocka_unit_test(test_connection_that_has_ended_is_watched_no_longer),
         cmocka_unit_test(test_client_gets_its_share_of_a_round),

@@ -85,11 +85,11 @@ static void look_at_kept_locked(struct client_table *table) {
 
 static struct client *create_client(const struct address *address, size_t num_threads) {
     struct client *client =
-        calloc(1, sizeof *client + num_threads * sizeof(struct turn_flow));
+        calloc(1, sizeof *client + num_threads * sizeof(struct client_share));
     if (client == NULL)
         return NULL;
     client->address = *address;
-    client->flows = (struct turn_flow *)(client + 1);
+    client->shares = (struct client_share *)(client + 1);
     return client;
 }
 

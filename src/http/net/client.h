@@ -18,6 +18,12 @@
 #define CLIENT_BUCKETS  1024
 #define CLIENT_KEPT_MAX 4096 /* clients without users */
 
+/* What a client has of one HTTP thread. */
+struct client_share {
+    struct turn_flow flow;
+    size_t num_places; /* of connections, see places.h */
+};
+
 struct client {
     struct client *next; /* in its bucket */
     /* While it has no users: those that lost theirs before and after it. */
@@ -27,8 +33,8 @@ struct client {
     struct sched_client jobs;   /* guarded by the pool's lock */
     atomic_size_t held;         /* bytes of the budget */
     atomic_size_t num_requests; /* in progress, without those refused with 429 */
-    atomic_size_t num_places;   /* of connections, see places.h */
-    struct turn_flow *flows;    /* [num_threads] behind it, each for its thread alone */
+    /* [num_threads] behind it, each for its thread alone. */
+    struct client_share *shares;
 };
 
 struct client_table {

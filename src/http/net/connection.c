@@ -87,7 +87,8 @@ void connection_destroy(struct connection *connection) {
         connection->next->previous = connection->previous;
 
     if (connection->holder != NULL) {
-        atomic_fetch_sub(&connection->holder->num_places, 1);
+        connection_share(connection)->num_places--;
+        list->num_places--;
         atomic_fetch_sub(&list->limits->num_connections, 1);
         atomic_fetch_sub(&list->places->num_taken, 1);
     }
@@ -231,12 +232,16 @@ void connection_forget_new(struct connection_list *list) {
     }
 }
 
+struct client_share *connection_share(const struct connection *connection) {
+    return &connection->holder->shares[connection->list->index];
+}
+
 void connection_set_holder(struct connection *connection, struct client *holder) {
     if (connection->holder == NULL || connection->holder == holder)
         return;
-    atomic_fetch_sub(&connection->holder->num_places, 1);
-    atomic_fetch_add(&holder->num_places, 1);
+    connection_share(connection)->num_places--;
     connection->holder = holder;
+    connection_share(connection)->num_places++;
 }
 
 /* --- time --- */

@@ -40,8 +40,7 @@ struct connection_limits {
     struct client_table clients;
 };
 
-/* What the threads share that accept at one socket. A thread ends connections of its own
- * only, so each socket has places of its own: else those of one could keep all. */
+/* What the threads share that accept at one address. */
 struct connection_places {
     size_t max;
     atomic_size_t num_taken;
@@ -50,6 +49,9 @@ struct connection_places {
 struct connection_list {
     struct connection_limits *limits;
     struct connection_places *places;
+    /* A thread ends connections of its own only, so it has an equal part of the places:
+     * else those of one thread could keep newcomers out of all others. */
+    size_t max_places, num_places;
     size_t index;             /* of its thread, among those that share the limits */
     struct connection *first; /* the newest */
     size_t num_new;           /* connections in CONNECTION_IS_NEW */
@@ -125,6 +127,9 @@ void connection_destroy(struct connection *connection);
 /* Ends the connection at once: libmicrohttpd sees an error and closes it. One that
  * libmicrohttpd does not have yet is freed. */
 void connection_end(struct connection *connection);
+
+/* Returns what the holder of the connection has of its thread. */
+struct client_share *connection_share(const struct connection *connection);
 
 /* Lets another client hold the place of the connection, if it still has one. The client
  * exists until it no longer does. */

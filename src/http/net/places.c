@@ -67,12 +67,13 @@ static enum dispensable find_class(const struct connection *connection, int64_t 
  * are short. */
 static struct rank find_rank(const struct connection *connection,
                              const struct client *client, int64_t now) {
-    size_t wanted = client != NULL ? atomic_load(&client->num_places) + 1 : 0;
+    size_t index = connection->list->index;
+    size_t wanted = client != NULL ? client->shares[index].num_places + 1 : 0;
     struct rank rank = {.tier = STAYS};
 
     if (connection->holder == NULL)
         return rank;
-    rank.num_places = atomic_load(&connection->holder->num_places);
+    rank.num_places = connection_share(connection)->num_places;
     rank.class = find_class(connection, now, &rank.order);
     if (rank.class == IS_GONE)
         rank.tier = USELESS;
@@ -113,28 +114,28 @@ static struct connection *find_dispensable(const struct connection_list *list,
     return found;
 }
 
-static bool count_place(struct connection_list *list) {
-    if (atomic_fetch_add(&list->places->num_taken, 1) < list->places->max) {
-        atomic_fetch_add(&list->limits->num_connections, 1);
-        return true;
-    }
-    atomic_fetch_sub(&list->places->num_taken, 1);
-    return false;
+bool place_is_elsewhere(const struct connection_list *list) {
+    return list->num_places >= list->max_places &&
+           atomic_load(&list->places->num_taken) < list->places->max;
 }
 
 bool place_take(struct connection *newcomer) {
     struct connection_list *list = newcomer->list;
 
-    if (!count_place(list)) {
+    if (list->num_places < list->max_places) {
+        list->num_places++;
+        atomic_fetch_add(&list->places->num_taken, 1);
+        atomic_fetch_add(&list->limits->num_connections, 1);
+    } else {
         struct connection *other = find_dispensable(list, newcomer->client);
         if (other == NULL)
             return false;
-        atomic_fetch_sub(&other->holder->num_places, 1);
+        connection_share(other)->num_places--;
         other->holder = NULL; /* its place is the newcomer's */
         connection_end(other);
     }
     newcomer->holder = newcomer->client;
-    atomic_fetch_add(&newcomer->holder->num_places, 1);
+    connection_share(newcomer)->num_places++;
     return true;
 }
 

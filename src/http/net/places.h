@@ -3,13 +3,16 @@
  *
  * The place of a connection is held by the client of its present request. While there is
  * none, its peer holds it: a client, or a proxy. So a client has as many places as it can
- * get, until another one wants one. */
+ * get, until another one wants one.
+ *
+ * Each thread has an equal part of the places, of which clients hold their own: nobody
+ * can keep newcomers out of one thread by what is on others. */
 #pragma once
 
 #include "http/net/connection.h"
 
-/* Takes a place for a new connection. When all are taken, another connection of its
- * thread is ended, the first of these:
+/* Takes a place of its thread for a new connection. When all are taken, another
+ * connection of the thread is ended, the first of these:
  *
  * 1. One that is gone, idle for a second, or slow. Of several, one of the client that
  *    holds most places.
@@ -21,6 +24,10 @@
  * So a client that is alone loses no complete request, and no client keeps all places
  * when others come. Returns false when none goes; the connection is then of no use. */
 bool place_take(struct connection *newcomer);
+
+/* Whether the thread has no free place, but another one that accepts at its address has:
+ * a newcomer to a Unix socket is left to that. */
+bool place_is_elsewhere(const struct connection_list *list);
 
 /* Ends the most dispensable connection of the list, because there are too few
  * descriptors. A connection whose request is complete stays. Returns false when none
