@@ -82,7 +82,7 @@ struct exchange_work {
     struct inference *inference; /* in `decoded` */
     bool abandoned;              /* the client left before it was computed */
     bool deferred;               /* it waits for its turn, not for a worker */
-    struct turn turn;            /* that has not come */
+    struct turn turn;            /* of an HTTP thread, for which it may wait */
     struct capture *capture;     /* that the request uses, until it ends; or NULL */
 };
 

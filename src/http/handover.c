@@ -3,6 +3,7 @@
  * its turn. */
 #include "http/handover.h"
 
+#include "base/clock.h"
 #include "base/container_of.h"
 
 void handover_suspend(struct exchange *exchange) {
@@ -11,6 +12,7 @@ void handover_suspend(struct exchange *exchange) {
     atomic_fetch_add(&exchange->thread->num_with_workers, 1);
     connection_begin_phase(exchange->peer, CONNECTION_WORKS);
     atomic_store(&exchange->work.job.cancelled, false);
+    turn_end(&exchange->thread->turns, &exchange->work.turn, exchange->peer->since);
     MHD_suspend_connection(exchange->connection);
 }
 
@@ -44,14 +46,13 @@ void handover_resume(struct exchange *exchange) {
 /* --- to wait for a turn --- */
 
 bool handover_take_turn(struct exchange *exchange) {
-    size_t index = exchange->peer->list->index;
-    struct turn_flow *flow = &exchange->memory.client->shares[index].flow;
+    struct turns *turns = &exchange->thread->turns;
 
-    if (turn_take(&exchange->thread->turns, flow))
+    if (turn_take(turns, &exchange->work.turn, clock_now_ns()))
         return true;
     exchange->work.deferred = true;
     handover_suspend(exchange);
-    turn_wait(&exchange->thread->turns, flow, &exchange->work.turn);
+    turn_wait(turns, &exchange->work.turn);
     return false;
 }
 
@@ -62,7 +63,7 @@ void handover_give_turn(struct turn *turn) {
 void handover_client_left(struct exchange *exchange) {
     if (exchange->state != EXCHANGE_WITH_WORKER)
         return;
-    if (exchange->work.turn.flow != NULL)
+    if (exchange->work.turn.waits)
         turn_leave(&exchange->thread->turns, &exchange->work.turn);
     else if (exchange->work.deferred ||
              !sched_cancel(exchange->options->pool, &exchange->work.job))

@@ -186,6 +186,7 @@ static void find_client(struct exchange *exchange) {
         client = client_acquire(&limits->clients, &forwarded.client);
     exchange->memory.client = client != NULL ? client : peer->client;
     exchange->work.job.client = &exchange->memory.client->jobs;
+    exchange->work.turn.flow = &exchange->memory.client->shares[peer->list->index].flow;
     connection_set_holder(peer, exchange->memory.client);
 }
 
@@ -411,7 +412,10 @@ enum MHD_Result receive_handle(void *cls, struct MHD_Connection *connection,
         return exchange != NULL ? begin_request(exchange, &line) : MHD_NO;
     }
     if (exchange->state == EXCHANGE_WITH_WORKER) {
+        bool waited = exchange->work.deferred && !exchange->work.abandoned;
         handover_reclaim(exchange);
+        if (waited && !handover_take_turn(exchange))
+            return MHD_YES;
         if (exchange->request.accepted)
             return serve_request(exchange);
         if (exchange->work.abandoned)
@@ -443,6 +447,8 @@ void receive_completed(void *cls, struct MHD_Connection *connection, void **req_
         handover_reclaim(exchange); /* the client went away meanwhile */
     upload_end(&exchange->body.upload);
     observe_end(exchange, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    turn_end(&exchange->thread->turns, &exchange->work.turn,
+             exchange->record.started + exchange->record.facts.total_ns);
 
     exchange->thread->num_calls++;
     exchange->thread->num_exchanges--;

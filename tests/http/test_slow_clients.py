@@ -166,7 +166,7 @@ def test_newcomer_is_closed_when_every_request_is_complete(start_server, tmp_pat
         assert is_closed(newcomer, within=5)
     assert [connection.read_reply().status for connection in waiting] == [200] * 2
     close_all(waiting)
-    assert "every connection has a request in progress" in server.read_log()
+    assert "every connection of this HTTP thread has a request in progress" in server.read_log()
 
 
 def test_connections_take_at_most_a_quarter_of_the_memory(start_server):

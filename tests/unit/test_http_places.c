@@ -263,12 +263,27 @@ static void test_connection_that_has_ended_is_watched_no_longer(void **state) {
 
 /* --- turns --- */
 
+/* Whether a new request of the flow gets a turn at once, which takes until `end`. */
+static bool take(struct turns *turns, struct turn_flow *flow, int64_t begin,
+                 int64_t end) {
+    const struct turn turn = {.flow = flow};
+    bool taken = turn_take(turns, &turn, begin);
+    turn_end(turns, &turn, end);
+    return taken;
+}
+
 /* Returns how many turns the flow gets in one go. */
 static size_t take_all(struct turns *turns, struct turn_flow *flow) {
     size_t count = 0;
-    while (turn_take(turns, flow))
+    while (take(turns, flow, 0, 0))
         count++;
     return count;
+}
+
+static void wait_for_turn(struct turns *turns, struct turn_flow *flow,
+                          struct turn *turn) {
+    turn->flow = flow;
+    turn_wait(turns, turn);
 }
 
 static void test_client_gets_its_share_of_a_round(void **state) {
@@ -295,9 +310,9 @@ static void test_requests_that_wait_get_turns_in_order_and_by_client(void **stat
 
     take_all(&turns, &flows[0]);
     for (size_t i = 0; i < TURNS_PER_CLIENT + 2; i++)
-        turn_wait(&turns, &flows[0], &hog[i]);
+        wait_for_turn(&turns, &flows[0], &hog[i]);
     for (size_t i = 0; i < 2; i++)
-        turn_wait(&turns, &flows[1], &other[i]);
+        wait_for_turn(&turns, &flows[1], &other[i]);
     turn_leave(&turns, &hog[1]);
 
     turns_begin_round(&turns);
@@ -308,13 +323,13 @@ static void test_requests_that_wait_get_turns_in_order_and_by_client(void **stat
     for (size_t i = 3; i < TURNS_PER_CLIENT + 1; i++)
         assert_ptr_equal(turns_give(&turns), &hog[i]);
     assert_null(turns_give(&turns));
-    assert_false(turn_take(&turns, &flows[0])); /* its share is used up, and one waits */
-    assert_true(turn_take(&turns, &flows[1]));
+    assert_false(take(&turns, &flows[0], 0, 0)); /* it has its share, and one waits */
+    assert_true(take(&turns, &flows[1], 0, 0));
 
     turns_begin_round(&turns);
-    assert_false(turn_take(&turns, &flows[0])); /* not before the one that waits */
+    assert_false(take(&turns, &flows[0], 0, 0)); /* not before the one that waits */
     assert_ptr_equal(turns_give(&turns), &hog[TURNS_PER_CLIENT + 1]);
-    assert_true(turn_take(&turns, &flows[0]));
+    assert_true(take(&turns, &flows[0], 0, 0));
     assert_null(turns_give(&turns));
 }
 
@@ -325,16 +340,82 @@ static void test_requests_that_leave_are_no_longer_served(void **state) {
     (void)state;
 
     for (size_t i = 0; i < 3; i++)
-        turn_wait(&turns, &flow, &waiting[i]);
+        wait_for_turn(&turns, &flow, &waiting[i]);
     turn_leave(&turns, &waiting[2]);
     turn_leave(&turns, &waiting[0]);
     turns_begin_round(&turns);
     assert_ptr_equal(turns_give(&turns), &waiting[1]);
     assert_null(turns_give(&turns));
-    turn_wait(&turns, &flow, &waiting[0]);
+    turn_wait(&turns, &waiting[0]);
     turn_leave(&turns, &waiting[0]);
     assert_null(turns_give(&turns));
-    assert_true(turn_take(&turns, &flow));
+    assert_true(take(&turns, &flow, 0, 0));
+}
+
+/* 5 ms of a round, however many requests that is; what nobody has served counts for
+ * nobody. */
+static void test_client_has_the_thread_for_its_time_of_a_round(void **state) {
+    struct turns turns = {0};
+    struct turn_flow dear = {0}, other = {0};
+    (void)state;
+
+    for (int round = 0; round < 3; round++) {
+        int64_t now = round * SECOND_NS;
+        assert_true(take(&turns, &dear, now, now + TURN_NS / 2));
+        now += TURN_NS;
+        assert_true(take(&turns, &dear, now, now + TURN_NS / 2));
+        assert_false(take(&turns, &dear, now + TURN_NS, now + TURN_NS));
+        assert_true(take(&turns, &other, now, now));
+        turns_begin_round(&turns);
+    }
+    assert_true(take(&turns, &dear, 0, 13 * TURN_NS)); /* one is served to its end */
+    assert_false(take(&turns, &dear, 13 * TURN_NS, 13 * TURN_NS));
+    assert_true(take(&turns, &other, 13 * TURN_NS, 13 * TURN_NS));
+}
+
+/* It ends with the next request, when the reply has not ended before. */
+static void test_time_is_that_of_the_client_that_was_served_last(void **state) {
+    struct turns turns = {0};
+    struct turn_flow flows[2] = {0};
+    const struct turn turn[2] = {{.flow = &flows[0]}, {.flow = &flows[1]}};
+    (void)state;
+
+    assert_true(turn_take(&turns, &turn[0], 0));
+    assert_true(turn_take(&turns, &turn[1], TURN_NS - 1));
+    turn_end(&turns, &turn[0], 9 * TURN_NS); /* not its time */
+    assert_true(turn_take(&turns, &turn[0], 9 * TURN_NS));
+    assert_false(turn_take(&turns, &turn[1], 9 * TURN_NS + 1));
+    assert_false(turn_take(&turns, &turn[0], 9 * TURN_NS + 1));
+}
+
+static void test_requests_wait_again_in_order_when_the_time_is_over(void **state) {
+    struct turns turns = {0};
+    struct turn_flow dear = {0}, other = {0};
+    struct turn waiting[6] = {0}, last = {0};
+    (void)state;
+
+    for (size_t i = 0; i < 6; i++)
+        wait_for_turn(&turns, &dear, &waiting[i]);
+    wait_for_turn(&turns, &other, &last);
+    for (size_t served = 0; served < 4; served++) { /* one of them a round */
+        turns_begin_round(&turns);
+        size_t given = served;
+        for (struct turn *turn; (turn = turns_give(&turns)) != NULL;)
+            assert_ptr_equal(turn, turn == &last ? &last : &waiting[given++]);
+        assert_int_equal(given, 6);
+
+        assert_true(turn_take(&turns, &waiting[served], 0));
+        turn_end(&turns, &waiting[served], TURN_NS);
+        for (size_t i = served + 1; i < 6; i++) {
+            assert_false(turn_take(&turns, &waiting[i], TURN_NS));
+            turn_wait(&turns, &waiting[i]);
+        }
+        assert_true(served > 0 || turn_take(&turns, &last, TURN_NS));
+    }
+    turn_leave(&turns, &waiting[4]);
+    turns_begin_round(&turns);
+    assert_ptr_equal(turns_give(&turns), &waiting[5]);
+    assert_null(turns_give(&turns));
 }
 
 int main(void) {
@@ -350,6 +431,9 @@ int main(void) {
         cmocka_unit_test(test_client_gets_its_share_of_a_round),
         cmocka_unit_test(test_requests_that_wait_get_turns_in_order_and_by_client),
         cmocka_unit_test(test_requests_that_leave_are_no_longer_served),
+        cmocka_unit_test(test_client_has_the_thread_for_its_time_of_a_round),
+        cmocka_unit_test(test_time_is_that_of_the_client_that_was_served_last),
+        cmocka_unit_test(test_requests_wait_again_in_order_when_the_time_is_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,13 @@
  *
  * In each of its runs libmicrohttpd serves every connection that is ready. So a client
  * with thousands of them would get nearly all the time of the thread. Therefore a round,
- * that is a run, has a bounded number of turns, and a client gets some of them at most.
- * Requests beyond that wait, without cost to others, until they get a turn of a later
- * round: those of a client in the order in which they came, and clients by turns.
+ * that is a run, has a bounded number of turns. A client gets some of them, and no more
+ * once they have taken TURN_NS. Requests beyond that wait, without cost to others, until
+ * they get a turn of a later round: those of a client in the order in which they came,
+ * and clients by turns.
+ *
+ * What a request costs is known afterwards. So turns are given by their number alone, and
+ * turn_take() looks at the time: a request may wait again.
  *
  * Everything belongs to the HTTP thread. */
 #pragma once
@@ -17,22 +21,26 @@
 /* As many requests as an honest client has connections: it never waits. */
 #define TURNS_PER_CLIENT 64
 #define TURNS_PER_ROUND  256
+/* The time after which others are served. The last request of a client may exceed it. */
+#define TURN_NS ((int64_t)5000000)
 
 struct turn_flow;
 
-/* A member of a request; zeroed, it does not wait. */
+/* A member of a request. */
 struct turn {
+    struct turn_flow *flow;       /* its client's, set before the first turn_take() */
     struct turn *previous, *next; /* while it waits; `previous` is older */
-    struct turn_flow *flow;       /* NULL: it does not wait */
+    uint64_t number;              /* in which order they came to wait; 0: it never has */
+    bool waits;
 };
 
-/* The requests of one client on one thread. It exists while one of them waits; zeroed,
- * there are none. */
+/* The requests of one client on one thread; zeroed, there are none. */
 struct turn_flow {
     struct turn *oldest, *newest;      /* of those that wait */
     struct turn_flow *previous, *next; /* while one waits; `previous` is served before */
     uint64_t round;                    /* in which it took turns last */
     size_t num_taken;                  /* in that round */
+    int64_t spent_ns;                  /* as well */
 };
 
 /* Zeroed, no request waits. */
@@ -40,14 +48,22 @@ struct turns {
     uint64_t round;
     size_t num_taken;               /* in this round */
     struct turn_flow *first, *last; /* of those with requests that wait */
+    uint64_t num_waited;            /* requests, ever */
+    struct turn_flow *served;       /* whose request has the thread; NULL: none has */
+    int64_t since;                  /* clock_now_ns */
 };
 
-/* Takes a turn of this round for a request that has just arrived. Returns false when it
- * must wait: turn_wait() comes next. */
-bool turn_take(struct turns *turns, struct turn_flow *flow);
+/* Takes a turn of this round for a request that has just arrived, or that turns_give()
+ * has returned. Its client has the thread until turn_end(), or until the next call.
+ * Returns false when it must wait: turn_wait() comes next. */
+bool turn_take(struct turns *turns, const struct turn *turn, int64_t now);
 
-/* Lets a request wait for its turn. */
-void turn_wait(struct turns *turns, struct turn_flow *flow, struct turn *turn);
+/* Ends the time of the request, if its client has the thread. The flow may be freed
+ * afterwards. */
+void turn_end(struct turns *turns, const struct turn *turn, int64_t now);
+
+/* Lets a request wait for its turn, before those that came later. */
+void turn_wait(struct turns *turns, struct turn *turn);
 
 /* Removes a request that waits. */
 void turn_leave(struct turns *turns, struct turn *turn);
@@ -55,5 +71,5 @@ void turn_leave(struct turns *turns, struct turn *turn);
 /* Begins the next round. Call it after a run, and turns_give() then. */
 void turns_begin_round(struct turns *turns);
 
-/* Returns a request that waited and has a turn in this round, or NULL. */
+/* Returns a request that waited and may take a turn in this round, or NULL. */
 struct turn *turns_give(struct turns *turns);
