@@ -242,8 +242,11 @@ static void find_route(struct exchange *exchange, const char *path) {
         observe_model(exchange, generation->models[request->model]);
 }
 
+static enum MHD_Result finish_request(struct exchange *exchange);
+
 /* The first call for a request, when its headers are complete. Replies at once when the
- * body must not be read. */
+ * body must not be read, or does not come although 100 is expected: libmicrohttpd 0.9.75
+ * sends that otherwise, and closes the connection when another request is behind. */
 static enum MHD_Result begin_request(struct exchange *exchange,
                                      const struct framing_line *line) {
     const char *path = framing_path(line->url);
@@ -269,8 +272,10 @@ static enum MHD_Result begin_request(struct exchange *exchange,
     if (origin_check(exchange->connection, line->url, exchange->options->cors_origins,
                      &exchange->request.cross_origin, &problem) &&
         count_request(exchange, &problem) &&
-        accept_headers(exchange, path, line->method, &framing, &problem))
-        return MHD_YES;
+        accept_headers(exchange, path, line->method, &framing, &problem)) {
+        bool has_body = framing.content_length > 0 || framing.chunked;
+        return framing.expects_continue && !has_body ? finish_request(exchange) : MHD_YES;
+    }
 
     reply_set_problem(exchange, &problem);
     exchange->state = EXCHANGE_DISCARDS_BODY;
