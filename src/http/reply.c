@@ -37,6 +37,8 @@ void reply_set_problem(struct exchange *exchange, const struct wire_problem *pro
         buf_set_capacity(&exchange->reply.text, exchange->reply.text.size) != ATTN_OK)
         buf_deinit(&exchange->reply.text); /* reply_send() then sends a constant text */
     exchange->reply.status = problem->status;
+    if (problem->status == MHD_HTTP_UNAUTHORIZED && exchange->reply.challenge == NULL)
+        exchange->reply.challenge = SECRETS_WRONG_KEY; /* it was right before */
     exchange->record.facts.error = problem->error;
     exchange->reply.head = plain_head(exchange->request.errors->content_type);
     exchange->reply.retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE ||

@@ -99,7 +99,7 @@ def test_errors_have_the_form_of_their_protocol(server):
 @pytest.mark.parametrize("value", [
     "", "Bearer", "Bearer ", ALICE, f"Basic {ALICE}", f"Bearer{ALICE}", f"Bearer {ALICE}x",
     f"Bearer {ALICE[:-1]}", f"Bearer {ALICE.upper()}", f"Bearer alice:{ALICE}", f"Bearer {'k' * 4000}",
-    f"Bearer {ALICE},", f'Bearer "{ALICE}"'])
+    f"Bearer {ALICE},", f'Bearer "{ALICE}"', f"Bearer {ALICE} anything", f"Bearer {ALICE}\t{BOB}", f"Bearer {ALICE} ,"])
 def test_only_a_whole_key_lets_in(server, value):
     with Connection(server.port) as connection:
         connection.send(get_bytes("/v1/models", f"Authorization: {value}"))

@@ -150,7 +150,9 @@ def test_put_of_a_key_that_is_removed_meanwhile_keeps_nothing(keyed, key_file):
         write_keys(key_file, f"alice:{ALICE}")
         reload(keyed, 2)
         connection.send(FILE[-5:])
-        connection.read_reply()
+        reply = connection.read_reply()
+    assert_refused(reply, 401, "Unauthorized")
+    assert reply.headers["www-authenticate"] == 'Bearer realm="attnd", error="invalid_token"'
     wait_for_captures(keyed, 0)
     write_keys(key_file, f"alice:{ALICE}", f"bob:{BOB}")
     reload(keyed, 3)

@@ -18,8 +18,6 @@
 #define FILE_BYTES_MAX ((size_t)1024 * 1024)
 #define DAY_SECONDS    86400
 
-#define CHALLENGE "Bearer realm=\"attnd\""
-
 /* --- files --- */
 
 /* Explains why open() of a file at `path` failed with `number`. */
@@ -255,7 +253,8 @@ struct tls_certificate *secrets_acquire_certificate(struct secrets *secrets) {
 
 /* --- requests --- */
 
-/* Finds the token of "Bearer TOKEN" (RFC 6750, section 2.1). Returns its size, or 0. */
+/* Finds the token of "Bearer TOKEN" (RFC 6750, section 2.1). Returns its size; 0 when the
+ * value is not just that. */
 static size_t find_token(const char *value, const char **ret_token) {
     static const char scheme[] = "Bearer";
     size_t size = sizeof scheme - 1;
@@ -263,7 +262,8 @@ static size_t find_token(const char *value, const char **ret_token) {
     if (value == NULL || strncasecmp(value, scheme, size) != 0 || value[size] != ' ')
         return 0;
     *ret_token = value + size + strspn(value + size, " ");
-    return strcspn(*ret_token, " \t");
+    size = strcspn(*ret_token, " \t");
+    return (*ret_token)[size + strspn(*ret_token + size, " \t")] == '\0' ? size : 0;
 }
 
 bool secrets_check_key(struct secrets *secrets, struct MHD_Connection *connection,
@@ -278,7 +278,7 @@ bool secrets_check_key(struct secrets *secrets, struct MHD_Connection *connectio
                                                          MHD_HTTP_HEADER_AUTHORIZATION),
                              &token);
     if (size == 0) {
-        *ret_challenge = CHALLENGE;
+        *ret_challenge = SECRETS_NO_KEY;
         return wire_problem_set(ret_problem, WIRE_E_UNAUTHORIZED,
                                 MHD_HTTP_HEADER_AUTHORIZATION,
                                 "this server needs a key; send it as "
@@ -290,7 +290,7 @@ bool secrets_check_key(struct secrets *secrets, struct MHD_Connection *connectio
     pthread_mutex_unlock(&secrets->lock);
     if (found)
         return true;
-    *ret_challenge = CHALLENGE ", error=\"invalid_token\"";
+    *ret_challenge = SECRETS_WRONG_KEY;
     return wire_problem_set(
         ret_problem, WIRE_E_UNAUTHORIZED, MHD_HTTP_HEADER_AUTHORIZATION,
         "this server does not know the key; ask its operator for one");

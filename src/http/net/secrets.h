@@ -11,6 +11,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* WWW-Authenticate of a 401 (RFC 6750, section 3): for none, and for an unknown one. */
+#define SECRETS_NO_KEY    "Bearer realm=\"attnd\""
+#define SECRETS_WRONG_KEY SECRETS_NO_KEY ", error=\"invalid_token\""
+
 /* The paths, borrowed; NULL for those that were not given. */
 struct secret_files {
     const char *keys;        /* --api-key-file */
