@@ -60,11 +60,11 @@ static enum wire_specificity match_range(const char *range, size_t size,
 }
 
 void wire_accept_add(struct wire_accept *accept, const char *value) {
-    accept->any_line = true;
     while (*value != '\0') {
         value += strspn(value, ", \t");
         const char *end = value + strcspn(value, ",");
         size_t size = strcspn(value, ";, \t");
+        accept->any_range |= *value != '\0';
         int weight = find_weight(value + size, end);
 
         for (int i = 0; i < WIRE_NUM_MEDIA; i++) {
@@ -79,14 +79,14 @@ void wire_accept_add(struct wire_accept *accept, const char *value) {
 }
 
 bool wire_accept_allows(const struct wire_accept *accept, enum wire_media media) {
-    return !accept->any_line || accept->weight[media] > 0;
+    return !accept->any_range || accept->weight[media] > 0;
 }
 
 enum wire_media wire_accept_choose(const struct wire_accept *accept,
                                    enum wire_media request) {
     enum wire_media own =
         request == WIRE_MEDIA_JSON ? WIRE_MEDIA_JSON : WIRE_MEDIA_SAFETENSORS;
-    if (!accept->any_line)
+    if (!accept->any_range)
         return own;
 
     enum wire_media best = own;

@@ -32,9 +32,10 @@ enum wire_specificity {
     WIRE_SPECIFICITY_EXACT        /* by its name */
 };
 
-/* The lines of Accept that were read so far. Zeroed, it has no line. */
+/* The lines of Accept that were read so far. Zeroed, it has no line. One without a range
+ * counts as none. */
 struct wire_accept {
-    bool any_line;
+    bool any_range;
     int weight[WIRE_NUM_MEDIA];                        /* thousandths */
     enum wire_specificity specificity[WIRE_NUM_MEDIA]; /* of the range with that weight */
 };

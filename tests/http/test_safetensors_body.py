@@ -9,6 +9,7 @@ import pytest
 import requests
 
 from compare import assert_close, assert_problem
+from http1 import Connection, post_bytes
 from safetensors_file import as_stored, make_raw, make_safetensors, parse_safetensors
 from test_golden import CASES, model_argument
 from server import Server
@@ -199,6 +200,14 @@ NEGOTIATIONS = [
 def test_accept_selects_the_format_of_the_reply(demo_server, sent, accept, expected):
     response = post(demo_server, SMALL[sent], sent, accept)
     assert (response.status_code, response.headers["Content-Type"]) == (200, expected)
+
+
+@pytest.mark.parametrize("accept", ["", " ", ",", " , "])
+def test_accept_without_a_range_is_none(demo_server, accept):
+    with Connection(demo_server.port) as connection:
+        connection.send(post_bytes(SMALL[JSON].encode(), f"Accept: {accept}"))
+        reply = connection.read_reply()
+        assert (reply.status, reply.headers["content-type"]) == (200, JSON)
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/*;q=0", "image/*", "x",
