@@ -23,7 +23,7 @@ KINDS = ("malloc", "calloc", "realloc", "aligned_alloc", "mmap", "pthread_create
          "send", "write", "read", "epoll_ctl", "epoll_wait", "epoll_create", "eventfd", "socket",
          "bind", "listen", "open", "getrandom", "lchown", "flock")
 MEMBERS = ("in_main", "kinds", "fail_from", "fail_count", "error", "counted", "failed", "live",
-           "clock_offset_ns", "record")
+           "clock_offset_ns", "record", "large")
 SITE_AT = 8 * len(MEMBERS)
 STACKS_AT = SITE_AT + 256
 STACKS_MAX = 65536

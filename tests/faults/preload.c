@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* preload.c: a library for LD_PRELOAD that makes one chosen call of the C library fail,
- * counts blocks that are allocated, and moves the time of day. A test steers it while the
- * program runs (preload.h).
+ * counts blocks that are allocated, and large ones of HTTP threads, and moves the time of
+ * day. A test steers it while the program runs (preload.h).
  *
  * Counted are calls by the program and its libraries from main() on, in the order in
  * which they happen. Left out is what no caller can help, or what cannot fail:
@@ -45,6 +45,8 @@ void __libc_free(void *memory);
 static struct fault_control *control;
 static uintptr_t openblas_begin, openblas_end;
 static __thread bool inside __attribute__((tls_model("initial-exec")));
+/* This thread has called epoll_wait(), as HTTP threads do. */
+static __thread bool waits_for_events __attribute__((tls_model("initial-exec")));
 
 /* The function that the program would have called without this library. */
 #define NEXT(name) ((__typeof__(&name))find_next(#name))
@@ -142,18 +144,26 @@ static void *count_block(void *block) {
     return block;
 }
 
+/* Returns the size, of a block that the program wants. */
+static size_t count_large(size_t size) {
+    if (size >= LARGE_BYTES && waits_for_events && control != NULL)
+        atomic_fetch_add(&control->large, 1);
+    return size;
+}
+
 void *malloc(size_t size) {
-    return FAILS(CALL_MALLOC) ? NULL : count_block(__libc_malloc(size));
+    return FAILS(CALL_MALLOC) ? NULL : count_block(__libc_malloc(count_large(size)));
 }
 
 void *calloc(size_t count, size_t size) {
+    count_large(count * size);
     return FAILS(CALL_CALLOC) ? NULL : count_block(__libc_calloc(count, size));
 }
 
 void *realloc(void *memory, size_t size) {
     if (FAILS(CALL_REALLOC))
         return NULL;
-    void *moved = __libc_realloc(memory, size);
+    void *moved = __libc_realloc(memory, count_large(size));
     return memory == NULL ? count_block(moved) : moved;
 }
 
@@ -240,6 +250,7 @@ int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event) {
 }
 
 int epoll_wait(int epoll, struct epoll_event *events, int size, int timeout) {
+    waits_for_events = true;
     return FAILS(CALL_EPOLL_WAIT) ? -1 : NEXT(epoll_wait)(epoll, events, size, timeout);
 }
 

@@ -6,10 +6,12 @@
 #define ATTND_TESTS_PRELOAD_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#define STACKS_MAX 65536
-#define SITE_BYTES 256
+#define STACKS_MAX  65536
+#define SITE_BYTES  256
+#define LARGE_BYTES ((size_t)64 * 1024)
 
 /* Bits of `kinds`. fault.py has the same list. */
 enum call_kind {
@@ -48,6 +50,7 @@ struct fault_control {
     _Atomic int64_t live;       /* blocks that were allocated and not freed */
     _Atomic int64_t clock_offset_ns; /* added to the time of day */
     _Atomic int64_t record;          /* whether `stacks` is written */
+    _Atomic int64_t large;           /* blocks of LARGE_BYTES or more for HTTP threads */
     char site[SITE_BYTES];           /* where the last failure was: "object+0xoffset" */
     _Atomic uint64_t stacks[STACKS_MAX]; /* [counted] a hash of who called */
 };
