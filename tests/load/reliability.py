@@ -14,6 +14,7 @@ import sys
 
 import measure  # first: it adds tests/http to the path
 from abandon import abandoned
+from fair import dear, idle_threads
 from handshakes import handshakes
 from hogs import flood, hogs, hogs_proxy
 from memory import bodies, fill, headers, unread, uploads, workers
@@ -31,6 +32,8 @@ MEASUREMENTS = {
     "hogs": hogs,
     "flood": flood,
     "hogs-proxy": hogs_proxy,
+    "idle-threads": idle_threads,
+    "dear": dear,
     "chunk-extension": chunk_extension,
     "handshakes": handshakes,
     "uploads": uploads,
