@@ -217,10 +217,16 @@ const struct option_set config_options = {
     .num_shared = COMPUTE_NUM_OPTIONS,
 };
 
-/* Options of earlier versions, each with what to do instead. */
+/* Options of other programs and of earlier versions, each with what to do instead. */
 static const struct {
     const char *name, *instead;
-} retired_options[] = {
+} foreign_options[] = {
+    {"port", "write --listen 127.0.0.1:PORT"},
+    {"host", "write --listen HOST:PORT"},
+    {"bind", "write --listen HOST:PORT"},
+    {"address", "write --listen HOST:PORT"},
+    {"api-key", "write it into a file for --api-key-file"},
+    {"verbose", "write --log-level debug"},
     {"batch-delay-us", "leave it out: requests that wait are computed together"},
     {"strict-environment", "leave it out: unknown variables give a warning"},
     {"ignore-client-abort", "keep the connection open until the reply has arrived"},
@@ -237,10 +243,10 @@ static const struct {
     {"seconds", "attnd-bench has it"},
 };
 
-const char *option_find_retired(const char *name, char separator) {
-    for (size_t i = 0; i < sizeof retired_options / sizeof retired_options[0]; i++) {
-        if (option_has_name(retired_options[i].name, name, separator))
-            return retired_options[i].instead;
+const char *option_find_foreign(const char *name, char separator) {
+    for (size_t i = 0; i < sizeof foreign_options / sizeof foreign_options[0]; i++) {
+        if (option_has_name(foreign_options[i].name, name, separator))
+            return foreign_options[i].instead;
     }
     return NULL;
 }

@@ -27,10 +27,11 @@ const titleOf = ({ run, head, b }) => `${run.model.name}, `
 /* The float32 with as few digits as read back to it, nearly always. */
 const printFloat = (value) => String(Number(value.toPrecision(8)));
 
-/* The weights of the head that is shown, and the outputs of the same rows. */
+/* The weights of the head that is shown, and the outputs of the same rows. A spreadsheet would
+ * compute a label such as =1+1, so that gets an apostrophe. */
 function makeCsv({ picture, run, b, outputs }) {
   const { rows, numKeys, attends } = picture.sequence, rowOutputs = outputsOf(run, b, outputs.numbers);
-  const quote = (text) => `"${text.replaceAll('"', '""')}"`;
+  const quote = (text) => `"${/^[=+\-@]/.test(text) ? "'" : ""}${text.replaceAll('"', '""')}"`;
   const titles = Array.from({ length: run.outSize }, (_, o) => `output ${o}`);
   const lines = [["", ...run.keyLabels.slice(0, numKeys), ...titles].map(quote).join(",")];
   rows.forEach((row, r) => {
