@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from http1 import Connection, get_bytes, post_bytes
-from proxy import Proxy
+from proxy import Proxy, count_down, log_socket
 from reload import wait_until
 from server import Server
 
@@ -74,8 +74,8 @@ class Replica:
         self.listener.close()
 
 
-def exchange(port, request, timeout=30):
-    with Connection(port, timeout) as connection:
+def exchange(port, request, timeout=30, source="127.0.0.1"):
+    with Connection(port, timeout, source) as connection:
         connection.send(request)
         return connection.read_reply()
 
@@ -192,3 +192,57 @@ def test_one_client_does_not_take_all_connections_of_the_proxy():
             assert exchange(proxy.port, get_bytes("/v1/models")).status == 200
     for connection in many:
         connection.socket.close()
+
+
+# --- whom requests count for ---
+
+SMALL = post_bytes(b'{"model":"journey","queries":[[1,2,3]]}')
+NO_DEADLINE = {"client": "600s", "http-request": "600s"}
+
+
+@contextlib.contextmanager
+def uploads(port, count, source, *headers):
+    """`count` requests of `source` whose bodies do not end. HAProxy passes them on: they are over 16 KiB."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            connection = stack.enter_context(Connection(port, source=source))
+            connection.send(post_bytes(b" " * 40_000, *headers)[:32_768])
+        yield
+
+
+def count_checks(server):
+    return server.read_log().count("route=/v2/health/ready")
+
+
+def wait_for_429(proxy, source, *headers):
+    """Waits until `source` has the limit at each replica: of four requests, some go to both. It takes more
+    uploads than the limit, since one is refused that arrives together with such a request."""
+    request = SMALL.replace(b"\r\n", "".join(["\r\n", *(f"{header}\r\n" for header in headers)]).encode(), 1)
+    wait_until(lambda: all(exchange(proxy.port, request, source=source).status == 429 for _ in range(4)),
+               "the client is at its limit")
+
+
+def test_full_client_keeps_out_nobody_where_the_trusted_range_has_the_clients_too():
+    """As in kubernetes/proxy. The checks of the proxy go on meanwhile, and find both replicas well."""
+    options = ("--demo", "--trusted-proxy", "127.0.0.0/8", "--max-per-client", 4, "--header-timeout", 600,
+               "--access-log")
+    with Server(*options) as one, Server(*options) as two, log_socket() as log, \
+            Proxy((one.port, two.port), NO_DEADLINE, log_port=log.getsockname()[1]) as proxy, \
+            uploads(proxy.port, 16, "127.0.0.5"):
+        wait_for_429(proxy, "127.0.0.5")
+        for server in (one, two):
+            seen = count_checks(server)
+            wait_until(lambda: count_checks(server) >= seen + 6, "both backends have looked three times")
+        assert [exchange(proxy.port, SMALL, source="127.0.0.6").status for _ in range(20)] == [200] * 20
+        assert count_down(log) == 0
+
+
+def test_an_address_that_a_client_invents_is_no_other_client_behind_a_proxy_that_appends():
+    appends = {"http-request set-header X-Forwarded-For %[src]": "option forwardfor"}
+    invented = "X-Forwarded-For: 127.0.0.8", "X-Forwarded-For: 127.0.0.9", "X-Forwarded-For: 127.0.0.5"
+    with Server("--demo", "--trusted-proxy", "127.0.0.0/8", "--max-per-client", 4, "--header-timeout", 600) as server, \
+            Proxy((server.port,), NO_DEADLINE, changes=appends) as proxy, \
+            uploads(proxy.port, 8, "127.0.0.5", invented[0]):
+        wait_for_429(proxy, "127.0.0.5", invented[1])
+        small = post_bytes(b'{"model":"journey","queries":[[1,2,3]]}', invented[2])
+        assert exchange(proxy.port, small, source="127.0.0.6").status == 200

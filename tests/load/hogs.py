@@ -13,7 +13,7 @@ from background import compiled
 from certificates import Certificate
 from http1 import get_bytes
 from measure import WORK, Impossible, Load, Result, d2l_request, serve, serve_behind_proxy
-from proxy import bound_socket
+from proxy import bound_socket, count_down, log_socket
 
 HOG = "127.0.0.2"
 RATE = 40      # requests/s of the good client
@@ -138,22 +138,10 @@ def flood(long):
     yield from measure_tls(2000, False)
 
 
-def count_down(log):
-    """Returns how often HAProxy has logged that a replica is down."""
-    count = 0
-    with contextlib.suppress(BlockingIOError):
-        while line := log.recv(8192):
-            count += b" is DOWN" in line
-    return count
-
-
 def hogs_proxy(long):
     del long
     for what, slow in (("/v2/health/live", False), ("/ui.js", False), ("/ui.js", True)):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as log:
-            log.bind(("127.0.0.1", 0))
-            log.setblocking(False)
-            log.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+        with log_socket() as log:
             with serve_behind_proxy(log_port=log.getsockname()[1]) as port:
                 yield from measure(f"{what}, HAProxy", port, port, get_bytes(what), 3500, slow,
                                    fill=1)
