@@ -69,9 +69,14 @@ class Replica:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.listener.shutdown(socket.SHUT_RDWR)
+    def leave(self):
+        """No new connection is accepted from now on."""
+        with contextlib.suppress(OSError):  # it has left
+            self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
+
+    def __exit__(self, *_):
+        self.leave()
 
 
 def exchange(port, request, timeout=30, source="127.0.0.1"):
@@ -192,6 +197,34 @@ def test_one_client_does_not_take_all_connections_of_the_proxy():
             assert exchange(proxy.port, get_bytes("/v1/models")).status == 200
     for connection in many:
         connection.socket.close()
+
+
+# --- which replicas are down ---
+
+def test_connections_that_fail_take_out_no_replica_that_its_checks_find_well():
+    """A busy machine makes HAProxy late with connections. The failures are its own: checks alone judge."""
+    with socket.socket() as refusing, Replica() as well, log_socket() as log:
+        refusing.bind(("127.0.0.1", 0))  # never listens
+        replica = f"{refusing.getsockname()[1]} port {well.port}"  # whose checks go to the other port
+        with Proxy((replica,), log_port=log.getsockname()[1]) as proxy, contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(Connection(proxy.port)) for _ in range(60)]
+            for client in clients:
+                client.send(get_bytes("/v1/models"))
+            assert [client.read_reply().status for client in clients] == [503] * 60
+        assert count_down(log) == 0
+
+
+def test_replica_that_is_gone_is_found_by_its_checks_and_costs_no_request():
+    with Replica() as stays, log_socket() as log:
+        with Replica() as goes, Proxy((stays.port, goes.port), log_port=log.getsockname()[1]) as proxy:
+            wait_until(lambda: len({exchange(proxy.port, get_bytes("/v1/models")).headers.get("x-served-by")
+                                    for _ in range(4)}) == 2, "both reply")
+            goes.leave()
+            replies, downs = [], 0
+            while downs < 2:  # once for each backend
+                replies.append(exchange(proxy.port, get_bytes("/v1/models")).status)
+                downs += count_down(log)
+            assert set(replies) == {200}
 
 
 # --- whom requests count for ---
