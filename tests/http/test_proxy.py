@@ -13,7 +13,7 @@ import pytest
 from http1 import Connection, get_bytes, post_bytes
 from proxy import Proxy, count_down, log_socket
 from reload import wait_until
-from server import Server
+from server import Server, steady_address
 
 pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
 
@@ -156,8 +156,8 @@ def test_a_slow_large_body_holds_one_connection_of_the_proxy_and_no_other_client
 def test_rolling_restart_of_two_servers_loses_no_request():
     """As docs/operate.md says: each stops with a readiness delay, and starts again at its address."""
     options = ("--demo", "--readiness-delay", 4, "--trusted-proxy", "127.0.0.1")
-    servers = [Server(*options) for _ in range(2)]
-    ports = [server.port for server in servers]
+    addresses = [steady_address() for _ in range(2)]
+    servers = [Server(*options, listen=address) for address in addresses]
     replies, ended = [], threading.Event()
 
     def send():
@@ -165,12 +165,12 @@ def test_rolling_restart_of_two_servers_loses_no_request():
             reply = exchange(proxy.port, post_bytes(b'{"model":"journey","queries":[[1,2,3]]}'))
             replies.append((reply.status, reply.headers.get("x-served-by")))
 
-    with Proxy(ports) as proxy, ThreadPoolExecutor(2) as clients:
+    with Proxy([server.port for server in servers]) as proxy, ThreadPoolExecutor(2) as clients:
         loads = [clients.submit(send) for _ in range(2)]
         try:
-            for number, port in enumerate(ports):
+            for number, address in enumerate(addresses):
                 servers[number].stop()
-                servers[number] = Server(*options, listen=f"127.0.0.1:{port}")
+                servers[number] = Server(*options, listen=address)
                 seen = len(replies)
                 wait_until(lambda: any(name == f"attnd{number + 1}" for _, name in replies[seen:]), "it is back")
         finally:
