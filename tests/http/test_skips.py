@@ -37,3 +37,15 @@ def test_every_test_of_the_browser_is_counted_when_it_cannot_run(tmp_path, varia
 def test_script_of_all_tests_gives_them_all_to_pytest():
     script = (ROOT / "tests/run.sh").read_text()
     assert '"$root/tests/http" "$root/tests/faults" "$root/tests/ui"' in script
+
+
+def test_ci_lists_the_skips_of_a_step_by_their_reasons(tmp_path):
+    function = re.search(r"^list_skips\(\) \{\n.*?^\}$", (ROOT / ".ci/run").read_text(), re.M | re.S)[0]
+    (tmp_path / "output").write_text("SKIPPED [24] tests/ui/test_look.py: a browser: missing\n"
+                                     "SKIPPED [2] tests/ui/test_key.py:9: a browser: missing\n"
+                                     "skipped: math_few: # SKIP test_tiles\n"
+                                     "SKIP: no swarm on this Docker engine\n"
+                                     "1 passed, 0 failed, 28 skipped\n")
+    done = run("bash", "-c", f'{function}\nlist_skips "$1" "$2"', "bash", "the step", tmp_path / "output")
+    assert done.stdout.splitlines() == ["the step: 26 x a browser: missing", "the step: math_few: # SKIP test_tiles",
+                                        "the step: no swarm on this Docker engine"]
