@@ -111,7 +111,7 @@ function explainStep(step, { run, head, query, limit, numKeys, columns }) {
     case 1: return isAdditive ? "Additive scores are not scaled."
       : !isOnlyScaled(run.model) ? "Scale, cap and bias by distance are in the scores already."
       : !isRootScale(run.model) ? `A score is multiplied by ${formatNumber(run.model.scale)}, the model's own scale.`
-      : `A score is divided by √${size}, the root of the size of its queries and keys, with which it would grow otherwise.`;
+      : `A score is divided by √${size}, the root of the size of its queries and keys, so that it does not grow with it.`;
     case 2: return limit === numKeys ? "No key of this row is masked."
       : `${numKeys - limit} of ${numKeys} keys are masked: they are past valid_lens, or after the `
         + "query's own place. For this row they are never computed. The scores here show what the "
