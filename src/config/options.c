@@ -87,9 +87,10 @@ static const struct option own_options[] = {
          "client that has most. They hold at most a quarter of --max-memory. 0 means "
          "4096, or as many as that quarter and the limit of open files allow."},
     {OPTION("max-per-client", COUNT, max_per_client), .max = 1000000, .metavar = "N",
-     .help = "Requests that one client may have in progress; further ones are refused "
-             "with 429. A client is an IPv4 address, an IPv6 network of 64 bits, or at a "
-             "Unix socket a user. 0 means no limit."},
+     .help =
+         "Requests that one client may have in progress; further ones are refused "
+         "with 429. Those of health do not count. A client is an IPv4 address, an IPv6 "
+         "network of 64 bits, or at a Unix socket a user. 0 means no limit."},
     {OPTION("trusted-proxy", TEXTS, trusted_proxies),
      .metavar = "ADDRESS[/BITS]|unix:UID",
      .help = "A proxy whose X-Forwarded-For names the client, or a range of them. At a "

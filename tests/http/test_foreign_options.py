@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from http1 import closed_port
 from server import GOLDEN, run_attnd
 
 MODEL = f"{GOLDEN}/torch_packed.safetensors,num_heads=6"
@@ -17,12 +18,14 @@ SERVICE_LINKS = {"ATTND_CANARY_SERVICE_HOST": "10.0.0.1", "ATTND_CANARY_SERVICE_
 FOREIGN_OPTIONS = {"--data=x": "heads and prune", "--keep=1": "prune", "--output=x": "prune"}
 
 
-@pytest.mark.parametrize("arguments", [["--demo", "--check-config"], ["health", "--listen", "127.0.0.1:1"]],
+@pytest.mark.parametrize("arguments", [["--demo", "--check-config"], ["health", "--listen", "127.0.0.1:PORT"]],
                          ids=["serve", "health"])
 def test_service_links_and_empty_variables_are_ignored(arguments):
     """Compose files pass on variables that may be unset; Kubernetes adds those of its services."""
-    expected = run_attnd(*arguments)
-    result = run_attnd(*arguments, ATTND_LOG_LEVEL="", **SERVICE_LINKS)
+    with closed_port() as port:
+        arguments = [word.replace("PORT", str(port)) for word in arguments]
+        expected = run_attnd(*arguments)
+        result = run_attnd(*arguments, ATTND_LOG_LEVEL="", **SERVICE_LINKS)
     assert result.returncode == expected.returncode, result
     assert "ATTND_" not in result.stderr, result
 
