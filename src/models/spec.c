@@ -139,8 +139,10 @@ static attn_status parse_spec(const struct spec_text *shown, bool named,
     attn_status status = ATTN_OK;
     char *rest = NULL, *pair;
     if (!parse_path(strtok_r(spec.text, ",", &rest), named, &spec))
-        status = error_set(ret_error, ATTN_E_VALUE, "%s%s: not %sFILE[,KEY=VALUE]...",
-                           shown->option, shown->text, named ? "NAME=" : "");
+        status = error_set(ret_error, ATTN_E_VALUE, "%s%s: not %sFILE[,KEY=VALUE]...%s",
+                           shown->option, shown->text, named ? "NAME=" : "",
+                           named ? "; the name comes first, as in layer=layer.safetensors"
+                                 : "");
     while (status == ATTN_OK && (pair = strtok_r(NULL, ",", &rest)) != NULL) {
         if (!continues_layers(pair, &spec))
             status = parse_pair(pair, shown, &spec, ret_error);

@@ -16,7 +16,7 @@ import measure  # first: it adds tests/http to the path
 from abandon import abandoned
 from fair import dear, idle_threads
 from handshakes import handshakes
-from hogs import flood, hogs, hogs_proxy
+from hogs import flood, hogs, hogs_proxy, uploads_proxy
 from memory import bodies, fill, headers, unread, uploads, workers
 from mixed import batching, mixed, sizes, subnormals
 from overload import overload, overload_proxy
@@ -32,6 +32,7 @@ MEASUREMENTS = {
     "hogs": hogs,
     "flood": flood,
     "hogs-proxy": hogs_proxy,
+    "uploads-proxy": uploads_proxy,
     "idle-threads": idle_threads,
     "dear": dear,
     "chunk-extension": chunk_extension,
