@@ -46,13 +46,11 @@ void handover_resume(struct exchange *exchange) {
 /* --- to wait for a turn --- */
 
 bool handover_take_turn(struct exchange *exchange) {
-    struct turns *turns = &exchange->thread->turns;
-
-    if (turn_take(turns, &exchange->work.turn, clock_now_ns()))
+    if (turn_take(&exchange->thread->turns, &exchange->work.turn, clock_now_ns()))
         return true;
     exchange->work.deferred = true;
     handover_suspend(exchange);
-    turn_wait(turns, &exchange->work.turn);
+    turn_wait(&exchange->thread->turns, &exchange->work.turn);
     return false;
 }
 

@@ -22,8 +22,7 @@ void handover_resume(struct exchange *exchange);
 void handover_reclaim(struct exchange *exchange);
 
 /* Returns whether a complete request has its turn. Otherwise suspends the connection
- * until handover_give_turn(), and is called again then. The HTTP thread owns the exchange
- * all the time. */
+ * until handover_give_turn(), and is called again; the HTTP thread keeps the exchange. */
 bool handover_take_turn(struct exchange *exchange);
 void handover_give_turn(struct turn *turn);
 

@@ -250,8 +250,8 @@ static void find_route(struct exchange *exchange, const char *path) {
 static enum MHD_Result finish_request(struct exchange *exchange);
 
 /* The first call for a request, when its headers are complete. Replies at once when the
- * body must not be read, or does not come although 100 is expected: libmicrohttpd 0.9.75
- * sends that otherwise, and closes the connection when another request is behind. */
+ * body must not be read, or when 100 is expected without one: libmicrohttpd 0.9.75 would
+ * send that, and close the connection when another request is behind. */
 static enum MHD_Result begin_request(struct exchange *exchange,
                                      const struct framing_line *line) {
     const char *path = framing_path(line->url);

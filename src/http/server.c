@@ -233,8 +233,7 @@ static attn_status check_budget(const struct http_options *options,
     if (options->budget->limit >= least)
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_VALUE,
-                     "--max-memory %zu is too small for a connection of each HTTP "
-                     "thread; set at least %zu",
+                     "--max-memory %zu is too small for connections; set at least %zu",
                      options->budget->limit, least);
 }
 

@@ -45,10 +45,6 @@
 #define HANDSHAKE_MS QUIET_MS
 /* How often a refusal to accept is logged, at most. */
 #define LOG_AGAIN_NS 10000000000
-/* Why none may go. */
-#define NO_PLACE                                                                         \
-    "every connection of this HTTP thread has a request in progress, and no client has " \
-    "more of them than this one; if it is a proxy, name it with --trusted-proxy"
 
 void http_thread_wake(struct http_thread *thread) {
     if (atomic_exchange(&thread->woken, true))
@@ -123,7 +119,10 @@ static void add_connection(struct http_thread *thread, int fd,
     } else if (!place_take(connection)) {
         close(fd);
         connection_destroy(connection);
-        log_refused_accept(thread, NO_PLACE);
+        log_refused_accept(thread,
+                           "every connection of this HTTP thread has a request in "
+                           "progress, and no client has more of them than this one; if "
+                           "it is a proxy, name it with --trusted-proxy");
     } else if (thread->speaks_tls) {
         connection_hold(connection);
     } else {

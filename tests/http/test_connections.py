@@ -20,7 +20,7 @@ import pytest
 
 from http1 import Connection, get_bytes, post_bytes, send_unfinished
 from scrape import Scrape
-from server import BINARY, clean_environment
+from server import BINARY, clean_environment, run_attnd
 
 SMALL = {"model": "journey", "queries": [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66]]}
 
@@ -199,6 +199,12 @@ def test_limit_that_is_below_the_number_of_threads_is_raised(start_server):
         with Connection(server.port) as connection:
             connection.send(get_bytes("/v2/health/live"))
             assert connection.read_reply().status == 200
+
+
+def test_budget_without_room_for_a_connection_of_each_thread_is_refused():
+    result = run_attnd("--demo", "--listen", "127.0.0.1:0", "--http-threads", 8, "--max-memory", 300_000)
+    assert result.returncode == 1
+    assert f"--max-memory 300000 is too small for connections; set at least {8 * 68 * 1024}" in result.stderr
 
 
 def test_server_accepts_again_after_it_ran_out_of_descriptors(start_server):

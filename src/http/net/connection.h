@@ -49,13 +49,11 @@ struct connection_places {
 struct connection_list {
     struct connection_limits *limits;
     struct connection_places *places;
-    /* A thread ends connections of its own only, so it has an equal part of the places:
-     * else those of one thread could keep newcomers out of all others. */
-    size_t max_places, num_places;
-    size_t index;             /* of its thread, among those that share the limits */
-    struct connection *first; /* the newest */
-    size_t num_new;           /* connections in CONNECTION_IS_NEW */
-    int64_t swept;            /* clock_now_ns */
+    size_t max_places, num_places; /* of this thread */
+    size_t index;                  /* of its thread, among those that share the limits */
+    struct connection *first;      /* the newest */
+    size_t num_new;                /* connections in CONNECTION_IS_NEW */
+    int64_t swept;                 /* clock_now_ns */
     struct handshakes handshakes;
 };
 

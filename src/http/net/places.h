@@ -5,8 +5,8 @@
  * none, its peer holds it: a client, or a proxy. So a client has as many places as it can
  * get, until another one wants one.
  *
- * Each thread has an equal part of the places, of which clients hold their own: nobody
- * can keep newcomers out of one thread by what is on others. */
+ * A thread ends connections of its own only. So each has an equal part of the places, and
+ * clients hold places of each: nobody keeps newcomers out of one by what is on others. */
 #pragma once
 
 #include "http/net/connection.h"

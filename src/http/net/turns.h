@@ -21,8 +21,7 @@
 /* As many requests as an honest client has connections: it never waits. */
 #define TURNS_PER_CLIENT 64
 #define TURNS_PER_ROUND  256
-/* The time after which others are served. The last request of a client may exceed it. */
-#define TURN_NS ((int64_t)5000000)
+#define TURN_NS          ((int64_t)5000000) /* the last request may exceed it */
 
 struct turn_flow;
 
