@@ -14,11 +14,11 @@ import sys
 
 import measure  # first: it adds tests/http to the path
 from abandon import abandoned
-from fair import dear, idle_threads
 from handshakes import handshakes
 from hogs import flood, hogs, hogs_proxy, uploads_proxy
 from memory import bodies, fill, headers, unread, uploads, workers
 from mixed import batching, mixed, sizes, subnormals
+from one_thread import idle_threads
 from overload import overload, overload_proxy
 from shares import shares
 from slow import chunk_extension, slow, slow_proxy, slowhttptest
@@ -34,7 +34,6 @@ MEASUREMENTS = {
     "hogs-proxy": hogs_proxy,
     "uploads-proxy": uploads_proxy,
     "idle-threads": idle_threads,
-    "dear": dear,
     "chunk-extension": chunk_extension,
     "handshakes": handshakes,
     "uploads": uploads,

@@ -1,28 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One client that takes one of several HTTP threads, or what an HTTP thread does for its requests, beside a good client
+"""One client that has idle connections on one of several HTTP threads, as many as there are places, beside a good client
 of another address that opens a connection for each of its requests."""
 
 import contextlib
-import json
 import selectors
 import socket
 import struct
 import threading
 from pathlib import Path
 
-from hogs import ALONE, BESIDE, HOG, good_client, measure
-from http1 import Connection, get_bytes
+from hogs import ALONE, BESIDE, HOG, good_client
+from http1 import get_bytes
 from measure import Result, serve
-from stored import head_bytes
 
 LIVE = get_bytes("/v2/health/live")
 THREADS, PLACES = 4, 200
-LAYERS = 9000  # of one number each: nearly as many as fit into the header of a capture
-CAPTURES = 200
-CONNECTIONS = 64  # as many as have a turn at once
 
-
-# --- one thread of several ---
 
 def connect_from(port, server_port):
     """Connects from a port of HOG; 0 is a free one. Closing it leaves nothing behind, so it may be used again."""
@@ -123,36 +116,3 @@ def idle_threads(long):
         share = good.share()
         yield Result(f"{PLACES} idle connections on one of {THREADS} HTTP threads, {PLACES} places", "≥ 95 % served",
                      f"{share:.1%}, p99 {good.p99_ms(200):.0f} ms, alone {alone.p99_ms(200):.0f} ms", share >= 0.95)
-
-
-# --- dear requests ---
-
-def capture_of(names, number):
-    """Returns a capture with a layer of one number for each name."""
-    tensors = {f"{name}.keys": {"dtype": "F32", "shape": [1, 1, 1], "data_offsets": [4 * i, 4 * i + 4]}
-               for i, name in enumerate(names)}
-    header = {"__metadata__": {"layers": json.dumps(names, separators=(",", ":")), "tokens": str(number)}} | tensors
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + bytes(4 * len(names))
-
-
-def put_captures(port):
-    files = {"large": capture_of([f"{i:x}" for i in range(LAYERS)], 0)}
-    files |= {f"{i:03}-" + "c" * 124: capture_of(["0"], i) for i in range(CAPTURES)}
-    with Connection(port, timeout=60, source=HOG) as connection:
-        for name, file in files.items():
-            connection.send(head_bytes("PUT", f"/v1/captures/{name}", len(file)) + file)
-            reply = connection.read_reply()
-            assert reply.status == 201, reply
-
-
-def dear(long):
-    """Fast connections that ask for what would take an HTTP thread long, if it did that for each request."""
-    del long
-    for path in ("/v1/captures/large", "/v1/captures"):
-        for method in (b"GET", b"HEAD"):
-            with serve("--capture-memory", "256MiB") as server:
-                put_captures(server.port)
-                request = get_bytes(path).replace(b"GET", method, 1)
-                yield from measure(f"{method.decode()} {path}", server.port, server.port, request, CONNECTIONS, False)
