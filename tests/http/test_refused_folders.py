@@ -51,6 +51,7 @@ KEYS = {
     "attention_chunk_size": ("llama", 8192, None), "key_multiplier": ("llama", 0.5, 1.0),
     "position_embedding_type": ("vit", "relative_key", "absolute"), "num_kv_shared_layers": ("gemma2", 2, 0),
     "attn_temperature_tuning": ("llama", True, False), "attention_type": ("opt", "block_sparse", "original_full"),
+    "is_prefix_lm": ("gpt2", True, False), "attn_type": ("llama", "sliding", "full"),
 }
 
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trait_cases.h: what config.json says of norms, rotations and factors of projected rows,
- * and of layers that take keys of others. */
+ * of layers that take keys of others, and of masks. */
 #ifndef ATTND_TESTS_TRAIT_CASES_H
 #define ATTND_TESTS_TRAIT_CASES_H
 
@@ -77,6 +77,53 @@ static const struct trait_case row_cases[] = {
      "causal, rope 1e+06 of 128, RMS norm before"},
     {"roformer", "{\"rotary_value\": true}", 0, "12 12 64",
      "rope interleaved 10000 of 64, values rotated"},
+    /* masks */
+    {"llama", "{\"is_causal\": false}", 0, "32 32 128",
+     "rope 10000 of 128, RMS norm before"},
+    {"llama", "{\"is_causal\": null}", 0, "32 32 128",
+     "rope 10000 of 128, RMS norm before"},
+    {"llama", "{\"is_causal\": true}", 0, "32 32 128",
+     "causal, rope 10000 of 128, RMS norm before"},
+    {"llama", "{\"is_causal\": 0}", 0, NULL, "is_causal is 0, but must be true or false"},
+    {"mistral", "{\"is_causal\": false, \"sliding_window\": 9}", 0, "32 8 128",
+     "rope 10000 of 128, window 9 on each side, RMS norm before"},
+    {"modernbert-decoder", "{\"is_causal\": false}", 1, "12 12 64",
+     "rope 10000 of 64, window 64 on each side, layer norm before"},
+    {"gemma3_text", "{\"is_causal\": false, \"sliding_window\": 9}", 0, "8 4 256",
+     "rope 10000 of 256, window 9 on each side, RMS norm (1+w) of each head, "
+     "RMS norm (1+w) before"},
+    {"gemma3_text",
+     "{\"is_causal\": false, \"sliding_window\": 9, "
+     "\"use_bidirectional_attention\": true}",
+     0, "8 4 256",
+     "rope 10000 of 256, window 5 on each side, RMS norm (1+w) of each head, "
+     "RMS norm (1+w) before"},
+    {"bert", "{\"is_decoder\": true, \"is_causal\": false}", 0, "12 12 64", "plain"},
+    {"bert", "{\"is_causal\": true}", 0, "12 12 64", "plain"},
+    {"openai-gpt", "{\"is_causal\": false}", 0, "12 12 64", "causal"},
+    {"imagegpt", "{\"is_causal\": false}", 0, "8 8 64", "causal, RMS norm before"},
+    {"llama4_text", "{\"is_causal\": false, \"use_qk_norm\": false}", 0, "40 8 128",
+     "causal, rope interleaved 500000 of 128, chunks of 8192, RMS norm before"},
+    {"llama4_text", "{\"is_causal\": false, \"attn_temperature_tuning\": 0}", 3,
+     "40 8 128", "RMS norm before"},
+    {"qwen3", "{\"use_bidirectional_attention\": true}", 0, "32 32 128",
+     "rope 10000 of 128, RMS norm of each head, RMS norm before"},
+    {"llama", "{\"use_bidirectional_attention\": true}", 0, NULL,
+     "use_bidirectional_attention is true, but must be false|vision: set causal="},
+    {"llama", "{\"use_bidirectional_attention\": true, \"is_causal\": false}", 0,
+     "32 32 128", "rope 10000 of 128, RMS norm before"},
+    {"llama", "{\"bidirectional\": true}", 0, NULL,
+     "bidirectional is true, but must be false: set causal="},
+    {"llama", "{\"causal\": false}", 0, NULL,
+     "causal is false, but must be true: set causal="},
+    {"llama", "{\"causal_attention\": false}", 0, NULL,
+     "causal_attention is false, but must be true"},
+    {"llama", "{\"use_causal_mask\": false}", 0, NULL,
+     "use_causal_mask is false, but must be true"},
+    {"llama", "{\"causal\": true, \"bidirectional\": false, \"use_causal_mask\": null}",
+     0, "32 32 128", "causal, rope 10000 of 128, RMS norm before"},
+    {"nomic_bert", "{\"causal\": false}", 0, "12 12 64", "rope 1000 of 64"},
+    {"nomic_bert", "{\"causal\": true}", 0, NULL, "causal is true, but must be false"},
     {"gemma4_text", "{\"per_layer_config\": [1]}", 0, NULL, "per_layer_config must be"},
     {"gemma4_text", "{\"per_layer_config\": {\"0\": 32}}", 0, NULL,
      "per_layer_config must be"},

@@ -54,8 +54,9 @@ static const struct {
     {"local_attention", ""},
     {"attention_types", ""},
     {"attention_type", "full original_full"},
-    {"use_bidirectional_attention", "false"},
+    {"attn_type", "full multihead_attention"},
     {"prefix_lm", "false"},
+    {"is_prefix_lm", "false"},
 };
 
 #define NUM_KEYS (sizeof known_keys / sizeof known_keys[0])

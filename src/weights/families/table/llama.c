@@ -4,8 +4,6 @@
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
-/* Where it is true, transformers' kernels differ: eager is causal, and sdpa is not. */
-#define CAUSAL_GEMMA .demands = "use_bidirectional_attention=false"
 static const struct layer_rotation gpt_oss_rotation = {
     .type = ROTATION_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1,
     .original_positions = 4096};
@@ -20,8 +18,8 @@ static const struct layer_rotation gpt_oss_rotation = {
     .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS
 #define WINDOWS(which, length) \
     .windows.rule = which, .windows.keys = "sliding_window", .windows.size = length
-#define QWEN3(type_name, h, w, n, kv, d, which) { \
-    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d), \
+#define QWEN3(type_name, stack, kv, d, which) { \
+    .type = type_name, .stacks = {stack}, HEADS(kv, d), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION, \
     QWEN_WINDOW(which), .weights.ignored = OLD_ROTARY}
 
@@ -35,7 +33,7 @@ static const struct layer_rotation gpt_oss_rotation = {
     .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true, \
     .weights.ignored = OLD_ROTARY
 #define GEMMA2(type_name) { \
-    .type = type_name, .stacks = {STACK_LLAMA(8, 2304, 26)}, CAUSAL_GEMMA, \
+    .type = type_name, .stacks = {STACK_LLAMA(8, 2304, 26)}, \
     BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR, \
     .norms.plus_one = true, RMS(1e-6), ROTATION, WINDOWS(WINDOW_UNLESS_NTH, 4096), \
     .windows.period = 2, .scores.softcap_keys = "attn_logit_softcapping", \
@@ -122,8 +120,9 @@ static const struct family families[] = {
         .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION,
         QWEN_WINDOW(WINDOW_QWEN2_MOE),
         .weights.ignored = OLD_ROTARY},
-    QWEN3("qwen3", 32, 4096, 32, 32, 128, WINDOW_QWEN),
-    QWEN3("qwen3_moe", 32, 2048, 24, 4, 0, WINDOW_ALL),
+    QWEN3("qwen3", STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 32, 4096, 32), 32, 128,
+          WINDOW_QWEN), /* voyage-4-nano has its key, which transformers does not read */
+    QWEN3("qwen3_moe", STACK_LLAMA(32, 2048, 24), 4, 0, WINDOW_ALL),
     QWEN2_VL("qwen2_vl_text"),
     QWEN2_VL("qwen2_5_vl_text"),
     QWEN3_VL("qwen3_vl_text", 32, 4096, 32, 128),
@@ -157,7 +156,7 @@ static const struct family families[] = {
         .sizes.head_keys = "head_dim", LAYER_NORM("norm_epsilon", 1e-5), ROTATION,
         .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
         .weights.ignored = OLD_ROTARY},
-    {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)}, CAUSAL_GEMMA,
+    {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)},
         .biases.if_set = "qkvo",
         .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads",
         .sizes.kv_heads = 16,
@@ -167,18 +166,16 @@ static const struct family families[] = {
     GEMMA2("gemma2"),
     GEMMA2("vaultgemma"),
     {   .type = "gemma3_text",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
-                    .names = NAMES_PROJ("o_proj"), .norm = "input_layernorm",
-                    SIZES(8, 2304, 26), .mask = MASK_UNLESS_BIDIRECTIONAL}},
+        .stacks = {STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 8, 2304, 26)},
         BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR,
         .norms.plus_one = true, RMS(1e-6), HEAD_NORMS, BASE(1e6),
         .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000,
         WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 6,
+        .windows.halved_if = "use_bidirectional_attention",
         .windows.period_keys = "sliding_window_pattern _sliding_window_pattern"},
     {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .borrowing.count = 15},
     {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .windows.skips_last = true,
         .rotation.unset = &gemma4_rotation,
-        .demands = "use_bidirectional_attention=false|vision",
         .rotation.part_turning = 0.25, .sizes.full_head_keys = "global_head_dim",
         .sizes.full_head = 512, .sizes.full_kv_keys = "num_global_key_value_heads",
         .weights.keys_are_values = "attention_k_eq_v"},
