@@ -52,6 +52,7 @@ KEYS = {
     "position_embedding_type": ("vit", "relative_key", "absolute"), "num_kv_shared_layers": ("gemma2", 2, 0),
     "attn_temperature_tuning": ("llama", True, False), "attention_type": ("opt", "block_sparse", "original_full"),
     "is_prefix_lm": ("gpt2", True, False), "attn_type": ("llama", "sliding", "full"),
+    "use_cla": ("hunyuan_v1_dense", True, False),
 }
 
 
@@ -83,6 +84,34 @@ def test_keys_that_change_nothing_are_not_refused(keys, tmp_path):
     folder = copy_folder("llama", tmp_path)
     change_config(folder, **keys)
     assert run_attnd("--check-config", "--model", f"m={folder}").returncode == 0
+
+
+# Tensors that published files have inside the attention, and that change none of it.
+@pytest.mark.parametrize("name, module", [("llama", "layers.0.self_attn."), ("gpt2", "h.0.attn."),
+                                          ("deepseek_v3", "model.layers.0.self_attn."),
+                                          ("phi3", "layers.0.self_attn.")])
+@pytest.mark.parametrize("tensor, size, known", [
+    ("k_scale", 1, True), ("v_scale", 1, True), ("k_proj.k_scale", 1, True), ("v_proj.output_scale", 1, True),
+    ("qkv_proj.k_scale", 1, True), ("rotary_emb.inv_freq", 8, True), ("k_scale", 8, False), ("o_scale", 1, False)])
+def test_scales_of_a_cache_and_old_frequencies_are_passed_over(name, module, tensor, size, known, tmp_path):
+    folder = copy_folder(name, tmp_path)
+    rewrite(folder, lambda tensors: tensors.update({module + tensor: np.full(size, 0.5, np.float32)}))
+    result = run_attnd("--check-config", "--model", f"m={folder}")
+    assert (result.returncode == 0) == known and (known or f"{tensor}' is not known" in result.stderr), result.stderr
+
+
+@pytest.mark.parametrize("name", ["exaone_moe", "mimo_v2_flash", "llama"])
+@pytest.mark.parametrize("prefix", ["mtp.", "model.mtp."])
+def test_layers_under_mtp_are_left_out(name, prefix, tmp_path):
+    """They predict more tokens, and are called as those of the model are."""
+    folder = copy_folder(name, tmp_path)
+    rewrite(folder, lambda tensors: tensors.update(
+        {prefix + key.removeprefix("model."): 2 * tensor for key, tensor in [*tensors.items()] if "layers.0." in key}))
+    cases = read_safetensors(folder / "cases.safetensors")
+    with Server("--model", f"m={folder}") as server:
+        assert "m.0" in [model["name"] for model in server.get("/v1/models").json()["models"]]
+        outputs = server.attention({"model": "m.0", "queries": cases["0/queries"].tolist()}).json()["outputs"]
+    assert np.abs(np.array(outputs) - cases["0/outputs"]).max() <= 2e-5 * np.abs(cases["0/outputs"]).max()
 
 
 @pytest.mark.parametrize("name", ["glm4_moe", "glm4v_moe"])

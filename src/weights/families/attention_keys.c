@@ -32,6 +32,7 @@ static const struct {
     {"use_qk_norm", "false"},
     {"num_kv_shared_layers", "0"},
     {"attention_k_eq_v", "false"},
+    {"use_cla", "false"},
     /* positions */
     {"alibi", "false"},
     {"position_embedding_type", "absolute learned sine rope rotary"},

@@ -54,6 +54,12 @@ static void note_prefix(struct found_prefixes *found, struct match_stack *stack,
         found->text[found->size] = '\0';
 }
 
+/* Returns whether a prefix is that of layers which predict more tokens. */
+static bool is_of_more_layers(const char *prefix, size_t size) {
+    return size >= 4 && strncmp(prefix + size - 4, "mtp.", 4) == 0 &&
+           (size == 4 || prefix[size - 5] == '.');
+}
+
 /* Sets stack->prefix. *ret_found says whether the folder has tensors of the stack. */
 static attn_status find_stack_prefix(struct match_stack *stack,
                                      const struct folder_tensors *tensors,
@@ -74,6 +80,8 @@ static attn_status find_stack_prefix(struct match_stack *stack,
         if (size < ending_size || prefix_size >= sizeof stack->prefix ||
             strcmp(name + prefix_size, ending) != 0 ||
             (prefix_size > 0 && name[prefix_size - 1] != '.'))
+            continue;
+        if (wanted == NULL && is_of_more_layers(name, prefix_size))
             continue;
         if (wanted != NULL &&
             (strlen(wanted) != prefix_size || strncmp(name, wanted, prefix_size) != 0))

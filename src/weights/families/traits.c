@@ -265,7 +265,8 @@ static void check_mask(const struct traits *traits, const struct layer *layer) {
                              "set causal=true or causal=false, whichever it is");
 }
 
-/* Refuses the eps of another kind of norm, where that of the family is absent. */
+/* Refuses the eps of another kind of norm, where that of the family is absent and has
+ * another default. */
 static void check_eps(const struct traits *traits) {
     static const char *const others[] = {"rms_norm_eps", "layer_norm_eps",
                                          "layer_norm_epsilon", "norm_eps"};
@@ -274,7 +275,8 @@ static void check_eps(const struct traits *traits) {
     if (keys == NULL || config_find(traits->section, keys, NULL) != NULL)
         return;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if (config_find(traits->section, others[i], NULL) != NULL)
+        const json_t *other = config_find(traits->section, others[i], NULL);
+        if (other != NULL && json_number_value(other) != traits->family->norms.eps)
             error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
                        "config.json has %s, but family %s has %s "
                        "(docs/checkpoints.md#unknown-keys)%s",

@@ -6,7 +6,7 @@
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* One number of heads, and sizes in the order of struct family_latent. */
 #define LATENT(type_name, h, w, n, eps, r, ...) \
-    .type = type_name, .weights.split = SPLIT_LATENT, .weights.ignored = OLD_ROTARY, \
+    .type = type_name, .weights.split = SPLIT_LATENT, \
     .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON, \
                 .names = PACKED("kv_a_proj_with_mqa", "o_proj"), SIZES(h, w, n), \
                 .norm = "input_layernorm", .mask = MASK_CAUSAL, \

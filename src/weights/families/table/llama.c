@@ -21,7 +21,7 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define QWEN3(type_name, stack, kv, d, which) { \
     .type = type_name, .stacks = {stack}, HEADS(kv, d), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION, \
-    QWEN_WINDOW(which), .weights.ignored = OLD_ROTARY}
+    QWEN_WINDOW(which)}
 
 /* Without a norm before. */
 #define STACK_NO_NORM(h, w, n) \
@@ -30,8 +30,7 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define OLMO2(type_name, value) \
     .type = type_name, .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0), \
     BIASES_IF("qkvo", "attention_bias"), .norms.eps_keys = "rms_norm_eps", \
-    .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true, \
-    .weights.ignored = OLD_ROTARY
+    .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true
 #define GEMMA2(type_name) { \
     .type = type_name, .stacks = {STACK_LLAMA(8, 2304, 26)}, \
     BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR, \
@@ -60,7 +59,7 @@ static const struct layer_rotation gpt_oss_rotation = {
     .type = type_name, .stacks = {STACK_LLAMA(64, 8192, 80)}, HEADS(8, 0), \
     .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS), \
     .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(WINDOW_QWEN), \
-    .windows.from = 80, .weights.ignored = OLD_ROTARY}
+    .windows.from = 80}
 #define QWEN3_VL(type_name, h, w, n, d) { \
     .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(h, d), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, BASE(500000), \
@@ -93,33 +92,29 @@ LLAMA3_UNSET(cwm_rotation, 16, 8192);
 static const struct family families[] = {
     {   .type = "llama", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.if_set = "qkvo",
         .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads",
-        .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION,
-        .weights.ignored = OLD_ROTARY},
+        .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION},
     {   .type = "mistral", .stacks = {STACK_LLAMA(32, 4096, 32)},
         .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 8,
         .sizes.head_keys = "head_dim", RMS(1e-6),
         ROTATION, .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
-        .windows.size = 4096,
-        .weights.ignored = OLD_ROTARY},
+        .windows.size = 4096},
     {   .type = "mixtral", .stacks = {STACK_LLAMA(32, 4096, 32)},
         .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 8,
         .sizes.head_keys = "head_dim", RMS(1e-5),
         .rotation.rotates = true, .rotation.base_keys = "rope_theta",
         .rotation.base = 1e6,
-        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
-        .weights.ignored = OLD_ROTARY},
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
     {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.always = "qkv",
         .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 32,
         .sizes.head_keys = "head_dim", RMS(1e-6),
-        ROTATION, QWEN_WINDOW(WINDOW_QWEN), .weights.ignored = OLD_ROTARY},
+        ROTATION, QWEN_WINDOW(WINDOW_QWEN)},
     {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)},
         .biases.if_set = "qkv",
         .biases.keys = "qkv_bias", .biases.otherwise = true,
         .sizes.kv_keys = "num_key_value_heads",
         .sizes.kv_heads = 16,
         .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION,
-        QWEN_WINDOW(WINDOW_QWEN2_MOE),
-        .weights.ignored = OLD_ROTARY},
+        QWEN_WINDOW(WINDOW_QWEN2_MOE)},
     QWEN3("qwen3", STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 32, 4096, 32), 32, 128,
           WINDOW_QWEN), /* voyage-4-nano has its key, which transformers does not read */
     QWEN3("qwen3_moe", STACK_LLAMA(32, 2048, 24), 4, 0, WINDOW_ALL),
@@ -133,7 +128,7 @@ static const struct family families[] = {
                     .norm = "input_layernorm", SIZES(32, 2048, 24),
                     .mask = MASK_CAUSAL}},
         .biases.always = "qkvo", .sizes.kv_keys = "num_key_value_heads",
-        .sizes.head_keys = "head_dim", .weights.ignored = OLD_ROTARY,
+        .sizes.head_keys = "head_dim",
         LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_layernorm", .norms.key = "k_layernorm",
         .norms.heads_if = "qk_layernorm", .norms.heads = ATTN_NORM_LAYER, ROTATION,
@@ -144,7 +139,7 @@ static const struct family families[] = {
                     SIZES(32, 3072, 32), .mask = MASK_CAUSAL}},
         .weights.split = SPLIT_BLOCKS, .sizes.kv_keys = "num_key_value_heads",
         .sizes.head_keys = "head_dim",
-        .weights.ignored = OLD_ROTARY, RMS(1e-5), ROTATION,
+        RMS(1e-5), ROTATION,
         .rotation.part_keys = "partial_rotary_factor", .rotation.part = 1,
         .rotation.longrope_alias = "su yarn",
         .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
@@ -154,15 +149,14 @@ static const struct family families[] = {
         .sizes.kv_keys = "num_key_value_heads",
         .sizes.kv_heads = 2,
         .sizes.head_keys = "head_dim", LAYER_NORM("norm_epsilon", 1e-5), ROTATION,
-        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
-        .weights.ignored = OLD_ROTARY},
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
     {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)},
         .biases.if_set = "qkvo",
         .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads",
         .sizes.kv_heads = 16,
         .sizes.head_keys = "head_dim", .sizes.head = 256,
         .norms.plus_one = true, RMS(1e-6),
-        ROTATION, .weights.ignored = OLD_ROTARY},
+        ROTATION},
     GEMMA2("gemma2"),
     GEMMA2("vaultgemma"),
     {   .type = "gemma3_text",
@@ -201,7 +195,7 @@ static const struct family families[] = {
                     .norm = "input_layernorm", SIZES(64, 4096, 36),
                     .mask = MASK_CAUSAL}},
         .weights.split = SPLIT_GROUPS, .biases.always = "qkvo",
-        .weights.ignored = OLD_ROTARY, LAYER_NORM("layer_norm_eps", 1e-5),
+        LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_layernorm", .norms.key = "k_layernorm",
         .norms.heads = ATTN_NORM_LAYER, .norms.heads_if = "qk_layernorm",
         .norms.heads_otherwise = true, ROTATION, PART(0.5)},

@@ -36,7 +36,6 @@
 #define RMS_NORM(keys, value) \
     .norms.before = ATTN_NORM_RMS, .norms.eps_keys = keys, .norms.eps = value
 #define RMS(value)  RMS_NORM("rms_norm_eps", value)
-#define OLD_ROTARY  "rotary_emb.inv_freq"
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
