@@ -107,6 +107,7 @@ def test_window_of_such_a_class_must_be_said(tmp_path):
     ("gemma3_text", {"architectures": ["Gemma3ForCausalLM"]}), ("gpt2", {"architectures": ["GPT2LMHeadModel"]}),
     ("qwen2_vl", {"architectures": ["Qwen2VLForConditionalGeneration"]}),
     ("ernie4_5_moe", {"architectures": ["Ernie4_5_MoeForCausalLM"]}),
+    ("ernie4_5", {"architectures": ["Ernie4_5_ForCausalLM"]}),
     ("falcon", {"model_type": "RefinedWebModel", "architectures": ["RWForCausalLM"], "alibi": False}),
     ("llama", {"architectures": ["LLaMAForSequenceClassification"]}),
     ("deepseek_v3", {"auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config",

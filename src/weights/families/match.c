@@ -338,7 +338,7 @@ static const char *skip_type(const char *name, const char *type) {
             return strncmp(type, "text", 4) == 0 ? name : NULL;
         name++;
     }
-    return name;
+    return name + (*name == '_');
 }
 
 /* Returns whether a class has the mask of the family by its name. */
