@@ -385,36 +385,6 @@ static void read_query_factor(const struct traits *traits, struct layer *layer) 
     layer->query_factor.offset = factor->offset;
 }
 
-/* Finds the layer whose keys and values this one takes, if it is one of the last. */
-static void find_lender(const struct traits *traits, bool sliding, struct layer *layer) {
-    const struct family_borrowing *borrowing = &traits->family->borrowing;
-    const struct config_section *section = traits->section;
-    size_t num_layers = traits->stack->num_layers;
-
-    layer->lender = traits->index;
-    if (borrowing->count_keys == NULL)
-        return;
-    size_t count = config_get_index(section, borrowing->count_keys, borrowing->count);
-    if (count >= num_layers) {
-        error_keep(section->error, ATTN_E_VALUE,
-                   "%s is %zu, but must be less than %zu, the number of layers",
-                   borrowing->count_keys, count, num_layers);
-        return;
-    }
-    layer->borrows = traits->index >= num_layers - count;
-    for (size_t i = num_layers - count; layer->borrows && i-- > 0;) {
-        const struct kind_source kind = {traits->family, section, num_layers, i};
-        layer->lender = i;
-        if (kind_is_sliding(&kind, layer->window) == sliding)
-            return;
-    }
-    if (layer->borrows)
-        error_keep(section->error, ATTN_E_VALUE,
-                   "layer %zu takes keys of an earlier layer of its kind, but there is "
-                   "none before the last %zu; correct %s or layer_types",
-                   traits->index, count, borrowing->count_keys);
-}
-
 static bool has_letter(const char *letters, char letter) {
     return letters != NULL && strchr(letters, letter) != NULL;
 }
@@ -468,7 +438,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     read_own_sizes(&traits, sliding, &layer);
     read_value_size(&traits, &layer);
     layer.scale = read_scale(&traits, layer.head_size);
-    find_lender(&traits, sliding, &layer);
+    layer.lender = kind_find_lender(&traits.kind, sliding, layer.window, &layer.borrows);
     if (!layer.cross && kind_is_rotated(&traits.kind, sliding))
         rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
     read_chunk(&traits, &layer);
