@@ -116,7 +116,8 @@ bool config_has_file(const char *path, const char *name) {
 }
 
 /* Looks up a path such as "attn_config.clip_qkv"; NULL where there is none. */
-static const json_t *find_in_object(const json_t *object, const char *key) {
+static const json_t *find_in_object(struct attention_keys *asked, const json_t *object,
+                                    const char *key) {
     char part[KEY_SIZE];
 
     for (;;) {
@@ -125,18 +126,20 @@ static const json_t *find_in_object(const json_t *object, const char *key) {
             return NULL;
         memcpy(part, key, size);
         part[size] = '\0';
+        if (key[size] == '\0') {
+            attention_keys_note(asked, object, part);
+            return json_object_get(object, part);
+        }
         object = json_object_get(object, part);
-        if (key[size] == '\0')
-            return object;
         key += size + 1;
     }
 }
 
 static const json_t *find_in_section(const struct config_section *section,
                                      const char *key) {
-    attention_keys_note(section->asked, key);
-    const json_t *value = find_in_object(section->override, key);
-    return value != NULL ? value : find_in_object(section->object, key);
+    const json_t *value = find_in_object(section->asked, section->override, key);
+    const json_t *beside = find_in_object(section->asked, section->object, key);
+    return value != NULL ? value : beside;
 }
 
 /* Returns whether two values of keys that mean the same say the same. */
@@ -221,18 +224,30 @@ size_t config_get_index(const struct config_section *section, const char *keys,
     return get_whole(section, keys, 0, otherwise, otherwise);
 }
 
-double config_get_number(const struct config_section *section, const char *keys,
-                         double when_absent, double when_null) {
+/* Returns a number larger than 0, or 0 where `zero` allows it. */
+static double get_real(const struct config_section *section, const char *keys, bool zero,
+                       double when_absent, double when_null) {
     char key[KEY_SIZE];
     const json_t *value = config_find(section, keys, key);
 
     if (value == NULL || json_is_null(value))
         return value == NULL ? when_absent : when_null;
-    double number = json_number_value(value);
-    if (number > 0 && isfinite(number))
+    double number = json_is_number(value) ? json_number_value(value) : -1;
+    if ((number > 0 && isfinite(number)) || (number == 0 && zero))
         return number;
-    refuse_config_value(section, key, value, "a number larger than 0");
+    refuse_config_value(section, key, value,
+                        zero ? "a number, at least 0" : "a number larger than 0");
     return when_absent;
+}
+
+double config_get_number(const struct config_section *section, const char *keys,
+                         double when_absent, double when_null) {
+    return get_real(section, keys, false, when_absent, when_null);
+}
+
+double config_get_factor(const struct config_section *section, const char *keys,
+                         double otherwise) {
+    return get_real(section, keys, true, otherwise, otherwise);
 }
 
 bool config_get_bool(const struct config_section *section, const char *keys,
@@ -240,9 +255,11 @@ bool config_get_bool(const struct config_section *section, const char *keys,
     char key[KEY_SIZE];
     const json_t *value = config_find(section, keys, key);
 
-    if (value != NULL && !json_is_null(value) && !json_is_boolean(value))
+    if (json_is_boolean(value) || json_is_null(value))
+        return json_is_true(value);
+    if (value != NULL)
         refuse_config_value(section, key, value, "true or false");
-    return json_is_boolean(value) ? json_is_true(value) : otherwise;
+    return otherwise;
 }
 
 const char *config_get_text(const struct config_section *section, const char *keys,
@@ -261,8 +278,8 @@ static bool is_listed(const json_t *value, const char *allowed, size_t size) {
 
     if (json_is_string(value))
         snprintf(text, sizeof text, "%s", json_string_value(value));
-    else if (json_is_integer(value))
-        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
+    else if (json_is_number(value))
+        snprintf(text, sizeof text, "%.17g", json_number_value(value));
     else if (json_is_boolean(value))
         snprintf(text, sizeof text, json_is_true(value) ? "true" : "false");
 

@@ -27,9 +27,9 @@
                           "add_cross_attention", h, w, n), \
     .demands = "position_embedding_type=absolute"}
 /* With one weight of queries, keys and values, and rotated. */
-#define BERT_ROTATED(type_name, path, inside, qkv, output, value) \
+#define BERT_ROTATED(type_name, path, inside, qkv, output, value, ...) \
     .type = type_name, .weights.split = SPLIT_BLOCKS, .biases.as_stored = "qkvo", \
-    .stacks = {{.part = "", .layer = path, .module = inside, SIZES(12, 768, 12), \
+    .stacks = {{.part = "", .layer = path, .module = inside, SIZES(__VA_ARGS__), \
                 .names = PACKED(qkv, output), KEYS_GPT}}, \
     .rotation.rotates = true, .rotation.base_keys = "rotary_emb_base rope_theta", \
     .rotation.base = value
@@ -42,10 +42,11 @@
 #define MODERNBERT \
     .biases.if_set = "qkvo", .biases.keys = "attention_bias", \
     LAYER_NORM("norm_eps", 1e-5), .norms.before_skips_first = true, \
-    .rotation.rotates = true, .rotation.base_keys = "global_rope_theta rope_theta", \
+    .rotation.rotates = true, .rotation.base_keys = "global_rope_theta", \
     .rotation.base = 160000, .rotation.local_keys = "local_rope_theta", \
     .rotation.local_base = 10000, .rotation.local_scaled = true, \
     .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention", \
+    .windows.half_keys = "sliding_window", \
     .windows.size = 128, .windows.period_keys = "global_attn_every_n_layers", \
     .windows.period = 3
 
@@ -68,14 +69,13 @@ static const struct family families[] = {
         .weights.ignored = BEHIND_OUTPUT,
         .stacks = STACKS_BERT(NULL, NULL, "is_decoder", 8, 768, 12)},
     {   BERT_ROTATED("nomic_bert", "encoder.layers.#.", "attn.", "Wqkv", "out_proj",
-        1000),
-        .rotation.part_keys = "rotary_emb_fraction partial_rotary_factor",
-        .rotation.part = 1, .demands = "rotary_emb_interleaved=false prenorm=false "
-                                       "rotary_emb_scale_base=null"},
+        1000, 12, 768, 12),
+        .demands = "rotary_emb_interleaved=false prenorm=false rotary_emb_fraction=1 "
+                   "rotary_emb_scale_base=null"},
     {   BERT_ROTATED("gte", "encoder.layer.#.", "attention.", "qkv_proj", "o_proj",
-                     160000)},
+                     160000, 12, 768, 12)},
     {   BERT_ROTATED("jina_embeddings_v3", "encoder.layers.#.", "mixer.", "Wqkv",
-                     "out_proj", 20000)},
+                     "out_proj", 20000, 16, 1024, 24)},
     {   .type = "eurobert",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("o_proj"), .norm = "input_layernorm",
