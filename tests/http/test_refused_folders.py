@@ -78,7 +78,7 @@ def test_what_else_tells_another_layer_is_refused(objects, words, tmp_path):
 
 @pytest.mark.parametrize("objects, words", [
     ({"llama_4_scaling_beta": 0.3}, "config.json has llama_4_scaling_beta,"),
-    ({"rope_scaling": {"type": "linear", "factor": 2}}, "llama_4_scaling_beta is missing"),
+    ({"rope_scaling": {"type": "linear", "factor": 2}}, "llama_4_scaling_beta or original_max_position_embeddings is missing"),
     ({"attn_config": {"sliding_window": 8}}, "config.json has sliding_window,")])
 def test_key_of_a_family_counts_in_the_object_where_it_reads_it(objects, words, tmp_path):
     """The same names are read elsewhere; what rope_scaling replaces changes nothing, as in transformers."""

@@ -137,7 +137,7 @@ static const struct trait_case row_cases[] = {
     {"ministral3", "{\"rope_parameters\": {\"llama_4_scaling_beta\": -0.1}}", 0, NULL,
      "llama_4_scaling_beta is -0.1"},
     {"ministral3", "{\"rope_parameters\": {\"rope_theta\": 7}}", 0, NULL,
-     "llama_4_scaling_beta is missing"},
+     "llama_4_scaling_beta or original_max_position_embeddings is missing"},
     {"ministral3", "{\"rope_parameters\": {\"llama_4_scaling_beta\": 0.1}}", 0, NULL,
      "original_max_position_embeddings is missing"},
     {"ministral3",

@@ -3,6 +3,7 @@
 #include "weights/families/config.h"
 
 #include "base/error.h"
+#include "safetensors/foreign.h"
 #include "safetensors/parse.h"
 
 #include <errno.h>
@@ -17,15 +18,44 @@
 
 #define KEY_SIZE 64 /* bytes of a key in a family's table, terminator included */
 
+/* Returns a copy in which NaN and the infinities, which Python's json writes and jansson
+ * does not read, are values of the same size that no number is: where one is wanted, they
+ * are refused with their key. Returns NULL when memory is short. */
+static char *copy_without_infinities(const char *text, size_t size) {
+    static const char *const words[][2] = {
+        {"NaN", "{} "}, {"Infinity", "\"inf\"   "}, {"-Infinity", "\"-inf\"   "}};
+    char *copy = strndup(text, size), *at = copy;
+
+    while (at != NULL && *(at += strcspn(at, "\"NI-")) != '\0') {
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+            if (strncmp(at, words[i][0], strlen(words[i][0])) == 0)
+                memcpy(at, words[i][1], strlen(words[i][1]));
+        }
+        if (*at++ != '"')
+            continue;
+        while (*at != '\0' && *at != '"') /* to the end of a text */
+            at += *at == '\\' && at[1] != '\0' ? 2 : 1;
+        at += *at == '"';
+    }
+    return copy;
+}
+
 attn_status config_parse(const char *text, size_t size, json_t **ret_json,
                          attn_error *ret_error) {
     json_error_t error;
+    const unsigned char *bytes = (const unsigned char *)text;
 
+    if (safetensors_find_foreign(bytes, size, "FILE", SAFETENSORS_OF_LAYER, ret_error))
+        return ATTN_E_FORMAT;
     if (memchr(text, '\0', size) != NULL)
         return error_set(ret_error, ATTN_E_FORMAT, "has a NUL byte; is it a text?");
 
     json_t *json;
-    attn_status status = parse_json(text, size, 0, &json, &error);
+    char *copy = copy_without_infinities(text, size);
+    attn_status status = ATTN_E_NOMEM;
+    if (copy != NULL)
+        status = parse_json(copy, size, 0, &json, &error);
+    free(copy);
     if (status == ATTN_E_NOMEM)
         return error_set(ret_error, status, "not enough memory for its JSON");
     if (status != ATTN_OK)
@@ -224,30 +254,18 @@ size_t config_get_index(const struct config_section *section, const char *keys,
     return get_whole(section, keys, 0, otherwise, otherwise);
 }
 
-/* Returns a number larger than 0, or 0 where `zero` allows it. */
-static double get_real(const struct config_section *section, const char *keys, bool zero,
-                       double when_absent, double when_null) {
+double config_get_number(const struct config_section *section, const char *keys,
+                         double when_absent, double when_null) {
     char key[KEY_SIZE];
     const json_t *value = config_find(section, keys, key);
 
     if (value == NULL || json_is_null(value))
         return value == NULL ? when_absent : when_null;
-    double number = json_is_number(value) ? json_number_value(value) : -1;
-    if ((number > 0 && isfinite(number)) || (number == 0 && zero))
+    double number = json_number_value(value);
+    if (number > 0 && isfinite(number))
         return number;
-    refuse_config_value(section, key, value,
-                        zero ? "a number, at least 0" : "a number larger than 0");
+    refuse_config_value(section, key, value, "a number larger than 0");
     return when_absent;
-}
-
-double config_get_number(const struct config_section *section, const char *keys,
-                         double when_absent, double when_null) {
-    return get_real(section, keys, false, when_absent, when_null);
-}
-
-double config_get_factor(const struct config_section *section, const char *keys,
-                         double otherwise) {
-    return get_real(section, keys, true, otherwise, otherwise);
 }
 
 bool config_get_bool(const struct config_section *section, const char *keys,

@@ -65,11 +65,6 @@ size_t config_get_index(const struct config_section *section, const char *keys,
 double config_get_number(const struct config_section *section, const char *keys,
                          double when_absent, double when_null);
 
-/* Returns a number that is finite and not less than 0; `otherwise` when it is absent or
- * null. */
-double config_get_factor(const struct config_section *section, const char *keys,
-                         double otherwise);
-
 /* Returns true or false; `otherwise` when it is absent. A null is false, as in Python. */
 bool config_get_bool(const struct config_section *section, const char *keys,
                      bool otherwise);

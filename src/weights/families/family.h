@@ -8,8 +8,6 @@
 #include "weights/families/layer.h"
 #include "weights/families/wordlist.h"
 
-#include <jansson.h>
-
 /* Which rows of which tensor are queries, keys and values. */
 enum family_split {
     SPLIT_SEPARATE, /* a tensor each */
@@ -274,6 +272,7 @@ struct family {
     const char *type;    /* model_type of config.json, and the name; a constant */
     const char *also;    /* another model_type that may mean it; weight shapes decide */
     const char *untyped; /* a key that tells this family where model_type is absent */
+    bool decodes;        /* is_decoder when that is absent */
     struct stack stacks[3];
     const char *demands; /* see config_check_demands() */
     const char *ignored; /* keys of attention that its class has, and does not use */
@@ -294,18 +293,16 @@ struct family {
 /* A model of images or sound beside text, which is a family of its own. Its layers are
  * called text.0, text.1 and so on. */
 struct family_text {
-    const char *type;      /* model_type of config.json */
-    const char *section;   /* the text's object, which may be absent: then the root is */
-    const char *under;     /* see struct stack; NULL: any prefix */
-    const char *otherwise; /* the text's family, when its object has no model_type */
+    const char *type;    /* model_type of config.json */
+    const char *section; /* the text's object, which may be absent: then the root is */
+    const char *under;   /* see struct stack; NULL: any prefix */
+    /* The text's family, when its object has no model_type; or always, where that ends in
+     * "_text": it is the class of this model alone. */
+    const char *otherwise;
     bool any_mask; /* its demands do not count: images and prompts have another mask, and
                       the first position is 1 */
     const char *demands; /* of the text, besides those of its family */
 };
-
-/* Adds to config.json what its class sets, where it has none of these keys. Returns false
- * when memory is short. */
-bool family_complete_config(json_t *config);
 
 /* Returns the entry of that model_type, a constant, or NULL. */
 const struct family_text *family_find_text(const char *type);

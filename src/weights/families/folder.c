@@ -235,8 +235,6 @@ static attn_status find_layers(struct folder *folder,
     struct match match;
     size_t total = 0, most = 0;
 
-    if (!family_complete_config(folder->config))
-        return error_set(ret_error, ATTN_E_NOMEM, "not enough memory for its defaults");
     attn_status status = match_find(folder->config, &folder->tensors, options->prefix,
                                     &asked, &match, ret_error);
     if (status != ATTN_OK)

@@ -238,22 +238,29 @@ static void read_extension(const struct rotation_source *source,
                    "needs one of them");
 }
 
+/* Returns a number of the object, or 0 where it is absent or 0. */
+static double read_if_set(const struct config_section *inside, const char *key) {
+    const json_t *value = config_find(inside, key, NULL);
+    bool zero = json_is_number(value) && json_number_value(value) == 0;
+
+    return zero ? 0 : config_get_number(inside, key, 0, 0);
+}
+
 /* Reads the factor of queries, whose length is that before scaling. */
 static void read_query_beta(const struct rotation_source *source,
                             struct layer_rotation *rotation) {
+    static const char beta[] = "llama_4_scaling_beta";
     static const char original[] = "original_max_position_embeddings";
     const struct config_section *inside = &source->inside;
 
-    rotation->query_beta = config_get_factor(inside, "llama_4_scaling_beta", 0);
-    if (config_find(inside, "llama_4_scaling_beta", NULL) == NULL)
-        error_keep(source->error, ATTN_E_VALUE,
-                   "llama_4_scaling_beta is missing, but this family needs it beside "
-                   "rope_type");
+    rotation->query_beta = read_if_set(inside, beta);
     if (rotation->original_positions == 0)
         rotation->original_positions = config_get_count(inside, original, 0, 0);
-    if (rotation->query_beta > 0 && rotation->original_positions == 0)
+    if (config_find(inside, beta, NULL) == NULL ||
+        (rotation->query_beta > 0 && rotation->original_positions == 0))
         error_keep(source->error, ATTN_E_VALUE,
-                   "%s is missing, but llama_4_scaling_beta needs it", original);
+                   "%s or %s is missing beside rope_type, but this family needs both",
+                   beta, original);
 }
 
 static void read_yarn(const struct rotation_source *source,
@@ -265,8 +272,8 @@ static void read_yarn(const struct rotation_source *source,
     rotation->beta_slow = config_get_number(inside, "beta_slow", 1, 1);
     rotation->truncate = config_get_bool(inside, "truncate", true);
     rotation->attention_factor = config_get_number(inside, "attention_factor", 0, 0);
-    rotation->mscale = config_get_factor(inside, "mscale", 0);
-    rotation->mscale_all_dim = config_get_factor(inside, "mscale_all_dim", 0);
+    rotation->mscale = read_if_set(inside, "mscale");
+    rotation->mscale_all_dim = read_if_set(inside, "mscale_all_dim");
 }
 
 static void read_longrope(const struct rotation_source *source,

@@ -46,17 +46,7 @@ static const struct family_text texts[] = {
     {TEXT("qwen3_vl", NULL, "qwen3_vl_text")},
     {TEXT("qwen3_vl_moe", NULL, "qwen3_vl_moe_text")},
     {TEXT("smolvlm", "text_model.", "llama")},
-    {TEXT("voxtral", "language_model.", "llama")},
-};
-
-/* Keys that a class sets, in its root or in an object, and what they are when absent. */
-static const struct {
-    const char *type, *section, *json;
-} completions[] = {
-    {"blip_text_model", NULL, "{\"is_decoder\": true}"},
-    {"voxtral", "text_config",
-     "{\"hidden_size\": 3072, \"num_hidden_layers\": 30, \"num_key_value_heads\": 8, "
-     "\"head_dim\": 128, \"rms_norm_eps\": 1e-5, \"rope_theta\": 1e8}"},
+    {TEXT("voxtral", "language_model.", "voxtral_text")},
 };
 
 const struct family_text *family_find_text(const char *type) {
@@ -65,22 +55,6 @@ const struct family_text *family_find_text(const char *type) {
             return &texts[i];
     }
     return NULL;
-}
-
-bool family_complete_config(json_t *config) {
-    const char *type = json_string_value(json_object_get(config, "model_type"));
-    bool done = true;
-
-    for (size_t i = 0; i < sizeof completions / sizeof completions[0]; i++) {
-        if (type == NULL || strcmp(completions[i].type, type) != 0)
-            continue;
-        json_t *section = json_object_get(config, completions[i].section);
-        json_t *keys = json_loads(completions[i].json, 0, NULL);
-        json_t *to = json_is_object(section) ? section : config;
-        done = json_object_update_missing(to, keys) == 0;
-        json_decref(keys);
-    }
-    return done;
 }
 
 /* Families whose attention needs something else; '*' stands for any ending. Types that

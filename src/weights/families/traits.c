@@ -179,7 +179,7 @@ static bool read_mask(const struct traits *traits) {
     case MASK_CAUSAL:
         return true;
     case MASK_IF_DECODER:
-        return config_get_bool(traits->section, "is_decoder", false);
+        return config_get_bool(traits->section, "is_decoder", traits->family->decodes);
     case MASK_UNLESS_BIDIRECTIONAL:
         return !config_get_bool(traits->section, "use_bidirectional_attention", false);
     }
