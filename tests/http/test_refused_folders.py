@@ -78,6 +78,20 @@ def test_what_else_tells_another_layer_is_refused(objects, words, tmp_path):
     assert words in refusal_of("--model", f"m={folder}")
 
 
+@pytest.mark.parametrize("objects, words", [
+    ({"llama_4_scaling_beta": 0.3}, "config.json has llama_4_scaling_beta,"),
+    ({"rope_scaling": {"type": "linear", "factor": 2}}, "llama_4_scaling_beta or original_max_position_embeddings is missing"),
+    ({"attn_config": {"sliding_window": 8}}, "config.json has sliding_window,")])
+def test_key_of_a_family_counts_in_the_object_where_it_reads_it(objects, words, tmp_path):
+    """The same names are read elsewhere; what rope_scaling replaces changes nothing, as in transformers."""
+    folder = copy_folder("ministral3", tmp_path)
+    change_config(folder, **objects)
+    assert words in refusal_of("--model", f"m={folder}")
+    change_config(copy_folder("llama", tmp_path), rope_scaling={"type": "linear", "factor": 2},
+                  rope_parameters={"alpha": 1000})
+    assert run_attnd("--check-config", "--model", f"m={tmp_path / 'llama'}").returncode == 0
+
+
 @pytest.mark.parametrize("keys", [{"sliding_window": 4096, "use_sliding_window": False}, {"max_window_layers": 28},
                                   {"use_cache": True, "logits_to_keep": 1, "architectures": ["MyLlamaForReward"]}])
 def test_keys_that_change_nothing_are_not_refused(keys, tmp_path):

@@ -65,7 +65,7 @@ size_t config_get_index(const struct config_section *section, const char *keys,
 double config_get_number(const struct config_section *section, const char *keys,
                          double when_absent, double when_null);
 
-/* Returns true or false; `otherwise` when it is absent or null. */
+/* Returns true or false; `otherwise` when it is absent. A null is false, as in Python. */
 bool config_get_bool(const struct config_section *section, const char *keys,
                      bool otherwise);
 

@@ -215,14 +215,15 @@ static attn_status refuse_selection(const struct match *match,
 /* Refuses what config.json has that changes the attention, but nothing asked for. */
 static attn_status check_keys(const struct folder *folder, const struct match *match,
                               const struct attention_keys *asked, attn_error *ret_error) {
-    const char *type = match->family->type;
+    const char *type = match->family->type, *ignored = match->family->ignored;
     attn_status status = attention_keys_check_class(folder->config, type, ret_error);
 
     for (size_t i = 0; i < match->num_stacks && status == ATTN_OK; i++) {
         const struct config_section *section = &match->stacks[i].section;
-        status = attention_keys_check(asked, section->object, type, ret_error);
+        status = attention_keys_check(asked, section->object, type, ignored, ret_error);
         if (status == ATTN_OK)
-            status = attention_keys_check(asked, section->override, type, ret_error);
+            status =
+                attention_keys_check(asked, section->override, type, ignored, ret_error);
     }
     return status;
 }
@@ -245,7 +246,7 @@ static void note_mask(struct folder *folder, const struct match *match) {
 static attn_status find_layers(struct folder *folder,
                                const struct folder_options *options,
                                attn_error *ret_error) {
-    struct attention_keys asked = {.asked = 0};
+    struct attention_keys asked = {.asked[0].object = NULL};
     struct match match;
     size_t total = 0, most = 0;
 

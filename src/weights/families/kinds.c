@@ -162,8 +162,7 @@ bool kind_is_sliding(const struct kind_source *layer, size_t window) {
     if (windows->rule == WINDOW_GPT_NEO)
         return is_gpt_neo_local(layer);
     if (is_given(types))
-        return is_type(layer, types, "sliding_attention") &&
-               (window > 0 || windows->only_if == NULL);
+        return is_type(layer, types, "sliding_attention");
 
     size_t number = config_get_index(layer->section, "max_window_layers",
                                      windows->from > 0 ? windows->from : 28);
@@ -174,6 +173,8 @@ bool kind_is_sliding(const struct kind_source *layer, size_t window) {
         return window > 0 && index < number && index % 2 == 0;
     case WINDOW_BY_TYPE:
         return window > 0;
+    case WINDOW_UNLESS_ROTATED:
+        return window > 0 && !kind_is_rotated(layer, false);
     default:
         /* a null window means full layers only where that is how the family says so */
         return (window > 0 || layer->family->rotation.layers != ROTATED_UNLESS_FULL) &&

@@ -195,7 +195,8 @@ static attn_status describe_stack(const struct match *match, const struct stack 
     }
     const struct config_section *section = &ret_stack->section;
 
-    *ret_present = config_get_bool(section, stack->present, stack->present == NULL);
+    *ret_present = config_get_bool(section, stack->present,
+                                   stack->present == NULL || match->family->decodes);
     ret_stack->num_heads =
         config_get_count(section, stack->heads_keys, stack->heads, stack->heads);
     ret_stack->width =
@@ -288,7 +289,8 @@ static const struct family_text *find_text(const json_t **config, const char **t
         return NULL;
     const json_t *section = json_object_get(*config, text->section);
     const json_t *own = json_object_get(section, "model_type");
-    *type = json_is_string(own) ? json_string_value(own) : text->otherwise;
+    bool fixed = strstr(text->otherwise, "_text") != NULL;
+    *type = json_is_string(own) && !fixed ? json_string_value(own) : text->otherwise;
     *config = json_is_object(section) ? section : *config;
     return text;
 }

@@ -44,8 +44,8 @@ static void read_latent_sizes(const struct traits *traits, struct layer *layer) 
     layer->latent.query = config_get_count(section, "q_lora_rank", absent->query, 0);
     layer->latent.key =
         config_get_count(section, "kv_lora_rank", absent->key, absent->key);
-    layer->latent.shared =
-        config_get_count(section, "qk_rope_head_dim", absent->rotating, absent->rotating);
+    layer->latent.shared = config_get_count(section, traits->family->rotation.dims_keys,
+                                            absent->rotating, absent->rotating);
     layer->value_size =
         config_get_count(section, "v_head_dim", absent->value, absent->value);
     layer->head_size = plain + layer->latent.shared;
@@ -121,8 +121,10 @@ static void read_own_sizes(const struct traits *traits, bool sliding,
     if (sizes->full_head_keys == NULL)
         return;
     if (all != NULL && !json_is_null(all)) {
-        snprintf(number, sizeof number, "%zu", traits->index);
-        own.object = json_object_get(all, number);
+        for (int digits = 1; digits < 6 && own.object == NULL; digits++) {
+            snprintf(number, sizeof number, "%0*zu", digits, traits->index);
+            own.object = json_object_get(all, number); /* "5", as well as "05" */
+        }
         if (!json_is_object(all) || (own.object != NULL && !json_is_object(own.object)))
             error_keep(section->error, ATTN_E_VALUE,
                        "per_layer_config must be an object, with an object for each "
@@ -180,7 +182,7 @@ static bool read_mask(const struct traits *traits) {
     if (match->causal != NULL)
         return !stack->cross && strcmp(match->causal, "true") == 0;
     if (stack->mask == MASK_IF_DECODER)
-        causal = config_get_bool(section, "is_decoder", false);
+        causal = config_get_bool(section, "is_decoder", traits->family->decodes);
     if (stack->mask == MASK_UNLESS_BIDIRECTIONAL)
         causal = !config_get_bool(section, "use_bidirectional_attention", false);
     if (!causal || stack->mask == MASK_ALWAYS_CAUSAL)
@@ -193,27 +195,32 @@ static bool read_mask(const struct traits *traits) {
 /* Reads the window; returns whether the layer has one. */
 static bool read_window(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
-    size_t window = 0, earlier;
+    const char *keys = family->windows.keys, *only_if = family->windows.only_if;
+    size_t window = 0, earlier, half;
 
     if (family->windows.rule == WINDOW_NONE || layer->cross)
         return false;
-    /* known where no layer has one, and as a copy of a key that has another name */
-    config_find(traits->section, family->windows.keys, NULL);
-    attention_keys_note(traits->section->asked, "sliding_window");
-    if (config_get_bool(traits->section, family->windows.only_if,
-                        family->windows.only_if == NULL))
-        window = config_get_count(traits->section, family->windows.keys,
-                                  family->windows.size, 0);
+    const json_t *set = config_find(traits->section, keys, NULL);
+    bool on = config_get_bool(traits->section, only_if, only_if == NULL);
+    bool zero = on && json_is_number(set) && json_number_value(set) == 0;
+    if (on && !zero)
+        window = config_get_count(traits->section, keys, family->windows.size, 0);
     earlier = config_get_count(traits->section, family->windows.earlier_keys, 0, 0);
     if (earlier > 0)
         window = earlier + 1;
-    if (!kind_is_sliding(&traits->kind, window))
-        return false;
+    half = config_get_count(traits->section, family->windows.half_keys, 0, 0);
+    if (half > 0)
+        window = 2 * half;
+    if (!kind_is_sliding(&traits->kind, zero ? 1 : window))
+        return false; /* then a window of 0 hides nothing */
 
     if (window == 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
-                   "layer %zu has sliding attention, but %s is not set", traits->index,
-                   family->windows.keys);
+                   "layer %zu has sliding attention, but %s is %s", traits->index,
+                   on ? keys : only_if,
+                   !on    ? "not true"
+                   : zero ? "0"
+                          : "not set");
     bool by_key = config_get_bool(traits->section, family->windows.halved_if, false);
     layer->window = family->windows.halved || by_key ? window / 2 : window;
     /* half and one, of which the mask by that key alone leaves out the farthest */
@@ -223,8 +230,8 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
     /* a window of half a key on each side is the key itself, which 0 does not mean */
     if (layer->window == 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
-                   "%s is %zu, but must be at least 2, since half of it counts",
-                   family->windows.keys, window);
+                   "%s is %zu, but must be at least 2, since half of it counts", keys,
+                   window);
     return true;
 }
 
@@ -252,6 +259,7 @@ static void check_mask(const struct traits *traits, const struct layer *layer) {
                          "causal=true causal_attention=true use_causal_mask=true";
     const char *others = "bidirectional=true causal=false causal_attention=false "
                          "use_causal_mask=false";
+    const char *remedy = "set causal=true or causal=false, whichever it is";
 
     if (match->causal != NULL || layer->cross)
         return;
@@ -261,8 +269,9 @@ static void check_mask(const struct traits *traits, const struct layer *layer) {
                    "causal=false for one on each side",
                    match->bidirectional);
     if (match->text == NULL || !match->text->any_mask)
-        config_check_demands(traits->section, layer->causal ? causal : others,
-                             "set causal=true or causal=false, whichever it is");
+        config_check_demands(traits->section, layer->causal ? causal : others, remedy);
+    if (match->text != NULL)
+        config_check_demands(traits->section, match->text->demands, remedy);
 }
 
 /* Refuses the eps of another kind of norm, where that of the family is absent and has
@@ -324,8 +333,8 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     if (!on_heads || left_out)
         return;
     /* where a family always has them, files may say so by a key of other families */
-    attention_keys_note(section->asked, "qk_norm");
-    attention_keys_note(section->asked, "use_qk_norm");
+    config_find(section, "qk_norm", NULL);
+    config_find(section, "use_qk_norm", NULL);
     layer->query_norm = layer->key_norm = norm;
     layer->head_norm_whole = family->norms.heads_whole;
     layer->head_norm_each = family->norms.heads_each;
@@ -372,6 +381,12 @@ static void read_query_factor(const struct traits *traits, struct layer *layer) 
     bool on = json_is_integer(set) ? json_integer_value(set) != 0
                                    : config_get_bool(section, factor->only_if, true);
 
+    if (factor->rotary) {
+        layer->query_factor.beta = layer->rotation.query_beta;
+        if (layer->rotation.query_beta > 0)
+            layer->query_factor.length = layer->rotation.original_positions;
+        return;
+    }
     if (factor->beta_keys == NULL || !on ||
         (factor->unrotated && layer->rotation.dims > 0))
         return;
@@ -441,6 +456,11 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     layer.lender = kind_find_lender(&traits.kind, sliding, layer.window, &layer.borrows);
     if (!layer.cross && kind_is_rotated(&traits.kind, sliding))
         rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
+    if (match->text != NULL && match->text->any_mask &&
+        layer.rotation.type == ROTATION_DYNAMIC)
+        error_keep(section->error, ATTN_E_UNSUPPORTED,
+                   "rope_type is dynamic, but the lengths of this model count from 1, "
+                   "which attnd does not do" REFUSAL_REMEDY);
     read_chunk(&traits, &layer);
     check_mask(&traits, &layer);
     if (family->scores.scale == SCALE_YARN)
