@@ -143,12 +143,13 @@ def test_layer_that_predicts_more_tokens_is_left_out(name, tmp_path):
         assert result.returncode == 1 - count and ("but there is a tensor" in result.stderr) == (count == 0)
 
 
-@pytest.mark.parametrize("name, key", [("apertus", "qk_norm"), ("hunyuan_v1_dense", "use_qk_norm"),
-                                       ("minimax_m2", "use_qk_norm")])
-def test_key_that_says_what_a_family_has_anyway_is_not_refused(name, key, tmp_path):
-    """Published files have these, which transformers does not read."""
+@pytest.mark.parametrize("name, key, value", [("apertus", "qk_norm", True), ("hunyuan_v1_dense", "use_qk_norm", True),
+                                              ("minimax_m2", "use_qk_norm", True),
+                                              ("mimo_v2_flash", "attention_chunk_size", 128)])
+def test_key_that_published_files_have_is_not_refused(name, key, value, tmp_path):
+    """They say what the family has anyway, or nothing that transformers reads."""
     folder = copy_folder(name, tmp_path)
-    change_config(folder, **{key: True})
+    change_config(folder, **{key: value})
     assert run_attnd("--check-config", "--model", f"m={folder}").returncode == 0
 
 
