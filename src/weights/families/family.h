@@ -54,7 +54,7 @@ enum family_window {
     WINDOW_UNLESS_1ST,     /* all but layers N with N % period == 0 */
     WINDOW_QWEN,           /* layers from max_window_layers on; see `from` */
     WINDOW_QWEN2_MOE,      /* even layers before max_window_layers */
-    WINDOW_UNLESS_ROTATED, /* layers that do not rotate */
+    WINDOW_UNLESS_ROTATED, /* layers that do not rotate; layer_types overrule only_if */
     WINDOW_GPT_NEO         /* as attention_types says */
 };
 
