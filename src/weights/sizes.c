@@ -97,7 +97,8 @@ static attn_status size_all_heads(struct layer_sizes *sizes, size_t which,
     size_t rows = which == LINEAR_QUERY ? ANY : sizes->hidden;
     size_t heads = sizes->info.num_heads, size = heads > 0 ? rows / heads : 0;
     size_t groups = size > 0 && weight->rank == 2 ? weight->shape[0] / size : 0;
-    if (groups > 0 && groups < heads && weight->shape[0] == groups * size)
+    if (groups > 0 && groups < heads && heads % groups == 0 &&
+        weight->shape[0] == groups * size)
         return error_set(
             sizes->ret_error, ATTN_E_UNSUPPORTED,
             "tensor '%.80s' has %zu of %zu heads: grouped keys are served from Hugging "

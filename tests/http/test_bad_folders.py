@@ -46,7 +46,7 @@ BAD_CONFIGS = {
     "rope as a number": ("llama", {"rope_parameters": 5}, "rope_parameters must be an object"),
     "rope of a kind as a number": ("gemma3_text", {"rope_parameters": {"full_attention": 5}},
         "rope_parameters must be an object"),
-    "window that no layer may have": ("smollm3", {"layer_types": ["sliding_attention"] * 3, "sliding_window": 8},
+    "window that no layer may have": ("qwen2", {"layer_types": ["sliding_attention"] * 3, "sliding_window": 8},
         "layer 0 has sliding attention, but use_sliding_window is not true"),
     "bias announced": ("llama", {"attention_bias": True}, "q_proj.bias' is missing"),
     "bias not announced": ("starcoder2", {"use_bias": False}, "is a bias that"),

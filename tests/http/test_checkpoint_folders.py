@@ -76,6 +76,8 @@ def test_sparse_text_of_voxtral_has_defaults_of_its_own(tmp_path):
     cases = read_safetensors(folder / "cases.safetensors")
     with Server("--model", f"m={folder},pre_norm=true") as server:
         assert_as_transformers(server, "m.text.0", cases, "text.0", "hidden")
+    change_config(folder, text_config=text | {"model_type": "mistral"})
+    assert "model_type is 'mistral', but must be llama" in refusal_of("--model", f"m={folder}")
 
 
 @pytest.mark.parametrize("name, text, words", [

@@ -97,7 +97,7 @@ def read_texts(root):
     """Returns the family of the text of each model with images or sound."""
     table = (root / "src/weights/families/table.c").read_text()
     table = table[table.index("texts[] = {"):]
-    return dict(re.findall(r'^ {4}\{TEXT\("(\w+)", [^,]+,\s+"(\w+)"\)', table[:table.index("};")], re.M))
+    return dict(re.findall(r'^ {4}\{"(\w+)", [^,]+,\s+"(\w+)"', table[:table.index("};")], re.M))
 
 
 def make_table(families, texts):

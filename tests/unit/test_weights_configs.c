@@ -33,7 +33,7 @@ static const json_t *find_object_of(const char *type, const json_t *config,
                                     struct match *ret_match) {
     const struct family_text *text = family_find_text(type);
     const json_t *section =
-        text != NULL ? json_object_get(config, text->section) : config;
+        text != NULL ? json_object_get(config, "text_config") : config;
     const char *own = json_string_value(json_object_get(section, "model_type"));
     bool fixed = text != NULL && strstr(text->otherwise, "_text") != NULL;
 

@@ -98,6 +98,12 @@ static const struct trait_case row_cases[] = {
      "causal, window 8, RMS norm before"},
     {"smollm3", "{\"use_sliding_window\": true, \"sliding_window\": 8}", 0, "16 4 128",
      "causal, rope 2e+06 of 128, RMS norm before"},
+    {"smollm3",
+     "{\"sliding_window\": 8, \"num_hidden_layers\": 36, \"layer_types\": "
+     "[\"sliding_attention\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\","
+     "\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\","
+     "\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"]}",
+     0, "16 4 128", "causal, rope 2e+06 of 128, window 8, RMS norm before"},
     {"qwen2", "{\"use_sliding_window\": true, \"sliding_window\": 0}", 0, "32 32 128",
      "causal, rope 10000 of 128, RMS norm before"},
     {"mistral", "{\"sliding_window\": 0}", 0, NULL, "but sliding_window is 0"},

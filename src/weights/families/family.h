@@ -56,7 +56,7 @@ enum family_window {
     WINDOW_UNLESS_1ST,     /* all but layers N with N % period == 0 */
     WINDOW_QWEN,           /* layers from max_window_layers on; see `from` */
     WINDOW_QWEN2_MOE,      /* even layers before max_window_layers */
-    WINDOW_UNLESS_ROTATED, /* layers that do not rotate */
+    WINDOW_UNLESS_ROTATED, /* layers that do not rotate; layer_types overrule only_if */
     WINDOW_GPT_NEO         /* as attention_types says */
 };
 
@@ -294,11 +294,10 @@ struct family {
 };
 
 /* A model of images or sound beside text, which is a family of its own. Its layers are
- * called text.0, text.1 and so on. */
+ * called text.0, text.1 and so on. The text has the object text_config, or the root. */
 struct family_text {
-    const char *type;    /* model_type of config.json */
-    const char *section; /* the text's object, which may be absent: then the root is */
-    const char *under;   /* see struct stack; NULL: any prefix */
+    const char *type;  /* model_type of config.json */
+    const char *under; /* see struct stack; NULL: any prefix */
     /* The text's family, when its object has no model_type; or always, where that ends in
      * "_text": it is the class of this model alone. */
     const char *otherwise;

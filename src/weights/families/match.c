@@ -287,7 +287,7 @@ static const struct family_text *find_text(const json_t **config, const char **t
 
     if (text == NULL)
         return NULL;
-    const json_t *section = json_object_get(*config, text->section);
+    const json_t *section = json_object_get(*config, "text_config");
     const json_t *own = json_object_get(section, "model_type");
     bool fixed = strstr(text->otherwise, "_text") != NULL;
     *type = json_is_string(own) && !fixed ? json_string_value(own) : text->otherwise;

@@ -17,36 +17,33 @@ const struct family *family_get(size_t index) {
     return NULL;
 }
 
-#define TEXT(name, prefix, family_name)                                                  \
-    .type = name, .section = "text_config", .under = prefix, .otherwise = family_name
-
 /* Their texts have the families of table/, which other words of their own can name. */
 static const struct family_text texts[] = {
-    {TEXT("aya_vision", "language_model.", "cohere2")},
+    {"aya_vision", "language_model.", "cohere2", false, NULL},
     /* its masks are causal, with a window of its own, where its text has none */
-    {TEXT("gemma3", "language_model.", "gemma3_text"),
-     .demands = "use_bidirectional_attention=false"},
-    {TEXT("gemma3n", "language_model.", "gemma3n_text")},
-    {TEXT("gemma4", "language_model.", "gemma4_text")},
-    {TEXT("glm4v", NULL, "glm4v_text")},
-    {TEXT("glm4v_moe", NULL, "glm4v_moe_text")},
-    {TEXT("idefics3", "text_model.", "llama")},
-    {TEXT("internvl", "language_model.", "qwen2")},
-    {TEXT("lfm2_vl", "language_model.", "lfm2")},
-    {TEXT("llama4", "language_model.", "llama4_text")},
-    {TEXT("llava", "language_model.", "llama")},
-    {TEXT("llava_onevision", "language_model.", "qwen2")},
-    {TEXT("mistral3", "language_model.", "mistral")},
-    {TEXT("paligemma", "language_model.", "gemma"), .any_mask = true},
-    {TEXT("qwen2_5_vl", NULL, "qwen2_5_vl_text")},
-    {TEXT("qwen2_audio", "language_model.", "qwen2")},
-    {TEXT("qwen2_vl", NULL, "qwen2_vl_text")},
-    {TEXT("qwen3_5", "language_model.", "qwen3_5_text")},
-    {TEXT("qwen3_5_moe", "language_model.", "qwen3_5_moe_text")},
-    {TEXT("qwen3_vl", NULL, "qwen3_vl_text")},
-    {TEXT("qwen3_vl_moe", NULL, "qwen3_vl_moe_text")},
-    {TEXT("smolvlm", "text_model.", "llama")},
-    {TEXT("voxtral", "language_model.", "voxtral_text")},
+    {"gemma3", "language_model.", "gemma3_text", false,
+     "use_bidirectional_attention=false"},
+    {"gemma3n", "language_model.", "gemma3n_text", false, NULL},
+    {"gemma4", "language_model.", "gemma4_text", false, NULL},
+    {"glm4v", NULL, "glm4v_text", false, NULL},
+    {"glm4v_moe", NULL, "glm4v_moe_text", false, NULL},
+    {"idefics3", "text_model.", "llama", false, NULL},
+    {"internvl", "language_model.", "qwen2", false, NULL},
+    {"lfm2_vl", "language_model.", "lfm2", false, NULL},
+    {"llama4", "language_model.", "llama4_text", false, NULL},
+    {"llava", "language_model.", "llama", false, NULL},
+    {"llava_onevision", "language_model.", "qwen2", false, NULL},
+    {"mistral3", "language_model.", "mistral", false, NULL},
+    {"paligemma", "language_model.", "gemma", true, NULL},
+    {"qwen2_5_vl", NULL, "qwen2_5_vl_text", false, NULL},
+    {"qwen2_audio", "language_model.", "qwen2", false, NULL},
+    {"qwen2_vl", NULL, "qwen2_vl_text", false, NULL},
+    {"qwen3_5", "language_model.", "qwen3_5_text", false, NULL},
+    {"qwen3_5_moe", "language_model.", "qwen3_5_moe_text", false, NULL},
+    {"qwen3_vl", NULL, "qwen3_vl_text", false, NULL},
+    {"qwen3_vl_moe", NULL, "qwen3_vl_moe_text", false, NULL},
+    {"smolvlm", "text_model.", "llama", false, NULL},
+    {"voxtral", "language_model.", "voxtral_text", false, NULL},
 };
 
 const struct family_text *family_find_text(const char *type) {

@@ -201,7 +201,9 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
     if (family->windows.rule == WINDOW_NONE || layer->cross)
         return false;
     const json_t *set = config_find(traits->section, keys, NULL);
-    bool on = config_get_bool(traits->section, only_if, only_if == NULL);
+    bool listed = family->windows.rule == WINDOW_UNLESS_ROTATED &&
+                  kind_count_layers(family, traits->section) > 0;
+    bool on = config_get_bool(traits->section, only_if, only_if == NULL) || listed;
     bool zero = on && json_is_number(set) && json_number_value(set) == 0;
     if (on && !zero)
         window = config_get_count(traits->section, keys, family->windows.size, 0);

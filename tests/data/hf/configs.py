@@ -81,7 +81,7 @@ OWN = [
 def table_types():
     """Returns each model_type of the table that transformers has."""
     words = dict.fromkeys(re.findall(r'"([\w-]+)"', SOURCES))
-    rows = re.findall(r'(?:\.type = |[A-Z0-9_]{3,}\(\s*)"([\w-]+)"', SOURCES)
+    rows = re.findall(r'(?:\.type = |[A-Z0-9_]{3,}\(\s*|^ {4}\{)"([\w-]+)"', SOURCES, re.M)
     return [kind for kind in dict.fromkeys(rows) if kind in words and kind in CONFIG_MAPPING]
 
 
@@ -98,7 +98,7 @@ def main():
     for kind in table_types():
         rotates = "rope_parameters" in CONFIG_MAPPING[kind]().to_dict() and kind not in LOSERS
         few = FEW | (NONE_SHARED if kind == "gemma3n_text" else {})
-        cases = [{"text_config": {}} if f'TEXT("{kind}"' in SOURCES else {}]
+        cases = [{"text_config": {}} if re.search(rf'\{{"{kind}", .*, (true|false),', SOURCES) else {}]
         cases += [few | case for case in ROTARY if rotates] + [case for name, case in OWN if name == kind]
         for case in cases:
             try:
