@@ -449,7 +449,7 @@ void receive_completed(void *cls, struct MHD_Connection *connection, void **req_
     exchange->thread->num_accepted -= exchange->request.accepted ? 1 : 0;
     buf_deinit(&exchange->body.text);
     buf_deinit(&exchange->reply.text);
-    generation_text_release(exchange->reply.shared);
+    shared_text_release(exchange->reply.shared);
     arena_deinit(&exchange->work.decoded);
     stream_deinit(&exchange->reply.stream);
     capture_put_destroy(exchange->body.put);
