@@ -14,6 +14,8 @@
 /* A text of many models takes long to print, and then at most one part in so many of a
  * thread's time. */
 #define AGE_PER_COST 10
+/* Each is some 2 kB a model. Requests that ask for changes, and wait, hold one, too. */
+#define HELD_MAX 32
 
 void generations_init(struct generations *all) {
     *all = (struct generations){.current = NULL};
@@ -242,6 +244,14 @@ void generations_free_unused(struct generations *all) {
             destroy_generation(generation, all->current);
         }
     }
+}
+
+bool generations_have_room(struct generations *all) {
+    size_t count = 0;
+    generations_free_unused(all);
+    for (struct generation *at = all->current; at != NULL; at = at->earlier)
+        count++;
+    return count <= HELD_MAX;
 }
 
 void generations_deinit(struct generations *all) {

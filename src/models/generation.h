@@ -75,6 +75,11 @@ attn_status generation_publish(struct generations *all, const struct model_list 
  * generation is released. For the thread that publishes. */
 void generations_free_unused(struct generations *all);
 
+/* Returns whether one more may be published by request: each that is held has lists and
+ * estimates that no budget counts. Frees what is no longer held. For the thread that
+ * publishes. */
+bool generations_have_room(struct generations *all);
+
 /* Returns the current generation, which the caller holds until generation_release().
  * Thread-safe. */
 struct generation *generation_acquire(struct generations *all);
@@ -83,7 +88,8 @@ void generation_release(struct generation *generation);
 /* Finds a text that is at most `max_age` ns old, or prints one, which others then find.
  * Unless max_age is 0, a text that took long may be ten times as old as that.
  * No lock is held while it is printed, so several threads may print at one time. The
- * caller holds *ret_text, though the generation may end before. Returns ATTN_OK or ATTN_E_NOMEM. Thread-safe. */
+ * caller holds *ret_text, though the generation may end before. Returns ATTN_OK or
+ * ATTN_E_NOMEM. Thread-safe. */
 attn_status generation_get_text(struct generation *generation, enum generation_text_id id,
                                 int64_t max_age,
                                 void (*print)(void *context, struct buf *text),

@@ -91,6 +91,26 @@ static void test_generation_lives_while_it_is_held(void **state) {
     assert_null(all->current->earlier);
 }
 
+static void test_room_for_generations_is_bounded(void **state) {
+    struct generations *all = *state;
+    struct generation *held[100];
+    attn_model *model = new_model("d2l");
+    size_t count = 0;
+
+    assert_int_equal(publish(all, &model, 1), ATTN_OK);
+    for (; generations_have_room(all) && count < 100; count++) {
+        held[count] = generation_acquire(all);
+        assert_int_equal(publish(all, &model, 1), ATTN_OK);
+    }
+    assert_true(count >= 8 && count < 100);
+    generation_release(held[count / 2]);
+    assert_true(generations_have_room(all));
+    for (size_t i = 0; i < count; i++) {
+        if (i != count / 2)
+            generation_release(held[i]);
+    }
+}
+
 static void test_generation_may_be_empty(void **state) {
     struct generations *all = *state;
     attn_model *model = new_model("d2l");
@@ -252,6 +272,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_models_and_counters_are_shared_by_name,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_generation_lives_while_it_is_held, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_room_for_generations_is_bounded, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_generation_may_be_empty, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_is_printed_anew_when_it_is_too_old,
