@@ -16,6 +16,7 @@ import measure  # first: it adds tests/http to the path
 from abandon import abandoned
 from handshakes import handshakes
 from hogs import flood, hogs, hogs_proxy
+from holders import described, holders, pieces
 from memory import bodies, fill, headers, unread, uploads, workers
 from mixed import batching, mixed, sizes, subnormals
 from overload import overload, overload_proxy
@@ -31,6 +32,9 @@ MEASUREMENTS = {
     "hogs": hogs,
     "flood": flood,
     "hogs-proxy": hogs_proxy,
+    "described": described,
+    "holders": holders,
+    "pieces": pieces,
     "chunk-extension": chunk_extension,
     "handshakes": handshakes,
     "uploads": uploads,
