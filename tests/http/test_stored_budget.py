@@ -227,7 +227,8 @@ def test_metrics_count_without_names(start_server, tmp_path):
 
 def test_piece_has_memory_for_what_has_arrived(start_server):
     """48 clients announce 1 MiB each, more than --max-memory has in all, and send little. Each body takes 64 KiB first."""
-    server = start_server("--demo", "--capture-memory", 256 * MIB, "--max-memory", 32 * MIB, "--idle-timeout", 1000)
+    server = start_server("--demo", "--capture-memory", 256 * MIB, "--max-memory", 32 * MIB, "--idle-timeout", 1000,
+                          "--min-rate", 1)
     before, file, slow = Scrape(server).value("attnd_memory_reserved_bytes"), file_of_size(MIB), []
     for i in range(48):
         slow.append(begin_put(server, f"slow{i}", len(file), f"127.0.1.{i + 1}"))
@@ -243,7 +244,7 @@ def test_piece_has_memory_for_what_has_arrived(start_server):
 def test_pieces_are_dropped_for_requests_that_are_complete(start_server):
     """Files that have stopped hold all memory; others are served, and the files have to be sent again."""
     server = start_server("--demo", "--capture-memory", 64 * MIB, "--max-memory", 12 * MIB, "--workers", 2,
-                          "--idle-timeout", 1000)
+                          "--idle-timeout", 1000, "--min-rate", 1)
     file = file_of_size(2 * MIB)
     body = b'{"model":"journey","queries":[[1,2,3]]}'.ljust(3 * MIB)
     slow = []

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #define NS_PER_SECOND ((int64_t)1000000000)
-#define LIMIT         ((size_t)8 * 1024 * 1024)
+#define LIMIT         ((size_t)2 * 1024 * 1024)
 #define UNIT          CAPTURE_BYTES_MIN
 #define DESCRIPTION   "a layer"
 
@@ -110,12 +110,11 @@ static void test_put_ends_after_ten_minutes(void **state) {
 
 /* --- room --- */
 
-/* Puts a capture that counts `units` of 64 KiB, but for its structs. Returns whether it
- * was kept. */
+/* Puts a capture that counts nearly `units` of 64 KiB. Returns whether it was kept. */
 static bool keep(struct captures *store, const char *holder, const char *name,
                  size_t units, int64_t ttl, struct capture_fault *ret_fault) {
     const struct capture_owner owner = {"", holder};
-    size_t rows = units * UNIT / 256 - 4, size = rows * 256;
+    size_t rows = (units * UNIT / 256 - 4) / 96 * 96, size = rows * 256;
     unsigned char *file = calloc(1, size + 512);
     struct capture *capture = NULL;
     struct capture_put *put;
@@ -151,17 +150,17 @@ static void use(struct captures *store, const char *name) {
     capture_release(capture);
 }
 
-/* Makes a store of 128 units: `a` has 60 of them in three captures, `b` 64 in two. */
+/* Makes a store of 32 units: `a` has nearly 15 in three captures, `b` 16 in two. */
 static struct captures *make_full_store(void) {
     struct captures *store = captures_create(LIMIT, NS_PER_SECOND * 1000);
     struct capture_fault fault;
     int64_t ttl = NS_PER_SECOND * 1000;
 
-    assert_true(keep(store, "a", "a1", 20, ttl, &fault));
-    assert_true(keep(store, "a", "a2", 20, ttl, &fault));
-    assert_true(keep(store, "a", "a3", 20, ttl, &fault));
-    assert_true(keep(store, "b", "b1", 32, ttl, &fault));
-    assert_true(keep(store, "b", "b2", 32, ttl, &fault));
+    assert_true(keep(store, "a", "a1", 5, ttl, &fault));
+    assert_true(keep(store, "a", "a2", 5, ttl, &fault));
+    assert_true(keep(store, "a", "a3", 5, ttl, &fault));
+    assert_true(keep(store, "b", "b1", 8, ttl, &fault));
+    assert_true(keep(store, "b", "b2", 8, ttl, &fault));
     use(store, "b1");
     return store;
 }
@@ -171,11 +170,11 @@ static void test_who_has_most_gives_what_was_used_least_recently(void **state) {
     struct capture_fault fault;
     (void)state;
 
-    assert_true(keep(store, "c", "c1", 8, NS_PER_SECOND, &fault));
+    assert_true(keep(store, "c", "c1", 2, NS_PER_SECOND, &fault));
     assert_false(is_kept(store, "b2"));
     assert_true(is_kept(store, "b1") && is_kept(store, "a1"));
     /* `a` has most now. */
-    assert_true(keep(store, "d", "d1", 40, NS_PER_SECOND, &fault));
+    assert_true(keep(store, "d", "d1", 10, NS_PER_SECOND, &fault));
     assert_false(is_kept(store, "a1"));
     assert_true(is_kept(store, "b1") && is_kept(store, "a2") && is_kept(store, "c1"));
     assert_int_equal(captures_get_stats(store).removals[CAPTURE_REMOVED_ROOM], 2);
@@ -187,9 +186,9 @@ static void test_nothing_goes_that_does_not_suffice(void **state) {
     struct capture_fault fault;
     (void)state;
 
-    /* b2 and a1 would go for it; then it would have more than those who have most. */
+    /* b2 would go for it; then it would have more than those who have most. */
     size_t bytes = captures_get_stats(store).bytes;
-    assert_false(keep(store, "c", "c1", 60, NS_PER_SECOND, &fault));
+    assert_false(keep(store, "c", "c1", 15, NS_PER_SECOND, &fault));
     assert_int_equal(fault.error, CAPTURE_E_FULL);
     assert_int_equal(captures_get_stats(store).bytes, bytes);
     assert_int_equal(captures_get_stats(store).captures, 5);
@@ -203,7 +202,7 @@ static void test_what_is_in_use_stays(void **state) {
 
     struct capture *b1 = captures_acquire(store, "", "b1", 2, true);
     struct capture *b2 = captures_acquire(store, "", "b2", 2, true);
-    assert_true(keep(store, "c", "c1", 8, NS_PER_SECOND, &fault));
+    assert_true(keep(store, "c", "c1", 2, NS_PER_SECOND, &fault));
     assert_false(is_kept(store, "a1"));
     assert_true(is_kept(store, "b1") && is_kept(store, "b2"));
     capture_release(b1);
@@ -218,9 +217,9 @@ static void test_holder_that_is_full_gives_its_own(void **state) {
 
     /* It has its half; the other one keeps all. */
     use(store, "a1");
-    assert_true(keep(store, "a", "a4", 20, NS_PER_SECOND, &fault));
+    assert_true(keep(store, "a", "a4", 5, NS_PER_SECOND, &fault));
     assert_false(is_kept(store, "a2"));
-    assert_true(keep(store, "b", "b3", 30, NS_PER_SECOND, &fault));
+    assert_true(keep(store, "b", "b3", 7, NS_PER_SECOND, &fault));
     assert_false(is_kept(store, "b2"));
     assert_true(is_kept(store, "a1") && is_kept(store, "a3") && is_kept(store, "b1"));
     captures_destroy(store);
@@ -233,7 +232,7 @@ static void test_announced_files_give_room(void **state) {
 
     struct capture_put *first = begin(store, "first", LIMIT / 2, 0, &fault);
     struct capture_put *second = begin(store, "second", LIMIT / 2, 0, &fault);
-    assert_true(keep(store, "c", "c1", 8, NS_PER_SECOND, &fault));
+    assert_true(keep(store, "c", "c1", 2, NS_PER_SECOND, &fault));
     assert_int_not_equal(first->state, second->state);
     struct capture_put *ended = first->state == PUT_ENDED ? first : second;
     assert_int_equal(add_byte(ended), CAPTURE_E_YIELDED);
