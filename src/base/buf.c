@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,4 +74,33 @@ char *buf_take(struct buf *buf, size_t *ret_size) {
     *ret_size = buf->size;
     buf_init(buf, buf->max);
     return data;
+}
+
+/* --- shared texts --- */
+
+struct shared_text *shared_text_create(void (*print)(void *context, struct buf *text),
+                                       void *context) {
+    struct shared_text *shared = calloc(1, sizeof *shared);
+    if (shared == NULL)
+        return NULL;
+    atomic_init(&shared->num_holders, 1);
+    buf_init(&shared->text, SIZE_MAX);
+    print(context, &shared->text);
+    if (shared->text.status == ATTN_OK &&
+        buf_set_capacity(&shared->text, shared->text.size) == ATTN_OK)
+        return shared;
+    shared_text_release(shared);
+    return NULL;
+}
+
+struct shared_text *shared_text_hold(struct shared_text *text) {
+    atomic_fetch_add(&text->num_holders, 1);
+    return text;
+}
+
+void shared_text_release(struct shared_text *text) {
+    if (text == NULL || atomic_fetch_sub(&text->num_holders, 1) > 1)
+        return;
+    buf_deinit(&text->text);
+    free(text);
 }

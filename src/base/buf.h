@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* buf.h: a buffer of bytes that grows up to a mandatory maximum, and the writer of texts.
+/* buf.h: a buffer of bytes that grows up to a mandatory maximum, the writer of texts, and
+ * texts that several share.
  *
  * A function that writes a text returns nothing. The buffer keeps the first error, after
  * which nothing is appended; the caller that made the buffer looks once, at the end. */
 #pragma once
 
 #include <attnd/status.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 #define BUF_FORMAT_MAX 511
@@ -46,3 +48,21 @@ __attribute__((format(printf, 2, 3))) void buf_append_format(struct buf *buf,
 /* Hands the bytes over: the caller frees them with free(). The buffer is empty
  * afterwards. */
 char *buf_take(struct buf *buf, size_t *ret_size);
+
+/* A text that several hold, on any threads. It does not change once it is printed. Its
+ * last holder frees it. */
+struct shared_text {
+    struct buf text;
+    atomic_size_t num_holders;
+};
+
+/* Returns what print() has printed, of which the caller is a holder; NULL when memory is
+ * short. */
+struct shared_text *shared_text_create(void (*print)(void *context, struct buf *text),
+                                       void *context);
+
+/* Adds a holder. Returns the text. */
+struct shared_text *shared_text_hold(struct shared_text *text);
+
+/* Accepts NULL. */
+void shared_text_release(struct shared_text *text);

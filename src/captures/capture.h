@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* capture.h: what store.c and put.c share: one capture, one PUT, and the store. */
+/* capture.h: what store.c and put.c share: one capture, one PUT, one holder, and the
+ * store. */
 #pragma once
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/size.h"
 #include "captures/layout.h"
@@ -12,36 +14,50 @@
 
 #define CAPTURE_BUCKETS 1024
 
+struct capture_owner; /* see captures/store.h */
+
 /* Immutable but for what the lock guards. */
 struct capture {
     struct captures *store;
     char name[CAPTURE_NAME_MAX + 1];
-    char space[CAPTURE_HOLDER_MAX], holder[CAPTURE_HOLDER_MAX];
     char sha256[SHA256_TEXT_MAX];
     size_t file_bytes;
-    struct capture_layout layout; /* without its parts once it is published */
-    unsigned char *block;         /* all numbers; from heap_alloc() */
-    int64_t created;              /* in seconds since 1970 */
-    int64_t ttl;
+    struct capture_layout layout;    /* without its parts once it is published */
+    unsigned char *block;            /* all numbers; from heap_alloc() */
+    struct shared_text *description; /* of its layers */
+    int64_t created;                 /* in seconds since 1970 */
     /* Guarded by the store's lock. */
     struct capture *next_in_bucket;  /* while it is found */
-    struct capture *previous, *next; /* in captures.newest: all that count */
-    bool found;                      /* by its name; false: it was removed */
-    size_t bytes;                    /* that it counts, PUT or not */
+    struct capture_holder *holder;   /* while it counts */
+    struct capture *previous, *next; /* in its holder's list: all that count */
+    struct capture_put *put;         /* while it is in progress */
+    struct capture *next_victim;     /* of those that may give room, as it `gives` */
+    bool gives;
+    bool found;   /* by its name; false: it was removed */
+    size_t bytes; /* that it counts, PUT or not */
     size_t num_users;
-    int64_t last_use; /* by clock_now_ns(), which no one sets */
+    int64_t ttl;
+    int64_t last_use; /* by clock_now_ns(), which no one sets; of a PUT its last piece */
     int64_t used_at;  /* the same, in seconds since 1970 */
+};
+
+/* Who has captures, or a PUT in progress. Guarded by the store's lock. */
+struct capture_holder {
+    char space[CAPTURE_HOLDER_MAX], name[CAPTURE_HOLDER_MAX];
+    struct capture *newest; /* all that count; at least one */
+    size_t num_captures, bytes;
+    struct capture_holder *next;
 };
 
 enum put_state {
     PUT_IDLE,
     PUT_BUSY, /* its thread adds bytes */
-    PUT_ENDED /* for `reason`: it has no memory any more */
+    PUT_ENDED /* it is published, or was ended for `reason`: it has no capture */
 };
 
 struct capture_put {
     struct captures *store;
-    struct capture *capture; /* that it becomes; NULL once it is published */
+    struct capture *capture; /* that it becomes; changes under the store's lock */
     bool compares;           /* with the one that the name has: nothing is kept */
     size_t size;
     int64_t started;
@@ -49,8 +65,6 @@ struct capture_put {
     struct capture_put *next; /* in captures.puts */
     enum put_state state;
     enum capture_error reason;
-    size_t received;
-    bool removed; /* its space was, while it was busy; it ends when it is idle */
 
     /* Its owner's alone. */
     struct sha256 hash;
@@ -67,6 +81,8 @@ static inline size_t capture_count_bytes(const struct capture *capture) {
     size_t bytes = sizeof *capture;
     size_add_saturating(&bytes, capture->layout.block_bytes);
     size_add_saturating(&bytes, capture->layout.own_bytes);
+    if (capture->description != NULL)
+        size_add_saturating(&bytes, capture->description->text.size);
     return bytes;
 }
 
@@ -80,8 +96,8 @@ struct captures {
     int64_t ttl;
     pthread_mutex_t lock; /* guards what follows, and parts of captures and PUTs */
     struct capture *buckets[CAPTURE_BUCKETS];
-    struct capture *newest;
-    struct capture_put *puts; /* that are in progress */
+    struct capture_holder *holders;
+    struct capture_put *puts; /* that are in progress, the newest first */
     size_t used;              /* bytes of captures and PUTs */
     int64_t next_expiry;      /* none expires before */
     struct capture_stats stats;
@@ -102,12 +118,23 @@ struct capture **store_find_link(struct captures *store, const char *space,
 /* Under the lock: notes that a capture is used at `now`. */
 void store_touch(struct capture *capture, int64_t now);
 
-/* Under the lock: adds a capture to those that count, and takes it out with its bytes. */
-void store_count_in(struct captures *store, struct capture *capture);
-void store_count_out(struct captures *store, struct capture *capture);
+/* Under the lock: adds a capture to those that count, with no bytes yet. Returns false
+ * when memory is short. */
+bool store_count_in(struct captures *store, struct capture *capture,
+                    const struct capture_owner *owner);
 
-/* Under the lock: ends a PUT that is idle, and frees what it has kept. */
-void store_end_idle(struct capture_put *put, enum capture_error reason);
+/* Under the lock: lets a capture count so many bytes, or no more at all. */
+void store_set_bytes(struct capture *capture, size_t bytes);
+void store_count_out(struct capture *capture);
+
+/* Under the lock: makes a capture be found no more. One without users is added to
+ * *dead. */
+void store_remove(struct capture *capture, enum capture_removal reason,
+                  struct capture **dead);
+
+/* Under the lock: ends a PUT that is idle, and adds what it has kept to *dead. */
+void store_end_idle(struct capture_put *put, enum capture_error reason,
+                    struct capture **dead);
 
 /* Frees a capture that counts no more. Accepts NULL. */
 void capture_free(struct capture *capture);
@@ -115,9 +142,9 @@ void capture_free(struct capture *capture);
 /* --- puts.c --- */
 
 /* Adds a PUT of put->size bytes to the store; of a name that is found, it becomes one
- * that compares. Returns false with *ret_fault set. */
+ * that compares. For its room, others may go. Returns false with *ret_fault set. */
 bool store_begin(struct captures *store, struct capture_put *put,
-                 struct capture_fault *ret_fault);
+                 const struct capture_owner *owner, struct capture_fault *ret_fault);
 
 /* Makes a PUT busy, or idle again. store_enter() returns false with *ret_fault set when
  * the PUT was ended. */

@@ -18,7 +18,7 @@ enum capture_error {
     CAPTURE_E_TOO_LARGE, /* it can never fit */
     CAPTURE_E_FULL,      /* it does not fit now */
     CAPTURE_E_BUSY,      /* the holder has a PUT in progress */
-    CAPTURE_E_SLOW,      /* it was slow, and another wanted its room */
+    CAPTURE_E_YIELDED,   /* its room went to a holder that has less */
     CAPTURE_E_TIMEOUT,   /* it took CAPTURES_PUT_SECONDS */
     CAPTURE_E_EXISTS,    /* the name has other bytes */
     CAPTURE_E_HASH,      /* the name is a hash, but of other bytes */

@@ -11,15 +11,12 @@
 #define CAPTURE_BYTES_MIN    ((size_t)64 * 1024) /* that each counts at least */
 #define CAPTURES_OF_HOLDER   256
 #define CAPTURES_PUT_SECONDS 600
-/* A PUT is slow that has received fewer bytes a second since it began, once it has had so
- * many seconds. */
-#define CAPTURES_SLOW_RATE    ((size_t)1024 * 1024)
-#define CAPTURES_SLOW_SECONDS 10
 
 enum capture_removal {
     CAPTURE_REMOVED_DELETED,
     CAPTURE_REMOVED_EXPIRED,
     CAPTURE_REMOVED_KEY,
+    CAPTURE_REMOVED_ROOM, /* another one got its room */
     CAPTURE_NUM_REMOVALS
 };
 

@@ -168,13 +168,13 @@ static size_t take_header(struct capture_put *put, const unsigned char *bytes,
     return some;
 }
 
-/* Allocates room for the header, when its size is known. */
-static bool begin_header(struct capture_put *put, const struct capture_reserve *reserve,
-                         struct capture_fault *ret_fault) {
+/* Allocates room for the header, when its size is known. It is in the bytes of the file,
+ * which are reserved. */
+static bool begin_header(struct capture_put *put, struct capture_fault *ret_fault) {
     if (safetensors_find_header(put->carry, put->size, CAPTURE_HEADER_MAX,
                                 &put->header_size, &ret_fault->reason) != ATTN_OK)
         return capture_fail(ret_fault, CAPTURE_E_FORMAT, NULL);
-    if (put->header_size > 0 && reserve->reserve(reserve->context, put->header_size))
+    if (put->header_size > 0)
         put->header = malloc(put->header_size);
     return put->header != NULL || capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
 }
@@ -197,14 +197,14 @@ static bool lay_out_capture(struct capture_put *put,
 }
 
 /* Reads the header, which is whole. */
-static bool end_header(struct capture_put *put, const struct capture_reserve *reserve,
+static bool end_header(struct capture_put *put, const struct capture_printer *printer,
                        struct capture_fault *ret_fault) {
     char *text = (char *)put->header;
     size_t size = capture_cut_tokens(text, put->header_size);
     uint64_t data_size = put->size - SAFETENSORS_SIZE_BYTES - put->header_size;
     struct safetensors_header header = {0};
 
-    if (!reserve->reserve(reserve->context, size * TREE_BYTES))
+    if (!printer->reserve(printer->context, size * TREE_BYTES))
         return capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
     attn_status status =
         safetensors_header_parse(text, size, data_size, &header, &ret_fault->reason);
@@ -217,14 +217,19 @@ static bool end_header(struct capture_put *put, const struct capture_reserve *re
     free(put->header);
     put->header = NULL;
     put->header_size = 0;
-    return read;
+    if (!read)
+        return false;
+    put->capture->description = shared_text_create(printer->print, put->capture);
+    if (put->capture->description == NULL)
+        return capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+    return store_grow(put, capture_count_bytes(put->capture), ret_fault);
 }
 
 /* --- the file --- */
 
 /* Adds bytes to a file that is kept. */
 static bool keep_bytes(struct capture_put *put, const unsigned char *bytes, size_t size,
-                       const struct capture_reserve *reserve,
+                       const struct capture_printer *printer,
                        struct capture_fault *ret_fault) {
     const struct capture_layout *layout = &put->capture->layout;
 
@@ -232,13 +237,12 @@ static bool keep_bytes(struct capture_put *put, const unsigned char *bytes, size
         size_t some;
         if (put->capture->block == NULL) { /* in the header */
             some = take_header(put, bytes, size);
-            if (put->taken == SAFETENSORS_SIZE_BYTES &&
-                !begin_header(put, reserve, ret_fault))
+            if (put->taken == SAFETENSORS_SIZE_BYTES && !begin_header(put, ret_fault))
                 return false;
             if (put->header != NULL &&
                 put->taken == SAFETENSORS_SIZE_BYTES + put->header_size) {
                 put->data_begin = put->taken;
-                if (!end_header(put, reserve, ret_fault))
+                if (!end_header(put, printer, ret_fault))
                     return false;
             }
         } else {
@@ -257,7 +261,7 @@ static bool keep_bytes(struct capture_put *put, const unsigned char *bytes, size
 }
 
 bool capture_put_add(struct capture_put *put, const unsigned char *bytes, size_t size,
-                     const struct capture_reserve *reserve,
+                     const struct capture_printer *printer,
                      struct capture_fault *ret_fault) {
     if (put_is_late(put))
         return capture_fail(ret_fault, CAPTURE_E_TIMEOUT, NULL);
@@ -268,14 +272,10 @@ bool capture_put_add(struct capture_put *put, const unsigned char *bytes, size_t
     if (!store_enter(put, ret_fault))
         return false;
     sha256_add(&put->hash, bytes, size);
-    bool added = put->compares || keep_bytes(put, bytes, size, reserve, ret_fault);
+    bool added = put->compares || keep_bytes(put, bytes, size, printer, ret_fault);
     put->taken += put->compares ? size : 0;
     store_leave(put);
     return added;
-}
-
-bool capture_put_is_late(const struct capture_put *put) {
-    return put_is_late(put);
 }
 
 bool capture_put_create(struct captures *store, const struct capture_owner *owner,
@@ -293,12 +293,10 @@ bool capture_put_create(struct captures *store, const struct capture_owner *owne
     capture->file_bytes = put->size = size;
     capture->ttl = ttl;
     snprintf(capture->name, sizeof capture->name, "%.*s", (int)name_size, name);
-    snprintf(capture->space, sizeof capture->space, "%s", owner->space);
-    snprintf(capture->holder, sizeof capture->holder, "%s", owner->holder);
     put->capture = capture;
     put->started = clock_now_ns();
     sha256_init(&put->hash);
-    if (!store_begin(store, put, ret_fault)) {
+    if (!store_begin(store, put, owner, ret_fault)) {
         free(put);
         free(capture);
         return false;
@@ -315,11 +313,11 @@ static bool is_hash(const char *name) {
 
 bool capture_put_finish(struct capture_put *put, struct capture **ret_capture,
                         bool *ret_created, struct capture_fault *ret_fault) {
-    struct capture *capture = put->capture;
     bool published = false;
 
     if (!store_enter(put, ret_fault))
         return false;
+    struct capture *capture = put->capture; /* is not ended while it is busy */
     sha256_finish(&put->hash, capture->sha256);
     if (put->taken < put->size || (!put->compares && capture->block == NULL)) {
         ret_fault->reason = (attn_error){ATTN_E_FORMAT, "it ends early"};

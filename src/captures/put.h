@@ -2,24 +2,29 @@
 /* captures/put.h: a file that arrives piece by piece, until it is a capture. */
 #pragma once
 
+#include "base/buf.h"
 #include "captures/store.h"
 
 #define CAPTURE_HEADER_MAX ((size_t)1024 * 1024) /* bytes of JSON */
 
-/* Reserves memory that is not the capture's own, such as that of the header. Returns
- * false when there is not enough. */
-struct capture_reserve {
+/* What a PUT needs of its caller. */
+struct capture_printer {
+    /* Reserves memory that is not the capture's own, to read the header. Returns false
+     * when there is not enough. */
     bool (*reserve)(void *context, size_t bytes);
     void *context;
+    /* Prints what is told of the layers of a capture, once. It counts as its bytes. */
+    void (*print)(void *capture, struct buf *text);
 };
 
 /* Owned by one thread at a time. */
 struct capture_put;
 
-/* Begins a file of `size` bytes, which are reserved in the store; a PUT of another holder
- * that is slow may end for them. `ttl` is in ns, at most that of the store. When the name
- * has a capture already, nothing is kept: the bytes are compared. The caller destroys
- * *ret_put. Returns false with *ret_fault set. */
+/* Begins a file of `size` bytes, which are reserved in the store. What was used least
+ * recently may go for them: of the holder that has most, if this one will have less, or
+ * of this one. `ttl` is in ns, at most that of the store. When the name has a capture
+ * already, nothing is kept: the bytes are compared. The caller destroys *ret_put. Returns
+ * false with *ret_fault set. */
 bool capture_put_create(struct captures *store, const struct capture_owner *owner,
                         const char *name, size_t name_size, size_t size, int64_t ttl,
                         struct capture_put **ret_put, struct capture_fault *ret_fault);
@@ -27,11 +32,8 @@ bool capture_put_create(struct captures *store, const struct capture_owner *owne
 /* Adds bytes: checks them, and writes the numbers to where they are kept. Counts its
  * steps (base/pace.h). After a failure, with *ret_fault set, nothing may be added. */
 bool capture_put_add(struct capture_put *put, const unsigned char *bytes, size_t size,
-                     const struct capture_reserve *reserve,
+                     const struct capture_printer *printer,
                      struct capture_fault *ret_fault);
-
-/* Returns whether the file has taken longer than it may. */
-bool capture_put_is_late(const struct capture_put *put);
 
 /* Publishes the file when it is whole: requests find all of it from now on.
  * *ret_created is false when the name had the same bytes already. The caller becomes a

@@ -2,99 +2,140 @@
 /* puts.c: the PUTs that are in progress, and the room that they get. */
 #include "base/size.h"
 #include "captures/capture.h"
+#include "captures/store.h"
 
 #include <string.h>
 #include <time.h>
 
-#define NS_PER_SECOND 1000000000
+/* --- who gives room ---
+ *
+ * That goes which was used least recently of the holder that has most, if the newcomer's
+ * holder will have less; else of that holder itself. So do files that are arriving.
+ * Nothing goes that is in use, nor when the room would not suffice. */
 
-/* Whether a PUT has received too little in its time. */
-static bool is_slow(const struct capture_put *put, int64_t now) {
-    int64_t seconds = (now - put->started) / NS_PER_SECOND;
-    return put->state == PUT_IDLE && !put->compares && seconds >= CAPTURES_SLOW_SECONDS &&
-           put->received / CAPTURES_SLOW_RATE < (size_t)seconds;
-}
-
-/* Ends slow PUTs, those that began first before others, until `bytes` fit; none when
- * they do not suffice. */
-static void end_slow_puts(struct captures *store, size_t bytes, int64_t now) {
-    size_t left = store->limit - store->used;
-
-    for (struct capture_put *put = store->puts; put != NULL; put = put->next)
-        left += is_slow(put, now) ? put->capture->bytes : 0;
-    while (left >= bytes && bytes > store->limit - store->used) {
-        struct capture_put *first = NULL;
-        for (struct capture_put *put = store->puts; put != NULL; put = put->next) {
-            if (is_slow(put, now))
-                first = put; /* the newest is at the head of the list */
-        }
-        store_end_idle(first, CAPTURE_E_SLOW);
-    }
-}
-
-/* Reserves `bytes` more for a holder, who may have `max_count` captures so far. */
-static bool reserve_bytes(struct captures *store, const char *holder, size_t bytes,
-                          size_t max_count, int64_t now,
-                          struct capture_fault *ret_fault) {
-    size_t own = 0, count = 0, half = store->limit / 2;
-
-    for (const struct capture *capture = store->newest; capture != NULL;
+/* Returns what a holder gives first; NULL: it has nothing to give. */
+static struct capture *find_oldest(const struct capture_holder *holder) {
+    struct capture *oldest = NULL;
+    for (struct capture *capture = holder->newest; capture != NULL;
          capture = capture->next) {
-        bool is_own = strcmp(capture->holder, holder) == 0;
-        own += is_own ? capture->bytes : 0;
-        count += is_own;
+        bool idle = capture->put != NULL ? capture->put->state == PUT_IDLE
+                                         : capture->found && capture->num_users == 0;
+        if (idle && !capture->gives && capture->bytes > 0 &&
+            (oldest == NULL || capture->last_use < oldest->last_use))
+            oldest = capture;
     }
+    return oldest;
+}
+
+/* Returns what gives room next to a holder that will have `bytes` in all, or NULL. */
+static struct capture *find_victim(struct captures *store,
+                                   const struct capture_holder *own, size_t bytes) {
+    struct capture *victim = NULL, *oldest;
+    size_t most = bytes;
+
+    for (struct capture_holder *holder = store->holders; holder != NULL;
+         holder = holder->next) {
+        if (holder == own || holder->bytes <= most)
+            continue;
+        oldest = find_oldest(holder);
+        if (oldest != NULL) {
+            victim = oldest;
+            most = holder->bytes;
+        }
+    }
+    return victim != NULL ? victim : find_oldest(own);
+}
+
+/* Makes room for `bytes` more of a holder, in its half and in all. The victims are chosen
+ * first, as if they were gone already. Returns false, with nothing changed, when they do
+ * not suffice. */
+static bool make_room(struct captures *store, struct capture_holder *own, size_t bytes,
+                      struct capture **dead) {
+    struct capture *victims = NULL, *victim, *next;
+    size_t room = store->limit - store->used, count = own->num_captures;
+    bool fits, own_fits;
+
+    for (;;) {
+        own_fits = count <= CAPTURES_OF_HOLDER && own->bytes + bytes <= store->limit / 2;
+        fits = own_fits && bytes <= room;
+        victim = fits       ? NULL
+                 : own_fits ? find_victim(store, own, own->bytes + bytes)
+                            : find_oldest(own);
+        if (victim == NULL)
+            break;
+        victim->gives = true;
+        victim->next_victim = victims;
+        victims = victim;
+        victim->holder->bytes -= victim->bytes;
+        count -= victim->holder == own;
+        room += victim->bytes;
+    }
+
+    for (victim = victims; victim != NULL; victim = next) {
+        next = victim->next_victim;
+        victim->gives = false;
+        victim->holder->bytes += victim->bytes;
+        if (fits && victim->put != NULL)
+            store_end_idle(victim->put, CAPTURE_E_YIELDED, dead);
+        else if (fits)
+            store_remove(victim, CAPTURE_REMOVED_ROOM, dead);
+    }
+    return fits;
+}
+
+/* Reserves `bytes` more for a capture. */
+static bool reserve_bytes(struct capture *capture, size_t bytes, struct capture **dead,
+                          struct capture_fault *ret_fault) {
+    struct captures *store = capture->store;
+
     ret_fault->wanted = bytes;
-    ret_fault->own = own;
+    ret_fault->own = capture->holder->bytes;
     ret_fault->used = store->used;
     ret_fault->limit = store->limit;
-    if (bytes > half)
+    if (bytes > store->limit / 2)
         return capture_fail(ret_fault, CAPTURE_E_TOO_LARGE, NULL);
-    if (own > half || bytes > half - own || count > max_count)
+    if (!make_room(store, capture->holder, bytes, dead))
         return capture_fail(ret_fault, CAPTURE_E_FULL, NULL);
-    if (bytes > store->limit - store->used)
-        end_slow_puts(store, bytes, now);
-    if (bytes > store->limit - store->used)
-        return capture_fail(ret_fault, CAPTURE_E_FULL, NULL);
-    store->used += bytes;
+    store_set_bytes(capture, capture->bytes + bytes);
     return true;
 }
 
 /* Whether a holder has a PUT in progress. */
 static bool is_busy(const struct captures *store, const char *holder) {
     for (const struct capture_put *put = store->puts; put != NULL; put = put->next) {
-        if (put->state != PUT_ENDED && strcmp(put->capture->holder, holder) == 0)
+        if (put->state != PUT_ENDED && strcmp(put->capture->holder->name, holder) == 0)
             return true;
     }
     return false;
 }
 
 bool store_begin(struct captures *store, struct capture_put *put,
-                 struct capture_fault *ret_fault) {
+                 const struct capture_owner *owner, struct capture_fault *ret_fault) {
     struct capture *capture = put->capture, *dead;
     int64_t now = store_lock(store, &dead);
     const struct capture *old =
-        *store_find_link(store, capture->space, capture->name, strlen(capture->name));
-    size_t bytes = size_max(put->size, CAPTURE_BYTES_MIN);
-    bool begun;
+        *store_find_link(store, owner->space, capture->name, strlen(capture->name));
+    bool begun = false;
 
     put->compares = old != NULL;
-    if (is_busy(store, capture->holder))
-        begun = capture_fail(ret_fault, CAPTURE_E_BUSY, NULL);
-    else if (old != NULL)
-        begun = old->file_bytes == put->size ||
-                capture_fail(ret_fault, CAPTURE_E_EXISTS, NULL);
-    else
-        begun = reserve_bytes(store, capture->holder, bytes, CAPTURES_OF_HOLDER - 1, now,
-                              ret_fault);
+    if (is_busy(store, owner->holder)) {
+        capture_fail(ret_fault, CAPTURE_E_BUSY, NULL);
+    } else if (old != NULL && old->file_bytes != put->size) {
+        capture_fail(ret_fault, CAPTURE_E_EXISTS, NULL);
+    } else if (!store_count_in(store, capture, owner)) {
+        capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+    } else {
+        size_t bytes = size_max(put->size, CAPTURE_BYTES_MIN);
+        begun = old != NULL || reserve_bytes(capture, bytes, &dead, ret_fault);
+        if (!begun)
+            store_count_out(capture);
+    }
 
     if (begun) {
+        capture->put = put;
+        capture->last_use = now;
         put->next = store->puts;
         store->puts = put;
-    }
-    if (begun && old == NULL) {
-        capture->bytes = bytes;
-        store_count_in(store, capture);
     }
     store_unlock(store, dead);
     return begun;
@@ -111,37 +152,26 @@ bool store_enter(struct capture_put *put, struct capture_fault *ret_fault) {
 
 void store_leave(struct capture_put *put) {
     pthread_mutex_lock(&put->store->lock);
-    put->received = put->taken;
-    if (put->state == PUT_BUSY)
+    if (put->state == PUT_BUSY) {
         put->state = PUT_IDLE;
+        put->capture->last_use = clock_now_ns();
+    }
     pthread_mutex_unlock(&put->store->lock);
 }
 
 bool store_grow(struct capture_put *put, size_t bytes, struct capture_fault *ret_fault) {
     struct captures *store = put->store;
     struct capture *capture = put->capture, *dead;
-    int64_t now = store_lock(store, &dead);
+    store_lock(store, &dead);
     size_t more = bytes > capture->bytes ? bytes - capture->bytes : 0;
     bool grown =
         bytes <= store->limit / 2 || capture_fail(ret_fault, CAPTURE_E_TOO_LARGE, NULL);
 
-    grown = grown && (more == 0 || reserve_bytes(store, capture->holder, more,
-                                                 CAPTURES_OF_HOLDER, now, ret_fault));
+    grown = grown && (more == 0 || reserve_bytes(capture, more, &dead, ret_fault));
     ret_fault->wanted = bytes;
     ret_fault->limit = store->limit;
-    if (grown)
-        capture->bytes += more;
     store_unlock(store, dead);
     return grown;
-}
-
-/* Lets a whole capture count what it keeps: of the file it may have kept less. */
-static void shrink_bytes(struct captures *store, struct capture *capture) {
-    size_t bytes = size_max(capture_count_bytes(capture), CAPTURE_BYTES_MIN);
-    if (bytes < capture->bytes) {
-        store->used -= capture->bytes - bytes;
-        capture->bytes = bytes;
-    }
 }
 
 bool store_publish(struct capture_put *put, struct capture **ret_capture,
@@ -150,11 +180,9 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
     struct capture *own = put->capture, *published = NULL, *dead;
     int64_t now = store_lock(store, &dead);
     struct capture **link =
-        store_find_link(store, own->space, own->name, strlen(own->name));
+        store_find_link(store, own->holder->space, own->name, strlen(own->name));
 
-    if (put->removed) {
-        capture_fail(ret_fault, CAPTURE_E_REMOVED, NULL);
-    } else if (*link != NULL && strcmp((*link)->sha256, own->sha256) != 0) {
+    if (*link != NULL && strcmp((*link)->sha256, own->sha256) != 0) {
         capture_fail(ret_fault, CAPTURE_E_EXISTS, NULL);
     } else if (*link == NULL && put->compares) { /* that is gone meanwhile */
         capture_fail(ret_fault, CAPTURE_E_BUSY, NULL);
@@ -166,11 +194,14 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
             own->created = time(NULL);
             own->found = true;
             store->stats.captures++;
+            own->put = NULL;
             put->capture = NULL;
             put->state = PUT_ENDED; /* others follow the capture of one that is not */
-            shrink_bytes(store, own);
+            /* Of the file it may have kept less. */
+            store_set_bytes(own, size_max(capture_count_bytes(own), CAPTURE_BYTES_MIN));
         }
         published = *ret_capture = *link;
+        published->ttl = own->ttl; /* the last PUT says how long it is kept */
         store_touch(published, now);
         published->num_users++;
         if (now + published->ttl < store->next_expiry)
@@ -188,7 +219,7 @@ void store_end(struct capture_put *put) {
     while (*link != put)
         link = &(*link)->next;
     *link = put->next;
-    if (put->capture != NULL && !put->compares && put->state != PUT_ENDED)
-        store_count_out(store, put->capture);
+    if (put->capture != NULL)
+        store_count_out(put->capture);
     pthread_mutex_unlock(&store->lock);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store.c: finds captures by name, and divides the budget among holders. Memory is freed
+/* store.c: finds captures by name, and counts them for their holders. Memory is freed
  * when the lock is not held: returning much of it takes a while. */
 #include "captures/capture.h"
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/size.h"
 #include "captures/store.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -36,6 +36,7 @@ void capture_free(struct capture *capture) {
     if (capture == NULL)
         return;
     capture_layout_deinit(&capture->layout);
+    shared_text_release(capture->description);
     free(capture->block);
     free(capture);
 }
@@ -64,91 +65,123 @@ struct capture **store_find_link(struct captures *store, const char *space,
     struct capture **link = find_name_bucket(store, space, name, size);
     for (; *link != NULL; link = &(*link)->next_in_bucket) {
         if (strncmp((*link)->name, name, size) == 0 && (*link)->name[size] == '\0' &&
-            strcmp((*link)->space, space) == 0)
+            strcmp((*link)->holder->space, space) == 0)
             break;
     }
     return link;
 }
 
-/* Adds a capture to those that count. */
-void store_count_in(struct captures *store, struct capture *capture) {
-    capture->previous = NULL;
-    capture->next = store->newest;
-    if (store->newest != NULL)
-        store->newest->previous = capture;
-    store->newest = capture;
+/* Returns the capture after another one, or with NULL the first, of all that count. */
+static struct capture *next_capture(const struct captures *store,
+                                    const struct capture *capture) {
+    if (capture != NULL && capture->next != NULL)
+        return capture->next;
+    const struct capture_holder *holder =
+        capture != NULL ? capture->holder->next : store->holders;
+    return holder != NULL ? holder->newest : NULL;
 }
 
-/* Takes a capture from those that count, with its bytes. */
-void store_count_out(struct captures *store, struct capture *capture) {
+/* Returns where a holder is linked, or where a new one is added. */
+static struct capture_holder **find_holder_link(struct captures *store,
+                                                const char *name) {
+    struct capture_holder **link = &store->holders;
+    while (*link != NULL && strcmp((*link)->name, name) != 0)
+        link = &(*link)->next;
+    return link;
+}
+
+bool store_count_in(struct captures *store, struct capture *capture,
+                    const struct capture_owner *owner) {
+    struct capture_holder **link = find_holder_link(store, owner->holder);
+    struct capture_holder *holder = *link;
+
+    if (holder == NULL) {
+        holder = *link = calloc(1, sizeof *holder);
+        if (holder == NULL)
+            return false;
+        snprintf(holder->space, sizeof holder->space, "%s", owner->space);
+        snprintf(holder->name, sizeof holder->name, "%s", owner->holder);
+    }
+    holder->num_captures++;
+    capture->holder = holder;
+    capture->previous = NULL;
+    capture->next = holder->newest;
+    if (holder->newest != NULL)
+        holder->newest->previous = capture;
+    holder->newest = capture;
+    return true;
+}
+
+void store_set_bytes(struct capture *capture, size_t bytes) {
+    capture->store->used -= capture->bytes;
+    capture->holder->bytes -= capture->bytes;
+    capture->bytes = bytes;
+    capture->holder->bytes += bytes;
+    capture->store->used += bytes;
+}
+
+void store_count_out(struct capture *capture) {
+    struct capture_holder *holder = capture->holder;
+
+    store_set_bytes(capture, 0);
     if (capture->previous != NULL)
         capture->previous->next = capture->next;
     else
-        store->newest = capture->next;
+        holder->newest = capture->next;
     if (capture->next != NULL)
         capture->next->previous = capture->previous;
-    store->used -= capture->bytes;
-    capture->bytes = 0;
+    capture->holder = NULL;
+    if (--holder->num_captures == 0) {
+        *find_holder_link(capture->store, holder->name) = holder->next;
+        free(holder);
+    }
 }
 
-/* Makes a capture that is linked at `link` be found no more. One without users is added
- * to *dead. */
-static void remove_at(struct captures *store, struct capture **link,
-                      enum capture_removal reason, struct capture **dead) {
-    struct capture *capture = *link;
-
-    if (capture == NULL)
-        return;
-    *link = capture->next_in_bucket;
-    capture->found = false;
-    store->stats.captures--;
-    store->stats.removals[reason]++;
-    if (capture->num_users > 0)
-        return;
-    store_count_out(store, capture);
+/* Adds a capture that counts no more to those that are freed. */
+static void bury(struct capture *capture, struct capture **dead) {
+    store_count_out(capture);
     capture->next_in_bucket = *dead;
     *dead = capture;
 }
 
-static void remove_one(struct captures *store, struct capture *capture,
-                       enum capture_removal reason, struct capture **dead) {
-    remove_at(
-        store,
-        store_find_link(store, capture->space, capture->name, strlen(capture->name)),
-        reason, dead);
+void store_remove(struct capture *capture, enum capture_removal reason,
+                  struct capture **dead) {
+    struct captures *store = capture->store;
+
+    *store_find_link(store, capture->holder->space, capture->name,
+                     strlen(capture->name)) = capture->next_in_bucket;
+    capture->found = false;
+    store->stats.captures--;
+    store->stats.removals[reason]++;
+    if (capture->num_users == 0)
+        bury(capture, dead);
 }
 
-/* Ends a PUT that is idle, and frees what it has kept. */
-void store_end_idle(struct capture_put *put, enum capture_error reason) {
-    struct capture *capture = put->capture;
-
+void store_end_idle(struct capture_put *put, enum capture_error reason,
+                    struct capture **dead) {
     put->state = PUT_ENDED;
     put->reason = reason;
-    if (put->compares)
-        return;
-    store_count_out(put->store, capture);
-    capture_layout_deinit(&capture->layout);
-    free(capture->block);
-    capture->block = NULL;
+    bury(put->capture, dead);
+    put->capture = NULL;
 }
 
 /* Removes what has expired, and ends PUTs that are late. */
 static void sweep(struct captures *store, int64_t now, struct capture **dead) {
     for (struct capture_put *put = store->puts; put != NULL; put = put->next) {
-        if (put->state == PUT_IDLE && (put->removed || put_is_late(put)))
-            store_end_idle(put, put->removed ? CAPTURE_E_REMOVED : CAPTURE_E_TIMEOUT);
+        if (put->state == PUT_IDLE && put_is_late(put))
+            store_end_idle(put, CAPTURE_E_TIMEOUT, dead);
     }
     if (now < store->next_expiry)
         return;
     store->next_expiry = INT64_MAX;
-    for (struct capture *capture = store->newest, *next; capture != NULL;
+    for (struct capture *capture = next_capture(store, NULL), *next; capture != NULL;
          capture = next) {
         int64_t expiry = capture->last_use + capture->ttl;
-        next = capture->next;
+        next = next_capture(store, capture);
         if (!capture->found)
             continue;
         if (expiry <= now)
-            remove_one(store, capture, CAPTURE_REMOVED_EXPIRED, dead);
+            store_remove(capture, CAPTURE_REMOVED_EXPIRED, dead);
         else if (expiry < store->next_expiry)
             store->next_expiry = expiry;
     }
@@ -203,7 +236,7 @@ void capture_release(struct capture *capture) {
     store = capture->store;
     pthread_mutex_lock(&store->lock);
     if (--capture->num_users == 0 && !capture->found) {
-        store_count_out(store, capture);
+        store_count_out(capture);
         counts = false;
     }
     pthread_mutex_unlock(&store->lock);
@@ -211,40 +244,10 @@ void capture_release(struct capture *capture) {
         capture_free(capture);
 }
 
-bool captures_delete(struct captures *store, const char *space, const char *name,
-                     size_t size) {
-    struct capture *dead;
-    store_lock(store, &dead);
-    struct capture **link = store_find_link(store, space, name, size);
-    bool found = *link != NULL;
-
-    if (found)
-        remove_at(store, link, CAPTURE_REMOVED_DELETED, &dead);
-    store_unlock(store, dead);
-    return found;
-}
-
-void captures_keep_spaces(struct captures *store,
-                          bool (*keep)(void *context, const char *space), void *context) {
-    struct capture *dead;
-    store_lock(store, &dead);
-
-    for (struct capture *capture = store->newest, *next; capture != NULL;
-         capture = next) {
-        next = capture->next;
-        if (capture->found && !keep(context, capture->space))
-            remove_one(store, capture, CAPTURE_REMOVED_KEY, &dead);
-    }
-    for (struct capture_put *put = store->puts; put != NULL; put = put->next) {
-        if (put->capture != NULL && !keep(context, put->capture->space))
-            put->removed = true;
-    }
-    store_unlock(store, dead);
-}
-
 /* Returns what is told about a capture, under the lock. */
 static struct capture_info describe_capture(const struct capture *capture) {
-    return (struct capture_info){.name = capture->name,
+    return (struct capture_info){.space = capture->holder->space,
+                                 .name = capture->name,
                                  .sha256 = capture->sha256,
                                  .bytes = capture->bytes,
                                  .num_layers = capture->layout.num_layers,
@@ -253,19 +256,53 @@ static struct capture_info describe_capture(const struct capture *capture) {
                                  .ttl = capture->ttl};
 }
 
-void captures_list(struct captures *store, const char *space,
-                   void (*each)(void *context, const struct capture_info *info),
-                   void *context) {
+struct capture *captures_next(struct captures *store, const char *space,
+                              struct capture *previous, struct capture_info *ret_info) {
     struct capture *dead;
     store_lock(store, &dead);
-    for (const struct capture *capture = store->newest; capture != NULL;
-         capture = capture->next) {
-        if (!capture->found || strcmp(capture->space, space) != 0)
-            continue;
-        const struct capture_info info = describe_capture(capture);
-        each(context, &info);
+    struct capture *capture = next_capture(store, previous);
+
+    while (capture != NULL &&
+           (!capture->found ||
+            (space != NULL && strcmp(capture->holder->space, space) != 0)))
+        capture = next_capture(store, capture);
+    if (capture != NULL) {
+        capture->num_users++;
+        *ret_info = describe_capture(capture);
     }
     store_unlock(store, dead);
+    capture_release(previous);
+    return capture;
+}
+
+/* Removes a capture. Returns false when there is none. */
+static bool remove_named(struct captures *store, const char *space, const char *name,
+                         size_t size, enum capture_removal reason) {
+    struct capture *dead;
+    store_lock(store, &dead);
+    struct capture *capture = *store_find_link(store, space, name, size);
+
+    if (capture != NULL)
+        store_remove(capture, reason, &dead);
+    store_unlock(store, dead);
+    return capture != NULL;
+}
+
+bool captures_delete(struct captures *store, const char *space, const char *name,
+                     size_t size) {
+    return remove_named(store, space, name, size, CAPTURE_REMOVED_DELETED);
+}
+
+void captures_keep_spaces(struct captures *store,
+                          bool (*keep)(void *context, const char *space), void *context) {
+    struct capture_info info;
+
+    for (struct capture *capture = captures_next(store, NULL, NULL, &info);
+         capture != NULL; capture = captures_next(store, NULL, capture, &info)) {
+        if (!keep(context, info.space))
+            remove_named(store, info.space, info.name, strlen(info.name),
+                         CAPTURE_REMOVED_KEY);
+    }
 }
 
 struct capture_info capture_get_info(const struct capture *capture) {
@@ -273,6 +310,10 @@ struct capture_info capture_get_info(const struct capture *capture) {
     struct capture_info info = describe_capture(capture);
     pthread_mutex_unlock(&capture->store->lock);
     return info;
+}
+
+struct shared_text *capture_hold_description(const struct capture *capture) {
+    return shared_text_hold(capture->description);
 }
 
 const struct capture_layer *capture_get_layers(const struct capture *capture,
@@ -323,9 +364,9 @@ int64_t captures_get_ttl(const struct captures *store) {
 void captures_destroy(struct captures *store) {
     if (store == NULL)
         return;
-    for (struct capture *capture = store->newest, *next; capture != NULL;
-         capture = next) {
-        next = capture->next;
+    while (store->holders != NULL) {
+        struct capture *capture = store->holders->newest;
+        store_count_out(capture);
         capture_free(capture);
     }
     pthread_mutex_destroy(&store->lock);

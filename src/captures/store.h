@@ -13,17 +13,19 @@
 
 struct captures;
 struct capture;
+struct shared_text;
 
-/* Who asks. Captures of another space do not exist for it; a holder may have half of the
- * budget. Texts of at most CAPTURE_HOLDER_MAX bytes, which are copied. */
+/* Who asks. Captures of another space do not exist for it. A holder is of one space, and
+ * may have half of the budget. Texts of at most CAPTURE_HOLDER_MAX bytes, which are
+ * copied. */
 struct capture_owner {
     const char *space, *holder;
 };
 
 /* What is told about a capture. */
 struct capture_info {
-    const char *name, *sha256;
-    size_t bytes; /* that it counts */
+    const char *space, *name, *sha256; /* while the capture has a user */
+    size_t bytes;                      /* that it counts */
     size_t num_layers;
     int64_t created, last_use; /* in seconds since 1970 */
     int64_t ttl;               /* in ns */
@@ -51,18 +53,23 @@ void capture_release(struct capture *capture);
 bool captures_delete(struct captures *store, const char *space, const char *name,
                      size_t size);
 
-/* Removes all captures, and ends all PUTs, of spaces that keep() does not keep. */
+/* Removes all captures of spaces that keep() does not keep, which is called without a
+ * lock. A PUT that ends later looks for its space itself. */
 void captures_keep_spaces(struct captures *store,
                           bool (*keep)(void *context, const char *space), void *context);
 
-/* Calls each() for each capture of a space, the newest first, while the store is
- * locked. */
-void captures_list(struct captures *store, const char *space,
-                   void (*each)(void *context, const struct capture_info *info),
-                   void *context);
+/* Returns the capture of the space, or with NULL of all, that follows `previous`, or with
+ * NULL the first one; NULL when there are no more. The caller becomes a user of it, and
+ * leaves `previous`. So the store is never locked for long. Each capture that is there
+ * from the first call to the last comes once. */
+struct capture *captures_next(struct captures *store, const char *space,
+                              struct capture *previous, struct capture_info *ret_info);
 
 /* Returns what is told about a capture, which the caller uses. */
 struct capture_info capture_get_info(const struct capture *capture);
+
+/* Returns what capture_printer.print has printed of it, for the caller to hold. */
+struct shared_text *capture_hold_description(const struct capture *capture);
 
 /* Counts a PUT that was refused, and reads all counts; without a store, NULL, all are
  * 0. */

@@ -119,11 +119,10 @@ static const struct option own_options[] = {
          "--capture-memory."},
     {OPTION("capture-memory", BYTES, capture_memory), .value = "0", .max = SIZE_MAX / 4,
      .metavar = "BYTES",
-     .help =
-         "Memory for captures that clients put with PUT /v1/captures/NAME and ask by "
-         "name afterwards, on top of --max-memory and the models. One key's name, or "
-         "without keys one client, may have half of it. A restart loses them. 0 means "
-         "that none are kept."},
+     .help = "Memory for captures that clients put with PUT /v1/captures/NAME and ask by "
+             "name afterwards, on top of --max-memory and the models. One key's name, or "
+             "without keys one client, may have half of it; what is more replaces its "
+             "oldest. A restart loses them. 0 means that none are kept."},
     {OPTION("capture-ttl", COUNT, capture_ttl), .value = "3600", .min = 1, .max = 86400,
      .metavar = "SECONDS",
      .help = "How long a capture is kept after the last request for its attention. "

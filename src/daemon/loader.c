@@ -75,6 +75,10 @@ static void run_change(struct loader *loader, struct model_change *change) {
     if (atomic_load(&loader->refuses))
         done = wire_problem_set(&problem, WIRE_E_MODEL_NOT_CHANGED, "model",
                                 "attnd is stopping; ask another one");
+    else if (!generations_have_room(loader->catalogue->generations))
+        done = wire_problem_set(&problem, WIRE_E_MODEL_NOT_CHANGED, "model",
+                                "requests that have begun before the last changes have "
+                                "not ended; retry when they have, or send SIGHUP");
     else
         done = (change->load ? catalogue_load : catalogue_unload)(loader->catalogue,
                                                                   change->name, &problem);

@@ -91,9 +91,9 @@ struct exchange_reply {
     struct wire_reply_head head;
     struct buf text;
     struct http_stream stream; /* when it has begun, it replaces `text` */
-    const char *constant;      /* [constant_size]; it does, too; NULL: none */
+    const char *constant;      /* [constant_size]; it follows `text`; NULL: none */
     size_t constant_size;
-    struct generation_text *shared;     /* has the bytes of `constant`; NULL: they last */
+    struct shared_text *shared;         /* has the bytes of `constant`; NULL: they last */
     const char *challenge;              /* WWW-Authenticate of a 401, or NULL */
     const struct reply_header *headers; /* of the route, up to a name of NULL; or NULL */
     struct reply_header etag_headers[2]; /* `headers` with an ETag, and its text */

@@ -29,7 +29,7 @@ void models_handle_one(struct exchange *exchange) {
     if (model == NULL)
         return;
     wire_native_print_model(attn_model_get_info(model), &exchange->reply.text);
-    reply_set_json(exchange, MHD_HTTP_OK);
+    reply_set_json(exchange, MHD_HTTP_OK, NULL);
 }
 
 /* Constants, since a lack of memory must not make a probe fail. */

@@ -50,7 +50,7 @@ static void reply_model(struct exchange *exchange,
     if (model == NULL)
         return;
     print(attn_model_get_info(model), &exchange->reply.text);
-    reply_set_json(exchange, MHD_HTTP_OK);
+    reply_set_json(exchange, MHD_HTTP_OK, NULL);
 }
 
 /* --- infer --- */
@@ -131,7 +131,7 @@ void oip_handle_infer(struct exchange *exchange) {
 
 void oip_handle_server(struct exchange *exchange) {
     wire_oip_print_server(&exchange->reply.text);
-    reply_set_json(exchange, MHD_HTTP_OK);
+    reply_set_json(exchange, MHD_HTTP_OK, NULL);
 }
 
 void oip_handle_model(struct exchange *exchange) {
@@ -152,7 +152,7 @@ void oip_handle_ready(struct exchange *exchange) {
     if (model == NULL)
         return;
     wire_oip_print_ready(attn_model_get_info(model), ready, &exchange->reply.text);
-    reply_set_json(exchange, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
+    reply_set_json(exchange, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, NULL);
 }
 
 /* Adds the statistics of `count` models, from index `first` on. */
@@ -174,7 +174,7 @@ void oip_handle_stats(struct exchange *exchange) {
     if (find_path_model(exchange) == NULL)
         return;
     print_stats(exchange->generation, exchange->request.model, 1, &exchange->reply.text);
-    reply_set_json(exchange, MHD_HTTP_OK);
+    reply_set_json(exchange, MHD_HTTP_OK, NULL);
 }
 
 static void print_all_stats(void *context, struct buf *text) {

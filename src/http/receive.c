@@ -294,6 +294,8 @@ static enum MHD_Result begin_request(struct exchange *exchange,
 static void refuse_while_receiving(struct exchange *exchange,
                                    const struct wire_problem *problem) {
     upload_end(&exchange->body.upload);
+    capture_put_destroy(exchange->body.put);
+    exchange->body.put = NULL;
     buf_deinit(&exchange->body.text);
     memory_keep(&exchange->memory, 0);
     reply_set_problem(exchange, problem);
@@ -321,11 +323,8 @@ static bool receive_piece(struct exchange *exchange, const char *data, size_t si
 static void resume_body(struct exchange *exchange) {
     connection_begin_phase(exchange->peer, CONNECTION_BODY);
     exchange->state = EXCHANGE_KEEPS_BODY;
-    if (exchange->reply.status == 0)
-        return;
-    exchange->state = EXCHANGE_DISCARDS_BODY;
-    buf_deinit(&exchange->body.text);
-    memory_keep(&exchange->memory, 0);
+    if (exchange->reply.status != 0)
+        exchange->state = EXCHANGE_DISCARDS_BODY;
 }
 
 /* Receives bytes of the body. Returns MHD_NO, which closes the connection, when a client
@@ -465,7 +464,7 @@ void receive_completed(void *cls, struct MHD_Connection *connection, void **req_
     exchange->thread->num_accepted -= exchange->request.accepted ? 1 : 0;
     buf_deinit(&exchange->body.text);
     buf_deinit(&exchange->reply.text);
-    generation_text_release(exchange->reply.shared);
+    shared_text_release(exchange->reply.shared);
     arena_deinit(&exchange->work.decoded);
     stream_deinit(&exchange->reply.stream);
     capture_put_destroy(exchange->body.put);

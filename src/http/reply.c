@@ -3,6 +3,7 @@
 #include "http/reply.h"
 
 #include "base/container_of.h"
+#include "base/size.h"
 #include "http/handover.h"
 #include "http/log/access.h"
 #include "http/observe.h"
@@ -31,6 +32,8 @@ static struct wire_reply_head plain_head(const char *content_type) {
 
 void reply_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
     buf_deinit(&exchange->reply.text);
+    exchange->reply.constant = NULL;
+    exchange->reply.constant_size = 0;
     exchange->reply.headers = NULL;
     exchange->request.errors->print(problem, &exchange->reply.text);
     if (exchange->reply.text.status != ATTN_OK ||
@@ -42,8 +45,7 @@ void reply_set_problem(struct exchange *exchange, const struct wire_problem *pro
     exchange->record.facts.error = problem->error;
     exchange->reply.head = plain_head(exchange->request.errors->content_type);
     exchange->reply.retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE ||
-                                  problem->status == MHD_HTTP_TOO_MANY_REQUESTS ||
-                                  problem->status == MHD_HTTP_INSUFFICIENT_STORAGE;
+                                  problem->status == MHD_HTTP_TOO_MANY_REQUESTS;
 }
 
 static void set_no_memory(struct exchange *exchange) {
@@ -52,39 +54,40 @@ static void set_no_memory(struct exchange *exchange) {
     reply_set_problem(exchange, &problem);
 }
 
-void reply_set_json(struct exchange *exchange, int http_status) {
-    struct buf *reply = &exchange->reply.text;
+void reply_set_json(struct exchange *exchange, int http_status,
+                    struct shared_text *rest) {
+    struct buf *text = &exchange->reply.text;
+    size_t rest_size = rest != NULL ? rest->text.size : 0;
     struct wire_problem problem;
 
-    if (reply->status != ATTN_OK || buf_set_capacity(reply, reply->size) != ATTN_OK) {
+    exchange->reply.shared = rest;
+    if (text->status != ATTN_OK ||
+        (text->size > 0 && buf_set_capacity(text, text->size) != ATTN_OK)) {
         set_no_memory(exchange);
         return;
     }
-    if (!memory_reserve(&exchange->memory, reply->size, &problem)) {
+    if (!memory_reserve(&exchange->memory, text->size + rest_size, &problem)) {
         reply_set_problem(exchange, &problem);
         return;
     }
+    exchange->reply.constant = rest != NULL ? rest->text.data : NULL;
+    exchange->reply.constant_size = rest_size;
     exchange->reply.status = http_status;
     exchange->reply.head = plain_head(WIRE_MEDIA_TYPE_JSON);
 }
 
-/* Many slow readers may make it outlive the generation, so each has its bytes reserved as
- * if they were its own. */
 void reply_set_shared(struct exchange *exchange, enum generation_text_id id,
                       int64_t max_age, void (*print)(void *context, struct buf *text),
                       void *context, const char *content_type) {
-    struct wire_problem problem;
-    if (generation_get_text(exchange->generation, id, max_age, print, context,
-                            &exchange->reply.shared) != ATTN_OK) {
+    struct shared_text *text;
+    if (generation_get_text(exchange->generation, id, max_age, print, context, &text) !=
+        ATTN_OK) {
         set_no_memory(exchange);
         return;
     }
-    if (!memory_reserve(&exchange->memory, exchange->reply.shared->text.size, &problem)) {
-        reply_set_problem(exchange, &problem);
-        return;
-    }
-    reply_set_constant(exchange, content_type, exchange->reply.shared->text.data,
-                       exchange->reply.shared->text.size);
+    reply_set_json(exchange, MHD_HTTP_OK, text);
+    if (exchange->reply.status == MHD_HTTP_OK)
+        exchange->reply.head = plain_head(content_type);
 }
 
 void reply_set_constant(struct exchange *exchange, const char *content_type,
@@ -161,16 +164,22 @@ static struct MHD_Response *create_streamed_response(struct exchange *exchange) 
 
 /* --- a reply in memory --- */
 
-/* MHD_ContentReaderCallback: as read_stream(), for bytes that are all there. */
+/* MHD_ContentReaderCallback: as read_stream(), for bytes that are all there: a text, a
+ * constant, or one behind the other. */
 static ssize_t read_whole(void *cls, uint64_t position, char *out, size_t max) {
     struct exchange *exchange = cls;
     const struct exchange_reply *reply = &exchange->reply;
-    const char *bytes = reply->text.data != NULL ? reply->text.data : reply->constant;
-    size_t left = exchange->record.facts.reply_bytes - (size_t)position;
-    size_t size = left < max ? left : max;
+    size_t at = (size_t)position, end = reply->text.size;
+    const char *bytes = reply->text.data;
 
+    if (at >= end) {
+        at -= end;
+        end = reply->constant_size;
+        bytes = reply->constant;
+    }
+    size_t size = size_min(end - at, max);
     exchange->thread->num_calls++;
-    memcpy(out, bytes + position, size);
+    memcpy(out, bytes + at, size);
     connection_count_sent(exchange->peer, size);
     return (ssize_t)size;
 }
@@ -179,10 +188,11 @@ static ssize_t read_whole(void *cls, uint64_t position, char *out, size_t max) {
  * short. */
 static struct MHD_Response *create_whole_response(struct exchange *exchange) {
     struct exchange_reply *reply = &exchange->reply;
-    size_t size = reply->text.data != NULL ? reply->text.size : reply->constant_size;
+    size_t size = reply->text.size + reply->constant_size;
+    bool has_two = reply->text.size > 0 && reply->constant_size > 0;
 
     exchange->record.facts.reply_bytes = size;
-    if (exchange->thread->is_unix && size > UNIX_HELD_MAX)
+    if (has_two || (exchange->thread->is_unix && size > UNIX_HELD_MAX))
         return MHD_create_response_from_callback(size, READ_BUFFER_BYTES, read_whole,
                                                  exchange, NULL);
 

@@ -8,9 +8,11 @@
 /* Makes a problem the reply. */
 void reply_set_problem(struct exchange *exchange, const struct wire_problem *problem);
 
-/* Makes the JSON in exchange->reply.text the reply, and reserves its bytes. When that
- * buffer has an error, or memory is short, the reply is a 503 instead. */
-void reply_set_json(struct exchange *exchange, int http_status);
+/* Makes the JSON in exchange->reply.text the reply, with `rest` behind it, which the
+ * exchange holds from now on; or NULL. Many slow readers may make `rest` outlive what had
+ * it, so each reserves all bytes as if they were its own. When the buffer has an error,
+ * or memory is short, the reply is a 503 instead. */
+void reply_set_json(struct exchange *exchange, int http_status, struct shared_text *rest);
 
 /* Makes the text of the generation the reply, as generation_get_text() finds it. */
 void reply_set_shared(struct exchange *exchange, enum generation_text_id id,

@@ -14,6 +14,8 @@
 /* A text of many models takes long to print, and then at most one part in so many of a
  * thread's time. */
 #define AGE_PER_COST 10
+/* Each is some 2 kB a model. Requests that ask for changes, and wait, hold one, too. */
+#define HELD_MAX 32
 
 void generations_init(struct generations *all) {
     *all = (struct generations){.current = NULL};
@@ -63,7 +65,7 @@ static bool has_stats(const struct generation *first, const struct model_stats *
 
 static void free_generation(struct generation *generation) {
     for (size_t i = 0; i < GENERATION_NUM_TEXTS; i++)
-        generation_text_release(generation->texts[i].text);
+        shared_text_release(generation->texts[i].text);
     pthread_mutex_destroy(&generation->lock);
     estimate_destroy(generation->estimate);
     free(generation->models);
@@ -139,10 +141,10 @@ static struct generation *create_generation(const struct generation *current,
 /* --- texts --- */
 
 /* Returns a text that is not too old at `now`, or NULL. */
-static struct generation_text *hold_text(struct generation *generation,
-                                         enum generation_text_id id, int64_t now,
-                                         int64_t max_age) {
-    struct generation_text *text = NULL;
+static struct shared_text *hold_text(struct generation *generation,
+                                     enum generation_text_id id, int64_t now,
+                                     int64_t max_age) {
+    struct shared_text *text = NULL;
 
     pthread_mutex_lock(&generation->lock);
     int64_t least = generation->texts[id].took * AGE_PER_COST;
@@ -150,8 +152,7 @@ static struct generation_text *hold_text(struct generation *generation,
         max_age = least;
     if (generation->texts[id].text != NULL &&
         now - generation->texts[id].begun <= max_age) {
-        text = generation->texts[id].text;
-        atomic_fetch_add(&text->num_holders, 1);
+        text = shared_text_hold(generation->texts[id].text);
     }
     pthread_mutex_unlock(&generation->lock);
     return text;
@@ -159,19 +160,18 @@ static struct generation_text *hold_text(struct generation *generation,
 
 /* Keeps a text that the caller holds, unless there is a later one. */
 static void keep_text(struct generation *generation, enum generation_text_id id,
-                      struct generation_text *text, int64_t begun, int64_t took) {
-    struct generation_text *former = NULL;
+                      struct shared_text *text, int64_t begun, int64_t took) {
+    struct shared_text *former = NULL;
 
     pthread_mutex_lock(&generation->lock);
     if (generation->texts[id].text == NULL || generation->texts[id].begun < begun) {
         former = generation->texts[id].text;
-        generation->texts[id].text = text;
+        generation->texts[id].text = shared_text_hold(text);
         generation->texts[id].begun = begun;
         generation->texts[id].took = took;
-        atomic_fetch_add(&text->num_holders, 1);
     }
     pthread_mutex_unlock(&generation->lock);
-    generation_text_release(former);
+    shared_text_release(former);
 }
 
 static int64_t read_thread_cpu_ns(void) {
@@ -183,36 +183,21 @@ static int64_t read_thread_cpu_ns(void) {
 attn_status generation_get_text(struct generation *generation, enum generation_text_id id,
                                 int64_t max_age,
                                 void (*print)(void *context, struct buf *text),
-                                void *context, struct generation_text **ret_text) {
+                                void *context, struct shared_text **ret_text) {
     int64_t now = clock_now_ns();
-    struct generation_text *text = hold_text(generation, id, now, max_age);
+    struct shared_text *text = hold_text(generation, id, now, max_age);
     if (text != NULL) {
         *ret_text = text;
         return ATTN_OK;
     }
 
-    text = calloc(1, sizeof *text);
+    int64_t spent = read_thread_cpu_ns();
+    text = shared_text_create(print, context);
     if (text == NULL)
         return ATTN_E_NOMEM;
-    atomic_init(&text->num_holders, 1);
-    buf_init(&text->text, SIZE_MAX);
-    int64_t spent = read_thread_cpu_ns();
-    print(context, &text->text);
-    if (text->text.status != ATTN_OK ||
-        buf_set_capacity(&text->text, text->text.size) != ATTN_OK) {
-        generation_text_release(text);
-        return ATTN_E_NOMEM;
-    }
     keep_text(generation, id, text, now, read_thread_cpu_ns() - spent);
     *ret_text = text;
     return ATTN_OK;
-}
-
-void generation_text_release(struct generation_text *text) {
-    if (text == NULL || atomic_fetch_sub(&text->num_holders, 1) > 1)
-        return;
-    buf_deinit(&text->text);
-    free(text);
 }
 
 /* --- publishing --- */
@@ -259,6 +244,14 @@ void generations_free_unused(struct generations *all) {
             destroy_generation(generation, all->current);
         }
     }
+}
+
+bool generations_have_room(struct generations *all) {
+    size_t count = 0;
+    generations_free_unused(all);
+    for (struct generation *at = all->current; at != NULL; at = at->earlier)
+        count++;
+    return count <= HELD_MAX;
 }
 
 void generations_deinit(struct generations *all) {

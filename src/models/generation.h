@@ -16,12 +16,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* A text that several replies share. It does not change once it is printed. */
-struct generation_text {
-    struct buf text;
-    atomic_size_t num_holders; /* replies, and the generation that keeps it */
-};
-
 /* The texts that a generation keeps. */
 enum generation_text_id {
     GENERATION_MODELS,
@@ -49,9 +43,9 @@ struct generation {
     size_t num_listings;
     pthread_mutex_t lock; /* guards `texts`, and that one is held when it is read */
     struct {
-        struct generation_text *text; /* NULL: none yet */
-        int64_t begun;                /* clock_now_ns, when its printing began */
-        int64_t took;                 /* ns of CPU time, that it took */
+        struct shared_text *text; /* NULL: none yet */
+        int64_t begun;            /* clock_now_ns, when its printing began */
+        int64_t took;             /* ns of CPU time, that it took */
     } texts[GENERATION_NUM_TEXTS];
     struct generation *earlier; /* the generation before, while it is held */
     atomic_size_t num_holders;  /* exchanges, and generations while it is current */
@@ -81,6 +75,11 @@ attn_status generation_publish(struct generations *all, const struct model_list 
  * generation is released. For the thread that publishes. */
 void generations_free_unused(struct generations *all);
 
+/* Returns whether one more may be published by request: each that is held has lists and
+ * estimates that no budget counts. Frees what is no longer held. For the thread that
+ * publishes. */
+bool generations_have_room(struct generations *all);
+
 /* Returns the current generation, which the caller holds until generation_release().
  * Thread-safe. */
 struct generation *generation_acquire(struct generations *all);
@@ -89,15 +88,12 @@ void generation_release(struct generation *generation);
 /* Finds a text that is at most `max_age` ns old, or prints one, which others then find.
  * Unless max_age is 0, a text that took long may be ten times as old as that.
  * No lock is held while it is printed, so several threads may print at one time. The
- * caller holds *ret_text until generation_text_release(), though the generation may end
- * before. Returns ATTN_OK or ATTN_E_NOMEM. Thread-safe. */
+ * caller holds *ret_text, though the generation may end before. Returns ATTN_OK or
+ * ATTN_E_NOMEM. Thread-safe. */
 attn_status generation_get_text(struct generation *generation, enum generation_text_id id,
                                 int64_t max_age,
                                 void (*print)(void *context, struct buf *text),
-                                void *context, struct generation_text **ret_text);
-
-/* Releases a text, which its last holder frees. Accepts NULL. */
-void generation_text_release(struct generation_text *text);
+                                void *context, struct shared_text **ret_text);
 
 /* Counts a reload that left a model as it was, or without its newest file. */
 void generations_count_failed_reload(struct generations *all);

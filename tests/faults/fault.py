@@ -138,7 +138,7 @@ def exchange(port, data, timeout=20):
     with Connection(port, timeout) as connection:
         connection.send(data)
         try:
-            reply = connection.read_reply()
+            reply = connection.read_reply(head_only=data.startswith(b"HEAD "))
             return connection.read_reply() if reply and reply.status == 100 else reply
         except AssertionError:
             return None

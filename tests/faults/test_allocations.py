@@ -93,10 +93,13 @@ def test_every_failing_allocation_of_a_capture_is_survived():
     put = head_bytes("PUT", "/v1/captures/text", len(file)) + file
     drop, count, sites = head_bytes("DELETE", "/v1/captures/text", None), 0, set()
     with faulty_server("--capture-memory", "1MiB", *OPTIONS) as (server, control):
-        for _ in range(3):
+        def come_and_go():
             assert exchange(server.port, put).status == 201 and exchange(server.port, drop).status == 204
             assert exchange(server.port, get_bytes("/v1/captures")).json()["captures"] == []
             wait_for_value(server, 0, "attnd_capture_bytes")
+
+        for _ in range(3):
+            come_and_go()
         live = settled(lambda: control.live)
         for nth in itertools.count(1):
             control.arm(ALLOCATIONS, nth)
@@ -110,7 +113,7 @@ def test_every_failing_allocation_of_a_capture_is_survived():
             if not failed:
                 break
             sites.add(control.site)
-        wait_for_value(server, 0, "attnd_capture_bytes")
+        come_and_go()  # a client is kept that is ahead of its share
         wait_until(lambda: control.live <= live, 10, f"{control.live - live} blocks are not released")
         assert nth > 10 and len(sites) > 10, sites
 
@@ -121,6 +124,33 @@ def test_every_failing_allocation_of_a_capture_is_survived():
             count += fail_each(server, control, question, 200)[0]
     print(f"{nth - 1} allocations of a PUT failed at {describe(sites)}, and {count} of questions")
     assert count > 10
+
+
+def count_allocations(server, control, request):
+    """Returns how many a request needs, at least, and how long its reply is."""
+    counts = []
+    for _ in range(5):
+        control.arm(ALLOCATIONS, 0)
+        reply = exchange(server.port, request)
+        control.disarm()
+        assert reply.status == 200
+        counts.append(control.counted)
+    return min(counts), int(reply.headers["content-length"])
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_description_of_many_layers_is_not_printed_again(method):
+    """It needs no more allocations than a short one, which a text that grows does."""
+    layer = Layer({"keys": np.ones((1, 1, 1))})
+    with faulty_server("--capture-memory", "64MiB", "--demo") as (server, control):
+        found = {}
+        for count in (1, 4000):
+            file = make_file({f"{i}": layer for i in range(count)})
+            path = f"/v1/captures/{count}"
+            assert exchange(server.port, head_bytes("PUT", path, len(file)) + file).status == 201
+            found[count] = count_allocations(server, control, head_bytes(method, path, None))
+    assert found[4000][1] > 500_000 > found[1][1], found
+    assert found[4000][0] <= found[1][0], found
 
 
 def test_server_works_again_after_no_allocation_worked_for_a_while():

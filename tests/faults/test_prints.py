@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 LARGE = 64 * 1024
 MODELS = [f"{i:03}-" + "m" * 60 for i in range(1000)]  # names are as long as they may be
-CAPTURES, LAYERS = 3, 100
+CAPTURES, LAYERS = 250, 400
 COUNTS = ("/v2/models/stats", "/metrics")  # texts that change, but are up to 100 ms old
 
 

@@ -24,7 +24,7 @@ static void must(bool holds, const char *what) {
     abort();
 }
 
-/* capture_reserve.reserve: gives what a server gives with the default of --max-memory. */
+/* capture_printer.reserve: gives what a server gives with the default of --max-memory. */
 static bool reserve_some(void *context, size_t bytes) {
     (void)context;
     return bytes <= LIMIT * 16;
@@ -168,6 +168,14 @@ static void check_capture(const struct capture *capture) {
     }
 }
 
+/* capture_printer.print */
+static void print_names(void *capture, struct buf *text) {
+    size_t count;
+    const struct capture_layer *layers = capture_get_layers(capture, &count);
+    for (size_t i = 0; i < count; i++)
+        buf_append_text(text, layers[i].name);
+}
+
 /* --- files --- */
 
 /* Puts a file, in pieces of at most `piece_max` bytes, whose sizes follow from the file.
@@ -176,7 +184,7 @@ static struct capture *put_file(struct captures *store, const char *name,
                                 const uint8_t *data, size_t size, size_t piece_max,
                                 struct capture_fault *ret_fault) {
     const struct capture_owner owner = {"", "127.0.0.1"};
-    const struct capture_reserve reserve = {reserve_some, NULL};
+    const struct capture_printer printer = {reserve_some, NULL, print_names};
     struct capture_put *put = NULL;
     struct capture *capture = NULL;
     uint32_t random = (uint32_t)size;
@@ -196,7 +204,7 @@ static struct capture *put_file(struct captures *store, const char *name,
         unsigned char *piece = malloc(some);
         must(piece != NULL, "no memory");
         memcpy(piece, data + at, some);
-        added = capture_put_add(put, piece, some, &reserve, ret_fault);
+        added = capture_put_add(put, piece, some, &printer, ret_fault);
         free(piece);
     }
     if (added && !capture_put_finish(put, &capture, &created, ret_fault))

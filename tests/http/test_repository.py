@@ -2,6 +2,7 @@
 """POST /v2/repository/models/NAME/load and unload."""
 
 import json
+import signal
 import threading
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 from checkpoints import write_layer
-from http1 import Connection
+from http1 import Connection, send_unfinished
 from reload import index, names, replace, wait_for_log, wait_until, write_huge_layer, write_wide_layer
 from scrape import Scrape
 
@@ -238,6 +239,28 @@ def test_loads_and_unloads_from_many_clients_take_turns(server, folder):
         thread.join()
     assert not errors
     assert names(server) == ["a", "b"] + [f"m{i}" for i in range(8)]
+
+
+def test_requests_that_do_not_end_hold_few_generations(server):
+    """Each began with other models. A change is refused until some of them have ended; SIGHUP is not."""
+    held, verbs = [], ("unload", "load") * 40
+    for verb in verbs:
+        reply = change(server, verb, "b")
+        if reply.status_code != 200:
+            break
+        held.append(Connection(server.port, timeout=60))
+        send_unfinished(held[-1], json.dumps(ROW | {"model": "a"}).encode())
+    assert_error(reply, 409, "have not ended", "SIGHUP")
+    assert 8 <= len(held) <= 40
+    server.process.send_signal(signal.SIGHUP)
+    wait_for_log(server, "models reloaded")
+    assert change(server, verb, "b").status_code == 409
+    for connection in held[:2]:
+        connection.send(b"}")
+        assert connection.read_reply().status == 200
+    assert change(server, verb, "b").status_code == 200
+    for connection in held:
+        connection.socket.close()
 
 
 def test_stop_waits_for_the_model_that_loads_and_refuses_the_next(start_server, folder):

@@ -311,6 +311,15 @@ def test_question_renews_a_capture(server):
     wait_until(lambda: get(server, "text").status == 404, "the capture does not expire")
 
 
+def test_same_bytes_again_set_the_time(server):
+    """The last PUT says how long it is kept; without a word, as long as may be."""
+    for query, ttl in (("?ttl=500", 500), ("?ttl=5", 5), ("", 600), ("?ttl=1", 1)):
+        reply = put(server, "text", FILE, query=query)
+        assert reply.status == (201 if ttl == 500 else 200)
+        assert reply.json()["ttl"] == ttl == get(server, "text").json()["ttl"]
+    wait_until(lambda: get(server, "text").status == 404, "the capture does not expire")
+
+
 @pytest.mark.parametrize("ttl", ["0", "-1", "601", "86401", "1e2", "x", "", "1.5", "99999999999999999999"])
 def test_ttl_that_is_not_allowed_is_refused(server, ttl):
     reply = put(server, "text", FILE, query=f"?ttl={ttl}")

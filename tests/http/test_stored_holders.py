@@ -160,11 +160,12 @@ def test_put_of_a_key_that_is_removed_meanwhile_keeps_nothing(keyed, key_file):
 
 
 def test_keys_of_one_address_are_holders_of_their_own(keyed):
-    """A budget of 4 MiB: half of it for each."""
+    """A budget of 4 MiB: half of it for each. What is more replaces one's own."""
     for secret in (ALICE, BOB):
         assert put(keyed, "half", file_of_size(2 * MIB - LEAST), headers=key(secret)).status == 201
-        reply = put(keyed, "more", file_of_size(2 * LEAST), headers=key(secret))
-        assert_refused(reply, 507, "Captures full")
+    for secret in (ALICE, BOB):
+        assert put(keyed, "more", file_of_size(2 * LEAST), headers=key(secret)).status == 201
+        assert list_names(keyed, headers=key(secret)) == ["more"]
 
 
 # --- clients, without keys ---
@@ -183,40 +184,71 @@ def test_captures_are_everybodys_without_keys(server):
     assert get(server, "text").status == 404
 
 
-def test_holder_that_renews_its_half_keeps_nobody_out(server):
-    """It asks for all it has, again and again, and puts more."""
-    asker = Asker(server, "127.0.0.2")
+def fill_half(server, source, name="mine", headers=()):
     for i in range(8):
-        assert put(server, f"mine{i}", small_file(i), source="127.0.0.2").status == 201
-    for i in range(8):
-        for j in range(8):
-            assert asker.post(f"{PATH}/mine{j}/attention", b"{}", "application/json").status == 200
-        assert_refused(put(server, f"more{i}", FILE, source="127.0.0.2"), 507, "Captures full")
-        assert put(server, f"other{i}", small_file(i), source="127.0.0.3").status == 201
-    assert len(list_names(server)) == 16
+        assert put(server, f"{name}{i}", small_file(i), source, headers).status == 201
+
+
+def test_holders_that_renew_their_halves_keep_nobody_out(server):
+    """They ask for all they have, again and again, and put more: that replaces what they have. Who has less than one
+    of them gets room, which they give in turns."""
+    for source in ("127.0.0.2", "127.0.0.3"):
+        fill_half(server, source, source[-1])
+    for i in range(5):
+        for name in list_names(server):
+            assert ask(server, name, source="127.0.0.2").status == 200
+        assert put(server, f"2more{i}", FILE, source="127.0.0.2").status == 201
+        assert put(server, f"other{i}", small_file(i), source="127.0.0.4").status == 201
+        names = list_names(server)
+        assert len(names) == 16
+        assert [name[:5] for name in names].count("other") == i + 1
+        assert all(len([name for name in names if name[0] == first]) >= 5 for first in "23"), names
+
+
+def test_holder_that_is_full_replaces_what_it_used_least_recently(server):
+    """Nobody else loses any."""
+    fill_half(server, "127.0.0.2")
+    fill_half(server, "127.0.0.3", "other")
+    assert ask(server, "mine0", source="127.0.0.9").status == 200
+    assert put(server, "new", FILE, source="127.0.0.2").status == 201
+    others = {f"other{i}" for i in range(8)}
+    assert set(list_names(server)) == {"mine0", "new", *(f"mine{i}" for i in range(2, 8))} | others
+    assert put(server, "large", file_of_size(7 * LEAST), source="127.0.0.2").status == 201
+    assert set(list_names(server)) == {"large"} | others
+    assert_refused(ask(server, "mine0"), 404, "Unknown capture")
+
+
+def test_room_goes_to_who_will_have_less(server):
+    """Not to who would have as much: then nothing goes."""
+    for i in range(2):
+        assert put(server, f"held{i}", file_of_size(7 * LEAST), source=f"127.0.0.{i + 2}").status == 201
+    assert_refused(put(server, "new", file_of_size(15 * LEAST // 2), source="127.0.0.4"), 507, "Captures full")
+    assert sorted(list_names(server)) == ["held0", "held1"]
+    assert put(server, "new", file_of_size(6 * LEAST), source="127.0.0.4").status == 201
+    assert len(list_names(server)) == 2 and "new" in list_names(server)
 
 
 def test_holder_is_the_client_of_a_trusted_proxy(start_server):
     """Others cannot say who they are: they are one holder."""
     server = start_server("--capture-memory", MIB, "--trusted-proxy", "127.0.0.1")
-    for i in range(8):
-        assert put(server, f"a{i}", small_file(i), headers=["X-Forwarded-For: 203.0.113.7"]).status == 201
-    assert_refused(put(server, "a8", FILE, headers=["X-Forwarded-For: 203.0.113.7"]), 507, "Captures full")
+    fill_half(server, "127.0.0.1", "a", ["X-Forwarded-For: 203.0.113.7"])
     for i in range(8):
         reply = put(server, f"b{i}", small_file(i), headers=[f"X-Forwarded-For: 203.0.113.{8 + i % 2}"])
         assert reply.status == 201
+    assert len(list_names(server)) == 16
+    for i in range(8):
         assert delete(server, f"b{i}").status == 204
-    statuses = [put(server, f"c{i}", small_file(i), "127.0.0.9", [f"X-Forwarded-For: 203.0.113.{i}"]).status for i in range(9)]
-    assert statuses == [201] * 8 + [507]
+    for i in range(9):
+        assert put(server, f"c{i}", small_file(i), "127.0.0.9", [f"X-Forwarded-For: 203.0.113.{i}"]).status == 201
+    assert sorted(list_names(server)) == sorted(f"a{i}" for i in range(8)) + sorted(f"c{i}" for i in range(1, 9))
 
 
 def test_deleted_room_returns_to_its_holder(server):
     """Whoever deletes it."""
-    for i in range(8):
-        assert put(server, f"c{i}", small_file(i), source="127.0.0.2").status == 201
+    fill_half(server, "127.0.0.2", "c")
     assert delete(server, "c3", source="127.0.0.9").status == 204
     assert put(server, "c8", FILE, source="127.0.0.2").status == 201
-    assert_refused(put(server, "c9", FILE, source="127.0.0.2"), 507, "Captures full")
+    assert len(list_names(server)) == 8
 
 
 def test_holder_has_one_put_in_progress(server):
@@ -242,28 +274,42 @@ def test_put_that_is_refused_lets_the_next_one_begin(server):
     wait_until(lambda: put(server, "b", FILE, source="127.0.0.2").status == 201, "the client that left puts again")
 
 
-def test_slow_put_is_ended_when_another_wants_its_room(server):
-    """Two that wait hold nearly all of the budget. One gets 507, and the other may end. A PUT is slow after 10 s."""
+def test_files_that_were_only_announced_give_room(server):
+    """Two hold nearly all of the budget. One ends, and its client is told why when it goes on."""
     file, wanted = file_of_size(7 * LEAST), file_of_size(3 * LEAST)
     slow = [begin_put(server, f"slow{i}", len(file), f"127.0.0.{i + 2}") for i in range(2)]
     for connection in slow:
         connection.send(file[:1000])
     wait_for_value(server, 14 * LEAST, "attnd_capture_bytes")
-    assert_refused(put(server, "quick", wanted, source="127.0.0.9"), 507, "Captures full")
-    wait_until(lambda: put(server, "quick", wanted, source="127.0.0.9").status == 201, "a slow PUT is ended")
-    statuses = []
+    assert put(server, "quick", wanted, source="127.0.0.9").status == 201
+    replies = []
     for connection in slow:
         connection.send(file[1000:])
-        reply = connection.read_reply()
-        statuses.append(reply.status if reply else 507)
+        replies.append(connection.read_reply())
         connection.socket.close()
-    assert sorted(statuses) == [201, 507], statuses
+    assert sorted(reply.status for reply in replies) == [201, 507], replies
+    (refused,) = (reply for reply in replies if reply.status == 507)
+    assert "another holder" in assert_refused(refused, 507, "Captures full")["detail"]
     wait_for_value(server, sum(get(server, name).json()["bytes"] for name in list_names(server)), "attnd_capture_bytes")
-    assert sorted(list_names(server)) == ["quick", "slow1"], "the one that began first is ended"
+    assert Scrape(server).value("attnd_capture_refusals_total", reason="full") == 1
 
 
-def test_captures_are_never_ended_for_another(server):
-    """Only a PUT in progress is: what is kept stays."""
+def test_announcements_that_come_again_keep_nobody_out(server):
+    """Two clients announce half of the budget, and again whenever they are ended, without a byte."""
+    held = {source: begin_put(server, f"held-{source}", 8 * LEAST, source) for source in ("127.0.0.2", "127.0.0.3")}
+    for i in range(20):
+        assert put(server, "small", FILE, source="127.0.0.4").status == 201
+        for source, connection in held.items():
+            connection.socket.close()
+            held[source] = Connection(server.port, timeout=60, source=source)
+            held[source].send(head_bytes("PUT", f"{PATH}/held-{source}", 8 * LEAST))
+        assert get(server, "small").status == 200
+        assert delete(server, "small").status == 204
+    for connection in held.values():
+        connection.socket.close()
+
+
+def test_who_has_no_more_than_another_gives_nothing(server):
     for i in range(16):
         assert put(server, f"c{i}", small_file(i), source=f"127.0.0.{i + 1}").status == 201
     assert_refused(put(server, "more", FILE, source="127.0.0.20"), 507, "Captures full")

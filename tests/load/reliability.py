@@ -16,6 +16,7 @@ import measure  # first: it adds tests/http to the path
 from abandon import abandoned
 from handshakes import handshakes
 from hogs import flood, hogs, hogs_proxy, uploads_proxy
+from holders import described, holders, pieces
 from memory import bodies, fill, headers, unread, uploads, workers
 from mixed import batching, mixed, sizes, subnormals
 from one_thread import idle_threads
@@ -34,6 +35,9 @@ MEASUREMENTS = {
     "hogs-proxy": hogs_proxy,
     "uploads-proxy": uploads_proxy,
     "idle-threads": idle_threads,
+    "described": described,
+    "holders": holders,
+    "pieces": pieces,
     "chunk-extension": chunk_extension,
     "handshakes": handshakes,
     "uploads": uploads,

@@ -91,6 +91,26 @@ static void test_generation_lives_while_it_is_held(void **state) {
     assert_null(all->current->earlier);
 }
 
+static void test_room_for_generations_is_bounded(void **state) {
+    struct generations *all = *state;
+    struct generation *held[100];
+    attn_model *model = new_model("d2l");
+    size_t count = 0;
+
+    assert_int_equal(publish(all, &model, 1), ATTN_OK);
+    for (; generations_have_room(all) && count < 100; count++) {
+        held[count] = generation_acquire(all);
+        assert_int_equal(publish(all, &model, 1), ATTN_OK);
+    }
+    assert_true(count >= 8 && count < 100);
+    generation_release(held[count / 2]);
+    assert_true(generations_have_room(all));
+    for (size_t i = 0; i < count; i++) {
+        if (i != count / 2)
+            generation_release(held[i]);
+    }
+}
+
 static void test_generation_may_be_empty(void **state) {
     struct generations *all = *state;
     attn_model *model = new_model("d2l");
@@ -114,7 +134,7 @@ static void test_text_is_printed_anew_when_it_is_too_old(void **state) {
     attn_model *model = new_model("d2l");
     assert_int_equal(publish(all, &model, 1), ATTN_OK);
     struct generation *generation = generation_acquire(all);
-    struct generation_text *texts[4];
+    struct shared_text *texts[4];
     int count = 0;
 
     assert_int_equal(generation_get_text(generation, GENERATION_MODELS,
@@ -141,7 +161,7 @@ static void test_text_is_printed_anew_when_it_is_too_old(void **state) {
     generations_free_unused(all); /* readers keep what they send */
     for (int i = 0; i < 4; i++) {
         assert_int_equal(texts[i]->text.data[0], "1123"[i]);
-        generation_text_release(texts[i]);
+        shared_text_release(texts[i]);
     }
 }
 
@@ -160,11 +180,11 @@ static void test_text_that_takes_long_is_printed_less_often(void **state) {
     int count = 0;
 
     for (int i = 0; i < 8; i++) {
-        struct generation_text *text;
+        struct shared_text *text;
         assert_int_equal(generation_get_text(generation, GENERATION_METRICS, 1,
                                              print_slowly, &count, &text),
                          ATTN_OK);
-        generation_text_release(text);
+        shared_text_release(text);
     }
     assert_in_range(count, 1, 7);
     generation_release(generation);
@@ -173,13 +193,13 @@ static void test_text_that_takes_long_is_printed_less_often(void **state) {
 /* One thread prints while another has printed a later text, which stays. */
 static void print_twice(void *context, struct buf *text) {
     struct generation *generation = context;
-    struct generation_text *later;
+    struct shared_text *later;
     int count = 1;
 
     while (generation_get_text(generation, GENERATION_METRICS, 0, print_count, &count,
                                &later) != ATTN_OK)
         ;
-    generation_text_release(later);
+    shared_text_release(later);
     buf_append_text(text, "1");
 }
 
@@ -188,7 +208,7 @@ static void test_later_text_is_kept(void **state) {
     attn_model *model = new_model("d2l");
     assert_int_equal(publish(all, &model, 1), ATTN_OK);
     struct generation *generation = generation_acquire(all);
-    struct generation_text *first, *kept;
+    struct shared_text *first, *kept;
 
     assert_int_equal(generation_get_text(generation, GENERATION_METRICS, 0, print_twice,
                                          generation, &first),
@@ -199,8 +219,8 @@ static void test_later_text_is_kept(void **state) {
                      ATTN_OK);
     assert_int_equal(first->text.data[0], '1');
     assert_int_equal(kept->text.data[0], '2');
-    generation_text_release(first);
-    generation_text_release(kept);
+    shared_text_release(first);
+    shared_text_release(kept);
     generation_release(generation);
 }
 
@@ -211,7 +231,7 @@ static void test_text_is_not_kept_when_memory_is_short(void **state) {
     struct generation *generation = generation_acquire(all);
 
     for (size_t nth = 1;; nth++) {
-        struct generation_text *text = NULL;
+        struct shared_text *text = NULL;
         int count = 0;
         fail_alloc_at(nth);
         attn_status status =
@@ -219,7 +239,7 @@ static void test_text_is_not_kept_when_memory_is_short(void **state) {
                                 print_count, &count, &text);
         if (!fail_alloc_stop()) {
             assert_int_equal(status, ATTN_OK);
-            generation_text_release(text);
+            shared_text_release(text);
             break;
         }
         assert_int_equal(status, ATTN_E_NOMEM);
@@ -252,6 +272,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_models_and_counters_are_shared_by_name,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_generation_lives_while_it_is_held, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_room_for_generations_is_bounded, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_generation_may_be_empty, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_is_printed_anew_when_it_is_too_old,

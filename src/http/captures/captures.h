@@ -6,19 +6,18 @@
 #include "http/exchange.h"
 #include "http/net/framing.h"
 
-/* Begins PUT /v1/captures/NAME: reserves the whole file, and memory for one
- * piece. Nothing is reserved when it returns false, with *ret_problem set. */
+/* Begins PUT /v1/captures/NAME: reserves the whole file. Nothing is reserved when it
+ * returns false, with *ret_problem set. */
 bool captures_begin_put(struct exchange *exchange, const struct framing *framing,
                         struct wire_problem *ret_problem);
 
-/* Takes bytes of the file. When the piece has no room for them, hands it to a worker, and
- * *ret_taken is false: they come again when it is done. Returns false with *ret_problem
- * set when the PUT must end. */
+/* Takes bytes of the file to a piece, which is an upload (net/memory.h). When that has no
+ * room for them, hands it to a worker, and *ret_taken is false: they come again when it
+ * is done. Returns false with *ret_problem set when the PUT must end. */
 bool captures_receive(struct exchange *exchange, const char *data, size_t size,
                       bool *ret_taken, struct wire_problem *ret_problem);
 
-/* route.handle of each. That of a PUT is called once more when a worker has taken the
- * last piece. */
+/* route.handle of each. A worker takes the last piece of a PUT, and prints the list. */
 void captures_handle_list(struct exchange *exchange);
 void captures_handle_one(struct exchange *exchange);
 
@@ -46,5 +45,8 @@ void captures_word_fault(const struct exchange *exchange,
                          struct wire_problem *ret_problem);
 
 /* Makes the reply of GET, or of PUT with status 200 or 201, with its ETag. The exchange
- * uses the capture. */
+ * uses the capture, until now. */
 void captures_describe(struct exchange *exchange, int http_status);
+
+/* capture_printer.print: what captures_describe() tells behind the times. */
+void captures_print_layers(void *capture, struct buf *text);

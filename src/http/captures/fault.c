@@ -45,6 +45,9 @@ static const struct {
     [CAPTURE_E_HASH] = {WIRE_E_BAD_CAPTURE_NAME, false,
                         "a name of 64 hexadecimal digits must be the SHA-256 of the file "
                         "in lower case, and that is another one; choose another name"},
+    [CAPTURE_E_YIELDED] = {WIRE_E_CAPTURES_FULL, false,
+                           "the room of this file went to another holder, who has less; "
+                           "delete captures of yours, or send fewer layers"},
     [CAPTURE_E_REMOVED] = {WIRE_E_UNAUTHORIZED, false,
                            "the key was removed from this server; ask its operator for "
                            "one"},
@@ -59,12 +62,14 @@ static void word_limits(const struct capture_fault *fault,
                          "start attnd with a larger --capture-memory",
                          fault->wanted, fault->limit / 2);
     else
-        wire_problem_set(ret_problem, WIRE_E_CAPTURES_FULL, NULL,
-                         "there is no room for %zu bytes now: of %zu all captures have "
-                         "%zu, and yours %zu of at most %zu, in at most %d captures; "
-                         "delete one of yours, or retry later",
-                         fault->wanted, fault->limit, fault->used, fault->own,
-                         fault->limit / 2, CAPTURES_OF_HOLDER);
+        wire_problem_set(
+            ret_problem, WIRE_E_CAPTURES_FULL, NULL,
+            "there is no room for %zu bytes now: of %zu all captures have "
+            "%zu, and yours %zu of at most %zu, in at most %d captures; what "
+            "others have is in use, or no more than you would have; send "
+            "fewer layers, or retry when captures have expired",
+            fault->wanted, fault->limit, fault->used, fault->own, fault->limit / 2,
+            CAPTURES_OF_HOLDER);
 }
 
 void captures_word_fault(const struct exchange *exchange,
@@ -91,11 +96,6 @@ void captures_word_fault(const struct exchange *exchange,
                          fault->index, fault->field, ATTN_POSITION_MAX);
     else if (fault->error == CAPTURE_E_TOO_LARGE || fault->error == CAPTURE_E_FULL)
         word_limits(fault, ret_problem);
-    else if (fault->error == CAPTURE_E_SLOW)
-        wire_problem_set(ret_problem, WIRE_E_CAPTURES_FULL, NULL,
-                         "the file arrived at less than %zu bytes a second, and another "
-                         "capture wanted its room; send it faster, or retry later",
-                         CAPTURES_SLOW_RATE);
     else if (fault->error == CAPTURE_E_TIMEOUT)
         wire_problem_set(ret_problem, WIRE_E_REQUEST_TIMEOUT, NULL,
                          "the file took longer than %d s; send it faster, or keep fewer "

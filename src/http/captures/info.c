@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http/captures/info.c: describes captures, and finds the one that a path names. */
+#include "base/container_of.h"
+#include "base/pace.h"
 #include "captures/layer.h"
 #include "captures/store.h"
 #include "http/captures/captures.h"
+#include "http/handover.h"
 #include "http/reply.h"
 #include "wire/json/write.h"
 
 #include <stdio.h>
+
+#define LISTED_STEPS 400 /* of a capture in the list, and about as many ns */
 
 void captures_set_unknown(const struct exchange *exchange,
                           struct wire_problem *ret_problem) {
@@ -96,49 +101,65 @@ static void print_kept_layer(const struct capture_layer *layer, struct buf *text
                       json_word(layer->key_positions != NULL));
 }
 
-void captures_describe(struct exchange *exchange, int http_status) {
-    static const char etag_name[] = MHD_HTTP_HEADER_ETAG;
-    const struct capture *capture = exchange->work.capture;
-    const struct capture_info info = capture_get_info(capture);
-    struct buf *text = &exchange->reply.text;
+void captures_print_layers(void *capture, struct buf *text) {
     size_t count;
     const struct capture_layer *layers = capture_get_layers(capture, &count);
 
-    print_capture(&info, text);
     buf_append_text(text, ",\"layers\":[");
     for (size_t i = 0; i < count; i++) {
         buf_append_text(text, i > 0 ? "," : "");
         print_kept_layer(&layers[i], text);
     }
     buf_append_text(text, "]}");
+}
+
+void captures_describe(struct exchange *exchange, int http_status) {
+    static const char etag_name[] = MHD_HTTP_HEADER_ETAG;
+    struct capture *capture = exchange->work.capture;
+    const struct capture_info info = capture_get_info(capture);
+
+    print_capture(&info, &exchange->reply.text);
     snprintf(exchange->reply.etag, sizeof exchange->reply.etag, "\"%s\"", info.sha256);
     exchange->reply.etag_headers[0] =
         (struct reply_header){etag_name, exchange->reply.etag};
     exchange->reply.headers = exchange->reply.etag_headers;
-    reply_set_json(exchange, http_status);
+    reply_set_json(exchange, http_status, capture_hold_description(capture));
+    capture_release(capture);
+    exchange->work.capture = NULL; /* who reads slowly keeps it from nobody */
 }
 
-/* captures_list(): each one with how many layers it has. */
-static void print_listed(void *context, const struct capture_info *info) {
-    struct buf *text = context;
-    if (text->data[text->size - 1] == '}')
-        buf_append_text(text, ",");
-    print_capture(info, text);
-    buf_append_format(text, ",\"num_layers\":%zu}", info->num_layers);
+/* sched_job.run: prints each capture with how many layers it has. */
+static void run_list(struct sched_job *job, struct sched_worker *worker) {
+    struct exchange *exchange = container_of(job, struct exchange, work.job);
+    struct buf *text = &exchange->reply.text;
+    struct captures *store = exchange->options->captures;
+    const char *space = captures_space(exchange);
+    struct capture_info info;
+    (void)worker;
+
+    buf_append_text(text, "{\"captures\":[");
+    for (struct capture *capture = captures_next(store, space, NULL, &info);
+         capture != NULL; capture = captures_next(store, space, capture, &info)) {
+        buf_append_text(
+            text, text->data != NULL && text->data[text->size - 1] == '}' ? "," : "");
+        print_capture(&info, text);
+        buf_append_format(text, ",\"num_layers\":%zu}", info.num_layers);
+        pace_add(LISTED_STEPS);
+    }
+    buf_append_text(text, "]}");
+    reply_set_json(exchange, MHD_HTTP_OK, NULL);
+    handover_resume(exchange);
 }
 
 void captures_handle_list(struct exchange *exchange) {
-    struct buf *text = &exchange->reply.text;
+    struct sched_job *job = &exchange->work.job;
     struct wire_problem problem;
 
     if (!captures_are_on(exchange, &problem)) {
         reply_set_problem(exchange, &problem);
         return;
     }
-    buf_append_text(text, "{\"captures\":[");
-    if (text->status == ATTN_OK)
-        captures_list(exchange->options->captures, captures_space(exchange), print_listed,
-                      text);
-    buf_append_text(text, "]}");
-    reply_set_json(exchange, MHD_HTTP_OK);
+    job->cost =
+        (int64_t)captures_get_stats(exchange->options->captures).captures * LISTED_STEPS;
+    handover_submit(exchange, run_list);
 }

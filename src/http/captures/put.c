@@ -84,30 +84,17 @@ static bool create_put(struct exchange *exchange, size_t size,
     return false;
 }
 
-static void drop_put(struct exchange *exchange) {
-    capture_put_destroy(exchange->body.put);
-    exchange->body.put = NULL;
-}
-
 bool captures_begin_put(struct exchange *exchange, const struct framing *framing,
                         struct wire_problem *ret_problem) {
-    struct buf *piece = &exchange->body.text;
+    size_t size = (size_t)framing->content_length;
 
     if (!captures_are_on(exchange, ret_problem) ||
         !check_put(exchange, framing, ret_problem) ||
-        !create_put(exchange, (size_t)framing->content_length, ret_problem))
+        !create_put(exchange, size, ret_problem))
         return false;
-    exchange->body.max = (size_t)framing->content_length;
-    buf_init(piece, size_min(exchange->body.max, PIECE_BYTES));
-    bool reserved = memory_reserve(&exchange->memory, piece->max, ret_problem);
-    if (reserved && buf_reserve(piece, piece->max) != ATTN_OK)
-        reserved = wire_problem_set_no_memory(ret_problem);
-    if (!reserved) {
-        drop_put(exchange);
-        return false;
-    }
+    buf_init(&exchange->body.text, size_min(size, PIECE_BYTES));
     /* Who sends a file that turns out to be wrong shall read why. */
-    exchange->body.max_discarded = exchange->body.max;
+    exchange->body.max = exchange->body.max_discarded = size;
     return true;
 }
 
@@ -120,88 +107,93 @@ struct header_memory {
     bool refused;
 };
 
-/* capture_reserve.reserve */
+/* capture_printer.reserve */
 static bool reserve_for_header(void *context, size_t bytes) {
     struct header_memory *memory = context;
     memory->refused = !memory_reserve(memory->share, bytes, &memory->problem);
     return !memory->refused;
 }
 
-/* sched_job.run: adds a piece to the capture. After a fault, that is the reply. */
+/* Publishes the file. A key that is gone meanwhile may have lost its captures before this
+ * one was there. */
+static bool publish_file(struct exchange *exchange, struct capture_fault *ret_fault,
+                         bool *ret_created) {
+    const struct route_segment *name = &exchange->request.segments[0];
+    const char *space = captures_space(exchange);
+
+    if (!capture_put_finish(exchange->body.put, &exchange->work.capture, ret_created,
+                            ret_fault))
+        return false;
+    if (secrets_has_name(exchange->thread->secrets, space))
+        return true;
+    captures_delete(exchange->options->captures, space, name->start, name->size);
+    return capture_fail(ret_fault, CAPTURE_E_REMOVED, NULL);
+}
+
+/* sched_job.run: adds a piece to the capture, and publishes it with the last one. After a
+ * fault, that is the reply. */
 static void run_file_piece(struct sched_job *job, struct sched_worker *worker) {
     struct exchange *exchange = container_of(job, struct exchange, work.job);
     struct buf *piece = &exchange->body.text;
     struct header_memory memory = {.share = &exchange->memory};
-    const struct capture_reserve reserve = {reserve_for_header, &memory};
+    const struct capture_printer printer = {reserve_for_header, &memory,
+                                            captures_print_layers};
     struct capture_fault fault = {.field = ""};
+    bool is_last = exchange->request.accepted, created = false;
     (void)worker;
 
     bool added = capture_put_add(exchange->body.put, (const unsigned char *)piece->data,
-                                 piece->size, &reserve, &fault);
-    memory_keep(&exchange->memory, piece->max);
+                                 piece->size, &printer, &fault) &&
+                 (!is_last || publish_file(exchange, &fault, &created));
     piece->size = 0;
+    if (!added || is_last) {
+        capture_put_destroy(exchange->body.put);
+        exchange->body.put = NULL;
+        buf_deinit(piece);
+    }
+    memory_keep(&exchange->memory, piece->capacity);
     if (!added) {
-        drop_put(exchange);
         if (memory.refused)
             captures_count_refusal(exchange->options->captures, fault.error);
         else
             captures_word_fault(exchange, &fault, &memory.problem);
         reply_set_problem(exchange, &memory.problem);
+    } else if (is_last) {
+        captures_describe(exchange, created ? MHD_HTTP_CREATED : MHD_HTTP_OK);
     }
     handover_resume(exchange);
 }
 
-static void submit_piece(struct exchange *exchange) {
+/* Hands the piece to a worker. Returns false with *ret_problem set when it is dropped. */
+static bool submit_piece(struct exchange *exchange, struct wire_problem *ret_problem) {
     struct sched_job *job = &exchange->work.job;
+
+    if (!upload_end(&exchange->body.upload))
+        return wire_problem_set_no_memory(ret_problem);
     job->cost = (int64_t)exchange->body.text.size * NS_PER_BYTE;
     job->later = 0;
     handover_submit(exchange, run_file_piece);
+    return true;
 }
 
 bool captures_receive(struct exchange *exchange, const char *data, size_t size,
                       bool *ret_taken, struct wire_problem *ret_problem) {
-    struct buf *piece = &exchange->body.text;
+    struct upload *upload = &exchange->body.upload;
 
-    *ret_taken = size <= piece->max - piece->size;
-    if (*ret_taken && !capture_put_is_late(exchange->body.put)) {
-        buf_append(piece, data, size);
-        return true;
-    }
-    if (!*ret_taken) {
-        submit_piece(exchange);
-        return true;
-    }
-    const struct capture_fault fault = {.error = CAPTURE_E_TIMEOUT};
-    drop_put(exchange);
-    captures_word_fault(exchange, &fault, ret_problem);
-    return false;
+    if (upload->share == NULL) /* the piece is new */
+        upload_begin(upload, &exchange->memory, &exchange->body.text);
+    *ret_taken = size <= size_min(exchange->body.max, PIECE_BYTES) -
+                             atomic_load(&upload->received);
+    return *ret_taken ? upload_append(upload, data, size, ret_problem)
+                      : submit_piece(exchange, ret_problem);
 }
 
-/* --- to end --- */
+/* --- the routes --- */
 
-/* Publishes the file, and makes the reply. */
-static void finish_put(struct exchange *exchange) {
-    struct capture_fault fault = {.field = ""};
-    struct wire_problem problem;
-    bool created;
-
-    bool published =
-        capture_put_finish(exchange->body.put, &exchange->work.capture, &created, &fault);
-    drop_put(exchange);
-    if (published) {
-        captures_describe(exchange, created ? MHD_HTTP_CREATED : MHD_HTTP_OK);
-        return;
-    }
-    captures_word_fault(exchange, &fault, &problem);
-    reply_set_problem(exchange, &problem);
-}
-
-/* The route's handler for a PUT. */
 static void handle_put(struct exchange *exchange) {
-    if (exchange->body.text.size > 0)
-        submit_piece(exchange);
-    else
-        finish_put(exchange);
+    struct wire_problem problem;
+    if (!submit_piece(exchange, &problem))
+        reply_set_problem(exchange, &problem);
 }
 
 /* Deletes the capture, and makes the reply. */

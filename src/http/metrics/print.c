@@ -148,13 +148,14 @@ static void print_captures(struct obs_text *text, struct captures *captures) {
     static const char *const removals[CAPTURE_NUM_REMOVALS] = {
         [CAPTURE_REMOVED_DELETED] = "deleted",
         [CAPTURE_REMOVED_EXPIRED] = "expired",
-        [CAPTURE_REMOVED_KEY] = "key"};
+        [CAPTURE_REMOVED_KEY] = "key",
+        [CAPTURE_REMOVED_ROOM] = "room"};
     static const char *const refusals[] = {"full", "large",  "busy",
                                            "slow", "exists", "invalid"};
     static const int reasons[CAPTURE_NUM_ERRORS] = {
-        [CAPTURE_E_FULL] = 1,  [CAPTURE_E_NO_MEMORY] = 1, [CAPTURE_E_TOO_LARGE] = 2,
-        [CAPTURE_E_BUSY] = 3,  [CAPTURE_E_SLOW] = 4,      [CAPTURE_E_TIMEOUT] = 4,
-        [CAPTURE_E_EXISTS] = 5}; /* all others: 6 */
+        [CAPTURE_E_FULL] = 1,   [CAPTURE_E_NO_MEMORY] = 1, [CAPTURE_E_TOO_LARGE] = 2,
+        [CAPTURE_E_BUSY] = 3,   [CAPTURE_E_TIMEOUT] = 4,   [CAPTURE_E_EXISTS] = 5,
+        [CAPTURE_E_YIELDED] = 1}; /* all others: 6 */
     const struct obs_label found = {"result", "found"}, unknown = {"result", "unknown"};
     const struct capture_stats stats = captures_get_stats(captures);
     uint64_t counts[sizeof refusals / sizeof refusals[0]] = {0};

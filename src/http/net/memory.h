@@ -85,7 +85,7 @@ void memory_keep(struct memory_share *share, size_t bytes);
 bool memory_lacked_since(struct memory *memory, int64_t time);
 
 /* Begins to receive `body`, which is empty and has its maximum set, with memory of
- * `share`, which is empty. Both must live until upload_end(). */
+ * `share`, which has the bytes of its capacity. Both must live until upload_end(). */
 void upload_begin(struct upload *upload, struct memory_share *share, struct buf *body);
 
 /* Adds bytes, no more than the body's maximum allows. For them, uploads with a larger

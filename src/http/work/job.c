@@ -10,6 +10,7 @@
 #include "base/container_of.h"
 #include "base/hash.h"
 #include "base/size.h"
+#include "captures/store.h"
 #include "http/handover.h"
 #include "http/observe.h"
 #include "http/reply.h"
@@ -312,6 +313,8 @@ static void end_inference(struct inference *inference,
     if (problem != NULL)
         stream_deinit(&exchange->reply.stream);
     arena_deinit(&exchange->work.decoded); /* holds the inference itself */
+    capture_release(exchange->work.capture);
+    exchange->work.capture = NULL; /* who reads slowly keeps it from nobody */
     if (worker->job == &exchange->work.job)
         sched_end_job(worker);
     handover_resume(exchange);
