@@ -18,11 +18,11 @@ static const struct kernels *model; /* of `kernels` */
 
 /* --- instructions --- */
 
-/* Draws numbers of which some are the smallest, or whose products with the others lie
- * halfway between two numbers that are next to each other. */
+/* Draws numbers of which some are the smallest, or lie halfway between two of bfloat16, or
+ * whose sums lie halfway between two of float32. */
 static void random_lanes(uint64_t *seed, union vector_words *x, union vector_words *y,
                          union vector_words *z) {
-    size_t kind = random_between(seed, 0, 2);
+    size_t kind = random_between(seed, 0, 3);
 
     random_numbers(seed, x->numbers, WORDS);
     random_numbers(seed, y->numbers, WORDS);
@@ -36,6 +36,10 @@ static void random_lanes(uint64_t *seed, union vector_words *x, union vector_wor
             y->words[i] = (bits >> 5 & 0x007f007f) | (126 - low) << 23 | low << 7;
             z->words[i] = (bits >> 3 & 0x007fffff) |
                           (uint32_t)random_between(seed, 0, 4) << 23 | sign << 16;
+        } else if (kind ==
+                   2) { /* halfway between two numbers of bfloat16, or next to it */
+            x->words[i] = (bits & 0xbfff0000) + 0x8000 + bits % 3 - 1;
+            y->words[i] = (bits << 11 & 0xbfff0000) + 0x8000;
         } else { /* a half, or a little more or less, of the last bit of z */
             float half = ldexpf(1, (int)random_between(seed, 0, 60) - 30);
             float little = ldexpf(half, -(int)random_between(seed, 8, 40));
