@@ -18,7 +18,7 @@ ARCH_PRCTL, ARCH_REQ_XCOMP_PERM = 158, 0x1023
 def is_model():
     """Whether the build computes matrix tiles by their model, which needs no permission."""
     options = BINARY.parent.parent / "meson-info/intro-buildoptions.json"
-    return options.exists() and any(option["name"] == "matrix_model" and option["value"]
+    return options.exists() and any(option["name"] == "every_set" and option["value"]
                                     for option in json.loads(options.read_text()))
 
 

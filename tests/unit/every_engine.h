@@ -4,6 +4,7 @@
 #ifndef ATTND_TESTS_EVERY_ENGINE_H
 #define ATTND_TESTS_EVERY_ENGINE_H
 
+#include "how_sets_run.h"
 #include "math/kernels/kernels.h"
 
 #include <attnd/library.h>
@@ -35,6 +36,8 @@ static int run_with_every_engine(const struct CMUnitTest *tests, size_t count) {
     for (size_t i = 0; kernels_available(i) != NULL; i++) {
         const struct kernels *kernels = kernels_available(i);
         bool bf16 = kernels->k_step == 2;
+
+        print_how_set_runs(kernels);
 
         for (size_t e = 0; e < (bf16 ? 1 : 2); e++) {
             char name[64];

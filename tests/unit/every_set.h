@@ -4,6 +4,7 @@
 #ifndef ATTND_TESTS_EVERY_SET_H
 #define ATTND_TESTS_EVERY_SET_H
 
+#include "how_sets_run.h"
 #include "math/kernels/kernels.h"
 
 #include <stdio.h>
@@ -19,6 +20,7 @@ static int run_with_every_set(const struct CMUnitTest *tests, size_t count) {
 
         snprintf(name, sizeof name, "%s, %s", kernels->name,
                  kernels->k_step == 2 ? "bf16" : "f32");
+        print_how_set_runs(kernels);
         failures += _cmocka_run_group_tests(name, tests, count, NULL, NULL);
     }
     return failures;

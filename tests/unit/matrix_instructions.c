@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matrix_instructions.c: see the header. It is compiled for the CPU, and with
- * MATRIX_MODEL; INSTRUCTIONS is the name of the result. */
+ * tests/model; INSTRUCTIONS is the name of the result. */
 #include "matrix_instructions.h"
 
-#ifdef MATRIX_MODEL
-#include "math/kernels/matrix/model.inc"
-#else
 #include <immintrin.h>
-#endif
 
 #include "math/kernels/matrix/tiles.inc"
 
@@ -52,6 +48,8 @@ static void compute(const union vector_words *x_words, const union vector_words 
     memcpy(&results->larger, &result, sizeof result);
     result = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     memcpy(&results->rounded, &result, sizeof result);
+    result = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    memcpy(&results->rest, &result, sizeof result);
     result = _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(y, z, _CMP_NLT_UQ), x, y);
     memcpy(&results->scaled, &result, sizeof result);
     pairs = _mm512_cvtne2ps_pbh(y, x);

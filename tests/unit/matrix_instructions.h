@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matrix_instructions.h: the instructions of src/math/kernels/matrix/model.inc one by
+/* matrix_instructions.h: the instructions of tests/model/immintrin.h one by
  * one, by the model and by the CPU. */
 #ifndef ATTND_TESTS_MATRIX_INSTRUCTIONS_H
 #define ATTND_TESTS_MATRIX_INSTRUCTIONS_H
@@ -16,7 +16,7 @@ union vector_words {
 
 /* One result of each instruction on vectors. */
 struct vector_results {
-    union vector_words sum, product, larger, rounded, scaled, pairs;
+    union vector_words sum, product, larger, rounded, rest, scaled, pairs;
 };
 
 struct instructions {
@@ -25,8 +25,8 @@ struct instructions {
     void (*multiply)(int rows, int columns, int depth, const union vector_words *a,
                      const union vector_words *b, union vector_words *c);
 
-    /* x * y + z; z + x * y of pairs; the larger of x and y; x rounded; x * 2^y; pairs of
-     * neighbours in x and y. */
+    /* x * y + z; z + x * y of pairs; the larger of x and y; x rounded, and
+     * what is above the next lower integer; x * 2^y; pairs of neighbours in x and y. */
     void (*compute)(const union vector_words *x, const union vector_words *y,
                     const union vector_words *z, struct vector_results *results);
 };

@@ -91,8 +91,9 @@ static inline void random_numbers(uint64_t *seed, float *numbers, size_t count) 
 
 /* Runs tests with the model, and where the CPU has tiles with them, and then those that
  * compare both. Returns how many failed. */
-static int run_with_tiles(const struct CMUnitTest *tests, size_t count,
-                          const struct CMUnitTest *beside_model, size_t beside_count) {
+static inline int run_with_tiles(const struct CMUnitTest *tests, size_t count,
+                                 const struct CMUnitTest *beside_model,
+                                 size_t beside_count) {
     const char *refused;
     bool has_tiles = kernels_have_matrix(&refused);
 

@@ -42,7 +42,7 @@ static const char *refusal_text(int error) {
 }
 #endif
 
-#define SETS_MAX 6
+#define SETS_MAX 7
 
 bool kernels_have_matrix(const char **ret_refused) {
 #ifdef __x86_64__
@@ -68,10 +68,32 @@ bool kernels_have_matrix(const char **ret_refused) {
 #endif
 }
 
+#ifdef EVERY_SET
+/* Adds models of the sets that this CPU lacks; returns how many there are then. */
+static size_t add_models(const struct kernels *sets[SETS_MAX], size_t count) {
+    static const struct kernels *const models[] = {
+        &model_avx512, &model_avx2, &model_amx_f32, &model_avx512_bf16, &model_amx_bf16};
+
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        size_t i = 0;
+        while (i < count && (strcmp(sets[i]->name, models[m]->name) != 0 ||
+                             sets[i]->k_step != models[m]->k_step))
+            i++;
+        sets[i] = i < count ? sets[i] : models[m];
+        count += i == count;
+    }
+    return count;
+}
+#endif
+
 /* Lists what this CPU has, fastest first; returns how many. Intel's AVX512-BF16
- * multiplies at half the rate of float32, so it is only listed with `slow`. */
+ * multiplies at half the rate of float32, so it is only listed with `slow`, or in a build
+ * for tests. */
 static size_t list_sets(const struct kernels *ret_sets[SETS_MAX], bool slow) {
     size_t count = 0;
+#ifdef EVERY_SET
+    slow = true;
+#endif
     (void)slow; /* of x86-64 only */
 
 #ifdef __x86_64__
@@ -85,24 +107,19 @@ static size_t list_sets(const struct kernels *ret_sets[SETS_MAX], bool slow) {
     ret_sets[count++] = &kernels_neon; /* part of every arm64 */
 #endif
     ret_sets[count++] = &kernels_portable;
-#ifdef MATRIX_MODEL
-    ret_sets[count++] = &model_amx_f32;
-#elif defined(__x86_64__)
+#ifdef __x86_64__
     const char *refused;
     bool has_matrix = kernels_have_matrix(&refused);
     if (has_matrix)
         ret_sets[count++] = &kernels_amx_f32;
-#endif
-#ifdef __x86_64__
     if (ret_sets[0] == &kernels_avx512 && __builtin_cpu_supports("avx512bf16") &&
         (slow || !is_intel()))
         ret_sets[count++] = &kernels_avx512_bf16;
-#endif
-#ifdef MATRIX_MODEL
-    ret_sets[count++] = &model_amx_bf16;
-#elif defined(__x86_64__)
     if (has_matrix)
         ret_sets[count++] = &kernels_amx_bf16;
+#endif
+#ifdef EVERY_SET
+    count = add_models(ret_sets, count);
 #endif
     return count;
 }

@@ -124,6 +124,7 @@ static inline const float *query_panel_keys(const struct query_panel *panel, siz
 /* One set. Its functions are thread-safe for distinct results and scratch. */
 struct kernels {
     const char *name;
+    bool by_model;  /* of its instructions in C, in a build for tests */
     size_t columns; /* of a panel */
     size_t k_step;  /* factors in a word: 1 float32, or 2 bfloat16 */
     /* The depth of a panel is padded to a multiple of so many numbers, and they take so

@@ -14,5 +14,6 @@ extern const struct kernels kernels_neon;
 /* everywhere */
 extern const struct kernels kernels_portable;
 
-/* everywhere in a build for tests: sets for x86-64 by matrix/model.inc */
-extern const struct kernels model_avx512, model_amx_f32, model_amx_bf16;
+/* everywhere in a build for tests: sets for x86-64 by a model of their instructions */
+extern const struct kernels model_avx2, model_avx512, model_avx512_bf16;
+extern const struct kernels model_amx_f32, model_amx_bf16;
