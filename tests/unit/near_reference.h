@@ -7,6 +7,7 @@
 #include "ref.h"
 
 #include <attnd/model.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,8 +97,9 @@ static inline size_t find_far(const float *got, const double *least,
 }
 
 /* Compares numbers with those that the oracle expects. They may differ by the tolerance
- * times the largest of them, which is `unit` at least; and where that is not enough, by
- * as much as the oracle's own differ when its sums are off by what float32 rounds. */
+ * times the largest of them, which is `unit` at least, and by the least normal float32;
+ * and where that is not enough, by as much as the oracle's own differ when its sums are
+ * off by what float32 rounds. */
 static inline void assert_expected(const struct comparison *c, enum ref_kind kind,
                                    const float *got, const double *want, size_t count,
                                    double unit) {
@@ -105,7 +107,8 @@ static inline void assert_expected(const struct comparison *c, enum ref_kind kin
 
     for (size_t i = 0; i < count; i++)
         unit = isinf(want[i]) ? unit : fmax(unit, fabs(want[i]));
-    if (find_far(got, want, want, count, c->tolerance * unit) == count)
+    const double bound = fmax(c->tolerance * unit, (double)FLT_MIN);
+    if (find_far(got, want, want, count, bound) == count)
         return;
 
     double *least = malloc(2 * count * sizeof *least), *largest = least + count;
@@ -113,7 +116,7 @@ static inline void assert_expected(const struct comparison *c, enum ref_kind kin
     memcpy(least, want, count * sizeof *least);
     memcpy(largest, want, count * sizeof *largest);
     find_spread(c, kind, count, least, largest);
-    size_t far = find_far(got, least, largest, count, c->tolerance * unit);
+    size_t far = find_far(got, least, largest, count, bound);
     if (far < count)
         fail_msg("case %u: %s[%zu] is %.9g, not %.9g (%.9g to %.9g, largest %g)",
                  c->case_number, names[kind], far, (double)got[far], want[far],
