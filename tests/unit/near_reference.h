@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How far a number of bfloat16 may be from the oracle, relative to the largest. The oracle
- * rounds the same numbers. What is left are those that lie in the middle between two
- * bfloat16, and how kernels round weights, whose largest is not the same in all of them. */
+/* How far a number of bfloat16 may be from the oracle's, relative to the largest. Both
+ * round the same factors. What is left are those that lie in the middle between two
+ * bfloat16, and the weights: not all kernels round these relative to the same one. */
 #define REF_TOLERANCE_BF16 2e-3
 
 /* Sums in float32 are off by less of the magnitudes that they add up. */
@@ -60,8 +60,8 @@ static inline void run_reference(const attn_model *model, const attn_request *re
                      ATTN_OK);
 }
 
-/* Finds the least and the largest that each number becomes when the sums before it are off
- * by what float32 rounds. Both begin as what the oracle expects. */
+/* Finds the least and the largest that each number becomes when the sums before it are
+ * off by what float32 rounds. Both begin as what the oracle expects. */
 static inline void find_spread(const struct comparison *c, enum ref_kind kind,
                                size_t count, double *ret_least, double *ret_largest) {
     struct ref_rounding rounding = c->rounding;

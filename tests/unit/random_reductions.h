@@ -133,8 +133,8 @@ static bool is_near(const struct expected_head *e, double got, double expected,
     return difference <= bound || difference <= bound * largest_score(e) / 100;
 }
 
-/* Returns whether a score is what the oracle's becomes, by bound, when its sums are off by
- * what float32 rounds; see near_reference.h. */
+/* Returns whether a score is within a bound of what the oracle's becomes when its sums
+ * are off by what float32 rounds; see near_reference.h. */
 static bool is_in_spread(const struct expected_head *e, size_t index, double got,
                          double bound) {
     const struct comparison c =

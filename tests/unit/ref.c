@@ -414,10 +414,10 @@ static attn_status ref_run(const attn_model *model, const attn_request *request,
                            struct ref_rounding *rounding,
                            const struct ref_result *ret_result) {
     const attn_model_info *info = &model->info;
-    size_t heads = info->num_heads, kv_heads = info->num_kv_heads;
-    size_t size = info->width.score;
-    bool norm = info->pre_norm.applied;
+    size_t heads = info->num_heads, kv_heads = info->num_kv_heads,
+           size = info->width.score;
     double clip = info->projection.clip;
+    bool norm = info->pre_norm.applied;
     double first_clip = info->projection.clip_last ? 0 : clip; /* of queries and keys */
     bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "self") == 0);
     attn_sizes sizes;
@@ -447,8 +447,7 @@ static attn_status ref_run(const attn_model *model, const attn_request *request,
                                    (struct ref_latent){.size = 0}, request->queries,
                                    sizes.num_queries, norm)
                      : NULL,
-        .context = calloc(sizes.num_queries * info->num_heads * info->width.head,
-                          sizeof(double)),
+        .context = calloc(sizes.num_queries * heads * info->width.head, sizeof(double)),
         .row = calloc(sizes.num_keys, sizeof(double)),
         .factors = calloc(sizes.num_keys, sizeof(double)),
         .rounding = rounding,
