@@ -13,6 +13,7 @@
 #   MESON_OPTIONS       more options for meson setup, e.g. -Db_sanitize=address,undefined
 #   MESON_TEST_OPTIONS  more options for meson test, e.g. --suite threads
 #   UNIT_SAMPLE         an odd number: unit tests try one of so many of their sampled floats (1)
+#   UNIT_SEED           unit tests draw other numbers for each value (0); see tests/seeds.sh
 #   VENV                folder of the Python packages (BUILD_DIR/venv)
 #   BINARY              daemon that pytest runs (BUILD_DIR/src/attnd)
 #   BROWSER_TESTS       0 skips tests/ui (1)

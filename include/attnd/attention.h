@@ -209,7 +209,10 @@ ATTN_API attn_status attn_plan(const attn_model *model, const attn_request *requ
  * the identity.
  *
  * Results agree with float64 to 1e-5 of the largest output while scores stay below about
- * 100 in magnitude; with bf16 to 2e-2, while they stay below about 10.
+ * 100 in magnitude. With bf16 a score is off by about 1/256 of `scale` * sum |q||k|,
+ * before softcap and bias, and an output by about 1/256 of the magnitudes that it is
+ * summed from. So results mostly agree to 2e-2 while the former stay below about 10, and
+ * to less where columns cancel.
  *
  * `scratch` is attn_sizes.scratch_bytes of uninitialised memory at ATTN_ALIGNMENT; the
  * caller may reuse or free it afterwards. Thread-safe for distinct scratch and results;

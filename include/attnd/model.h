@@ -210,7 +210,8 @@ typedef struct attn_engine_options {
     bool serve_only;
 } attn_engine_options;
 
-/* How much the outputs of two engines may differ, relative to the largest output. */
+/* How much the outputs of two engines may differ, relative to the largest output. With
+ * bf16 those of a layer whose columns cancel may differ by more, see attn_run(). */
 #define ATTN_TOLERANCE_F32  1e-5
 #define ATTN_TOLERANCE_BF16 2e-2
 

@@ -28,8 +28,8 @@ const struct option compute_options[COMPUTE_NUM_OPTIONS] = {
     {OPTION("precision", CHOICE, precision), .value = "f32", .metavar = "f32|bf16",
      .choices = precisions,
      .help =
-         "Precision of the factors in products. bf16 rounds weights and intermediate "
-         "factors to bfloat16 and sums in float32, within 0.02 of the largest output. "
+         "Precision of products. bf16 rounds their factors to bfloat16: a number is off "
+         "by 1/256 of what it sums up in magnitude, mostly below 0.02 of the largest. "
          "It needs engine native, and a CPU with AMX, where it is several times as fast, "
          "or one of another maker than Intel with AVX512-BF16, up to twice as fast."},
     {OPTION("workers", COUNT, workers), .max = 256, .metavar = "N",

@@ -53,7 +53,7 @@ def log_sum_exp(scores):
     return scores.max() + np.log(np.exp(scores - scores.max()).sum())
 
 
-def attend_head(head, additive, queries, keys, values, visible):
+def attend_head(head, additive, queries, keys, values, visible, _plain):
     """Returns outputs [Tq, D], weights [Tq, Tk] and lse [Tq] of one head. `visible` [Tq, Tk] says
     which keys a query may attend to. A query without a visible key attends to all keys equally."""
     q, k, v = head.query(queries), head.key(keys), head.value(values)
@@ -72,6 +72,15 @@ def attend_head(head, additive, queries, keys, values, visible):
     return weights @ v, weights, lse
 
 
+class Exact:
+    """The arithmetic of compute()."""
+    attend_head = staticmethod(attend_head)
+
+    @staticmethod
+    def project(linear, rows):
+        return linear(rows)
+
+
 def visible_keys(valid_lens, positions, key_positions, causal, window):
     """Returns [Tq, Tk]. valid_lens [Tq] counts keys, whatever their positions are."""
     visible = np.arange(len(key_positions))[None, :] < valid_lens[:, None]
@@ -84,7 +93,7 @@ def visible_keys(valid_lens, positions, key_positions, causal, window):
 
 
 def compute(layer, queries, keys, values, valid_lens=None, causal=None, head_mask=None,
-            positions=None, key_positions=None, window=None):
+            positions=None, key_positions=None, window=None, arithmetic=Exact):
     """Computes one sequence: queries [Tq, query_size] and so on; valid_lens is None, a number or
     [Tq], positions are None or [Tq] and [Tk]."""
     queries, keys, values = (np.asarray(x, np.float64) for x in (queries, keys, values))
@@ -94,12 +103,13 @@ def compute(layer, queries, keys, values, valid_lens=None, causal=None, head_mas
         lens, np.asarray(range(num_queries) if positions is None else positions, np.int64),
         np.asarray(range(num_keys) if key_positions is None else key_positions, np.int64),
         layer.causal if causal is None else causal, window or 0)
-    results = [attend_head(head, layer.additive, queries, keys, values, visible)
+    plain = positions is None and key_positions is None and not window
+    results = [arithmetic.attend_head(head, layer.additive, queries, keys, values, visible, plain)
                for head in layer.heads]
     factors = np.ones(len(layer.heads)) if head_mask is None else head_mask
     heads = [factor * outputs for factor, (outputs, _, _) in zip(factors, results)]
     concatenated = np.concatenate(heads, axis=1)
-    return Result(layer.output(concatenated) if layer.output else concatenated,
+    return Result(arithmetic.project(layer.output, concatenated) if layer.output else concatenated,
                   np.stack([weights for _, weights, _ in results]), np.stack(heads, axis=1),
                   np.stack([lse for _, _, lse in results], axis=1))
 
@@ -133,9 +143,9 @@ def each_sequence(request):
                                                    each("valid_lens"), positions, key_positions)]
 
 
-def compute_request(layer, request):
+def compute_request(layer, request, arithmetic=Exact):
     """Computes a batched request. Returns a Result for each sequence."""
-    return [compute(layer, *sequence) for sequence in each_sequence(request)]
+    return [compute(layer, *sequence, arithmetic) for sequence in each_sequence(request)]
 
 
 def attend_request(layer, request):

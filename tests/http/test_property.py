@@ -6,6 +6,7 @@ A case is seeded with the seed of the run, the number of its model and its own n
 of one model can be run alone.
 """
 
+import functools
 import os
 
 import numpy as np
@@ -13,7 +14,8 @@ import pytest
 
 from checkpoints import DTYPES, LAYOUTS, random_checkpoint
 from compare import ORDER_OF_SUMMANDS, assert_reply, assert_close
-from reference import compute_request
+from reference import Exact, compute_request
+from reference_bf16 import Bf16, compute_nudged
 from server import Server, run_attnd
 
 NUM_MODELS = 50
@@ -120,18 +122,22 @@ def random_request(rng, model, max_queries=12, max_keys=12):
     return request
 
 
-def compare_random_requests(server, models, number, precision, change=lambda request: None,
-                            cases=range(CASES_PER_MODEL), **sizes):
+def compare_random_requests(server, models, number, precision, cases=range(CASES_PER_MODEL),
+                            **sizes):
     model = models[number]
+    # A model whose columns cancel too much at the start is computed by OpenBLAS, in float32.
+    described = server.get("/v1/models/" + model.name).json()
+    bf16 = described["precision"] == "bf16"
+    precision = precision if bf16 else "f32"
     for case in cases:
         rng = np.random.default_rng([SEED, number, case])
         request = random_request(rng, model, **sizes)
-        change(request)
         what = f"PROPERTY_SEED={SEED}, {model.name}, case {case}"
         response = server.attention(request)
         assert response.status_code == 200, f"{what}: {response.text}"
-        assert_reply(response.json(), request, compute_request(model.layer, request), what,
-                       precision)
+        assert_reply(response.json(), request,
+                     compute_request(model.layer, request, Bf16() if bf16 else Exact), what, precision,
+                     functools.partial(compute_nudged, model.layer, request) if bf16 else None)
 
 
 @pytest.mark.parametrize("number", range(NUM_MODELS))
@@ -144,20 +150,15 @@ def test_few_queries_over_many_keys_agree_with_the_reference(server, models, num
     compare_random_requests(server, models, number, "f32", cases=[0], max_queries=40, max_keys=3000)
 
 
-def shrink_queries(request):
-    """Gives scores like those of trained layers."""
-    request["queries"] = [(np.array(rows) / 4).tolist() for rows in request["queries"]]
-
-
 @pytest.mark.parametrize("number", range(NUM_MODELS))
 def test_random_requests_agree_with_the_reference_in_bf16(bf16_server, models, number):
-    compare_random_requests(bf16_server, models, number, "bf16 in a small layer", shrink_queries)
+    compare_random_requests(bf16_server, models, number, "bf16, rounded alike")
 
 
 @pytest.mark.parametrize("number", range(0, NUM_MODELS, 4))
 def test_few_queries_over_many_keys_agree_in_bf16(bf16_server, models, number):
-    compare_random_requests(bf16_server, models, number, "bf16 in a small layer", shrink_queries,
-                            cases=[0], max_queries=40, max_keys=3000)
+    compare_random_requests(bf16_server, models, number, "bf16, rounded alike", cases=[0],
+                            max_queries=40, max_keys=3000)
 
 
 def padded(request):

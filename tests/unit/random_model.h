@@ -3,6 +3,8 @@
 #ifndef ATTND_TESTS_RANDOM_MODEL_H
 #define ATTND_TESTS_RANDOM_MODEL_H
 
+#include "seed.h"
+
 #include <attnd/attention.h>
 #include <stdint.h>
 

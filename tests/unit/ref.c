@@ -2,6 +2,10 @@
 /* ref.c: the definition of the layer, loop by loop, in float64. */
 #include "ref.h"
 
+#include "math/plan/plan.h"
+#include "math/plan/rules.h"
+#include "ref_fold.h"
+#include "ref_mask.h"
 #include "ref_rows.h"
 
 #include <math.h>
@@ -17,41 +21,11 @@ struct reference {
     double *gates;   /* [sum of Tq, H*D]; NULL without a gate */
     double *context; /* [sum of Tq, H*D]: the heads' outputs */
     double *row;     /* [longest Tk]: the weights of one query and head */
+    double *factors; /* likewise, rounded */
+    struct ref_rounding *rounding;
     const struct ref_result *result;
     size_t score_size; /* of one head in queries and keys */
 };
-
-/* A sequence, and where it begins in the batch. */
-struct ref_position {
-    size_t sequence, first_query, first_key;
-    double *weights, *scores; /* its part of the results, or NULL */
-};
-
-/* Returns the position of row `i` of a sequence that begins at row `first`. */
-static size_t ref_position(const size_t *positions, size_t first, size_t i) {
-    return positions != NULL ? positions[first + i] : i;
-}
-
-/* Returns whether query q attends to key k, by their rows in the sequence. */
-static bool ref_attends(const attn_request *request, const struct ref_position *at,
-                        size_t q, size_t k) {
-    size_t i = ref_position(request->positions, at->first_query, q);
-    size_t j = ref_position(request->key_positions, at->first_key, k);
-    size_t distance = i > j ? i - j : j - i;
-
-    if (request->valid_lens != NULL) {
-        size_t row = request->valid_lens_per_query ? at->first_query + q : at->sequence;
-        if (k >= request->valid_lens[row])
-            return false;
-    }
-    if (request->causal && j > i)
-        return false;
-    if (request->chunk > 0 && i / request->chunk != j / request->chunk)
-        return false;
-    if (request->window == 0)
-        return true;
-    return request->causal ? distance < request->window : distance <= request->window;
-}
 
 /* Norms the projected heads of one row, and clips them where that comes afterwards. */
 static void ref_norm_heads(const attn_model *model, const float *weight,
@@ -67,23 +41,6 @@ static void ref_norm_heads(const attn_model *model, const float *weight,
     }
     if (info->projection.clip_last)
         ref_clip(info->projection.clip, heads * info->width.score, row);
-}
-
-/* Finds the position of row `i` of a sequence of `count` rows on each axis. */
-static void ref_find_axes(const attn_model_info *info, const size_t *positions,
-                          const size_t *axes, size_t first, size_t count, size_t i,
-                          size_t ret_axes[ATTN_AXES]) {
-    size_t position = ref_position(positions, first, i), grid = info->rotation.grid;
-
-    for (size_t axis = 0; axis < ATTN_AXES; axis++)
-        ret_axes[axis] =
-            axes != NULL ? axes[ATTN_AXES * first + axis * count + i] : position;
-    if (grid == 0)
-        return;
-    bool patch = position >= info->rotation.grid_first;
-    position -= info->rotation.grid_first;
-    ret_axes[1] = patch ? 2 * (position / grid) + 1 : grid;
-    ret_axes[2] = patch ? 2 * (position % grid) + 1 : grid;
 }
 
 /* Norms the projected heads of one row, and rotates them to their position. */
@@ -124,21 +81,6 @@ static void ref_finish_value(const attn_model *model, const size_t axes[ATTN_AXE
     }
 }
 
-/* Returns the length of a sequence: its largest position plus 1. */
-static size_t ref_length(const attn_request *request, const struct ref_position *at) {
-    size_t length = 0;
-
-    for (size_t q = 0; q < request->query_lens[at->sequence]; q++) {
-        size_t position = ref_position(request->positions, at->first_query, q);
-        length = position >= length ? position + 1 : length;
-    }
-    for (size_t k = 0; k < request->key_lens[at->sequence]; k++) {
-        size_t position = ref_position(request->key_positions, at->first_key, k);
-        length = position >= length ? position + 1 : length;
-    }
-    return length;
-}
-
 /* Norms and rotates the queries, keys and values of a sequence. */
 static void ref_finish_rows(const struct reference *ref, const struct ref_position *at) {
     const attn_model *model = ref->model;
@@ -168,15 +110,20 @@ static void ref_finish_rows(const struct reference *ref, const struct ref_positi
 }
 
 /* Returns the score of one query and one key, both [head_size], before a bias. */
-static double ref_score(const attn_model *model, size_t head_size, const double *query,
-                        const double *key) {
+static double ref_score(const attn_model *model, struct ref_rounding *rounding,
+                        size_t head_size, const double *query, const double *key) {
     const attn_model_info *info = &model->info;
-    double sum = 0;
+    double sum = 0, magnitude = 0;
 
     if (info->score.kind == ATTN_SCALED_DOT_PRODUCT) {
-        for (size_t d = 0; d < head_size; d++)
-            sum += query[d] * key[d];
-        sum *= info->score.scale;
+        double unit = log(2), scale = info->score.scale / unit; /* of powers of 2 */
+        for (size_t d = 0; d < head_size; d++) {
+            double product = ref_factor(rounding->rows, query[d] * scale) *
+                             ref_factor(rounding->rows, key[d]) * unit;
+            sum += product;
+            magnitude += fabs(product);
+        }
+        sum = ref_nudge(rounding, sum, magnitude);
         return info->score.softcap > 0
                    ? info->score.softcap * tanh(sum / info->score.softcap)
                    : sum;
@@ -188,50 +135,9 @@ static double ref_score(const attn_model *model, size_t head_size, const double 
             inner += (double)model->additive_query[a * head_size + d] * query[d] +
                      (double)model->additive_key[a * head_size + d] * key[d];
         sum += (double)model->additive_score[a] * tanh(inner);
+        magnitude += fabs((double)model->additive_score[a]);
     }
-    return sum;
-}
-
-/* Rounds a number to 8 bits, to even, as bfloat16 does. */
-static double ref_round(double number) {
-    int exponent;
-    double fraction = frexp(number, &exponent);
-
-    return ldexp(rint(ldexp(fraction, 8)), exponent - 8);
-}
-
-/* Returns the request's bias of query q and key k in head h. */
-static double ref_given_bias(const attn_request *request, const struct ref_position *at,
-                             size_t h, size_t q, size_t k) {
-    size_t i = at->sequence * request->bias_sequence_ld + h * request->bias_head_ld +
-               q * request->bias_row_ld + k;
-
-    return request->bias != NULL ? (double)request->bias[i] : 0;
-}
-
-/* Returns what is added to the score of query q and key k in head h by their distance. */
-static double ref_bias(const struct reference *ref, const struct ref_position *at,
-                       size_t h, size_t q, size_t k) {
-    const attn_model_info *info = &ref->model->info;
-    double i = (double)ref_position(ref->request->positions, at->first_query, q);
-    double j = (double)ref_position(ref->request->key_positions, at->first_key, k);
-    double farthest = (double)info->score.bias_distance;
-
-    switch (info->score.bias) {
-    case ATTN_BIAS_ALIBI:
-        return (double)ref->model->alibi_slopes[h] * (j - i);
-    case ATTN_BIAS_BUCKETS:
-        return (double)ref->model
-            ->distance_bias[h * (2 * info->score.bias_distance + 1) +
-                            (size_t)(fmin(fmax(j - i, -farthest), farthest) + farthest)];
-    case ATTN_BIAS_ALIBI_ROUNDED:
-        return info->score.scale *
-               (ref_round((double)ref->model->alibi_slopes[h] * ref_round(j)) -
-                ref_round((double)ref->model->alibi_slopes[h] * ref_round(i)));
-    case ATTN_BIAS_NONE:
-        break;
-    }
-    return 0;
+    return ref_nudge(rounding, sum, magnitude);
 }
 
 /* Turns `count` scores into weights; -INFINITY becomes 0. They sum to 1,
@@ -265,8 +171,9 @@ static double ref_weigh(const struct reference *ref, const struct ref_position *
         ret_weights[k] = -(double)INFINITY;
         if (!ref_attends(ref->request, at, q, k) || isinf(bias))
             continue;
-        ret_weights[k] =
-            ref_score(ref->model, size, query, key) + ref_bias(ref, at, h, q, k) + bias;
+        bias += ref_distance_bias(ref->model, ref->request, at, h, q, k);
+        double score = bias + ref_score(ref->model, at->rounding, size, query, key);
+        ret_weights[k] = ref_nudge(at->rounding, score, 1 + fabs(bias));
         attended++;
     }
     size_t row = h * ref->request->query_lens[at->sequence] + q;
@@ -342,32 +249,108 @@ static void ref_write_weights(const struct reference *ref, const struct ref_posi
     }
 }
 
+/* Sums up the values of a direct sequence as they came, and projects the sum. */
+static void ref_sum_direct(const struct reference *ref, const struct ref_position *at,
+                           size_t h, double *ret_outputs) {
+    const attn_model *model = ref->model;
+    size_t size = model->info.width.head, in = model->info.width.value;
+    const float *values = ref->request->values + at->first_key * in;
+    const float *bias = model->value_bias;
+    double *sums = calloc(in, sizeof *sums);
+
+    for (size_t k = 0; sums != NULL && k < ref->request->key_lens[at->sequence]; k++) {
+        for (size_t i = 0; ref->row[k] != 0 && i < in; i++)
+            sums[i] += ref->row[k] * (double)values[k * in + i];
+    }
+    for (size_t i = 0; sums != NULL && i < in; i++)
+        sums[i] = ref_nudge(ref->rounding, sums[i], fabs(sums[i]));
+    if (sums != NULL)
+        ref_linear(ref->rounding, model->value_weight + h * size * in,
+                   bias != NULL ? bias + h * size : NULL, size, in, sums, ret_outputs);
+    free(sums);
+}
+
+/* Sums up the values of one head by their weights. */
+static void ref_sum_values(const struct reference *ref, const struct ref_position *at,
+                           size_t h, double *ret_outputs) {
+    const attn_model_info *info = &ref->model->info;
+    size_t size = info->width.head, kv_heads = info->num_kv_heads;
+    size_t key_len = ref->request->key_lens[at->sequence];
+    const double *values =
+        ref->values + (at->first_key * kv_heads + h * kv_heads / info->num_heads) * size;
+    const double *factors = ref_round_weights(ref->rounding, ref->row, key_len, KEY_BLOCK,
+                                              KERNEL_CHUNK_KEYS, ref->factors);
+
+    for (size_t d = 0; d < size; d++) {
+        double sum = 0, magnitude = 0;
+        for (size_t k = 0; k < key_len; k++) {
+            double value =
+                ref_factor(ref->rounding->rows, values[k * kv_heads * size + d]);
+            double product = factors[k] == 0 ? 0 : factors[k] * value;
+            sum += product;
+            magnitude += fabs(product);
+        }
+        ret_outputs[d] = ref_nudge(ref->rounding, sum, magnitude);
+    }
+}
+
 /* Query q of head h attends. */
 static void ref_attend(const struct reference *ref, const struct ref_position *at,
                        size_t h, size_t q) {
     const attn_model_info *info = &ref->model->info;
-    size_t size = info->width.head, kv_heads = info->num_kv_heads;
+    size_t size = info->width.head;
     size_t row = (at->first_query + q) * info->num_heads + h;
-    const double *values =
-        ref->values + (at->first_key * kv_heads + h * kv_heads / info->num_heads) * size;
+    double *outputs = ref->context + row * size;
     double factor =
         ref->request->head_mask != NULL ? (double)ref->request->head_mask[h] : 1.0;
 
     double lse = ref_weigh(ref, at, h, q, ref->row);
     if (ref->result->lse != NULL)
         ref->result->lse[row] = lse;
-    for (size_t d = 0; d < size; d++) {
-        double sum = 0;
-        for (size_t k = 0; k < ref->request->key_lens[at->sequence]; k++)
-            sum += ref->row[k] == 0 ? 0 : ref->row[k] * values[k * kv_heads * size + d];
-        ref->context[row * size + d] = factor * sum;
-    }
+    if (at->direct)
+        ref_sum_direct(ref, at, h, outputs);
+    else
+        ref_sum_values(ref, at, h, outputs);
+    for (size_t d = 0; d < size; d++)
+        outputs[d] *= factor;
     if (at->weights != NULL)
         ref_write_weights(ref, at, h, q);
 }
 
+/* Finds out whether a sequence is direct, see plan_find_kind(), where that changes what
+ * is rounded: neither its queries nor its keys are. Their products with the model weights
+ * are as if its keys had been projected without being rounded, which is done here. */
+static void ref_find_kind(const struct reference *ref, struct ref_rounding *ret_rounding,
+                          struct ref_position *at) {
+    const attn_model *model = ref->model;
+    const attn_model_info *info = &model->info;
+    size_t width = info->num_heads * ref->score_size;
+    size_t key_len = ref->request->key_lens[at->sequence];
+    size_t sizes = ref->score_size + info->width.head;
+
+    at->rounding = ref->rounding;
+    at->direct = ref->rounding->rows && !ref->rounding->projected &&
+                 plan_is_plain(model, ref->request) &&
+                 info->score.kind == ATTN_SCALED_DOT_PRODUCT &&
+                 key_len >= PLAN_DIRECT_KEYS_MIN &&
+                 ref->request->query_lens[at->sequence] <= sizes / 2 / PLAN_DIRECT_SHARE;
+    if (!at->direct)
+        return;
+    *ret_rounding = *ref->rounding;
+    ret_rounding->rows = false;
+    at->rounding = ret_rounding;
+    double *keys =
+        ref_project(model, ret_rounding, model->key_weight, model->key_bias, width,
+                    info->width.key, 0, (struct ref_latent){.size = 0},
+                    ref->request->keys + at->first_key * info->width.key, key_len, false);
+    if (keys != NULL)
+        memcpy(ref->keys + at->first_key * width, keys, key_len * width * sizeof *keys);
+    free(keys);
+}
+
 static void ref_batch(const struct reference *ref) {
     const attn_request *request = ref->request;
+    struct ref_rounding rounding;
     struct ref_position at = {.weights = ref->result->weights,
                               .scores = ref->result->scores};
 
@@ -379,6 +362,7 @@ static void ref_batch(const struct reference *ref) {
         size_t count =
             ref_weights_heads(ref) * ref_weights_rows(request, at.sequence) * key_len;
 
+        ref_find_kind(ref, &rounding, &at);
         ref_finish_rows(ref, &at);
         for (size_t i = 0; at.weights != NULL && i < count; i++)
             at.weights[i] = 0;
@@ -417,7 +401,7 @@ static void ref_write_outputs(const struct reference *ref, size_t rows) {
     for (size_t q = 0; result->outputs != NULL && q < rows; q++) {
         const double *context = ref->context + q * hidden;
         if (info->projection.output)
-            ref_linear(ref->model->output_weight, ref->model->output_bias,
+            ref_linear(ref->rounding, ref->model->output_weight, ref->model->output_bias,
                        info->width.out, hidden, context,
                        result->outputs + q * info->width.out);
         for (size_t i = 0; !info->projection.output && i < hidden; i++)
@@ -425,13 +409,15 @@ static void ref_write_outputs(const struct reference *ref, size_t rows) {
     }
 }
 
-attn_status attn_ref_run(const attn_model *model, const attn_request *request,
-                         const struct ref_result *ret_result) {
+/* Computes a layer whose additive scoring is folded where it is rounded. */
+static attn_status ref_run(const attn_model *model, const attn_request *request,
+                           struct ref_rounding *rounding,
+                           const struct ref_result *ret_result) {
     const attn_model_info *info = &model->info;
-    size_t heads = info->num_heads, kv_heads = info->num_kv_heads;
-    size_t size = info->width.score;
-    bool norm = info->pre_norm.applied;
+    size_t heads = info->num_heads, kv_heads = info->num_kv_heads,
+           size = info->width.score;
     double clip = info->projection.clip;
+    bool norm = info->pre_norm.applied;
     double first_clip = info->projection.clip_last ? 0 : clip; /* of queries and keys */
     bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "self") == 0);
     attn_sizes sizes;
@@ -443,32 +429,34 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
     struct reference ref = {
         .model = model,
         .request = request,
-        .queries =
-            ref_project(model, model->query_weight, model->query_bias, heads * size,
-                        info->width.query, first_clip, ref_find_latent(model, false),
-                        request->queries, sizes.num_queries, norm),
-        .keys = ref_project(model, model->key_weight, model->key_bias, kv_heads * size,
-                            info->width.key, first_clip, ref_find_latent(model, true),
-                            request->keys, sizes.num_keys, norm_keys),
-        .values = ref_project(model, model->value_weight, model->value_bias,
+        .queries = ref_project(model, rounding, model->query_weight, model->query_bias,
+                               heads * size, info->width.query, first_clip,
+                               ref_find_latent(model, false), request->queries,
+                               sizes.num_queries, norm),
+        .keys = ref_project(model, rounding, model->key_weight, model->key_bias,
+                            kv_heads * size, info->width.key, first_clip,
+                            ref_find_latent(model, true), request->keys, sizes.num_keys,
+                            norm_keys),
+        .values = ref_project(model, rounding, model->value_weight, model->value_bias,
                               kv_heads * info->width.head, info->width.value, clip,
                               ref_find_latent(model, true), request->values,
                               sizes.num_keys, norm_keys),
         .gates = info->projection.gate
-                     ? ref_project(model, model->gate_weight, model->gate_bias,
+                     ? ref_project(model, rounding, model->gate_weight, model->gate_bias,
                                    heads * info->width.head, info->width.query, 0,
                                    (struct ref_latent){.size = 0}, request->queries,
                                    sizes.num_queries, norm)
                      : NULL,
-        .context = calloc(sizes.num_queries * info->num_heads * info->width.head,
-                          sizeof(double)),
+        .context = calloc(sizes.num_queries * heads * info->width.head, sizeof(double)),
         .row = calloc(sizes.num_keys, sizeof(double)),
+        .factors = calloc(sizes.num_keys, sizeof(double)),
+        .rounding = rounding,
         .result = ret_result,
         .score_size = size,
     };
     status = ATTN_E_NOMEM;
     if (ref.queries != NULL && ref.keys != NULL && ref.values != NULL &&
-        ref.context != NULL && ref.row != NULL &&
+        ref.context != NULL && ref.row != NULL && ref.factors != NULL &&
         (ref.gates != NULL || !info->projection.gate)) {
         ref_batch(&ref);
         ref_finish_outputs(&ref, sizes.num_queries);
@@ -482,5 +470,27 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
     free(ref.gates);
     free(ref.context);
     free(ref.row);
+    free(ref.factors);
     return status;
+}
+
+attn_status attn_ref_run_rounded(const attn_model *model, const attn_request *request,
+                                 struct ref_rounding *rounding,
+                                 const struct ref_result *ret_result) {
+    struct ref_folded folded;
+    attn_status status = ATTN_E_NOMEM;
+
+    if (!rounding->weights || model->info.score.kind != ATTN_ADDITIVE)
+        return ref_run(model, request, rounding, ret_result);
+    if (ref_folded_init(model, &folded))
+        status = ref_run(&folded.model, request, rounding, ret_result);
+    ref_folded_deinit(&folded);
+    return status;
+}
+
+attn_status attn_ref_run(const attn_model *model, const attn_request *request,
+                         const struct ref_result *ret_result) {
+    struct ref_rounding none = {.nudge = 0};
+
+    return attn_ref_run_rounded(model, request, &none, ret_result);
 }

@@ -5,6 +5,8 @@
 #ifndef ATTND_TESTS_REF_H
 #define ATTND_TESTS_REF_H
 
+#include "ref_round.h"
+
 #include <attnd/attention.h>
 
 /* Laid out as in attn_result, but with the scores of all heads and queries. What is NULL
@@ -19,5 +21,10 @@ struct ref_result {
  * ATTN_E_NOMEM. */
 attn_status attn_ref_run(const attn_model *model, const attn_request *request,
                          const struct ref_result *ret_result);
+
+/* The same, with the roundings of an engine. Changes rounding->state. */
+attn_status attn_ref_run_rounded(const attn_model *model, const attn_request *request,
+                                 struct ref_rounding *rounding,
+                                 const struct ref_result *ret_result);
 
 #endif

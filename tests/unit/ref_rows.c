@@ -5,12 +5,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-void ref_linear(const float *weight, const float *bias, size_t out, size_t in,
-                const double *x, double *y) {
+void ref_linear(struct ref_rounding *rounding, const float *weight, const float *bias,
+                size_t out, size_t in, const double *x, double *y) {
     for (size_t o = 0; o < out; o++) {
-        y[o] = bias != NULL ? (double)bias[o] : 0.0;
-        for (size_t i = 0; i < in; i++)
-            y[o] += (double)weight[o * in + i] * x[i];
+        double sum = bias != NULL ? (double)bias[o] : 0.0, magnitude = fabs(sum);
+        for (size_t i = 0; i < in; i++) {
+            double product = ref_factor(rounding->weights, (double)weight[o * in + i]) *
+                             ref_factor(rounding->rows, x[i]);
+            sum += product;
+            magnitude += fabs(product);
+        }
+        y[o] = ref_nudge(rounding, sum, magnitude);
     }
 }
 
@@ -77,9 +82,10 @@ struct ref_latent ref_find_latent(const attn_model *model, bool keys) {
                                model->latent_query_norm, model->info.latent.query, 0};
 }
 
-double *ref_project(const attn_model *model, const float *weight, const float *bias,
-                    size_t out, size_t in, double clip, struct ref_latent latent,
-                    const float *x, size_t rows, bool norm) {
+double *ref_project(const attn_model *model, struct ref_rounding *rounding,
+                    const float *weight, const float *bias, size_t out, size_t in,
+                    double clip, struct ref_latent latent, const float *x, size_t rows,
+                    bool norm) {
     const attn_model_info *info = &model->info;
     bool given = info->projection.given;
     double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);
@@ -94,12 +100,15 @@ double *ref_project(const attn_model *model, const float *weight, const float *b
         if (norm)
             ref_norm(info->pre_norm.kind, info->pre_norm.eps, model->pre_norm_weight,
                      model->pre_norm_bias, in, row);
+        for (size_t i = 0; norm && i < in; i++)
+            row[i] = ref_nudge(rounding, row[i], fabs(row[i]));
         if (latent.size > 0) {
-            ref_linear(latent.weight, latent.bias, latent.size, in, row, latent_row);
+            ref_linear(rounding, latent.weight, latent.bias, latent.size, in, row,
+                       latent_row);
             ref_norm(ATTN_NORM_RMS, info->latent.eps, latent.norm, NULL,
                      latent.size - latent.shared, latent_row);
         }
-        ref_linear(weight, bias, out, latent.size > 0 ? latent.size : in,
+        ref_linear(rounding, weight, bias, out, latent.size > 0 ? latent.size : in,
                    latent.size > 0 ? latent_row : row, y + r * out);
         ref_clip(clip, out, y + r * out);
     }

@@ -4,12 +4,13 @@
 #define ATTND_TESTS_REF_ROWS_H
 
 #include "math/model.h"
+#include "ref_round.h"
 
 #include <attnd/attention.h>
 
 /* Computes y [out] = x [in] W^T + b. */
-void ref_linear(const float *weight, const float *bias, size_t out, size_t in,
-                const double *x, double *y);
+void ref_linear(struct ref_rounding *rounding, const float *weight, const float *bias,
+                size_t out, size_t in, const double *x, double *y);
 
 /* Norms `size` numbers in place. `weight` and `bias` may be NULL. */
 void ref_norm(attn_norm norm, double eps, const float *weight, const float *bias,
@@ -35,8 +36,9 @@ struct ref_latent ref_find_latent(const attn_model *model, bool keys);
 /* Projects `rows` float32 rows to `out` numbers, normed before when `norm`, and clips
  * them to `clip`; those that are given become float64. The caller frees the result [rows,
  * out], which is NULL when memory runs out. */
-double *ref_project(const attn_model *model, const float *weight, const float *bias,
-                    size_t out, size_t in, double clip, struct ref_latent latent,
-                    const float *x, size_t rows, bool norm);
+double *ref_project(const attn_model *model, struct ref_rounding *rounding,
+                    const float *weight, const float *bias, size_t out, size_t in,
+                    double clip, struct ref_latent latent, const float *x, size_t rows,
+                    bool norm);
 
 #endif

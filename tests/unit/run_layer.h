@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_layer.h: runs a layer, with threads or without, and compares results. Include it
- * after every_engine.h. */
+ * after cmocka.h. */
 #ifndef ATTND_TESTS_RUN_LAYER_H
 #define ATTND_TESTS_RUN_LAYER_H
 
-#include "ref.h"
+#include "near_reference.h"
 
 #include <attnd/attention.h>
 #include <math.h>
@@ -12,9 +12,9 @@
 #include <string.h>
 
 /* Runs all tasks on one thread, the last first, as `num_threads` threads in turns. */
-static void run_backwards(void *context, size_t count,
-                          void (*task)(void *data, size_t index, size_t thread),
-                          void *data) {
+static inline void run_backwards(void *context, size_t count,
+                                 void (*task)(void *data, size_t index, size_t thread),
+                                 void *data) {
     const size_t *num_threads = context;
     for (size_t i = count; i-- > 0;)
         task(data, i, i % *num_threads);
@@ -76,26 +76,6 @@ static void free_result(attn_result *result) {
     free(result->block_weights);
 }
 
-/* Numbers may differ by the tolerance times the largest of them, which is `largest` at
- * least. */
-static void assert_within(const float *got, const double *expected, size_t count,
-                          double largest, unsigned case_number) {
-    for (size_t i = 0; i < count; i++)
-        largest = isinf(expected[i]) ? largest : fmax(largest, fabs(expected[i]));
-    for (size_t i = 0; i < count; i++) {
-        if ((double)got[i] == expected[i])
-            continue; /* infinite, too */
-        if (!(fabs((double)got[i] - expected[i]) <= tolerance * largest))
-            fail_msg("case %u: number %zu is %.9g, not %.9g", case_number, i,
-                     (double)got[i], expected[i]);
-    }
-}
-
-static void assert_close(const float *got, const double *expected, size_t count,
-                         unsigned case_number) {
-    assert_within(got, expected, count, 0, case_number);
-}
-
 /* Runs a request, and compares its results with the reference. */
 static inline void assert_as_reference(const attn_model *model,
                                        const attn_request *request,
@@ -106,12 +86,13 @@ static inline void assert_as_reference(const attn_model *model,
     double *outputs = sizes.outputs > 0 ? malloc(sizes.outputs * sizeof(double)) : NULL;
     double *heads = sizes.heads > 0 ? malloc(sizes.heads * sizeof(double)) : NULL;
     double *lse = sizes.lse > 0 ? malloc(sizes.lse * sizeof(double)) : NULL;
-    const struct ref_result expected = {outputs, weights, heads, lse, NULL};
-    assert_int_equal(attn_ref_run(model, request, &expected), ATTN_OK);
-    assert_close(result.outputs, outputs, sizes.outputs, case_number);
-    assert_close(result.weights, weights, sizes.weights, case_number);
-    assert_close(result.heads, heads, sizes.heads, case_number);
-    assert_within(result.lse, lse, sizes.lse, 1, case_number);
+    const struct comparison c = compare_to_reference(model, request, case_number);
+    run_reference(model, request,
+                  &(struct ref_result){outputs, weights, heads, lse, NULL});
+    assert_expected(&c, REF_OUTPUTS, result.outputs, outputs, sizes.outputs, 0);
+    assert_expected(&c, REF_WEIGHTS, result.weights, weights, sizes.weights, 0);
+    assert_expected(&c, REF_HEADS, result.heads, heads, sizes.heads, 0);
+    assert_expected(&c, REF_LSE, result.lse, lse, sizes.lse, 1);
     free_result(&result);
     free(outputs);
     free(weights);

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "captures/layer.h"
 #include "captures/put.h"
+#include "seed.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -149,8 +150,8 @@ static void test_threads_lose_nothing(void **state) {
     store = captures_create((size_t)NUM_PUTTERS * CAPTURE_BYTES_MIN, TTL);
     atomic_store(&num_running, NUM_PUTTERS);
     for (size_t i = 0; i < NUM_PUTTERS; i++) {
-        putters[i] =
-            (struct putter){.space = i % 2 == 0 ? "alice" : "bob", .random = (unsigned)i};
+        putters[i] = (struct putter){.space = i % 2 == 0 ? "alice" : "bob",
+                                     .random = (unsigned)unit_seed(i)};
         snprintf(putters[i].holder, sizeof putters[i].holder, "holder %zu", i);
         assert_int_equal(pthread_create(&threads[i], NULL, run_putter, &putters[i]), 0);
     }

@@ -4,7 +4,6 @@
  * refuses. */
 #include "math/model.h"
 #include "random_model.h"
-#include "ref.h"
 
 #include <attnd/attention.h>
 #include <limits.h>
@@ -19,6 +18,7 @@
 #include <cmocka.h>
 
 #include "every_engine.h"
+#include "near_reference.h"
 
 /* The result of attn_run(), and its scratch. */
 struct results {
@@ -49,35 +49,23 @@ static void free_results(struct results *r) {
     free(r->result.weights);
 }
 
-static void assert_close(const float *got, const double *expected, size_t count,
-                         const char *what, unsigned case_number) {
-    double largest = 0;
-    for (size_t i = 0; i < count; i++)
-        largest = fmax(largest, fabs(expected[i]));
-    for (size_t i = 0; i < count; i++) {
-        if (!(fabs((double)got[i] - expected[i]) <= tolerance * largest))
-            fail_msg("case %u: %s[%zu] is %.9g, not %.9g (largest %g)", case_number, what,
-                     i, (double)got[i], expected[i], largest);
-    }
-}
-
 static void compare_with_reference(const attn_model *model, const attn_request *request,
                                    const attn_sizes *sizes, unsigned case_number) {
     double *outputs = malloc(sizes->outputs * sizeof *outputs);
     double *weights = malloc((sizes->weights + 1) * sizeof *weights);
-    assert_int_equal(
-        attn_ref_run(model, request,
-                     &(struct ref_result){.outputs = outputs, .weights = weights}),
-        ATTN_OK);
+    const struct comparison c = compare_to_reference(model, request, case_number);
+    run_reference(model, request,
+                  &(struct ref_result){.outputs = outputs, .weights = weights});
     struct results r = run(model, request, sizes);
-    assert_close(r.result.outputs, outputs, sizes->outputs, "outputs", case_number);
-    assert_close(r.result.weights, weights, sizes->weights, "weights", case_number);
+    assert_expected(&c, REF_OUTPUTS, r.result.outputs, outputs, sizes->outputs, 0);
+    assert_expected(&c, REF_WEIGHTS, r.result.weights, weights, sizes->weights, 0);
     free_results(&r);
     free(outputs);
     free(weights);
 }
 
 static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
+    seed = unit_seed(seed);
     print_message("seed %llu, %u cases\n", (unsigned long long)seed, cases);
     for (unsigned i = 0; i < cases; i++) {
         attn_model_info info = random_model_info(&seed);
@@ -86,8 +74,6 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
 
         struct random_request r;
         random_request_init(&seed, model, longest, longest, &r);
-        for (size_t q = 0; q < r.sizes.num_queries * info.width.query; q++)
-            r.queries[q] *= query_scale;
         compare_with_reference(model, &r.request, &r.sizes, i);
         random_request_deinit(&r);
         attn_model_destroy(model);
@@ -141,7 +127,7 @@ static void compare_selected(const attn_model *model, const struct random_reques
 }
 
 static void test_selected_weights_have_the_bits_of_all(void **state) {
-    uint64_t seed = 20261122;
+    uint64_t seed = unit_seed(20261122);
     (void)state;
     if (strcmp(engine.engine, "native") != 0) {
         print_message("only the native engine has the same bits for some heads\n");
@@ -194,7 +180,9 @@ static const float no_query[4] = {0};
 static const float some_values[12] = {1, 2, 3, 4, 3, 2, 1, 0, 5, 5, 5, 5};
 
 static void assert_near(float got, float expected) {
-    if (!(fabsf(got - expected) <= (float)tolerance * fmaxf(fabsf(expected), 1.0F)))
+    bool bf16 = strcmp(engine.precision, "bf16") == 0;
+    float tolerance = (float)(bf16 ? REF_TOLERANCE_BF16 : ATTN_TOLERANCE_F32);
+    if (!(fabsf(got - expected) <= tolerance * fmaxf(fabsf(expected), 1.0F)))
         fail_msg("%.9g, not %.9g", (double)got, (double)expected);
 }
 

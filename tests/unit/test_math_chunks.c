@@ -75,7 +75,7 @@ static struct results no_keys(void) {
 }
 
 static void test_chunks_are_merged_as_if_they_were_one(void **state) {
-    uint64_t seed = 1;
+    uint64_t seed = unit_seed(1);
     (void)state;
     for (size_t chunks = 1; chunks < 6; chunks++) {
         struct results total = no_keys();
@@ -93,7 +93,7 @@ static void test_chunks_are_merged_as_if_they_were_one(void **state) {
 }
 
 static void test_one_chunk_keeps_its_bits(void **state) {
-    uint64_t seed = 2;
+    uint64_t seed = unit_seed(2);
     double exact[SIZE + 1] = {0};
     (void)state;
     struct results chunk = random_chunk(&seed, 30, exact), total = no_keys();
@@ -138,7 +138,7 @@ static void test_queries_are_merged_by_themselves(void **state) {
 }
 
 static void test_factors_make_weights_sum_to_one(void **state) {
-    uint64_t seed = 3;
+    uint64_t seed = unit_seed(3);
     double exact[SIZE + 1] = {0};
     (void)state;
     struct results a = random_chunk(&seed, 40, exact), b = random_chunk(&seed, 9, exact);
@@ -168,7 +168,7 @@ static attn_model *small_model(uint64_t *seed, size_t head_size_max) {
 }
 
 static void test_long_sequences_match_the_reference(void **state) {
-    uint64_t seed = 20261130;
+    uint64_t seed = unit_seed(20261130);
     (void)state;
     for (unsigned i = 0; i < 12; i++) {
         attn_model *model = small_model(&seed, 20);
@@ -181,7 +181,7 @@ static void test_long_sequences_match_the_reference(void **state) {
 }
 
 static void test_threads_do_not_change_a_bit_of_long_sequences(void **state) {
-    uint64_t seed = 20261131;
+    uint64_t seed = unit_seed(20261131);
     size_t num_threads;
     attn_parallel parallel = {.run = run_backwards, .context = &num_threads};
     (void)state;
@@ -211,7 +211,7 @@ static void test_threads_do_not_change_a_bit_of_long_sequences(void **state) {
  * sequences, which not all parts would be. */
 static void test_splits_of_queries_do_not_change_a_bit(void **state) {
     enum { ROWS = 67 };
-    uint64_t seed = 20261132;
+    uint64_t seed = unit_seed(20261132);
     (void)state;
     if (strcmp(engine.engine, "native") != 0) {
         print_message("only the native engine has the same bits for some rows\n");
@@ -292,7 +292,7 @@ static attn_head_sums sum_plainly(const float *weights, size_t tokens) {
 /* A sink has a part of the weights, but none of these sums. */
 static void compare_sums_of_weights(bool sinks) {
     enum { TOKENS = KERNEL_CHUNK_KEYS + 50, HEADS = 1 };
-    uint64_t seed = 20261133;
+    uint64_t seed = unit_seed(20261133);
     const size_t len = TOKENS;
     const attn_model_info info = {
         .name = "self",
@@ -346,7 +346,7 @@ static void test_sums_of_weights_are_merged_too(void **state) {
 /* With a window, the keys of a panel may be in other chunks than those of a row. */
 static void test_sinks_do_not_let_rows_depend_on_their_panel(void **state) {
     enum { WINDOW = 100, FIRST = 2380, ROWS = 60, TOKENS = 2500 };
-    uint64_t seed = 20261134;
+    uint64_t seed = unit_seed(20261134);
     const size_t one = 1, rows = ROWS, tokens = TOKENS;
     const attn_model_info info = {
         .name = "sinks",

@@ -29,17 +29,9 @@ static attn_model *make_model(uint64_t *seed, unsigned features) {
     info.width.additive = 0;
     if (random_between(seed, 0, 1) == 1)
         info.width.head = 32 * random_between(seed, 1, 2);
-    info.width.out +=
-        16; /* or the one output may be a small difference of large numbers */
     if (!info.projection.output)
         info.width.out = info.num_heads * info.width.head;
     random_add_features(seed, features, &info);
-    if (info.score.scale <= 0)
-        info.score.scale = 1 / sqrt((double)info.width.head);
-    info.score.scale *=
-        (double)(query_scale * query_scale); /* norms undo what queries are */
-    info.projection.clip /=
-        (double)query_scale; /* what is clipped keeps the errors of all */
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
@@ -62,6 +54,7 @@ static void make_request(uint64_t *seed, const attn_model *model, unsigned featu
 
 static void compare_random(uint64_t seed, unsigned features, unsigned cases,
                            size_t longest) {
+    seed = unit_seed(seed);
     for (unsigned i = 0; i < cases; i++) {
         attn_model *model = make_model(&seed, features);
         struct random_request r;
@@ -148,11 +141,12 @@ static void test_heads_that_are_normed_together_match_the_reference(void **state
 
 /* Gates and norms take what direct sequences sum. */
 static void test_ends_of_direct_sequences_match_the_reference(void **state) {
-    uint64_t seed = 20261118;
+    const bool native = strcmp(engine.engine, "native") == 0;
+    uint64_t seed = unit_seed(20261118);
     size_t num_direct = 0;
 
     (void)state;
-    for (unsigned i = 0; i < 12; i++) {
+    for (unsigned i = 0; i < 12 || (native && i < 200 && num_direct <= 4); i++) {
         attn_model *model = make_model(&seed, RANDOM_GATE | RANDOM_OUT_NORM);
         struct random_request r;
         struct plan plan;
@@ -164,7 +158,7 @@ static void test_ends_of_direct_sequences_match_the_reference(void **state) {
         random_request_deinit(&r);
         attn_model_destroy(model);
     }
-    assert_true(strcmp(engine.engine, "native") != 0 || num_direct > 4);
+    assert_true(!native || num_direct > 4);
 }
 
 /* What heads contribute are parts of the outputs, behind gate and norm. */
@@ -186,16 +180,19 @@ static void compare_contributions(uint64_t *seed, unsigned case_number) {
     result.contributions = nans(sizes.contributions);
     assert_int_equal(attn_run(model, &r.request, scratch, &result), ATTN_OK);
 
-    double *sums = calloc(sizes.outputs, sizeof *sums);
     for (size_t i = 0; i < sizes.outputs; i++) {
+        double sum = 0, magnitude = 0, got = (double)result.outputs[i];
         if (model->output_bias != NULL)
-            sums[i] = (double)model->output_bias[i % out];
-        for (size_t h = 0; h < heads; h++)
-            sums[i] +=
-                (double)result.contributions[(i / out * heads + h) * out + i % out];
+            sum = (double)model->output_bias[i % out];
+        magnitude = fabs(sum);
+        for (size_t h = 0; h < heads; h++) {
+            size_t at = (i / out * heads + h) * out + i % out;
+            sum += (double)result.contributions[at];
+            magnitude += fabs((double)result.contributions[at]);
+        }
+        if (!(fabs(got - sum) <= ATTN_TOLERANCE_F32 * magnitude))
+            fail_msg("case %u: output %zu is %.9g, not %.9g", case_number, i, got, sum);
     }
-    assert_close(result.outputs, sums, sizes.outputs, case_number);
-    free(sums);
     free(scratch);
     free(result.contributions);
     free_result(&result);
@@ -204,7 +201,7 @@ static void compare_contributions(uint64_t *seed, unsigned case_number) {
 }
 
 static void test_contributions_are_of_gated_and_normed_heads(void **state) {
-    uint64_t seed = 20261119;
+    uint64_t seed = unit_seed(20261119);
 
     (void)state;
     for (unsigned i = 0; i < 60; i++)
@@ -312,7 +309,7 @@ static void compare_bits(uint64_t *seed, unsigned features, size_t longest) {
 }
 
 static void test_bits_do_not_depend_on_threads_or_neighbours(void **state) {
-    uint64_t seed = 20261104;
+    uint64_t seed = unit_seed(20261104);
 
     (void)state;
     for (unsigned i = 0; i < 40; i++)
@@ -334,7 +331,7 @@ static size_t *repeat_axes(const size_t *positions, const size_t *lens,
 }
 
 static void test_equal_axes_have_the_bits_of_plain_positions(void **state) {
-    uint64_t seed = 20261114;
+    uint64_t seed = unit_seed(20261114);
 
     (void)state;
     for (unsigned i = 0, tried = 0; tried < 20; i++) {
@@ -385,7 +382,7 @@ static void test_positions_of_axes_need_sections(void **state) {
                                   .keys = row,
                                   .values = row,
                                   .axis_key_positions = far};
-    uint64_t seed = 20261115;
+    uint64_t seed = unit_seed(20261115);
     attn_sizes sizes;
     attn_error error;
 
@@ -461,7 +458,7 @@ static void compare_groups(uint64_t *seed, size_t key_len, size_t few) {
 }
 
 static void test_bits_do_not_depend_on_groups(void **state) {
-    uint64_t seed = 20261113;
+    uint64_t seed = unit_seed(20261113);
 
     (void)state;
     if (strcmp(engine.engine, "native") != 0)

@@ -17,7 +17,6 @@
 #include <cmocka.h>
 
 static const char *cpu;
-static const double tolerance = ATTN_TOLERANCE_F32;
 
 #include "random_dot_product.h"
 #include "run_layer.h"
@@ -110,6 +109,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t
     const attn_parallel parallel = {
         .num_threads = num_threads, .run = run_backwards, .context = &num_threads};
 
+    seed = unit_seed(seed);
     for (unsigned i = 0; i < cases; i++) {
         struct example *e = make_example(&seed, cpu, queries, keys);
         attn_request *request = &e->r.request;
@@ -164,7 +164,7 @@ static void test_overflows_have_the_same_bits(void **state) {
 }
 
 static void test_what_is_not_one_sequence_is_refused(void **state) {
-    uint64_t seed = 20261405;
+    uint64_t seed = unit_seed(20261405);
     struct example *e = make_example(&seed, cpu, 9, 30);
     attn_request *request = &e->r.request;
     attn_sizes sizes;

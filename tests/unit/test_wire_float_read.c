@@ -229,7 +229,7 @@ static float float_of(uint32_t bits) {
 
 static void test_random_floats_read_as_by_strtod_however_printed(void **state) {
     (void)state;
-    uint64_t random = 1;
+    uint64_t random = unit_seed(1);
     char number[64];
     for (int i = 0; i < RANDOM_NUMBERS; i++) {
         uint64_t bits = fixture_random(&random);
@@ -249,7 +249,7 @@ static void test_random_floats_read_as_by_strtod_however_printed(void **state) {
 
 static void test_random_doubles_read_as_by_strtod(void **state) {
     (void)state;
-    uint64_t random = 2;
+    uint64_t random = unit_seed(2);
     char number[400];
     for (int i = 0; i < RANDOM_NUMBERS; i++) {
         uint64_t bits = fixture_random(&random);
@@ -270,7 +270,7 @@ static void test_random_doubles_read_as_by_strtod(void **state) {
  * less, then fewer digits. */
 static void test_middles_of_two_floats_read_as_by_strtod(void **state) {
     (void)state;
-    uint64_t random = 3;
+    uint64_t random = unit_seed(3);
     char number[400];
     for (int i = 0; i < RANDOM_NUMBERS / 10; i++) {
         uint32_t bits = (uint32_t)fixture_random(&random) & 0x7FFFFFFF;
@@ -297,7 +297,7 @@ static void test_middles_of_two_floats_read_as_by_strtod(void **state) {
 
 static void test_random_digits_read_as_by_strtod(void **state) {
     (void)state;
-    uint64_t random = 4;
+    uint64_t random = unit_seed(4);
     char number[100];
     for (int i = 0; i < RANDOM_NUMBERS; i++) {
         uint64_t dice = fixture_random(&random);

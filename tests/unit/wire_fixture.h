@@ -5,6 +5,7 @@
 #define ATTND_TESTS_WIRE_FIXTURE_H
 
 #include "math/model.h"
+#include "seed.h"
 #include "wire/checks/selection.h"
 #include "wire/init.h"
 #include "wire/native/native.h"

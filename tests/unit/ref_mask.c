@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ref_mask.c: which keys a query attends to, and what their distance adds. */
+#include "ref_mask.h"
+
+#include "ref_round.h"
+
+#include <math.h>
+
+size_t ref_position(const size_t *positions, size_t first, size_t i) {
+    return positions != NULL ? positions[first + i] : i;
+}
+
+bool ref_attends(const attn_request *request, const struct ref_position *at, size_t q,
+                 size_t k) {
+    size_t i = ref_position(request->positions, at->first_query, q);
+    size_t j = ref_position(request->key_positions, at->first_key, k);
+    size_t distance = i > j ? i - j : j - i;
+
+    if (request->valid_lens != NULL) {
+        size_t row = request->valid_lens_per_query ? at->first_query + q : at->sequence;
+        if (k >= request->valid_lens[row])
+            return false;
+    }
+    if (request->causal && j > i)
+        return false;
+    if (request->chunk > 0 && i / request->chunk != j / request->chunk)
+        return false;
+    if (request->window == 0)
+        return true;
+    return request->causal ? distance < request->window : distance <= request->window;
+}
+
+void ref_find_axes(const attn_model_info *info, const size_t *positions,
+                   const size_t *axes, size_t first, size_t count, size_t i,
+                   size_t ret_axes[ATTN_AXES]) {
+    size_t position = ref_position(positions, first, i), grid = info->rotation.grid;
+
+    for (size_t axis = 0; axis < ATTN_AXES; axis++)
+        ret_axes[axis] =
+            axes != NULL ? axes[ATTN_AXES * first + axis * count + i] : position;
+    if (grid == 0)
+        return;
+    bool patch = position >= info->rotation.grid_first;
+    position -= info->rotation.grid_first;
+    ret_axes[1] = patch ? 2 * (position / grid) + 1 : grid;
+    ret_axes[2] = patch ? 2 * (position % grid) + 1 : grid;
+}
+
+size_t ref_length(const attn_request *request, const struct ref_position *at) {
+    size_t length = 0;
+
+    for (size_t q = 0; q < request->query_lens[at->sequence]; q++) {
+        size_t position = ref_position(request->positions, at->first_query, q);
+        length = position >= length ? position + 1 : length;
+    }
+    for (size_t k = 0; k < request->key_lens[at->sequence]; k++) {
+        size_t position = ref_position(request->key_positions, at->first_key, k);
+        length = position >= length ? position + 1 : length;
+    }
+    return length;
+}
+
+double ref_given_bias(const attn_request *request, const struct ref_position *at,
+                      size_t h, size_t q, size_t k) {
+    size_t i = at->sequence * request->bias_sequence_ld + h * request->bias_head_ld +
+               q * request->bias_row_ld + k;
+
+    return request->bias != NULL ? (double)request->bias[i] : 0;
+}
+
+double ref_distance_bias(const attn_model *model, const attn_request *request,
+                         const struct ref_position *at, size_t h, size_t q, size_t k) {
+    const attn_model_info *info = &model->info;
+    double i = (double)ref_position(request->positions, at->first_query, q);
+    double j = (double)ref_position(request->key_positions, at->first_key, k);
+    double farthest = (double)info->score.bias_distance;
+
+    switch (info->score.bias) {
+    case ATTN_BIAS_ALIBI:
+        return (double)model->alibi_slopes[h] * (j - i);
+    case ATTN_BIAS_BUCKETS:
+        return (double)model
+            ->distance_bias[h * (2 * info->score.bias_distance + 1) +
+                            (size_t)(fmin(fmax(j - i, -farthest), farthest) + farthest)];
+    case ATTN_BIAS_ALIBI_ROUNDED:
+        return info->score.scale *
+               (ref_round((double)model->alibi_slopes[h] * ref_round(j)) -
+                ref_round((double)model->alibi_slopes[h] * ref_round(i)));
+    case ATTN_BIAS_NONE:
+        break;
+    }
+    return 0;
+}
