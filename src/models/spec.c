@@ -193,18 +193,17 @@ attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_
                                                : "pre_norm");
     if (!is_folder)
         return ATTN_OK;
-    if (options->num_heads > 0 || options->layout != NULL || options->causal != NULL)
+    if (options->num_heads > 0 || options->layout != NULL)
         return error_set(
             ret_error, ATTN_E_VALUE,
             "%.160s: %s of a folder comes from its config.json; leave it out", spec->path,
-            options->num_heads > 0    ? "num_heads"
-            : options->layout != NULL ? "layout"
-                                      : "causal");
+            options->num_heads > 0 ? "num_heads" : "layout");
 
     const struct folder_options folder_options = {
         .layers = spec->layers,
         .layer = spec->layer,
         .prefix = options->prefix,
+        .causal = options->causal,
         .pre_norm = spec->pre_norm,
         .context_length = options->context_length,
     };

@@ -95,6 +95,17 @@ static attn_status size_all_heads(struct layer_sizes *sizes, size_t which,
                                   const struct safetensors_tensor *weight) {
     struct projection *projection = &sizes->projections[which];
     size_t rows = which == LINEAR_QUERY ? ANY : sizes->hidden;
+    size_t heads = sizes->info.num_heads, size = heads > 0 ? rows / heads : 0;
+    size_t groups = size > 0 && weight->rank == 2 ? weight->shape[0] / size : 0;
+    if (groups > 0 && groups < heads && heads % groups == 0 &&
+        weight->shape[0] == groups * size)
+        return error_set(
+            sizes->ret_error, ATTN_E_UNSUPPORTED,
+            "tensor '%.80s' has %zu of %zu heads: grouped keys are served from Hugging "
+            "Face folders; here repeat the heads of keys, values and biases, as by "
+            "np.repeat(w.reshape(%zu, %zu, *w.shape[1:]), %zu, 0).reshape(-1, "
+            "*w.shape[1:])",
+            weight->name, groups, heads, groups, size, heads / groups);
     attn_status status = check_shape(
         sizes, weight, rows, ANY,
         "the weights of query, key and value must have the same number of rows, "

@@ -168,7 +168,7 @@ static bool read_uint_option(const struct wire_cursor *cursor,
     if (!wire_uint_read(&there, &place, 0, &number, &text))
         return false;
     if (number > max)
-        return wire_refuse_uint_range(&there, &place, &text, limit, max);
+        return wire_refuse_index_range(&there, &place, &text, limit, 0, max);
     *ret_number = number;
     return true;
 }

@@ -46,6 +46,8 @@ BAD_CONFIGS = {
     "rope as a number": ("llama", {"rope_parameters": 5}, "rope_parameters must be an object"),
     "rope of a kind as a number": ("gemma3_text", {"rope_parameters": {"full_attention": 5}},
         "rope_parameters must be an object"),
+    "window that no layer may have": ("qwen2", {"layer_types": ["sliding_attention"] * 3, "sliding_window": 8},
+        "layer 0 has sliding attention, but use_sliding_window is not true"),
     "bias announced": ("llama", {"attention_bias": True}, "q_proj.bias' is missing"),
     "bias not announced": ("starcoder2", {"use_bias": False}, "is a bias that"),
     "cross attention": ("gpt2", {"add_cross_attention": True}, "add_cross_attention is true, but no tensor"),
@@ -93,7 +95,8 @@ BAD_TEXTS = {
     "twice": (b'{"model_type": "gpt2", "model_type": "bert"}', "duplicate object key"),
     "deep": (b'{"a":' + b"[" * 100000 + b"]" * 100000 + b"}", "maximum parsing depth reached"),
     "100 MB": (b" " * 100_000_000, "has 100000000 bytes"),
-    "NaN": (b'{"layer_norm_epsilon": NaN}', "config.json: is not valid JSON: line 1"),
+    "not quite NaN": (b'{"layer_norm_epsilon": NaNa}', "config.json: is not valid JSON: line 1"),
+    "a file of another kind": (b"GGUF\3", "config.json: is a GGUF file"),
     "infinity": (b'{"layer_norm_epsilon": 1e999}', "config.json: is not valid JSON: line 1"),
     "long integer": (b'{"n_head": 123456789012345678901234567890}', "config.json: is not valid JSON: line 1"),
     "no UTF-8": (b'{"model_type": "\xff"}', "config.json: is not valid JSON: line 1"),
@@ -106,6 +109,52 @@ def test_bad_text_of_config_is_refused(name, tmp_path):
     text, words = BAD_TEXTS[name]
     (folder / "config.json").write_bytes(text)
     assert words in refusal_of("--model", f"m={folder}")
+
+
+@pytest.mark.parametrize("value, words", [
+    (float("nan"), "layer_norm_epsilon is of another type, but must be a number larger than 0"),
+    (float("inf"), "layer_norm_epsilon is 'inf', but must be"), (-float("inf"), "layer_norm_epsilon is '-inf', but")])
+def test_numbers_that_python_writes_are_refused_in_a_key_that_counts(value, words, tmp_path):
+    """They are read anywhere else, as transformers does; a text is not changed."""
+    folder = copy_folder("gpt2", tmp_path)
+    change_config(folder, time_step_limit=[0.0, value], NaN={"a \"-Infinity\\": "NaN Infinity"})
+    assert "Infinity" in (folder / "config.json").read_text()
+    assert run_attnd("--check-config", "--model", f"m={folder}").returncode == 0
+    change_config(folder, layer_norm_epsilon=value)
+    assert words in refusal_of("--model", f"m={folder}")
+
+
+POINTER = """version https://git-lfs.github.com/spec/v1
+oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393
+size 4976698672
+"""
+
+
+@pytest.mark.parametrize("name, file", [
+    ("gpt2", "model.safetensors"), ("gpt2", "config.json"), ("bert", "model.safetensors.index.json"),
+    ("bert", "model-00002-of-00002.safetensors")])
+def test_pointer_of_git_lfs_is_called_so(name, file, tmp_path):
+    folder = copy_folder(name, tmp_path)
+    (folder / file).write_text(POINTER)
+    assert f"{file}: is a git-lfs pointer, not the file; run git lfs pull\n" in refusal_of("--model", f"m={folder}")
+
+
+def test_cache_of_hugging_face_is_told_which_folder_to_give(tmp_path):
+    """That of a version, in the folder of a model or the one of its versions; a download may have broken off."""
+    cache = tmp_path / "models--x--y"
+    (cache / "blobs").mkdir(parents=True)
+    version = copy_folder("gpt2", cache / "snapshots").rename(cache / "snapshots/0a1b")
+    for path in cache, cache / "snapshots":
+        line = refusal_of("--model", f"m={path}")
+        assert line.endswith(f"give the one in it that has it: {version}\n"), line
+    for file in "model.safetensors", "config.json":
+        (version / file).rename(cache / "blobs" / file)
+        (version / file).symlink_to(cache / "blobs" / file)
+        assert run_attnd("--check-config", "--model", f"m={version}").returncode == 0
+        (cache / "blobs" / file).rename(tmp_path / file)
+        line = refusal_of("--model", f"m={version}")
+        assert f"{file} is a link to a file that is not there; finish the download" in line
+        (tmp_path / file).rename(cache / "blobs" / file)
 
 
 @pytest.mark.skipif(is_sanitized(), reason="sanitizers use memory of their own")

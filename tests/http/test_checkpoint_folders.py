@@ -66,6 +66,38 @@ def test_text_of_gemma3n_is_served_from_inside(tmp_path):
             assert_as_transformers(server, f"m.text.{part}", cases, part, "queries")
 
 
+def test_sparse_text_of_voxtral_has_defaults_of_its_own(tmp_path):
+    """Those of llama are others."""
+    folder = copy_folder("voxtral", tmp_path)
+    text = json.loads((folder / "config.json").read_text())["text_config"]
+    for key in "rope_parameters", "rms_norm_eps":
+        del text[key]
+    change_config(folder, text_config=text)
+    cases = read_safetensors(folder / "cases.safetensors")
+    with Server("--model", f"m={folder},pre_norm=true") as server:
+        assert_as_transformers(server, "m.text.0", cases, "text.0", "hidden")
+    change_config(folder, text_config=text | {"model_type": "mistral"})
+    assert "model_type is 'mistral', but must be llama" in refusal_of("--model", f"m={folder}")
+
+
+@pytest.mark.parametrize("name, text, words", [
+    ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention is true, but must be false"),
+    ("paligemma", {"max_position_embeddings": 8, "rope_scaling": {"type": "dynamic", "factor": 2}},
+     "count from 1")])
+def test_texts_in_models_that_mask_or_count_in_another_way_are_refused(name, text, words, tmp_path):
+    """The same text is served by itself."""
+    own = {"gemma3": "gemma3_text", "paligemma": "gemma"}[name]
+    folder = copy_folder(own, tmp_path)
+    change_config(folder, **{"rope_parameters": ...} if name == "paligemma" else {})
+    change_config(folder, **text)
+    assert run_attnd("--check-config", "--model", f"m={folder}").returncode == 0
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({"model_type": name, "text_config": config}))
+    rewrite(folder, lambda tensors: [
+        tensors.update({f"language_model.{key}": tensors.pop(key)}) for key in [*tensors]])
+    assert words in refusal_of("--model", f"m={folder}")
+
+
 def test_last_layer_of_gemma4_has_all_keys(tmp_path):
     """transformers makes it so, whatever layer_types says or the period of windows."""
     folder = copy_folder("gemma4_text", tmp_path)
@@ -377,7 +409,6 @@ def test_two_models_of_one_name_are_refused_whole(tmp_path):
 @pytest.mark.parametrize("options, words", [
     ("num_heads=4", "num_heads of a folder comes from its config.json"),
     ("layout=torch", "layout of a folder comes from its config.json"),
-    ("causal=true", "causal of a folder comes from its config.json"),
     ("layers=9", "has layer 9"), ("layer=9", "there is no layer=9"), ("pre_norm=true", "no norm before them")])
 def test_options_that_folders_do_not_have_are_refused(options, words):
     assert words in refusal_of("--model", f"m={FOLDERS / 'bert'},{options}")

@@ -187,6 +187,10 @@ SELECTIONS = {
     "inputs": ({"weights_heads": ("INT64", [3, 0]), "weights_queries": ("INT32", [2])}, {}),
     "floats": ({"weights_heads": ("FP32", [3, 0]), "weights_queries": ("FP64", [2])}, {}),
     "parameters": ({}, {"weights_heads": "3,0", "weights_queries": 2}),
+    "from the end": ({"weights_heads": ("INT64", [3, 0]), "weights_queries": ("INT64", [-1])}, {}),
+    "floats from the end": ({"weights_heads": ("FP32", [3, 0]), "weights_queries": ("FP32", [-1])}, {}),
+    "a parameter from the end": ({}, {"weights_heads": "3,0", "weights_queries": "-1"}),
+    "a number from the end": ({}, {"weights_heads": "3,0", "weights_queries": -1}),
     "an input and a parameter": ({"weights_queries": ("INT64", [2])}, {"weights_heads": " 3 , 0"}),
 }
 

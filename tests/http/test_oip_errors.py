@@ -187,6 +187,13 @@ JSON_DEFECTS = {
                         "weights_heads has shape [1,1]; send it with shape [N]"),
     "head a fraction": (also(HEADS | {"datatype": "FP32", "data": [0.5]}, **WEIGHTS),
                         "weights_heads[0] is 0.5; send a whole number"),
+    "row before the first": (also(ROWS_LIST | {"data": [-4]}, **WEIGHTS),
+                             "weights_queries[0] is -4, but there are 3 rows of queries in the shortest sequence"
+                             "; send -3 to 2"),
+    "row from both ends": (also(ROWS_LIST | {"shape": [2], "data": [2, -1]}, **WEIGHTS),
+                           "Duplicate index: weights_queries[1] is -1"),
+    "row of a parameter": (also(**WEIGHTS, parameters={"weights_queries": "0,-4"}),
+                           "weights_queries[1] is -4, but there are 3 rows"),
     "heads without weights": (also(HEADS), "Nothing to select from: weights_heads selects heads of "
                               "the weights, and of what is made of them; name attention_weights in "
                               "outputs"),

@@ -53,7 +53,7 @@ CALLED = {
     "SmolVLM": "smolvlm", "Solar Open": "solar_open", "Speech2Text": "speech_to_text", "Splinter": "splinter",
     "StableLM": "stablelm", "StarCoder": "gpt_bigcode", "StarCoder 2": "starcoder2", "T5, Flan-T5": "t5",
     "mT5": "mt5", "UMT5": "umt5", "T5Gemma": "t5gemma", "Trinity (Arcee)": "afmoe", "UniSpeech": "unispeech",
-    "VaultGemma": "vaultgemma", "VideoMAE": "videomae", "ViT": "vit vit_mae vit_msn", "Voxtral": "voxtral",
+    "VaultGemma": "vaultgemma", "VideoMAE": "videomae", "ViT": "vit vit_mae vit_msn", "Voxtral": "voxtral voxtral_text",
     "wav2vec 2.0": "wav2vec2", "wav2vec2-BERT": "wav2vec2-bert", "Whisper": "whisper", "XGLM": "xglm",
     "XLM-RoBERTa, BGE-M3, E5": "xlm-roberta", "XLM-RoBERTa XL": "xlm-roberta-xl", "YOLOS": "yolos", "Youtu": "youtu",
 }
@@ -97,7 +97,7 @@ def read_texts(root):
     """Returns the family of the text of each model with images or sound."""
     table = (root / "src/weights/families/table.c").read_text()
     table = table[table.index("texts[] = {"):]
-    return dict(re.findall(r'^ {4}\{"(\w+)", "\w+", [^,]+,\s+"(\w+)"', table[:table.index("};")], re.M))
+    return dict(re.findall(r'^ {4}\{"(\w+)", [^,]+,\s+"(\w+)"', table[:table.index("};")], re.M))
 
 
 def make_table(families, texts):

@@ -31,6 +31,22 @@ static const struct spelling {
     {"modernbert", "rope_parameters layer_types",
      "{\"global_rope_theta\": 160000, \"local_rope_theta\": 10000}"},
     {"qwen2", "rope_parameters", "{\"rope_theta\": 1e6}"},
+    {"ministral3", "rope_parameters",
+     "{\"rope_theta\": 1e6, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+     "\"mscale\": 1, \"mscale_all_dim\": 1, \"llama_4_scaling_beta\": 0.1, "
+     "\"original_max_position_embeddings\": 8}}"},
+    {"mistral4", "rope_parameters",
+     "{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, \"mscale\": 1, "
+     "\"mscale_all_dim\": 1, \"llama_4_scaling_beta\": 0.1, "
+     "\"original_max_position_embeddings\": 8}}"},
+    {"dbrx", "rope_parameters", "{\"rope_theta\": 1e4}"},
+    /* as published: an extension by 1, and an mscale of 0, which is none */
+    {"youtu", "rope_parameters",
+     "{\"rope_theta\": 1.6e6, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 1.0, "
+     "\"mscale_all_dim\": 0}}"},
+    {"qwen3", "rope_parameters",
+     "{\"rope_theta\": 1e4, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 1.0, "
+     "\"mscale\": 1.0, \"mscale_all_dim\": 0.0}}"},
     /* layer types as a rule instead of a list */
     {"gemma2", "layer_types", "{}"},
     {"gpt_oss", "layer_types", "{}"},
@@ -67,6 +83,15 @@ static const struct spelling {
     {"wav2vec2", "do_stable_layer_norm layer_norm_eps", "{}"},
     /* keys that the classes have and do not use */
     {"mpt", "attn_config", "{\"attn_config\": {\"alibi_bias_max\": 16}}"},
+    {"gemma3n_text", "", "{\"query_pre_attn_scalar\": 256}"},
+    {"nemotron_h", "attention_bias sliding_window",
+     "{\"attention_bias\": true, \"sliding_window\": 8}"},
+    {"llama", "", "{\"rope_scaling\": null, \"partial_rotary_factor\": 1}"},
+    {"gemma2", "attention_bias", "{\"attention_bias\": null}"},
+    /* other names of one key */
+    {"nemotron_h", "layers_block_type", "{\"layer_types\": [\"mamba\", \"attention\"]}"},
+    {"granitemoehybrid", "layer_types",
+     "{\"layers_block_type\": [\"mamba\", \"attention\"]}"},
 };
 
 /* Does something to all files of weights at `from`. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trait_cases.h: what config.json says of norms, rotations and factors of projected rows,
- * and of layers that take keys of others. */
+ * of layers that take keys of others, and of masks. */
 #ifndef ATTND_TESTS_TRAIT_CASES_H
 #define ATTND_TESTS_TRAIT_CASES_H
 
@@ -74,9 +74,100 @@ static const struct trait_case row_cases[] = {
      "causal, rope yarn 1e+06 of 128, queries times 1 + 0.1 ln(1 + (i + 0) / 16384), "
      "RMS norm before"},
     {"ministral3", "{\"rope_parameters\": {\"llama_4_scaling_beta\": 0}}", 0, "32 8 128",
-     "causal, rope 1e+06 of 128, RMS norm before"},
+     "causal, rope 10000 of 128, RMS norm before"},
+    {"ministral3",
+     "{\"rope_scaling\": {\"llama_4_scaling_beta\": 0.3, "
+     "\"original_max_position_embeddings\": 4}}",
+     0, "32 8 128",
+     "causal, rope 10000 of 128, queries times 1 + 0.3 ln(1 + (i + 0) / 4), RMS norm "
+     "before"},
+    /* what is null is false, as in Python */
+    {"deepseek_v3", "{\"rope_interleave\": null}", 0, "128 128 192",
+     "causal, rope 10000 of 64, latent queries of 1536, latent keys of 512 + 64, values "
+     "of size 128, RMS norm before"},
+    {"starcoder2", "{\"use_bias\": null, \"use_sliding_window\": null}", 0, "24 2 128",
+     "causal, rope 10000 of 128, layer norm before"},
+    /* a share of a head, of which the class rotates all: is it another model's? */
+    {"llama", "{\"partial_rotary_factor\": 0.5}", 0, NULL, "rotates whole heads"},
+    {"nomic_bert", "{\"rope_parameters\": {\"partial_rotary_factor\": 0.5}}", 0, NULL,
+     "rotates whole heads"},
+    {"nomic_bert", "{\"rotary_emb_fraction\": 0.5}", 0, NULL,
+     "rotary_emb_fraction is 0.5, but must be 1"},
+    /* layers that slide, and a window that is none */
+    {"smollm3", "{\"use_sliding_window\": true, \"sliding_window\": 8}", 3, "16 4 128",
+     "causal, window 8, RMS norm before"},
+    {"smollm3", "{\"use_sliding_window\": true, \"sliding_window\": 8}", 0, "16 4 128",
+     "causal, rope 2e+06 of 128, RMS norm before"},
+    {"smollm3",
+     "{\"sliding_window\": 8, \"num_hidden_layers\": 36, \"layer_types\": "
+     "[\"sliding_attention\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\","
+     "\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\","
+     "\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"]}",
+     0, "16 4 128", "causal, rope 2e+06 of 128, window 8, RMS norm before"},
+    {"qwen2", "{\"use_sliding_window\": true, \"sliding_window\": 0}", 0, "32 32 128",
+     "causal, rope 10000 of 128, RMS norm before"},
+    {"mistral", "{\"sliding_window\": 0}", 0, NULL, "but sliding_window is 0"},
+    {"modernbert", "{\"sliding_window\": 8, \"local_attention\": 64}", 1, "12 12 64",
+     "rope 10000 of 64, window 8 on each side, layer norm before"},
+    {"olmo_hybrid",
+     "{\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}}}", 3, NULL,
+     "rotary parameters by type of layer"},
+    {"gemma4_text", "{\"per_layer_config\": {\"05\": {\"head_dim\": 64}}}", 5, "8 4 64",
+     "causal, rope proportional 1e+06 of 64, scale 1, RMS norm of each head, RMS norm of "
+     "values, RMS norm before"},
     {"roformer", "{\"rotary_value\": true}", 0, "12 12 64",
      "rope interleaved 10000 of 64, values rotated"},
+    /* masks */
+    {"llama", "{\"is_causal\": false}", 0, "32 32 128",
+     "rope 10000 of 128, RMS norm before"},
+    {"llama", "{\"is_causal\": null}", 0, "32 32 128",
+     "rope 10000 of 128, RMS norm before"},
+    {"llama", "{\"is_causal\": true}", 0, "32 32 128",
+     "causal, rope 10000 of 128, RMS norm before"},
+    {"llama", "{\"is_causal\": 0}", 0, NULL, "is_causal is 0, but must be true or false"},
+    {"mistral", "{\"is_causal\": false, \"sliding_window\": 9}", 0, "32 8 128",
+     "rope 10000 of 128, window 9 on each side, RMS norm before"},
+    {"modernbert-decoder", "{\"is_causal\": false}", 1, "12 12 64",
+     "rope 10000 of 64, window 64 on each side, layer norm before"},
+    {"gemma3_text", "{\"is_causal\": false, \"sliding_window\": 9}", 0, "8 4 256",
+     "rope 10000 of 256, window 9 on each side, RMS norm (1+w) of each head, "
+     "RMS norm (1+w) before"},
+    {"gemma3_text",
+     "{\"is_causal\": false, \"sliding_window\": 9, "
+     "\"use_bidirectional_attention\": true}",
+     0, "8 4 256",
+     "rope 10000 of 256, window 5 on each side, RMS norm (1+w) of each head, "
+     "RMS norm (1+w) before"},
+    {"bert", "{\"is_decoder\": true, \"is_causal\": false}", 0, "12 12 64", "plain"},
+    {"bert", "{\"is_causal\": true}", 0, "12 12 64", "plain"},
+    {"openai-gpt", "{\"is_causal\": false}", 0, "12 12 64", "causal"},
+    {"imagegpt", "{\"is_causal\": false}", 0, "8 8 64", "causal, RMS norm before"},
+    {"llama4_text", "{\"is_causal\": false, \"use_qk_norm\": false}", 0, "40 8 128",
+     "causal, rope interleaved 500000 of 128, chunks of 8192, RMS norm before"},
+    {"llama4_text", "{\"is_causal\": false, \"attn_temperature_tuning\": 0}", 3,
+     "40 8 128", "RMS norm before"},
+    {"qwen3", "{\"use_bidirectional_attention\": true}", 0, "32 32 128",
+     "rope 10000 of 128, RMS norm of each head, RMS norm before"},
+    {"stablelm", "{\"norm_eps\": 1e-5}", 0, "32 32 80",
+     "causal, rope 10000 of 20, layer norm before"},
+    {"stablelm", "{\"norm_eps\": 1e-6}", 0, NULL,
+     "has norm_eps, but family stablelm has"},
+    {"llama", "{\"use_bidirectional_attention\": true}", 0, NULL,
+     "use_bidirectional_attention is true, but must be false|vision: set causal="},
+    {"llama", "{\"use_bidirectional_attention\": true, \"is_causal\": false}", 0,
+     "32 32 128", "rope 10000 of 128, RMS norm before"},
+    {"llama", "{\"bidirectional\": true}", 0, NULL,
+     "bidirectional is true, but must be false: set causal="},
+    {"llama", "{\"causal\": false}", 0, NULL,
+     "causal is false, but must be true: set causal="},
+    {"llama", "{\"causal_attention\": false}", 0, NULL,
+     "causal_attention is false, but must be true"},
+    {"llama", "{\"use_causal_mask\": false}", 0, NULL,
+     "use_causal_mask is false, but must be true"},
+    {"llama", "{\"causal\": true, \"bidirectional\": false, \"use_causal_mask\": null}",
+     0, "32 32 128", "causal, rope 10000 of 128, RMS norm before"},
+    {"nomic_bert", "{\"causal\": false}", 0, "12 12 64", "rope 1000 of 64"},
+    {"nomic_bert", "{\"causal\": true}", 0, NULL, "causal is true, but must be false"},
     {"gemma4_text", "{\"per_layer_config\": [1]}", 0, NULL, "per_layer_config must be"},
     {"gemma4_text", "{\"per_layer_config\": {\"0\": 32}}", 0, NULL,
      "per_layer_config must be"},
@@ -101,8 +192,14 @@ static const struct trait_case row_cases[] = {
     {"gemma4_text", "{\"use_bidirectional_attention\": \"all\"}", 0, NULL,
      "use_bidirectional_attention is 'all'"},
     {"ministral3", "{\"rope_parameters\": {\"llama_4_scaling_beta\": -0.1}}", 0, NULL,
-     "rope_parameters.llama_4_scaling_beta is -0.1"},
-    {"ministral3", "{\"rope_parameters\": {\"original_max_position_embeddings\": 0.5}}",
+     "llama_4_scaling_beta is -0.1"},
+    {"ministral3", "{\"rope_parameters\": {\"rope_theta\": 7}}", 0, NULL,
+     "llama_4_scaling_beta or original_max_position_embeddings is missing"},
+    {"ministral3", "{\"rope_parameters\": {\"llama_4_scaling_beta\": 0.1}}", 0, NULL,
+     "original_max_position_embeddings is missing"},
+    {"ministral3",
+     "{\"rope_parameters\": {\"llama_4_scaling_beta\": 0.1, "
+     "\"original_max_position_embeddings\": 0.5}}",
      0, NULL, "original_max_position_embeddings is 0.5"},
     {"hunyuan_v1_dense",
      "{\"max_position_embeddings\": 64, \"rope_parameters\": {\"rope_type\": "

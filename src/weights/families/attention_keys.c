@@ -32,6 +32,7 @@ static const struct {
     {"use_qk_norm", "false"},
     {"num_kv_shared_layers", "0"},
     {"attention_k_eq_v", "false"},
+    {"use_cla", "false"},
     /* positions */
     {"alibi", "false"},
     {"position_embedding_type", "absolute learned sine rope rotary"},
@@ -54,8 +55,9 @@ static const struct {
     {"local_attention", ""},
     {"attention_types", ""},
     {"attention_type", "full original_full"},
-    {"use_bidirectional_attention", "false"},
+    {"attn_type", "full multihead_attention"},
     {"prefix_lm", "false"},
+    {"is_prefix_lm", "false"},
 };
 
 #define NUM_KEYS (sizeof known_keys / sizeof known_keys[0])
@@ -70,13 +72,26 @@ static const struct {
     {"Helium", "helium"},     {"NanoChat", "nanochat"},
 };
 
-void attention_keys_note(struct attention_keys *keys, const char *key) {
-    const char *dot = strrchr(key, '.');
-    const char *name = dot != NULL ? dot + 1 : key;
+/* Returns the place of an object in the list, or of the end of what is used. */
+static size_t find_object(const struct attention_keys *keys, const json_t *object) {
+    size_t i = 0;
 
-    for (size_t i = 0; keys != NULL && i < NUM_KEYS; i++) {
-        if (strcmp(name, known_keys[i].key) == 0)
-            keys->asked |= UINT64_C(1) << i;
+    while (i < ATTENTION_OBJECTS_MAX && keys->asked[i].object != NULL &&
+           keys->asked[i].object != object)
+        i++;
+    return i;
+}
+
+void attention_keys_note(struct attention_keys *keys, const json_t *object,
+                         const char *name) {
+    for (size_t i = 0; keys != NULL && object != NULL && i < NUM_KEYS; i++) {
+        if (strcmp(name, known_keys[i].key) != 0)
+            continue;
+        size_t at = find_object(keys, object);
+        if (at == ATTENTION_OBJECTS_MAX)
+            return;
+        keys->asked[at].object = object;
+        keys->asked[at].keys |= UINT64_C(1) << i;
     }
 }
 
@@ -104,14 +119,17 @@ static bool is_list_of_nothing(const json_t *value, const char *nothing) {
 
 /* Checks the members of an object; of anything else there are none. */
 static attn_status check_object(const struct attention_keys *keys, const json_t *object,
-                                const char *type, attn_error *ret_error) {
+                                const char *type, const char *ignored,
+                                attn_error *ret_error) {
     bool no_window = json_is_false(json_object_get(object, "use_sliding_window"));
+    size_t at = find_object(keys, object);
+    uint64_t asked = at < ATTENTION_OBJECTS_MAX ? keys->asked[at].keys : 0;
 
     for (size_t i = 0; i < NUM_KEYS; i++) {
         const char *key = known_keys[i].key, *nothing = known_keys[i].nothing;
         const json_t *value = json_object_get(object, key);
-        if (value == NULL || (keys->asked >> i & 1) != 0 || is_nothing(value, nothing) ||
-            is_list_of_nothing(value, nothing) ||
+        if (value == NULL || (asked >> i & 1) != 0 || is_nothing(value, nothing) ||
+            is_list_of_nothing(value, nothing) || wordlist_has(ignored, key) ||
             (no_window && strcmp(key, "sliding_window") == 0))
             continue;
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
@@ -123,21 +141,19 @@ static attn_status check_object(const struct attention_keys *keys, const json_t 
 }
 
 attn_status attention_keys_check(const struct attention_keys *keys, const json_t *section,
-                                 const char *type, attn_error *ret_error) {
-    /* objects of a section that have keys of attention */
-    static const char *const objects[] = {"attn_config", "rope_scaling",
-                                          "rope_parameters"};
-    static const char *const inside[] = {"full_attention", "sliding_attention"};
-    attn_status status = check_object(keys, section, type, ret_error);
+                                 const char *type, const char *ignored,
+                                 attn_error *ret_error) {
+    const json_t *rotary = json_object_get(section, "rope_scaling");
+    if (json_object_size(rotary) == 0)
+        rotary = json_object_get(section, "rope_parameters");
+    /* the section, and objects in it that have keys of attention */
+    const json_t *const objects[] = {section, json_object_get(section, "attn_config"),
+                                     rotary, json_object_get(rotary, "full_attention"),
+                                     json_object_get(rotary, "sliding_attention")};
+    attn_status status = ATTN_OK;
 
-    for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
-        const json_t *object = json_object_get(section, objects[i]);
-        if (status == ATTN_OK)
-            status = check_object(keys, object, type, ret_error);
-        for (size_t k = 0; k < sizeof inside / sizeof inside[0] && status == ATTN_OK; k++)
-            status =
-                check_object(keys, json_object_get(object, inside[k]), type, ret_error);
-    }
+    for (size_t i = 0; i < sizeof objects / sizeof objects[0] && status == ATTN_OK; i++)
+        status = check_object(keys, objects[i], type, ignored, ret_error);
     return status;
 }
 

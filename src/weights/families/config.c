@@ -3,6 +3,7 @@
 #include "weights/families/config.h"
 
 #include "base/error.h"
+#include "safetensors/foreign.h"
 #include "safetensors/parse.h"
 
 #include <errno.h>
@@ -17,15 +18,44 @@
 
 #define KEY_SIZE 64 /* bytes of a key in a family's table, terminator included */
 
+/* Returns a copy in which NaN and the infinities, which Python's json writes and jansson
+ * does not read, are values of the same size that no number is: where one is wanted, they
+ * are refused with their key. Returns NULL when memory is short. */
+static char *copy_without_infinities(const char *text, size_t size) {
+    static const char *const words[][2] = {
+        {"NaN", "{} "}, {"Infinity", "\"inf\"   "}, {"-Infinity", "\"-inf\"   "}};
+    char *copy = strndup(text, size), *at = copy;
+
+    while (at != NULL && *(at += strcspn(at, "\"NI-")) != '\0') {
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+            if (strncmp(at, words[i][0], strlen(words[i][0])) == 0)
+                memcpy(at, words[i][1], strlen(words[i][1]));
+        }
+        if (*at++ != '"')
+            continue;
+        while (*at != '\0' && *at != '"') /* to the end of a text */
+            at += *at == '\\' && at[1] != '\0' ? 2 : 1;
+        at += *at == '"';
+    }
+    return copy;
+}
+
 attn_status config_parse(const char *text, size_t size, json_t **ret_json,
                          attn_error *ret_error) {
     json_error_t error;
+    const unsigned char *bytes = (const unsigned char *)text;
 
+    if (safetensors_find_foreign(bytes, size, "FILE", SAFETENSORS_OF_LAYER, ret_error))
+        return ATTN_E_FORMAT;
     if (memchr(text, '\0', size) != NULL)
         return error_set(ret_error, ATTN_E_FORMAT, "has a NUL byte; is it a text?");
 
     json_t *json;
-    attn_status status = parse_json(text, size, 0, &json, &error);
+    char *copy = copy_without_infinities(text, size);
+    attn_status status = ATTN_E_NOMEM;
+    if (copy != NULL)
+        status = parse_json(copy, size, 0, &json, &error);
+    free(copy);
     if (status == ATTN_E_NOMEM)
         return error_set(ret_error, status, "not enough memory for its JSON");
     if (status != ATTN_OK)
@@ -116,7 +146,8 @@ bool config_has_file(const char *path, const char *name) {
 }
 
 /* Looks up a path such as "attn_config.clip_qkv"; NULL where there is none. */
-static const json_t *find_in_object(const json_t *object, const char *key) {
+static const json_t *find_in_object(struct attention_keys *asked, const json_t *object,
+                                    const char *key) {
     char part[KEY_SIZE];
 
     for (;;) {
@@ -125,18 +156,20 @@ static const json_t *find_in_object(const json_t *object, const char *key) {
             return NULL;
         memcpy(part, key, size);
         part[size] = '\0';
+        if (key[size] == '\0') {
+            attention_keys_note(asked, object, part);
+            return json_object_get(object, part);
+        }
         object = json_object_get(object, part);
-        if (key[size] == '\0')
-            return object;
         key += size + 1;
     }
 }
 
 static const json_t *find_in_section(const struct config_section *section,
                                      const char *key) {
-    attention_keys_note(section->asked, key);
-    const json_t *value = find_in_object(section->override, key);
-    return value != NULL ? value : find_in_object(section->object, key);
+    const json_t *value = find_in_object(section->asked, section->override, key);
+    const json_t *beside = find_in_object(section->asked, section->object, key);
+    return value != NULL ? value : beside;
 }
 
 /* Returns whether two values of keys that mean the same say the same. */
@@ -240,9 +273,11 @@ bool config_get_bool(const struct config_section *section, const char *keys,
     char key[KEY_SIZE];
     const json_t *value = config_find(section, keys, key);
 
-    if (value != NULL && !json_is_null(value) && !json_is_boolean(value))
+    if (json_is_boolean(value) || json_is_null(value))
+        return json_is_true(value);
+    if (value != NULL)
         refuse_config_value(section, key, value, "true or false");
-    return json_is_boolean(value) ? json_is_true(value) : otherwise;
+    return otherwise;
 }
 
 const char *config_get_text(const struct config_section *section, const char *keys,
@@ -261,8 +296,8 @@ static bool is_listed(const json_t *value, const char *allowed, size_t size) {
 
     if (json_is_string(value))
         snprintf(text, sizeof text, "%s", json_string_value(value));
-    else if (json_is_integer(value))
-        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
+    else if (json_is_number(value))
+        snprintf(text, sizeof text, "%.17g", json_number_value(value));
     else if (json_is_boolean(value))
         snprintf(text, sizeof text, json_is_true(value) ? "true" : "false");
 
@@ -275,7 +310,8 @@ static bool is_listed(const json_t *value, const char *allowed, size_t size) {
     return false;
 }
 
-void config_check_demands(const struct config_section *section, const char *demands) {
+void config_check_demands(const struct config_section *section, const char *demands,
+                          const char *remedy) {
     while (demands != NULL && *demands != '\0') {
         char key[KEY_SIZE], expected[KEY_SIZE + 48];
         size_t key_size = strcspn(demands, "=");
@@ -285,8 +321,7 @@ void config_check_demands(const struct config_section *section, const char *dema
 
         const json_t *value = find_in_section(section, key);
         if (value != NULL && !json_is_null(value) && !is_listed(value, demands, size)) {
-            snprintf(expected, sizeof expected, "%.*s: attnd computes nothing else here",
-                     (int)size, demands);
+            snprintf(expected, sizeof expected, "%.*s: %s", (int)size, demands, remedy);
             refuse_config_value(section, key, value, expected);
         }
         demands += size;

@@ -37,9 +37,11 @@ enum family_heads {
                          multi_query (absent: true) */
 };
 
+/* But for MASK_ALWAYS_CAUSAL, a causal one is none where is_causal is false. */
 enum family_mask {
     MASK_NONE,
     MASK_CAUSAL,
+    MASK_ALWAYS_CAUSAL,
     MASK_IF_DECODER,          /* causal where is_decoder is true */
     MASK_UNLESS_BIDIRECTIONAL /* causal unless use_bidirectional_attention is true */
 };
@@ -49,12 +51,13 @@ enum family_mask {
 enum family_window {
     WINDOW_NONE,
     WINDOW_ALL,
-    WINDOW_BY_TYPE,    /* all without layer_types */
-    WINDOW_UNLESS_NTH, /* all but layers N with (N + 1) % period == 0 */
-    WINDOW_UNLESS_1ST, /* all but layers N with N % period == 0 */
-    WINDOW_QWEN,       /* layers from max_window_layers on; see `from` */
-    WINDOW_QWEN2_MOE,  /* even layers before max_window_layers */
-    WINDOW_GPT_NEO     /* as attention_types says */
+    WINDOW_BY_TYPE,        /* all without layer_types */
+    WINDOW_UNLESS_NTH,     /* all but layers N with (N + 1) % period == 0 */
+    WINDOW_UNLESS_1ST,     /* all but layers N with N % period == 0 */
+    WINDOW_QWEN,           /* layers from max_window_layers on; see `from` */
+    WINDOW_QWEN2_MOE,      /* even layers before max_window_layers */
+    WINDOW_UNLESS_ROTATED, /* layers that do not rotate; layer_types overrule only_if */
+    WINDOW_GPT_NEO         /* as attention_types says */
 };
 
 /* Which layers of a family that rotates are rotated. */
@@ -191,25 +194,29 @@ struct family_rotation {
     double part;
     double part_turning; /* of "proportional", when partial_rotary_factor is absent */
     bool rounds_part;    /* down to an even number, else it must be one */
-    /* How many numbers of D are rotated; before part_keys where both are there. */
+    /* How many numbers of D are rotated; behind part_keys where both are there. */
     const char *dims_keys;
     size_t dims;
     enum layer_sections sections; /* of pairs, as mrope_section counts them */
     bool grid; /* image_size and patch_size have a grid, num_register_tokens precede it */
     unsigned char section_sizes[ATTN_AXES]; /* when that is absent; 0, 0, 0: it may not */
     const char *longrope_alias;             /* values of "type" that mean longrope */
-    const struct layer_rotation *unset;     /* the scaling when config.json has none */
+    /* The scaling when config.json has none, and the base, unless that is 0. */
+    const struct layer_rotation *unset;
+    size_t original; /* positions before scaling, when absent beside its object; or 0 */
 };
 
-/* A causal window of W has the keys i - W < j <= i. Cross attention has none. */
+/* A causal window of W has the keys i - W < j <= i, another those at most W away. Cross
+ * attention has none. */
 struct family_windows {
     enum family_window rule;
     const char *only_if; /* a key: layers have windows only where it is true */
     const char *keys;
     const char *earlier_keys; /* of keys before the query's own, counts before `keys` */
+    const char *half_keys;    /* of half of it, counts before `keys` */
     size_t size;              /* when absent; 0: none */
-    bool halved;              /* half of it is the window, with a causal mask too */
-    bool each_side;           /* it is so long on each side; else half of it is */
+    bool halved;              /* half of it is the window */
+    const char *halved_if;    /* a key: the same, where it is true */
     size_t from;              /* max_window_layers when absent; 0: 28 */
     const char *period_keys;
     size_t period;
@@ -238,6 +245,7 @@ struct family_scores {
 
 /* A factor of queries by their position, see attn_model_info. */
 struct family_factor {
+    bool rotary; /* beta and length are those of the rotation, in its object */
     const char *beta_keys, *length_keys;
     double beta; /* when absent */
     size_t length, offset;
@@ -267,8 +275,10 @@ struct family {
     const char *type;    /* model_type of config.json, and the name; a constant */
     const char *also;    /* another model_type that may mean it; weight shapes decide */
     const char *untyped; /* a key that tells this family where model_type is absent */
+    bool decodes;        /* is_decoder when that is absent */
     struct stack stacks[3];
     const char *demands; /* see config_check_demands() */
+    const char *ignored; /* keys of attention that its class has, and does not use */
     struct family_layers layers;
     struct family_weights weights;
     struct family_biases biases;
@@ -284,13 +294,16 @@ struct family {
 };
 
 /* A model of images or sound beside text, which is a family of its own. Its layers are
- * called text.0, text.1 and so on. */
+ * called text.0, text.1 and so on. The text has the object text_config, or the root. */
 struct family_text {
-    const char *type;      /* model_type of config.json */
-    const char *section;   /* the text's object, which may be absent: then the root is */
-    const char *under;     /* see struct stack; NULL: any prefix */
-    const char *otherwise; /* the text's family, when its object has no model_type */
-    bool any_mask; /* its demands do not count: images and prompts have another mask */
+    const char *type;  /* model_type of config.json */
+    const char *under; /* see struct stack; NULL: any prefix */
+    /* The text's family, when its object has no model_type; or always, where that ends in
+     * "_text": it is the class of this model alone. */
+    const char *otherwise;
+    bool any_mask; /* images and prompts have another mask, which no key says, and the
+                      first position is 1 */
+    const char *demands; /* of the text, about its mask */
 };
 
 /* Returns the entry of that model_type, a constant, or NULL. */

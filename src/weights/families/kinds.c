@@ -162,8 +162,7 @@ bool kind_is_sliding(const struct kind_source *layer, size_t window) {
     if (windows->rule == WINDOW_GPT_NEO)
         return is_gpt_neo_local(layer);
     if (is_given(types))
-        return is_type(layer, types, "sliding_attention") &&
-               (window > 0 || windows->only_if == NULL);
+        return is_type(layer, types, "sliding_attention");
 
     size_t number = config_get_index(layer->section, "max_window_layers",
                                      windows->from > 0 ? windows->from : 28);
@@ -174,6 +173,8 @@ bool kind_is_sliding(const struct kind_source *layer, size_t window) {
         return window > 0 && index < number && index % 2 == 0;
     case WINDOW_BY_TYPE:
         return window > 0;
+    case WINDOW_UNLESS_ROTATED:
+        return window > 0 && !kind_is_rotated(layer, false);
     default:
         /* a null window means full layers only where that is how the family says so */
         return (window > 0 || layer->family->rotation.layers != ROTATED_UNLESS_FULL) &&
@@ -221,4 +222,35 @@ bool kind_is_rotated(const struct kind_source *layer, bool sliding) {
         return is_rotated_by_list(layer);
     }
     return true;
+}
+
+size_t kind_find_lender(const struct kind_source *layer, bool sliding, size_t window,
+                        bool *ret_borrows) {
+    const struct family_borrowing *borrowing = &layer->family->borrowing;
+    const struct config_section *section = layer->section;
+    struct kind_source lender = *layer;
+
+    *ret_borrows = false;
+    if (borrowing->count_keys == NULL)
+        return layer->index;
+    size_t count = config_get_index(section, borrowing->count_keys, borrowing->count);
+    if (count >= layer->num_layers) {
+        error_keep(section->error, ATTN_E_VALUE,
+                   "%s is %zu, but must be less than %zu, the number of layers",
+                   borrowing->count_keys, count, layer->num_layers);
+        return layer->index;
+    }
+
+    *ret_borrows = layer->index >= layer->num_layers - count;
+    if (!*ret_borrows)
+        return layer->index;
+    for (lender.index = layer->num_layers - count; lender.index-- > 0;) {
+        if (kind_is_sliding(&lender, window) == sliding)
+            return lender.index;
+    }
+    error_keep(section->error, ATTN_E_VALUE,
+               "layer %zu takes keys of an earlier layer of its kind, but there is none "
+               "before the last %zu; correct %s or layer_types",
+               layer->index, count, borrowing->count_keys);
+    return 0;
 }

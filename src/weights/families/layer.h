@@ -67,7 +67,8 @@ struct layer_rotation {
     double attention_factor;            /* yarn and longrope; 0: not given */
     double mscale, mscale_all_dim;      /* yarn; 0: not given */
     size_t max_positions;               /* max_position_embeddings; 0: not given */
-    size_t original_positions;          /* llama3, yarn, longrope */
+    size_t original_positions;          /* llama3, yarn, longrope; 0: not given */
+    double query_beta;                  /* of the factor of queries; 0: none */
     const struct json_t *short_factors; /* longrope: R/2 numbers larger than 0 */
     const struct json_t *long_factors;  /* longrope: for sequences that are longer */
 };

@@ -57,6 +57,10 @@ static const json_t *find_rotation_object(const struct rotation_source *source) 
     const json_t *full = json_object_get(found, "full_attention");
     const json_t *sliding = json_object_get(found, "sliding_attention");
     by_type = full != NULL || sliding != NULL;
+    if (by_type && source->family->rotation.null_base)
+        error_keep(source->error, ATTN_E_UNSUPPORTED,
+                   "rotary parameters by type of layer make this family's class rotate "
+                   "nothing; give rope_theta directly in rope_parameters");
     if (by_type)
         return source->sliding ? sliding : full;
     /* the family says if an object for all layers scales those with their own base */
@@ -85,26 +89,22 @@ static double read_either(const struct rotation_source *source, const char *key,
 
 /* Returns R, how many numbers of a head are rotated. */
 static size_t read_rotation_dims(const struct rotation_source *source, size_t head_size) {
-    const struct family *family = source->family;
-    const char *dims_keys = family->rotation.dims_keys;
-    bool counted = family->rotation.part_keys == NULL ||
-                   config_find(source->section, dims_keys, NULL) != NULL;
-    size_t dims;
+    const struct family_rotation *family = &source->family->rotation;
+    const char *dims_keys = family->dims_keys, *beside = family->part_keys;
+    size_t dims = config_get_count(source->section, dims_keys, family->dims, 0);
+    double part = read_either(source, "partial_rotary_factor",
+                              beside != NULL ? beside : "partial_rotary_factor", 0);
 
-    if (dims_keys != NULL && counted) {
-        dims = config_get_count(source->section, dims_keys, family->rotation.dims,
-                                head_size);
+    if (dims_keys != NULL && (beside == NULL || (part == 0 && dims > 0))) {
+        dims = dims > 0 ? dims : head_size;
     } else {
-        const char *beside = family->rotation.part_keys;
-        double part = read_either(source, "partial_rotary_factor",
-                                  beside != NULL ? beside : "partial_rotary_factor",
-                                  beside != NULL ? family->rotation.part : 1);
+        part = part > 0 ? part : beside != NULL ? family->part : 1;
         if (beside == NULL && part != 1)
             error_keep(source->error, ATTN_E_UNSUPPORTED,
                        "partial_rotary_factor is %g, but this family rotates whole heads",
                        part);
         dims = part <= 1 ? (size_t)((double)head_size * part) : 0;
-        dims -= family->rotation.rounds_part ? dims % 2 : 0;
+        dims -= family->rounds_part ? dims % 2 : 0;
     }
 
     if (dims == 0 || dims > head_size || dims % 2 != 0)
@@ -184,9 +184,10 @@ static void read_rotation_lengths(const struct rotation_source *source,
                                   struct layer_rotation *rotation) {
     static const char original[] = "original_max_position_embeddings";
 
-    rotation->max_positions =
-        config_get_count(source->section, "max_position_embeddings n_positions", 0, 0);
-    rotation->original_positions = config_get_count(source->section, original, 0, 0);
+    rotation->max_positions = config_get_count(
+        source->section, "max_position_embeddings n_positions,max_seq_len", 0, 0);
+    rotation->original_positions =
+        config_get_count(source->section, original, source->family->rotation.original, 0);
     if (rotation->original_positions == 0)
         rotation->original_positions = config_get_count(
             &source->inside, original, rotation->max_positions, rotation->max_positions);
@@ -237,6 +238,31 @@ static void read_extension(const struct rotation_source *source,
                    "needs one of them");
 }
 
+/* Returns a number of the object, or 0 where it is absent or 0. */
+static double read_if_set(const struct config_section *inside, const char *key) {
+    const json_t *value = config_find(inside, key, NULL);
+    bool zero = json_is_number(value) && json_number_value(value) == 0;
+
+    return zero ? 0 : config_get_number(inside, key, 0, 0);
+}
+
+/* Reads the factor of queries, whose length is that before scaling. */
+static void read_query_beta(const struct rotation_source *source,
+                            struct layer_rotation *rotation) {
+    static const char beta[] = "llama_4_scaling_beta";
+    static const char original[] = "original_max_position_embeddings";
+    const struct config_section *inside = &source->inside;
+
+    rotation->query_beta = read_if_set(inside, beta);
+    if (rotation->original_positions == 0)
+        rotation->original_positions = config_get_count(inside, original, 0, 0);
+    if (config_find(inside, beta, NULL) == NULL ||
+        (rotation->query_beta > 0 && rotation->original_positions == 0))
+        error_keep(source->error, ATTN_E_VALUE,
+                   "%s or %s is missing beside rope_type, but this family needs both",
+                   beta, original);
+}
+
 static void read_yarn(const struct rotation_source *source,
                       struct layer_rotation *rotation) {
     const struct config_section *inside = &source->inside;
@@ -246,8 +272,8 @@ static void read_yarn(const struct rotation_source *source,
     rotation->beta_slow = config_get_number(inside, "beta_slow", 1, 1);
     rotation->truncate = config_get_bool(inside, "truncate", true);
     rotation->attention_factor = config_get_number(inside, "attention_factor", 0, 0);
-    rotation->mscale = config_get_number(inside, "mscale", 0, 0);
-    rotation->mscale_all_dim = config_get_number(inside, "mscale_all_dim", 0, 0);
+    rotation->mscale = read_if_set(inside, "mscale");
+    rotation->mscale_all_dim = read_if_set(inside, "mscale_all_dim");
 }
 
 static void read_longrope(const struct rotation_source *source,
@@ -379,10 +405,11 @@ void rotation_read(const struct family *family, const struct config_section *sec
         section, family->rotation.interleaved_keys, family->rotation.interleaved);
     ret_rotation->backward = family->rotation.backward;
     ret_rotation->values = config_get_bool(section, family->rotation.values_if, false);
-    ret_rotation->base =
-        read_either(&source, "rope_theta",
-                    local ? family->rotation.local_keys : family->rotation.base_keys,
-                    local ? family->rotation.local_base : family->rotation.base);
+    if (ret_rotation->base == 0)
+        ret_rotation->base =
+            read_either(&source, "rope_theta",
+                        local ? family->rotation.local_keys : family->rotation.base_keys,
+                        local ? family->rotation.local_base : family->rotation.base);
     if (source.inside.object != NULL)
         ret_rotation->type = read_rotation_type(&source);
     if (ret_rotation->type == ROTATION_PROPORTIONAL)
@@ -396,4 +423,6 @@ void rotation_read(const struct family *family, const struct config_section *sec
     read_alpha(&source, ret_rotation);
     if (source.inside.object != NULL)
         read_rotation_scaling(&source, ret_rotation);
+    if (source.inside.object != NULL && family->factor.rotary)
+        read_query_beta(&source, ret_rotation);
 }

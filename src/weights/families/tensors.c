@@ -7,10 +7,12 @@
 #include "weights/families/config.h"
 
 #include <dirent.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ONE_FILE   "model.safetensors"
@@ -207,8 +209,42 @@ static bool has_suffix(const char *path, const char *suffix) {
     return found;
 }
 
+/* Refuses a file that is a link to nothing, and a folder around one with a config.json,
+ * such as a cache of Hugging Face. */
+static attn_status refuse_download(const char *path, attn_error *ret_error) {
+    static const char *const names[] = {"config.json", ONE_FILE, INDEX_FILE};
+    static const char *const inside[] = {"snapshots/*/config.json", "*/config.json"};
+    char file[PATH_MAX];
+    struct stat link;
+    glob_t found;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (snprintf(file, sizeof file, "%s/%s", path, names[i]) < (int)sizeof file &&
+            lstat(file, &link) == 0 && !config_has_file(path, names[i]))
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             "%s is a link to a file that is not there; finish the "
+                             "download, as by hf download NAME",
+                             names[i]);
+    }
+    for (size_t i = config_has_file(path, names[0]) ? 2 : 0; i < 2; i++) {
+        if (snprintf(file, sizeof file, "%s/%s", path, inside[i]) >= (int)sizeof file ||
+            glob(file, 0, NULL, &found) != 0)
+            continue;
+        error_set(ret_error, ATTN_E_FORMAT,
+                  "is a directory without config.json; give the one in it that has it: "
+                  "%.*s",
+                  (int)(strrchr(found.gl_pathv[0], '/') - found.gl_pathv[0]),
+                  found.gl_pathv[0]);
+        globfree(&found);
+        return ATTN_E_FORMAT;
+    }
+    return ATTN_OK;
+}
+
 attn_status folder_tensors_refuse(const char *path, const char *otherwise,
                                   attn_error *ret_error) {
+    if (refuse_download(path, ret_error) != ATTN_OK)
+        return ATTN_E_FORMAT;
     for (size_t i = 0; i < sizeof other_weights / sizeof other_weights[0]; i++) {
         const char *remedy = other_weights[i].remedy;
         const char *python = other_weights[i].python;

@@ -15,6 +15,7 @@
 
 /* What all functions here read from. */
 struct traits {
+    const struct match *match;
     const struct family *family;
     const struct match_stack *stack;
     const struct config_section *section;
@@ -43,8 +44,8 @@ static void read_latent_sizes(const struct traits *traits, struct layer *layer) 
     layer->latent.query = config_get_count(section, "q_lora_rank", absent->query, 0);
     layer->latent.key =
         config_get_count(section, "kv_lora_rank", absent->key, absent->key);
-    layer->latent.shared =
-        config_get_count(section, "qk_rope_head_dim", absent->rotating, absent->rotating);
+    layer->latent.shared = config_get_count(section, traits->family->rotation.dims_keys,
+                                            absent->rotating, absent->rotating);
     layer->value_size =
         config_get_count(section, "v_head_dim", absent->value, absent->value);
     layer->head_size = plain + layer->latent.shared;
@@ -120,8 +121,10 @@ static void read_own_sizes(const struct traits *traits, bool sliding,
     if (sizes->full_head_keys == NULL)
         return;
     if (all != NULL && !json_is_null(all)) {
-        snprintf(number, sizeof number, "%zu", traits->index);
-        own.object = json_object_get(all, number);
+        for (int digits = 1; digits < 6 && own.object == NULL; digits++) {
+            snprintf(number, sizeof number, "%0*zu", digits, traits->index);
+            own.object = json_object_get(all, number); /* "5", as well as "05" */
+        }
         if (!json_is_object(all) || (own.object != NULL && !json_is_object(own.object)))
             error_keep(section->error, ATTN_E_VALUE,
                        "per_layer_config must be an object, with an object for each "
@@ -171,50 +174,66 @@ static double read_scale(const struct traits *traits, size_t head_size) {
 
 /* Returns whether the layer is causal. */
 static bool read_mask(const struct traits *traits) {
-    switch (traits->stack->stack->mask) {
-    case MASK_NONE:
-        break;
-    case MASK_CAUSAL:
-        return true;
-    case MASK_IF_DECODER:
-        return config_get_bool(traits->section, "is_decoder", false);
-    case MASK_UNLESS_BIDIRECTIONAL:
-        return !config_get_bool(traits->section, "use_bidirectional_attention", false);
-    }
-    return false;
+    const struct config_section *section = traits->section;
+    const struct match *match = traits->match;
+    const struct stack *stack = traits->stack->stack;
+    bool causal = stack->mask != MASK_NONE;
+
+    if (match->causal != NULL)
+        return !stack->cross && strcmp(match->causal, "true") == 0;
+    if (stack->mask == MASK_IF_DECODER)
+        causal = config_get_bool(section, "is_decoder", traits->family->decodes);
+    if (stack->mask == MASK_UNLESS_BIDIRECTIONAL)
+        causal = !config_get_bool(section, "use_bidirectional_attention", false);
+    if (!causal || stack->mask == MASK_ALWAYS_CAUSAL)
+        return causal;
+    /* transformers takes null as false */
+    bool given = config_find(section, "is_causal", NULL) != NULL;
+    return config_get_bool(section, "is_causal", !given && match->bidirectional == NULL);
 }
 
 /* Reads the window; returns whether the layer has one. */
 static bool read_window(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
-    size_t window = 0, earlier;
+    const char *keys = family->windows.keys, *only_if = family->windows.only_if;
+    size_t window = 0, earlier, half;
 
     if (family->windows.rule == WINDOW_NONE || layer->cross)
         return false;
-    /* known where no layer has one, and as a copy of a key that has another name */
-    config_find(traits->section, family->windows.keys, NULL);
-    attention_keys_note(traits->section->asked, "sliding_window");
-    if (config_get_bool(traits->section, family->windows.only_if,
-                        family->windows.only_if == NULL))
-        window = config_get_count(traits->section, family->windows.keys,
-                                  family->windows.size, 0);
+    const json_t *set = config_find(traits->section, keys, NULL);
+    bool listed = family->windows.rule == WINDOW_UNLESS_ROTATED &&
+                  kind_count_layers(family, traits->section) > 0;
+    bool on = config_get_bool(traits->section, only_if, only_if == NULL) || listed;
+    bool zero = on && json_is_number(set) && json_number_value(set) == 0;
+    if (on && !zero)
+        window = config_get_count(traits->section, keys, family->windows.size, 0);
     earlier = config_get_count(traits->section, family->windows.earlier_keys, 0, 0);
     if (earlier > 0)
         window = earlier + 1;
-    if (!kind_is_sliding(&traits->kind, window))
-        return false;
+    half = config_get_count(traits->section, family->windows.half_keys, 0, 0);
+    if (half > 0)
+        window = 2 * half;
+    if (!kind_is_sliding(&traits->kind, zero ? 1 : window))
+        return false; /* then a window of 0 hides nothing */
 
     if (window == 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
-                   "layer %zu has sliding attention, but %s is not set", traits->index,
-                   family->windows.keys);
-    bool halved = layer->causal ? family->windows.halved : !family->windows.each_side;
-    layer->window = halved ? window / 2 : window;
+                   "layer %zu has sliding attention, but %s is %s", traits->index,
+                   on ? keys : only_if,
+                   !on    ? "not true"
+                   : zero ? "0"
+                          : "not set");
+    bool by_key = config_get_bool(traits->section, family->windows.halved_if, false);
+    layer->window = family->windows.halved || by_key ? window / 2 : window;
+    /* half and one, of which the mask by that key alone leaves out the farthest */
+    if (by_key)
+        layer->window +=
+            layer->causal || !config_get_bool(traits->section, "is_causal", true);
     /* a window of half a key on each side is the key itself, which 0 does not mean */
     if (layer->window == 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
-                   "%s is %zu, but must be at least 2, since half of it counts",
-                   family->windows.keys, window);
+                   "%s is %zu, but must be at least 2, since half of it counts", keys,
+                   window);
     return true;
 }
 
@@ -227,13 +246,38 @@ static void read_chunk(const struct traits *traits, struct layer *layer) {
     if (!kind_is_chunked(&traits->kind, layer->rotation.dims > 0))
         return;
     layer->chunk = chunk;
+    if (traits->match->causal == NULL)
+        layer->causal = true; /* whatever is_causal says */
     if (chunk == 0 && kind_count_layers(traits->family, traits->section) > 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
                    "layer %zu has chunked attention, but %s is not set", traits->index,
                    windows->chunk_keys);
 }
 
-/* Refuses the eps of another kind of norm, where that of the family is absent. */
+/* Refuses what says another mask, or too little of it, unless that is known. */
+static void check_mask(const struct traits *traits, const struct layer *layer) {
+    const struct match *match = traits->match;
+    const char *causal = "use_bidirectional_attention=false|vision bidirectional=false "
+                         "causal=true causal_attention=true use_causal_mask=true";
+    const char *others = "bidirectional=true causal=false causal_attention=false "
+                         "use_causal_mask=false";
+    const char *remedy = "set causal=true or causal=false, whichever it is";
+
+    if (match->causal != NULL || layer->cross)
+        return;
+    if (match->bidirectional != NULL && layer->window + layer->chunk > 0)
+        error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
+                   "class %.60s is not causal, but does not say where its window is; set "
+                   "causal=false for one on each side",
+                   match->bidirectional);
+    if (match->text == NULL || !match->text->any_mask)
+        config_check_demands(traits->section, layer->causal ? causal : others, remedy);
+    if (match->text != NULL)
+        config_check_demands(traits->section, match->text->demands, remedy);
+}
+
+/* Refuses the eps of another kind of norm, where that of the family is absent and has
+ * another default. */
 static void check_eps(const struct traits *traits) {
     static const char *const others[] = {"rms_norm_eps", "layer_norm_eps",
                                          "layer_norm_epsilon", "norm_eps"};
@@ -242,7 +286,8 @@ static void check_eps(const struct traits *traits) {
     if (keys == NULL || config_find(traits->section, keys, NULL) != NULL)
         return;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if (config_find(traits->section, others[i], NULL) != NULL)
+        const json_t *other = config_find(traits->section, others[i], NULL);
+        if (other != NULL && json_number_value(other) != traits->family->norms.eps)
             error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
                        "config.json has %s, but family %s has %s "
                        "(docs/checkpoints.md#unknown-keys)%s",
@@ -290,8 +335,8 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     if (!on_heads || left_out)
         return;
     /* where a family always has them, files may say so by a key of other families */
-    attention_keys_note(section->asked, "qk_norm");
-    attention_keys_note(section->asked, "use_qk_norm");
+    config_find(section, "qk_norm", NULL);
+    config_find(section, "use_qk_norm", NULL);
     layer->query_norm = layer->key_norm = norm;
     layer->head_norm_whole = family->norms.heads_whole;
     layer->head_norm_each = family->norms.heads_each;
@@ -312,7 +357,7 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
     if (bias->kind != ATTN_BIAS_BUCKETS)
         return;
 
-    bias->both_sides = !layer->causal;
+    bias->both_sides = traits->stack->stack->mask == MASK_NONE;
     bias->table_rows =
         config_get_count(section, "relative_attention_num_buckets",
                          family->distance.buckets, family->distance.buckets);
@@ -338,6 +383,12 @@ static void read_query_factor(const struct traits *traits, struct layer *layer) 
     bool on = json_is_integer(set) ? json_integer_value(set) != 0
                                    : config_get_bool(section, factor->only_if, true);
 
+    if (factor->rotary) {
+        layer->query_factor.beta = layer->rotation.query_beta;
+        if (layer->rotation.query_beta > 0)
+            layer->query_factor.length = layer->rotation.original_positions;
+        return;
+    }
     if (factor->beta_keys == NULL || !on ||
         (factor->unrotated && layer->rotation.dims > 0))
         return;
@@ -349,36 +400,6 @@ static void read_query_factor(const struct traits *traits, struct layer *layer) 
     layer->query_factor.length =
         config_get_count(section, factor->length_keys, factor->length, factor->length);
     layer->query_factor.offset = factor->offset;
-}
-
-/* Finds the layer whose keys and values this one takes, if it is one of the last. */
-static void find_lender(const struct traits *traits, bool sliding, struct layer *layer) {
-    const struct family_borrowing *borrowing = &traits->family->borrowing;
-    const struct config_section *section = traits->section;
-    size_t num_layers = traits->stack->num_layers;
-
-    layer->lender = traits->index;
-    if (borrowing->count_keys == NULL)
-        return;
-    size_t count = config_get_index(section, borrowing->count_keys, borrowing->count);
-    if (count >= num_layers) {
-        error_keep(section->error, ATTN_E_VALUE,
-                   "%s is %zu, but must be less than %zu, the number of layers",
-                   borrowing->count_keys, count, num_layers);
-        return;
-    }
-    layer->borrows = traits->index >= num_layers - count;
-    for (size_t i = num_layers - count; layer->borrows && i-- > 0;) {
-        const struct kind_source kind = {traits->family, section, num_layers, i};
-        layer->lender = i;
-        if (kind_is_sliding(&kind, layer->window) == sliding)
-            return;
-    }
-    if (layer->borrows)
-        error_keep(section->error, ATTN_E_VALUE,
-                   "layer %zu takes keys of an earlier layer of its kind, but there is "
-                   "none before the last %zu; correct %s or layer_types",
-                   traits->index, count, borrowing->count_keys);
 }
 
 static bool has_letter(const char *letters, char letter) {
@@ -414,16 +435,14 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
                         struct layer_biases *ret_biases) {
     const struct family *family = match->family;
     const struct config_section *section = &stack->section;
-    const struct traits traits = {
-        family, stack, section, index, {family, section, stack->num_layers, index}};
+    const struct traits traits = {match, family,
+                                  stack, section,
+                                  index, {family, section, stack->num_layers, index}};
     struct layer layer = {
         .family = family->type, .index = index, .cross = stack->stack->cross};
 
     traits_name(stack, index, layer.part);
-    if (match->text == NULL || !match->text->any_mask)
-        config_check_demands(section, family->demands);
-    else
-        attention_keys_note(section->asked, "use_bidirectional_attention");
+    config_check_demands(section, family->demands, "attnd computes nothing else here");
     read_head_sizes(&traits, &layer);
     layer.causal = read_mask(&traits);
     bool sliding = read_window(&traits, &layer);
@@ -436,10 +455,16 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     read_own_sizes(&traits, sliding, &layer);
     read_value_size(&traits, &layer);
     layer.scale = read_scale(&traits, layer.head_size);
-    find_lender(&traits, sliding, &layer);
+    layer.lender = kind_find_lender(&traits.kind, sliding, layer.window, &layer.borrows);
     if (!layer.cross && kind_is_rotated(&traits.kind, sliding))
         rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
+    if (match->text != NULL && match->text->any_mask &&
+        layer.rotation.type == ROTATION_DYNAMIC)
+        error_keep(section->error, ATTN_E_UNSUPPORTED,
+                   "rope_type is dynamic, but the lengths of this model count from 1, "
+                   "which attnd does not do" REFUSAL_REMEDY);
     read_chunk(&traits, &layer);
+    check_mask(&traits, &layer);
     if (family->scores.scale == SCALE_YARN)
         layer.scale *= rotation_score_factor(&layer.rotation);
     read_norms(&traits, &layer);

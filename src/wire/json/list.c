@@ -187,13 +187,14 @@ bool wire_index_read(struct wire_cursor *cursor, struct wire_place *place, size_
     return true;
 }
 
-bool wire_refuse_uint_range(const struct wire_cursor *cursor, struct wire_place *place,
-                            const struct wire_span *text, const char *limit, size_t max) {
+bool wire_refuse_index_range(const struct wire_cursor *cursor, struct wire_place *place,
+                             const struct wire_span *text, const char *limit, int64_t min,
+                             size_t max) {
     struct wire_cursor there = *cursor;
     there.at = text->start;
     wire_cursor_locate(&there, place);
     return wire_refuse_int_range(place, text->start, (size_t)(text->end - text->start),
-                                 limit, 0, max, cursor->problem);
+                                 limit, min, max, cursor->problem);
 }
 
 /* Refuses the element at `place`, where reading the row has stopped because of `stop`. */

@@ -52,9 +52,10 @@ bool wire_index_read(struct wire_cursor *cursor, struct wire_place *place, size_
                      size_t *ret_index, struct wire_span *ret_text);
 
 /* Sets the problem and returns false: the integer at `place`, with that text, is not
- * within 0..`max`. `limit` is the reason for the range ("its sequence has 6 keys"). */
-bool wire_refuse_uint_range(const struct wire_cursor *cursor, struct wire_place *place,
-                            const struct wire_span *text, const char *limit, size_t max);
+ * within `min`..`max`. `limit` is the reason for that ("its sequence has 6 keys"). */
+bool wire_refuse_index_range(const struct wire_cursor *cursor, struct wire_place *place,
+                             const struct wire_span *text, const char *limit, int64_t min,
+                             size_t max);
 
 /* Reads the list of numbers at `place`, an innermost list, into `out`, rounded to
  * float32. `out` has room until `out_end`: for one number more than there are commas.

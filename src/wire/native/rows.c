@@ -46,7 +46,7 @@ static bool native_read_integer(struct wire_cursor *cursor, struct wire_place *p
 
     if (reader->keys != NULL)
         wire_lens_limit(limit, max);
-    return wire_refuse_uint_range(cursor, place, &text, limit, max);
+    return wire_refuse_index_range(cursor, place, &text, limit, 0, max);
 }
 
 /* Reads a list that has one integer for each row of a sequence. */
@@ -189,12 +189,9 @@ static bool native_read_index(struct wire_cursor *cursor, struct wire_place *pla
     if (wire_indices_allow(indices, *index))
         return wire_indices_add(indices, i, *index, cursor->problem);
 
-    const struct wire_cursor there = wire_cursor_at(cursor, &text);
     wire_indices_limit(indices, limit);
-    wire_cursor_locate(&there, place);
-    return wire_refuse_int_range(place, text.start, (size_t)(text.end - text.start),
-                                 limit, wire_indices_least(indices), indices->limit - 1,
-                                 cursor->problem);
+    return wire_refuse_index_range(cursor, place, &text, limit,
+                                   wire_indices_least(indices), indices->limit - 1);
 }
 
 /* Reads one of the two lists, which may be left out. */

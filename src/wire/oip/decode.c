@@ -118,7 +118,7 @@ static bool oip_read_lens(const struct oip_decoder *decoder,
 
     wire_lens_limit(limit, max);
     batch->valid_lens_per_query = !per_sequence;
-    batch->valid_lens = wire_oip_read_integers(&decoder->reader, input, max, limit);
+    batch->valid_lens = wire_oip_read_integers(&decoder->reader, input, 0, max, limit);
     return batch->valid_lens != NULL;
 }
 
@@ -170,7 +170,7 @@ static bool oip_read_positions(const void *context,
         return refuse_positions_shape(reader, input, positions);
 
     const size_t *list =
-        wire_oip_read_integers(reader, input, ATTN_POSITION_MAX, WIRE_POSITION_LIMIT);
+        wire_oip_read_integers(reader, input, 0, ATTN_POSITION_MAX, WIRE_POSITION_LIMIT);
     if (list == NULL)
         return false;
     *ret_list = (struct wire_position_list){list, axes};

@@ -151,6 +151,7 @@ const float *wire_oip_read_floats(const struct wire_oip_reader *reader,
 /* An input of integers, and where they are read to. */
 struct integer_list {
     const struct wire_oip_input *input;
+    int64_t least;
     size_t max;
     const char *limit;
     size_t levels;   /* of lists, in JSON */
@@ -158,14 +159,20 @@ struct integer_list {
     size_t count;    /* read so far */
 };
 
+/* Returns whether the list may have a number. */
+static bool is_within(const struct integer_list *list, size_t number) {
+    return number <= list->max || 0 - number <= (size_t)-list->least;
+}
+
 static bool read_integer(struct wire_cursor *cursor, struct wire_place *place,
                          void *context) {
     struct integer_list *list = context;
     size_t *number = &list->numbers[list->count++];
     struct wire_span text;
-    return wire_uint_read(cursor, place, list->levels, number, &text) &&
-           (*number <= list->max ||
-            wire_refuse_uint_range(cursor, place, &text, list->limit, list->max));
+    return wire_index_read(cursor, place, list->levels, number, &text) &&
+           (is_within(list, *number) ||
+            wire_refuse_index_range(cursor, place, &text, list->limit, list->least,
+                                    list->max));
 }
 
 /* Reads the list at `place`, an innermost one. */
@@ -211,10 +218,10 @@ static bool read_binary_integers(const struct wire_oip_reader *reader,
                                            .rank = input->rank,
                                            .shape = input->shape};
     for (size_t i = 0; i < input->count; i++) {
-        if (!wire_integers_read(&integers, i, &list->numbers[i], reader->problem))
+        if (!wire_integers_read_index(&integers, i, &list->numbers[i], reader->problem))
             return false;
-        if (list->numbers[i] > list->max)
-            return wire_integers_refuse(&integers, i, list->limit, 0, list->max,
+        if (!is_within(list, list->numbers[i]))
+            return wire_integers_refuse(&integers, i, list->limit, list->least, list->max,
                                         reader->problem);
         pace_add(sizeof(size_t));
     }
@@ -222,9 +229,10 @@ static bool read_binary_integers(const struct wire_oip_reader *reader,
 }
 
 const size_t *wire_oip_read_integers(const struct wire_oip_reader *reader,
-                                     const struct wire_oip_input *input, size_t max,
-                                     const char *limit) {
-    struct integer_list list = {.input = input, .max = max, .limit = limit};
+                                     const struct wire_oip_input *input, int64_t least,
+                                     size_t max, const char *limit) {
+    struct integer_list list = {
+        .input = input, .least = least, .max = max, .limit = limit};
     struct wire_cursor cursor = {reader->body, input->data.start, input->data.end,
                                  reader->problem};
     list.numbers = arena_alloc(reader->arena, input->count, sizeof *list.numbers);

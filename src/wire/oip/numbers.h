@@ -21,11 +21,12 @@ size_t wire_oip_input_cost(const struct wire_oip_input *input);
 const float *wire_oip_read_floats(const struct wire_oip_reader *reader,
                                   const struct wire_oip_input *input);
 
-/* Returns the integers of an input, all within 0..`max`; NULL with the problem set.
- * `limit` is the reason for an error ("its sequence has 6 keys"). */
+/* Returns the integers of an input, all within `least`..`max`, those below 0 modulo 2^64;
+ * NULL with the problem set. `limit` is the reason for an error ("its sequence has 6
+ * keys"). */
 const size_t *wire_oip_read_integers(const struct wire_oip_reader *reader,
-                                     const struct wire_oip_input *input, size_t max,
-                                     const char *limit);
+                                     const struct wire_oip_input *input, int64_t least,
+                                     size_t max, const char *limit);
 
 /* Sets the reader's problem and returns false: the input has another shape than
  * `wanted`. */

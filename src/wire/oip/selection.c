@@ -65,11 +65,12 @@ static bool read_parameter(const struct wire_oip_reader *reader,
         wire_cursor_next(&cursor);
         if (!wire_cursor_at_number(&cursor))
             return refuse_parameter(reader, text, indices->field);
-        if (!wire_uint_read(&cursor, &at, 1, &list[i], &index))
+        if (!wire_index_read(&cursor, &at, 1, &list[i], &index))
             return false;
-        if (list[i] >= indices->limit)
-            return wire_refuse_uint_range(&cursor, &at, &index, limit,
-                                          indices->limit - 1);
+        if (!wire_indices_allow(indices, list[i]))
+            return wire_refuse_index_range(&cursor, &at, &index, limit,
+                                           wire_indices_least(indices),
+                                           indices->limit - 1);
         *ret_count = i + 1;
         c = wire_cursor_next(&cursor);
         if (cursor.at == cursor.end)
@@ -100,7 +101,8 @@ static const size_t *read_list(const struct wire_oip_reader *reader,
         return NULL;
     }
     wire_indices_limit(indices, limit);
-    return wire_oip_read_integers(reader, input, indices->limit - 1, limit);
+    return wire_oip_read_integers(reader, input, wire_indices_least(indices),
+                                  indices->limit - 1, limit);
 }
 
 static bool oip_read_selection(const struct wire_oip_reader *reader,
@@ -128,7 +130,8 @@ static bool oip_read_selection(const struct wire_oip_reader *reader,
         pace_add(sizeof(size_t));
     }
     wire_selection_set(request, which, list, count);
-    return true;
+    return wire_indices_check_ends(&indices, list, count, &request->batch,
+                                   reader->problem);
 }
 
 bool wire_oip_selection_read(const struct wire_oip_reader *reader,

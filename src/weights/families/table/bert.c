@@ -27,9 +27,9 @@
                           "add_cross_attention", h, w, n), \
     .demands = "position_embedding_type=absolute"}
 /* With one weight of queries, keys and values, and rotated. */
-#define BERT_ROTATED(type_name, path, inside, qkv, output, value) \
+#define BERT_ROTATED(type_name, path, inside, qkv, output, value, ...) \
     .type = type_name, .weights.split = SPLIT_BLOCKS, .biases.as_stored = "qkvo", \
-    .stacks = {{.part = "", .layer = path, .module = inside, SIZES(12, 768, 12), \
+    .stacks = {{.part = "", .layer = path, .module = inside, SIZES(__VA_ARGS__), \
                 .names = PACKED(qkv, output), KEYS_GPT}}, \
     .rotation.rotates = true, .rotation.base_keys = "rotary_emb_base rope_theta", \
     .rotation.base = value
@@ -42,12 +42,13 @@
 #define MODERNBERT \
     .biases.if_set = "qkvo", .biases.keys = "attention_bias", \
     LAYER_NORM("norm_eps", 1e-5), .norms.before_skips_first = true, \
-    .rotation.rotates = true, .rotation.base_keys = "global_rope_theta rope_theta", \
+    .rotation.rotates = true, .rotation.base_keys = "global_rope_theta", \
     .rotation.base = 160000, .rotation.local_keys = "local_rope_theta", \
     .rotation.local_base = 10000, .rotation.local_scaled = true, \
     .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention", \
+    .windows.half_keys = "sliding_window", \
     .windows.size = 128, .windows.period_keys = "global_attn_every_n_layers", \
-    .windows.period = 3
+    .windows.period = 3, .windows.halved = true
 
 static const struct family families[] = {
     BERT("bert", 12, 768, 12),
@@ -64,32 +65,30 @@ static const struct family families[] = {
     BERT_NORM("roberta-prelayernorm", "LayerNorm", 1e-12, 12, 768, 12),
     BERT_NORM("xlm-roberta-xl", "self_attn_layer_norm", 1e-5, 32, 2560, 36),
     {   /* in decoders each layer also attends to an image */
-        .type = "blip_text_model", .biases.always = "qkvo",
+        .type = "blip_text_model", .biases.always = "qkvo", .decodes = true,
         .weights.ignored = BEHIND_OUTPUT,
         .stacks = STACKS_BERT(NULL, NULL, "is_decoder", 8, 768, 12)},
     {   BERT_ROTATED("nomic_bert", "encoder.layers.#.", "attn.", "Wqkv", "out_proj",
-        1000),
-        .rotation.part_keys = "rotary_emb_fraction partial_rotary_factor",
-        .rotation.part = 1, .demands = "rotary_emb_interleaved=false prenorm=false "
-                                       "rotary_emb_scale_base=null"},
+        1000, 12, 768, 12),
+        .demands = "rotary_emb_interleaved=false prenorm=false rotary_emb_fraction=1 "
+                   "rotary_emb_scale_base=null"},
     {   BERT_ROTATED("gte", "encoder.layer.#.", "attention.", "qkv_proj", "o_proj",
-                     160000)},
+                     160000, 12, 768, 12)},
     {   BERT_ROTATED("jina_embeddings_v3", "encoder.layers.#.", "mixer.", "Wqkv",
-                     "out_proj", 20000)},
+                     "out_proj", 20000, 16, 1024, 24)},
     {   .type = "eurobert",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("o_proj"), .norm = "input_layernorm",
                     SIZES(12, 768, 12)}},
         .sizes.kv_keys = "num_key_value_heads", .sizes.head_keys = "head_dim",
-        .biases.if_set = "qkvo", .biases.keys = "attention_bias", RMS(1e-5), ROTATION},
+        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), ROTATION},
     {   .type = "albert",
         .stacks = {{.part = "", .layer = "encoder.albert_layer_groups.#.albert_layers.0.",
                     .module = "attention.", .names = {"query", "key", "value", "dense"},
                     .heads_keys = "num_attention_heads", .width_keys = "hidden_size",
                     .layers_keys = "num_hidden_groups", SIZES(64, 4096, 1)}},
         .demands = "inner_group_num=1 position_embedding_type=absolute",
-        .biases.always = "qkvo",
-        .weights.ignored = NORM_BEHIND},
+        .biases.always = "qkvo", .weights.ignored = NORM_BEHIND},
     {   .type = "distilbert",
         .stacks = {{.part = "", .layer = "transformer.layer.#.", .module = "attention.",
                     .names = {"q_lin", "k_lin", "v_lin", "out_lin"}, SIZES(12, 768, 6),
@@ -104,10 +103,8 @@ static const struct family families[] = {
         .demands = "position_embedding_type=absolute|rotary add_cross_attention=false",
         .biases.always = "qkvo",
         .weights.ignored = NORM_BEHIND " self.rotary_embeddings.inv_freq",
-        LAYER_NORM("layer_norm_eps", 1e-12),
-        .rotation.rotates = true, .rotation.plain = true,
-        .rotation.only_if = "position_embedding_type=rotary",
-        .rotation.base_keys = "rope_theta", .rotation.base = 10000},
+        LAYER_NORM("layer_norm_eps", 1e-12), ROTATION, .rotation.plain = true,
+        .rotation.only_if = "position_embedding_type=rotary"},
     {   .type = "roformer",
         .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",
                     .names = NAMES_BERT, KEYS_COMMON, SIZES(12, 768, 12),
@@ -124,14 +121,12 @@ static const struct family families[] = {
         .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("Wo"), .norm = "attn_norm", SIZES(12, 768, 22),
                     .mask = MASK_CAUSAL}},
-        MODERNBERT, .windows.halved = true},
+        MODERNBERT},
     {   .type = "mpnet",
         .stacks = {{.part = "", .layer = "encoder.layer.#.",
-                    .module = "attention.", KEYS_COMMON,
-                    .names = {"attn.q", "attn.k", "attn.v", "attn.o"}, SIZES(12, 768,
-                    12)}},
-        .biases.always = "qkvo",
-        .weights.ignored = NORM_BEHIND,
+                    .module = "attention.", KEYS_COMMON, SIZES(12, 768, 12),
+                    .names = {"attn.q", "attn.k", "attn.v", "attn.o"}}},
+        .biases.always = "qkvo", .weights.ignored = NORM_BEHIND,
         .distance.kind = ATTN_BIAS_BUCKETS,
         .distance.table = "encoder.relative_attention_bias.weight",
         .distance.outside = true, .distance.buckets = 32, .distance.farthest = 128,

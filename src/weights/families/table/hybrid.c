@@ -6,11 +6,11 @@
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define BIASES BIASES_IF("qkvo", "attention_bias")
 #define OTHER_MIXERS .layers.without = "linear_attention conv mamba mlp moe"
-#define LFM2(type_name) { \
+#define LFM2(type_name, w) { \
     .type = type_name, \
     .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON, \
                 .names = NAMES_PROJ("out_proj"), .norm = "operator_norm", \
-                SIZES(32, 2560, 32), .mask = MASK_CAUSAL}}, \
+                SIZES(32, w, 32), .mask = MASK_CAUSAL}}, \
     OTHER_MIXERS, .layers.list_keys = "full_attn_idxs", HEADS(8, 0), \
     RMS_NORM("norm_eps", 1e-5), .norms.query = "q_layernorm", \
     .norms.key = "k_layernorm", .norms.heads = ATTN_NORM_RMS, \
@@ -36,22 +36,25 @@ static const struct family families[] = {
         OTHER_MIXERS, .layers.list_keys = "attn_layer_indices", RMS(1e-5), ROTATION,
         PART(0.5)},
     {   .type = "granitemoehybrid", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0),
-        BIASES, OTHER_MIXERS, RMS(1e-6), ROTATION,
+        BIASES, OTHER_MIXERS, .layers.types_keys = "layer_types layers_block_type",
+        RMS(1e-6), ROTATION,
         .rotation.only_if = "position_embedding_type=rope", .scores.scale = SCALE_KEY,
         .scores.scale_keys = "attention_multiplier", .scores.scale_otherwise = 1},
     {   .type = "jamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-6),
         .layers.period_keys = "attn_layer_period", .layers.period = 8,
         .layers.offset_keys = "attn_layer_offset", .layers.offset = 4},
-    LFM2("lfm2"),
-    LFM2("lfm2_moe"),
+    LFM2("lfm2", 2560),
+    LFM2("lfm2_moe", 2048),
     {   .type = "minimax", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
         OTHER_MIXERS, .layers.period = 2, RMS(1e-5), BASE(1e6),
         .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
     {   .type = "nemotron_h",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "mixer.", KEYS_COMMON,
-                    .names = NAMES_PROJ("o_proj"), .norm = "norm", SIZES(32, 4096, 52),
+                    .names = NAMES_PROJ("o_proj"), .norm = "norm", SIZES(32, 4096, 4),
                     .mask = MASK_CAUSAL}},
-        HEADS(8, 128), BIASES, OTHER_MIXERS, .layers.types_keys = "layers_block_type",
+        HEADS(8, 128), .biases.as_stored = "qkvo", .ignored = "sliding_window",
+        OTHER_MIXERS, .layers.types_keys = "layers_block_type layer_types",
+        .layers.period = 4, .layers.offset = 2,
         .layers.pattern_keys = "hybrid_override_pattern",
         RMS_NORM("layer_norm_epsilon rms_norm_eps", 1e-5)},
     {   QWEN_GATED("qwen3_next", 2048, 48, 2)},

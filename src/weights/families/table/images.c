@@ -28,9 +28,9 @@
 #define TOWER(type_name, eps) \
     .type = type_name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps)
 /* Text and images; what differs is the mask of the text, and eps. */
-#define TWO_TOWERS(type_name, eps, h, mask_of) { \
+#define TWO_TOWERS(type_name, eps, h, w, mask_of) { \
     TOWER(type_name, eps), \
-    .stacks = {STACK_TEXT("text.", "text_config", h, 512, 12, mask_of), \
+    .stacks = {STACK_TEXT("text.", "text_config", h, w, 12, mask_of), \
                STACK_VISION("vision.", "vision_config", 12, 768, 12)}}
 #define ONE_TOWER(type_name, eps, path, h, w, mask_of) \
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, path, h, w, 12, mask_of)}}, \
@@ -70,12 +70,12 @@ static const struct family families[] = {
                     .layer = "vision_model.encoder.layers.#.", .module = "self_attn.",
                     .names = PACKED("qkv", "projection"), .norm = "layer_norm1",
                     KEYS_COMMON, SIZES(12, 768, 12)}}},
-    TWO_TOWERS("clip", 1e-5, 8, MASK_CAUSAL),
-    TWO_TOWERS("metaclip_2", 1e-5, 8, MASK_CAUSAL),
-    TWO_TOWERS("owlv2", 1e-5, 8, MASK_CAUSAL),
-    TWO_TOWERS("owlvit", 1e-5, 8, MASK_CAUSAL),
-    TWO_TOWERS("siglip", 1e-6, 12, MASK_NONE),
-    TWO_TOWERS("siglip2", 1e-6, 12, MASK_NONE),
+    TWO_TOWERS("clip", 1e-5, 8, 512, MASK_CAUSAL),
+    TWO_TOWERS("metaclip_2", 1e-5, 8, 512, MASK_CAUSAL),
+    TWO_TOWERS("owlv2", 1e-5, 8, 512, MASK_CAUSAL),
+    TWO_TOWERS("owlvit", 1e-5, 8, 512, MASK_CAUSAL),
+    TWO_TOWERS("siglip", 1e-6, 12, 768, MASK_NONE),
+    TWO_TOWERS("siglip2", 1e-6, 12, 768, MASK_NONE),
     {   TOWER("chinese_clip", 1e-5),
         .weights.ignored = "output.LayerNorm.weight output.LayerNorm.bias",
         .stacks = {{.part = "text.", .section = "text_config",

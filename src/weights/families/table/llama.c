@@ -4,8 +4,6 @@
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
-/* Where it is true, transformers' kernels differ: eager is causal, and sdpa is not. */
-#define CAUSAL_GEMMA .demands = "use_bidirectional_attention=false"
 static const struct layer_rotation gpt_oss_rotation = {
     .type = ROTATION_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1,
     .original_positions = 4096};
@@ -20,22 +18,21 @@ static const struct layer_rotation gpt_oss_rotation = {
     .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS
 #define WINDOWS(which, length) \
     .windows.rule = which, .windows.keys = "sliding_window", .windows.size = length
-#define QWEN3(type_name, h, w, n, kv, d, which) { \
-    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d), \
+#define QWEN3(type_name, stack, kv, d, which) { \
+    .type = type_name, .stacks = {stack}, HEADS(kv, d), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION, \
-    QWEN_WINDOW(which), .weights.ignored = OLD_ROTARY}
+    QWEN_WINDOW(which)}
 
 /* Without a norm before. */
 #define STACK_NO_NORM(h, w, n) \
     {.part = "", .layer = "layers.#.", .module = "self_attn.", \
      .names = NAMES_PROJ("o_proj"), KEYS_COMMON, SIZES(h, w, n), .mask = MASK_CAUSAL}
-#define OLMO2(type_name, value) \
-    .type = type_name, .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0), \
+#define OLMO2(type_name, value, h, w) \
+    .type = type_name, .stacks = {STACK_NO_NORM(h, w, 32)}, HEADS(0, 0), \
     BIASES_IF("qkvo", "attention_bias"), .norms.eps_keys = "rms_norm_eps", \
-    .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true, \
-    .weights.ignored = OLD_ROTARY
+    .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true
 #define GEMMA2(type_name) { \
-    .type = type_name, .stacks = {STACK_LLAMA(8, 2304, 26)}, CAUSAL_GEMMA, \
+    .type = type_name, .stacks = {STACK_LLAMA(8, 2304, 26)}, \
     BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR, \
     .norms.plus_one = true, RMS(1e-6), ROTATION, WINDOWS(WINDOW_UNLESS_NTH, 4096), \
     .windows.period = 2, .scores.softcap_keys = "attn_logit_softcapping", \
@@ -48,8 +45,8 @@ static const struct layer_rotation gpt_oss_rotation = {
     .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 40)}, HEADS(2, 128), \
     BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true, RMS(1.5625e-07), \
     ROTATION, PART(0.5), .rotation.interleaved = true}
-#define ERNIE45(type_name, h, kv, d) { \
-    .type = type_name, .stacks = {STACK_LLAMA(h, 2048, 18)}, HEADS(kv, d), \
+#define ERNIE45(type_name, h, w, n, kv, d) { \
+    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d), \
     BIASES_IF("qkvo", "use_bias"), RMS(1e-5), BASE(500000), .rotation.interleaved = true}
 #define GRANITE(type_name, otherwise) { \
     .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0), \
@@ -62,18 +59,20 @@ static const struct layer_rotation gpt_oss_rotation = {
     .type = type_name, .stacks = {STACK_LLAMA(64, 8192, 80)}, HEADS(8, 0), \
     .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS), \
     .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(WINDOW_QWEN), \
-    .windows.from = 80, .weights.ignored = OLD_ROTARY}
+    .windows.from = 80}
 #define QWEN3_VL(type_name, h, w, n, d) { \
     .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(h, d), \
+    .ignored = "sliding_window", \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, BASE(500000), \
     SECTIONS(SECTIONS_INTERLEAVED), .rotation.section_sizes = {24, 20, 20}}
-#define LLAMA3_UNSET(name, times, original) \
+#define LLAMA3_UNSET(name, theta, times, original) \
     static const struct layer_rotation name = { \
-        .type = ROTATION_LLAMA3, .factor = times, .low_freq_factor = 1, \
+        .type = ROTATION_LLAMA3, .base = theta, .factor = times, .low_freq_factor = 1, \
         .high_freq_factor = 4, .original_positions = original}
 static const struct layer_rotation ministral3_rotation = {
-    .type = ROTATION_YARN, .factor = 16, .beta_fast = 32, .beta_slow = 1,
-    .truncate = true, .mscale = 1, .mscale_all_dim = 1, .original_positions = 16384};
+    .type = ROTATION_YARN, .base = 1e6, .factor = 16, .beta_fast = 32, .beta_slow = 1,
+    .truncate = true, .mscale = 1, .mscale_all_dim = 1, .original_positions = 16384,
+    .query_beta = 0.1};
 static const struct layer_rotation gemma4_rotation = {
     .type = ROTATION_PROPORTIONAL, .factor = 1};
 #define HUNYUAN(type_name) { \
@@ -89,41 +88,41 @@ static const struct layer_rotation gemma4_rotation = {
     .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000, \
     WINDOWS(WINDOW_UNLESS_NTH, 512), .windows.period = period_of_full, \
     .borrowing.count_keys = "num_kv_shared_layers"
-LLAMA3_UNSET(apertus_rotation, 8, 8192);
-LLAMA3_UNSET(cwm_rotation, 16, 8192);
+LLAMA3_UNSET(apertus_rotation, 12e6, 8, 8192);
+LLAMA3_UNSET(cwm_rotation, 1e6, 16, 8192);
 
 static const struct family families[] = {
     {   .type = "llama", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.if_set = "qkvo",
         .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads",
-        .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION,
-        .weights.ignored = OLD_ROTARY},
+        .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION},
+    {   .type = "voxtral_text", .stacks = {STACK_LLAMA(32, 3072, 30)}, HEADS(8, 128),
+        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(1e8),
+        .demands = "model_type=llama"},
     {   .type = "mistral", .stacks = {STACK_LLAMA(32, 4096, 32)},
         .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 8,
         .sizes.head_keys = "head_dim", RMS(1e-6),
         ROTATION, .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
-        .windows.size = 4096,
-        .weights.ignored = OLD_ROTARY},
+        .windows.size = 4096},
     {   .type = "mixtral", .stacks = {STACK_LLAMA(32, 4096, 32)},
         .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 8,
         .sizes.head_keys = "head_dim", RMS(1e-5),
         .rotation.rotates = true, .rotation.base_keys = "rope_theta",
         .rotation.base = 1e6,
-        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
-        .weights.ignored = OLD_ROTARY},
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
     {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.always = "qkv",
         .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 32,
         .sizes.head_keys = "head_dim", RMS(1e-6),
-        ROTATION, QWEN_WINDOW(WINDOW_QWEN), .weights.ignored = OLD_ROTARY},
+        ROTATION, QWEN_WINDOW(WINDOW_QWEN)},
     {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)},
         .biases.if_set = "qkv",
         .biases.keys = "qkv_bias", .biases.otherwise = true,
         .sizes.kv_keys = "num_key_value_heads",
         .sizes.kv_heads = 16,
         .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION,
-        QWEN_WINDOW(WINDOW_QWEN2_MOE),
-        .weights.ignored = OLD_ROTARY},
-    QWEN3("qwen3", 32, 4096, 32, 32, 128, WINDOW_QWEN),
-    QWEN3("qwen3_moe", 32, 2048, 24, 4, 0, WINDOW_ALL),
+        QWEN_WINDOW(WINDOW_QWEN2_MOE)},
+    QWEN3("qwen3", STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 32, 4096, 32), 32, 128,
+          WINDOW_QWEN), /* voyage-4-nano has its key, which transformers does not read */
+    QWEN3("qwen3_moe", STACK_LLAMA(32, 2048, 24), 4, 0, WINDOW_ALL),
     QWEN2_VL("qwen2_vl_text"),
     QWEN2_VL("qwen2_5_vl_text"),
     QWEN3_VL("qwen3_vl_text", 32, 4096, 32, 128),
@@ -134,7 +133,7 @@ static const struct family families[] = {
                     .norm = "input_layernorm", SIZES(32, 2048, 24),
                     .mask = MASK_CAUSAL}},
         .biases.always = "qkvo", .sizes.kv_keys = "num_key_value_heads",
-        .sizes.head_keys = "head_dim", .weights.ignored = OLD_ROTARY,
+        .sizes.head_keys = "head_dim",
         LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_layernorm", .norms.key = "k_layernorm",
         .norms.heads_if = "qk_layernorm", .norms.heads = ATTN_NORM_LAYER, ROTATION,
@@ -145,9 +144,9 @@ static const struct family families[] = {
                     SIZES(32, 3072, 32), .mask = MASK_CAUSAL}},
         .weights.split = SPLIT_BLOCKS, .sizes.kv_keys = "num_key_value_heads",
         .sizes.head_keys = "head_dim",
-        .weights.ignored = OLD_ROTARY, RMS(1e-5), ROTATION,
+        RMS(1e-5), ROTATION,
         .rotation.part_keys = "partial_rotary_factor", .rotation.part = 1,
-        .rotation.longrope_alias = "su yarn",
+        .rotation.longrope_alias = "su yarn", .rotation.original = 4096,
         .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
     {   .type = "starcoder2", .stacks = {STACK_LLAMA(24, 3072, 30)},
         .biases.if_set = "qkvo",
@@ -155,30 +154,28 @@ static const struct family families[] = {
         .sizes.kv_keys = "num_key_value_heads",
         .sizes.kv_heads = 2,
         .sizes.head_keys = "head_dim", LAYER_NORM("norm_epsilon", 1e-5), ROTATION,
-        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
-        .weights.ignored = OLD_ROTARY},
-    {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)}, CAUSAL_GEMMA,
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
+    {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)},
         .biases.if_set = "qkvo",
         .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads",
         .sizes.kv_heads = 16,
         .sizes.head_keys = "head_dim", .sizes.head = 256,
         .norms.plus_one = true, RMS(1e-6),
-        ROTATION, .weights.ignored = OLD_ROTARY},
+        ROTATION},
     GEMMA2("gemma2"),
     GEMMA2("vaultgemma"),
     {   .type = "gemma3_text",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
-                    .names = NAMES_PROJ("o_proj"), .norm = "input_layernorm",
-                    SIZES(8, 2304, 26), .mask = MASK_UNLESS_BIDIRECTIONAL}},
+        .stacks = {STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 8, 2304, 26)},
         BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR,
         .norms.plus_one = true, RMS(1e-6), HEAD_NORMS, BASE(1e6),
         .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000,
         WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 6,
-        .windows.period_keys = "sliding_window_pattern _sliding_window_pattern"},
-    {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .borrowing.count = 15},
+        .windows.halved_if = "use_bidirectional_attention",
+        .windows.period_keys = "sliding_window_pattern"},
+    {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .borrowing.count = 15,
+        .ignored = "query_pre_attn_scalar"},
     {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .windows.skips_last = true,
         .rotation.unset = &gemma4_rotation,
-        .demands = "use_bidirectional_attention=false|vision",
         .rotation.part_turning = 0.25, .sizes.full_head_keys = "global_head_dim",
         .sizes.full_head = 512, .sizes.full_kv_keys = "num_global_key_value_heads",
         .weights.keys_are_values = "attention_k_eq_v"},
@@ -191,8 +188,7 @@ static const struct family families[] = {
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5), ROTATION,
         .rotation.interleaved = true, .rotation.layers = ROTATED_SLIDING,
         WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 4,
-        .windows.period_keys = "sliding_window_pattern _sliding_window_pattern",
-        ROPE_GPTJ},
+        .windows.period_keys = "sliding_window_pattern", ROPE_GPTJ},
     {   .type = "stablelm", .stacks = {STACK_LLAMA(32, 2560, 32)}, HEADS(32, 0),
         BIASES_IF("qkv", "use_qkv_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_layernorm.norms.#", .norms.key = "k_layernorm.norms.#",
@@ -204,7 +200,7 @@ static const struct family families[] = {
                     .norm = "input_layernorm", SIZES(64, 4096, 36),
                     .mask = MASK_CAUSAL}},
         .weights.split = SPLIT_GROUPS, .biases.always = "qkvo",
-        .weights.ignored = OLD_ROTARY, LAYER_NORM("layer_norm_eps", 1e-5),
+        LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_layernorm", .norms.key = "k_layernorm",
         .norms.heads = ATTN_NORM_LAYER, .norms.heads_if = "qk_layernorm",
         .norms.heads_otherwise = true, ROTATION, PART(0.5)},
@@ -230,34 +226,25 @@ static const struct family families[] = {
         .norms.heads_whole = true, ROTATION, .scores.clip_keys = "clip_qkv",
         .scores.clip_last = true},
     {   .type = "ministral3", .stacks = {STACK_LLAMA(32, 4096, 34)}, HEADS(8, 128),
-        RMS(1e-5), BASE(1e6), .rotation.unset = &ministral3_rotation,
-        WINDOWS(WINDOW_ALL, 0),
-        .factor.beta_keys = "rope_parameters.llama_4_scaling_beta", .factor.beta = 0.1,
-        .factor.length_keys = "rope_parameters.original_max_position_embeddings",
-        .factor.length = 16384},
-    {   OLMO2("olmo2", 1e-5), ROTATION},
-    {   OLMO2("flex_olmo", 1e-6), BASE(500000)},
-    {   OLMO2("olmo3", 1e-5), BASE(500000),
+        RMS(1e-5), ROTATION, .rotation.unset = &ministral3_rotation,
+        WINDOWS(WINDOW_ALL, 0), .factor.rotary = true},
+    {   OLMO2("olmo2", 1e-5, 32, 4096), ROTATION},
+    {   OLMO2("flex_olmo", 1e-6, 32, 4096), BASE(500000)},
+    {   OLMO2("olmo3", 1e-5, 32, 4096), BASE(500000),
         /* the same base, but unscaled, in layers with a window */
         .rotation.local_keys = "rope_theta",
         .rotation.local_base = 500000, WINDOWS(WINDOW_UNLESS_NTH, 4096),
         .windows.period = 4},
-    {   OLMO2("olmo_hybrid", 1e-6), ROTATION, .rotation.null_base = true,
+    {   OLMO2("olmo_hybrid", 1e-6, 30, 3840), ROTATION, .rotation.null_base = true,
         .layers.without = "linear_attention", .layers.period = 4, .layers.offset = 3},
     {   /* the norm before it has neither weight nor bias */
         .type = "olmo", .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM(NULL, 1e-5), .norms.bare = true,
         ROTATION, .scores.clip_keys = "clip_qkv"},
-    {   .type = "gpt_oss", .stacks = {STACK_LLAMA(64, 2880, 36)}, .biases.if_set = "qkvo",
-        .biases.keys = "attention_bias", .biases.otherwise = true,
-        .sizes.kv_keys = "num_key_value_heads",
-        .sizes.kv_heads = 8, .sizes.head_keys = "head_dim", .sizes.head = 64, RMS(1e-5),
-        .rotation.rotates = true,
-        .rotation.base_keys = "rope_theta", .rotation.base = 150000,
-        .rotation.unset = &gpt_oss_rotation,
-        .windows.rule = WINDOW_UNLESS_NTH, .windows.keys = "sliding_window",
-        .windows.size = 128,
-        .windows.period = 2, .scores.sinks = "sinks"},
+    {   .type = "gpt_oss", .stacks = {STACK_LLAMA(64, 2880, 36)}, HEADS(8, 64),
+        BIASES_IF("qkvo", "attention_bias"), .biases.otherwise = true, RMS(1e-5),
+        BASE(150000), .rotation.unset = &gpt_oss_rotation,
+        WINDOWS(WINDOW_UNLESS_NTH, 128), .windows.period = 2, .scores.sinks = "sinks"},
     {   .type = "apertus",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("o_proj"), .norm = "attention_layernorm",
@@ -280,12 +267,12 @@ static const struct family families[] = {
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), ROTATION},
     {   .type = "cwm", .stacks = {STACK_LLAMA(48, 6144, 64)}, HEADS(8, 128), RMS(1e-5),
         BASE(1e6), .rotation.unset = &cwm_rotation, WINDOWS(WINDOW_UNLESS_1ST, 8192),
-        .windows.period_keys = "window_pattern", .windows.period = 4},
+        .windows.period = 4},
     {   .type = "dots1", .stacks = {STACK_LLAMA(32, 4608, 62)}, HEADS(32, 0),
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION,
         WINDOWS(WINDOW_QWEN, 4096), .windows.from = 62},
-    ERNIE45("ernie4_5", 16, 2, 128),
-    ERNIE45("ernie4_5_moe", 20, 4, 0),
+    ERNIE45("ernie4_5", 16, 1024, 18, 2, 128),
+    ERNIE45("ernie4_5_moe", 20, 2560, 28, 4, 0),
     {   EXAONE4("exaone4", STACK_NO_NORM(32, 4096, 32))},
     {   EXAONE4("exaone_moe", STACK_LLAMA(32, 4096, 32))},
     {   /* another mixer gets the norm's output besides, so the norm stays outside */
@@ -317,9 +304,8 @@ static const struct family families[] = {
     {   .type = "minimax_m2", .stacks = {STACK_LLAMA(48, 3072, 62)}, HEADS(8, 128),
         RMS(1e-6), HEAD_NORMS, .norms.heads_whole = true, BASE(5e6), PART(1),
         .rotation.dims_keys = "rotary_dim"},
-    {   .type = "ministral",
-        .stacks = {STACK_LLAMA(32, 4096, 36)}, HEADS(8, 0), RMS(1e-6),
-        ROTATION, WINDOWS(WINDOW_BY_TYPE, 4096)},
+    {   .type = "ministral", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
+        RMS(1e-6), ROTATION, WINDOWS(WINDOW_BY_TYPE, 4096)},
     {   .type = "nemotron", .stacks = {STACK_LLAMA(48, 6144, 32)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("norm_eps", 1e-5),
         .norms.plus_one = true, ROTATION, PART(0.5)},
@@ -327,12 +313,13 @@ static const struct family families[] = {
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("rms_norm_eps", 1e-5), BASE(1e6),
         WINDOWS(WINDOW_ALL, 0),
         .demands = "rope_scaling.short_mscale=null rope_parameters.short_mscale=null"},
-    {   .type = "seed_oss", .stacks = {STACK_LLAMA(80, 5120, 64)}, HEADS(8, 128),
+    {   .type = "seed_oss", .stacks = {STACK_LLAMA(80, 4096, 64)}, HEADS(8, 128),
         BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true,
         .biases.output_keys = "attention_out_bias", RMS(1e-6), ROTATION},
     {   .type = "smollm3", .stacks = {STACK_LLAMA(16, 2048, 36)}, HEADS(4, 0),
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), BASE(2e6),
-        .rotation.layers = ROTATED_LISTED, QWEN_WINDOW(WINDOW_BY_TYPE)},
+        .rotation.layers = ROTATED_LISTED, WINDOWS(WINDOW_UNLESS_ROTATED, 0),
+        .windows.only_if = "use_sliding_window"},
     {   .type = "solar_open", .stacks = {STACK_LLAMA(64, 4096, 48)}, HEADS(8, 128),
         BIASES_IF("qkv", "attention_bias"), RMS(1e-5), BASE(1e6)},
 };

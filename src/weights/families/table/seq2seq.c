@@ -4,18 +4,23 @@
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
-/* The three stacks of encoder-decoder models. */
-#define STACK_SEQ2SEQ(name, own, other, norm_name, h, w, n, mask_of, is_cross) \
+/* The three stacks of encoder-decoder models. Keys without a side are the encoder's. */
+#define KEYS_ENCODER .heads_keys = "encoder_attention_heads,num_attention_heads", \
+                     .layers_keys = "encoder_layers,num_hidden_layers"
+#define KEYS_DECODER .heads_keys = "decoder_attention_heads", \
+                     .layers_keys = "decoder_layers"
+#define STACK_SEQ2SEQ(name, own, keys, norm_name, h, w, n, mask_of, is_cross) \
     {.part = name ".", .layer = name ".layers.#.", .module = own "_attn.", \
-     .names = NAMES_PROJ("out_proj"), .norm = norm_name, \
-     .heads_keys = other "_attention_heads", .width_keys = "d_model hidden_size", \
-     .layers_keys = other "_layers", SIZES(h, w, n), .mask = mask_of, .cross = is_cross}
+     .names = NAMES_PROJ("out_proj"), .norm = norm_name, keys, \
+     .width_keys = "d_model hidden_size", SIZES(h, w, n), .mask = mask_of, \
+     .cross = is_cross}
 #define STACKS_SEQ2SEQ(norm, cross, h, w, n_encoder, n_decoder) \
     STACKS_MASKED(MASK_CAUSAL, norm, cross, h, w, n_encoder, n_decoder)
 #define STACKS_MASKED(mask_of, norm, cross, h, w, n_encoder, n_decoder) { \
-    STACK_SEQ2SEQ("encoder", "self", "encoder", norm, h, w, n_encoder, MASK_NONE, 0), \
-    STACK_SEQ2SEQ("decoder", "self", "decoder", norm, h, w, n_decoder, mask_of, 0), \
-    STACK_SEQ2SEQ("decoder", "encoder", "decoder", cross, h, w, n_decoder, MASK_NONE, 1)}
+    STACK_SEQ2SEQ("encoder", "self", KEYS_ENCODER, norm, h, w, n_encoder, MASK_NONE, 0), \
+    STACK_SEQ2SEQ("decoder", "self", KEYS_DECODER, norm, h, w, n_decoder, mask_of, 0), \
+    STACK_SEQ2SEQ("decoder", "encoder", KEYS_DECODER, cross, h, w, n_decoder, \
+                  MASK_NONE, 1)}
 #define BART(type_name, h, w, n) { \
     .type = type_name, .stacks = STACKS_SEQ2SEQ(NULL, NULL, h, w, n, n), \
     .biases.always = "qkvo"}
@@ -27,13 +32,16 @@
 #define STACK_RECENT(name, own, of, section_name, norm_name, h, w, n, mask_of, is_cross) \
     {.part = name ".", .layer = name ".layers.#.", .module = own "_attn.", \
      .names = NAMES_PROJ("o_proj"), .section = section_name, .norm = norm_name, \
-     .heads_keys = of "num_attention_heads", .kv_keys = of "num_key_value_heads", \
-     .width_keys = "hidden_size", .layers_keys = of "num_hidden_layers", \
+     .heads_keys = of("num_attention_heads"), .kv_keys = of("num_key_value_heads"), \
+     .width_keys = "hidden_size", .layers_keys = of("num_hidden_layers"), \
      SIZES(h, w, n), .mask = mask_of, .cross = is_cross}
-#define STACK_MOONSHINE(name, own, norm_name, mask_of, is_cross) \
-    STACK_RECENT(name, own, name "_", NULL, norm_name, 8, 288, 6, mask_of, is_cross)
+#define OF_ENCODER(key) "encoder_" key
+#define OF_DECODER(key) "decoder_" key "," key
+#define OF_BOTH(key)    key
+#define STACK_MOONSHINE(name, own, of, norm_name, mask_of, is_cross) \
+    STACK_RECENT(name, own, of, NULL, norm_name, 8, 288, 6, mask_of, is_cross)
 #define STACK_T5GEMMA(name, own, norm_name, mask_of, is_cross) \
-    STACK_RECENT(name, own, "", name, norm_name, 8, 2304, 26, mask_of, is_cross)
+    STACK_RECENT(name, own, OF_BOTH, name, norm_name, 8, 2304, 26, mask_of, is_cross)
 /* T5's stacks. */
 #define STACK_T5(name, path, own, mask_of, is_cross, keys_of_layers, h, n) \
     {.part = name ".", .layer = name ".block.#.layer." path ".", .module = own ".", \
@@ -43,7 +51,7 @@
 #define KEYS_T5 "num_layers num_hidden_layers"
 #define T5(type_name, each, h, n) { \
     .type = type_name, .scores.scale = SCALE_ONE, \
-    .sizes.head_keys = "d_kv", .sizes.head = 64, \
+    .sizes.head_keys = "d_kv head_dim", .sizes.head = 64, \
     .stacks = {STACK_T5("encoder", "0", "SelfAttention", MASK_NONE, false, KEYS_T5, \
                         h, n), \
                STACK_T5("decoder", "0", "SelfAttention", MASK_CAUSAL, false, \
@@ -74,12 +82,12 @@ static const struct family families[] = {
         .type = "detr", .biases.always = "qkvo",
         .stacks = STACKS_MASKED(MASK_NONE, NULL, NULL, 8, 256, 6, 6)},
     {   .type = "moonshine", .biases.if_set = "qkv", .biases.keys = "attention_bias",
-        .stacks = {STACK_MOONSHINE("encoder", "self", "input_layernorm", MASK_NONE,
-        false),
-                   STACK_MOONSHINE("decoder", "self", "input_layernorm", MASK_CAUSAL,
-                                   false),
-                   STACK_MOONSHINE("decoder", "encoder", "post_attention_layernorm",
-                                   MASK_NONE, true)},
+        .stacks = {STACK_MOONSHINE("encoder", "self", OF_ENCODER, "input_layernorm",
+                                   MASK_NONE, false),
+                   STACK_MOONSHINE("decoder", "self", OF_DECODER, "input_layernorm",
+                                   MASK_CAUSAL, false),
+                   STACK_MOONSHINE("decoder", "encoder", OF_DECODER,
+                                   "post_attention_layernorm", MASK_NONE, true)},
         LAYER_NORM(NULL, 1e-5), ROTATION, .rotation.interleaved = true,
         .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.9,
         .rotation.rounds_part = true},
@@ -94,8 +102,7 @@ static const struct family families[] = {
         .sizes.head_keys = "head_dim", .sizes.head = 256, .scores.scale = SCALE_SCALAR,
         .norms.plus_one = true, RMS(1e-6), ROTATION, .windows.rule = WINDOW_UNLESS_NTH,
         .windows.keys = "sliding_window", .windows.size = 4096, .windows.period = 2,
-        .windows.each_side = true, .scores.softcap_keys = "attn_logit_softcapping",
-        .scores.softcap = 50},
+        .scores.softcap_keys = "attn_logit_softcapping", .scores.softcap = 50},
     T5("t5", false, 8, 6),
     T5("mt5", false, 6, 8),
     T5("umt5", true, 6, 8),
