@@ -6,6 +6,7 @@ safetensors; docs/protocol.md has their form, and every option."""
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -72,7 +73,7 @@ class Client:
 
     def attend(self, model=None, queries=None, capture=None, **options):
         """Returns outputs, and attention weights or None, as float32. With `need`, a list of
-        "outputs", "weights", "heads" and "lse", returns a dict with an array for each word.
+        words such as "outputs" and "lse", returns a dict with an array for each word.
         With `capture`, the name of a capture instead of a model, see `put_capture`.
 
         `queries` is an array [Tq, width] or [B, Tq, width]. Outputs are [Tq, out_size] or
@@ -162,9 +163,9 @@ class Client:
             except requests.ConnectionError as error:
                 raise type(error)(f"no answer from {self.address}; start attnd there, or give its address: {error}") from None
             with reply:
-                refuse_encoding(reply.headers)
+                refuse_encoding(reply.status_code, reply.headers)
                 for piece in reply.iter_content(1 << 20):
-                    add_piece(data, piece, self.max_reply)
+                    add_piece(reply.status_code, data, piece, self.max_reply)
             if retries == MAX_RETRIES or not is_busy(reply.status_code, reply.headers):
                 return reply.status_code, reply.headers, data
             time.sleep(wait_of(reply.headers))
@@ -244,9 +245,9 @@ class AsyncClient:
             with open_source(source) as body:
                 async with self.session.request(method, self.url + path, data=body, headers=headers,
                                                 allow_redirects=False) as reply:
-                    refuse_encoding(reply.headers)
+                    refuse_encoding(reply.status, reply.headers)
                     async for piece in reply.content.iter_any():
-                        add_piece(data, piece, self.max_reply)
+                        add_piece(reply.status, data, piece, self.max_reply)
             if retries == MAX_RETRIES or not is_busy(reply.status, reply.headers):
                 return reply.status, reply.headers, data
             await asyncio.sleep(wait_of(reply.headers))
@@ -313,32 +314,34 @@ def wait_of(headers):
     return min(int(headers["Retry-After"][:9]), MAX_WAIT)
 
 
-def refuse_encoding(headers):
+def refuse_encoding(status, headers):
     if "Content-Encoding" in headers:
-        raise not_understood(f"it is encoded as {headers['Content-Encoding']}, which was not asked for")
+        raise not_understood(status, f"it is encoded as {headers['Content-Encoding']}, which was not asked for")
 
 
-def add_piece(data, piece, most):
+def add_piece(status, data, piece, most):
     if len(data) + len(piece) > most:
-        raise not_understood(f"it has more than {most} bytes; raise max_reply, or select rows or heads")
+        raise not_understood(status, f"it has more than {most} bytes; raise max_reply, or select rows or heads")
     data += piece
 
 
-def not_understood(detail):
+def not_understood(status, detail):
     """Returns the error of a reply that no attnd writes."""
-    return AttentionError({"status": 200, "title": "Reply not understood", "detail": detail})
+    return AttentionError({"status": status, "title": "Reply not understood", "detail": detail})
 
 
-@contextlib.contextmanager
-def reading_reply():
+def reading_reply(function):
     """What is wrong with the form of a reply is an error of the server at that address."""
-    try:
-        yield
-    except (KeyError, IndexError, AttributeError, TypeError, ValueError, RecursionError, struct.error) as error:
-        raise not_understood(f"it has another form than attnd's: {error!r}") from error
+    @functools.wraps(function)
+    def read(status, *arguments):
+        try:
+            return function(status, *arguments)
+        except (KeyError, IndexError, AttributeError, TypeError, ValueError, RecursionError, struct.error) as error:
+            raise not_understood(status, f"it has another form than attnd's: {error!r}") from error
+    return read
 
 
-@reading_reply()
+@reading_reply
 def is_unknown_capture(status, headers, data):
     return (status == 404 and headers.get("Content-Type") == "application/problem+json"
             and json.loads(data)["title"] == "Unknown capture")
@@ -353,6 +356,11 @@ def encode(fields, as_json, rank=2):
     if "targets" in fields:
         fields["targets"] = without_nulls(fields["targets"])
     if as_json:
+        for name in (*SEQUENCES, *NUMBERS):
+            value = fields.get(name)
+            for array in value if isinstance(value, list) else [value]:
+                if hasattr(array, "dtype"):
+                    to_rows(array)  # which refuses what is not meant as numbers
         if "bias" in fields:
             fields["bias"] = with_nulls(fields["bias"])
         return json.dumps(to_lists(fields)).encode(), {"Content-Type": "application/json"}
@@ -430,14 +438,14 @@ def join(name, sequences, lens_name, tensors):
     return np.concatenate(sequences)
 
 
-@reading_reply()
+@reading_reply
 def decode(status, headers, data, fields):
     """Returns the results of a reply of a layer, or raises its error."""
     results = decode_words(status, headers, data, fields)
     return results if need_words(fields) is not None else (results["outputs"], results.get("weights"))
 
 
-@reading_reply()
+@reading_reply
 def decode_words(status, headers, data, fields, rank=2):
     """Returns the results of a reply by the words of `need`, or raises its error."""
     check_status(status, headers, data)
@@ -457,20 +465,20 @@ def decode_words(status, headers, data, fields, rank=2):
     return {word: results[RESULTS[word]] for word in words}
 
 
-@reading_reply()
+@reading_reply
 def decode_heads(status, headers, data):
     """Returns the heads and gram of a reply, or raises its error."""
     reply = decode_json(status, headers, data)
     return reply["heads"], np.array(reply["gram"])
 
 
-@reading_reply()
+@reading_reply
 def decode_json(status, headers, data):
     check_status(status, headers, data)
     return json.loads(data)
 
 
-@reading_reply()
+@reading_reply
 def check_status(status, headers, data):
     """Raises the error of a reply that is one."""
     if status in (200, 201, 204):

@@ -22,10 +22,9 @@
 /* A full pipe delays the end of the process this long at most. */
 #define FAILURE_WAIT_MS 1000
 /* Seconds of the clock at the ends of what has a year of four digits. */
-#define YEAR_0               (-62167219200LL)
-#define YEAR_9999_END        253402300799LL
-#define DAYS_OF_400_YEARS    146097LL
-#define SECONDS_OF_400_YEARS (DAYS_OF_400_YEARS * 86400)
+#define YEAR_0            (-62167219200LL)
+#define YEAR_9999_END     253402300799LL
+#define DAYS_OF_400_YEARS 146097LL /* then the calendar repeats */
 
 /* Set once, before there are threads. */
 static enum log_format log_format = LOG_FORMAT_TEXT;
@@ -108,17 +107,16 @@ static long long days_of_month(int month, int year) {
 }
 
 /* Adds the time in UTC, of a clock that may stand at any year; one beyond 9999 is 9999.
- * gmtime_r() takes a lock, so signal handlers may not call it. Days are counted from the
- * year -30 on, since the calendar repeats after 400 years. */
+ * gmtime_r() takes a lock, so signal handlers may not call it. */
 static void add_time(struct log_line *line) {
     struct timespec now;
     int month = 1;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    long long since = now.tv_sec < YEAR_0 ? YEAR_0 : now.tv_sec;
-    since = (since > YEAR_9999_END ? YEAR_9999_END : since) + 5 * SECONDS_OF_400_YEARS;
+    long long since = now.tv_sec < YEAR_9999_END ? now.tv_sec : YEAR_9999_END;
+    since = since < YEAR_0 ? 0 : since - YEAR_0;
     long long days = since / 86400, seconds = since % 86400;
-    int year = 1970 - 5 * 400 + (int)(days / DAYS_OF_400_YEARS) * 400;
+    int year = (int)(days / DAYS_OF_400_YEARS) * 400;
     days %= DAYS_OF_400_YEARS;
     while (days >= days_of_month(month, year)) {
         days -= days_of_month(month, year);

@@ -46,20 +46,16 @@ enum command command_find(const char *name) {
 
 void command_refuse(const char *name, attn_error *ret_error) {
     struct nearest nearest = {.typed = name};
-
     for (enum command i = COMMAND_SERVE; i < NUM_COMMANDS; i++)
         nearest_try(&nearest, command_infos[i].name);
+
+    const char *before = "see attnd --help", *word = "", *after = "";
     if (strcmp(name, "bench") == 0)
-        error_set(ret_error, ATTN_E_VALUE,
-                  "unknown command 'bench'; the program attnd-bench does that");
+        before = "the program attnd-bench does that";
     else if (nearest.name != NULL)
-        error_set(ret_error, ATTN_E_VALUE, "unknown command '%s'; did you mean %s?", name,
-                  nearest.name);
+        before = "did you mean ", word = nearest.name, after = "?";
     else if (access(name, F_OK) == 0)
-        error_set(ret_error, ATTN_E_VALUE,
-                  "'%s' is not a command; to serve it write attnd --model NAME=%s", name,
-                  name);
-    else
-        error_set(ret_error, ATTN_E_VALUE, "unknown command '%s'; see attnd --help",
-                  name);
+        before = "to serve a file write attnd --model NAME=", word = name;
+    error_set(ret_error, ATTN_E_VALUE, "unknown command '%s'; %s%s%s", name, before, word,
+              after);
 }

@@ -82,14 +82,13 @@ static bool set_unknown(enum route_address address, const char *path,
     if (strcmp(path, "/metrics") == 0)
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
                                 "the metrics are at the address of --admin-listen");
+    const char *end = path + strlen(path);
     return wire_problem_set(
         ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
-        "there is no route %.200s; use POST /v1/attention, "
-        "POST /v1/heads, PUT /v1/captures/NAME, GET /v1/models, GET /v1/models/NAME, "
-        "GET /v2/health/live, GET /v2/health/ready, "
-        "GET /openapi.json, the page at GET /, or the Open Inference "
-        "Protocol below GET /v2",
-        path);
+        "there is no route %.200s%s; use POST /v1/attention, "
+        "POST /v1/attention/dot-product, the page at GET /, or another of "
+        "GET /openapi.json",
+        path, end > path && end[-1] == '/' ? ", and only / ends in a slash" : "");
 }
 
 bool route_check(const struct route *route, enum route_address address, const char *path,

@@ -20,7 +20,7 @@ struct route_segment {
 /* Where and for whom a route is. */
 enum route_access {
     ROUTE_NEEDS_KEY, /* when there are keys */
-    ROUTE_INFERS,    /* needs one too; a worker computes the reply with a model */
+    ROUTE_INFERS,    /* needs one too; a worker computes the reply */
     /* These two do the same, but the first open segment names a capture and not a model.
      * The first one takes the body of a PUT piece by piece. */
     ROUTE_OF_CAPTURE,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* routes.h: the table of routes, and the functions that it refers to.
  *
- * attention_* and heads_* are in attention.c, oip_* in oip.c, page_* in page.c, the
- * others in info.c. */
+ * Of those below, oip_* are in oip.c, page_* in page.c, models_*, health_* and openapi_*
+ * in info.c, and the others in attention.c. */
 #pragma once
 
 #include "http/route.h"

@@ -395,7 +395,7 @@ async function compute() {
     else
       loadReport(request, signal);
   } catch (error) {
-    if (error.name === "AbortError")
+    if (signal.aborted || error.name === "AbortError")
       return;
     byId("status").textContent = "";
     showProblem(error, takeOffer);

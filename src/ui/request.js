@@ -187,16 +187,21 @@ function readTensorRequest(buffer, name) {
 }
 
 /* Lets the server say what is wrong with a text that cannot be sent as it was read: it names
- * the place and a remedy. Where the text names no model, the chosen one is put before its
- * first field. A long text is not sent for that. */
+ * the place and a remedy. A text that names no model gets one before its first field, and rows
+ * alone get what is around them in a request. A long text is not sent for that. */
 async function refuseText(text, reason) {
-  const model = /"model"/.test(text) ? "" : `"model": ${JSON.stringify(state.model)}, `;
-  const body = text.replace("{", () => `{${model}`);
+  const model = chosenModel()?.capture ? defaultModel() : state.model, isRows = /^\s*\[/.test(text);
+  const before = text.slice(0, isRows ? text.indexOf("[") : text.indexOf("{") + 1);
+  const named = /"model"/.test(text) || !(before || isRows) ? "" : `"model": ${JSON.stringify(model)}, `;
+  const added = isRows ? `{${named}"queries": ` : named, lines = before.split("\n");
   try {
-    if (text.length <= REFUSED_TEXT_MAX)
-      await fetchReply("v1/attention", { method: "POST", body, headers: { "Content-Type": "application/json" } });
+    if (model !== "" && text.length <= REFUSED_TEXT_MAX)
+      await fetchReply("v1/attention", { method: "POST", headers: { "Content-Type": "application/json" },
+        body: before + added + text.slice(before.length) + (isRows ? "}" : "") });
   } catch ({ title, said, field }) {
-    const detail = said.replace(/^line 1, column (\d+)/, (_, column) => `line 1, column ${column - model.length}`);
+    /* The server has counted what was added, too. */
+    const detail = said.replace(/^line (\d+), column (\d+)/, (place, line, column) =>
+      (Number(line) === lines.length && column > lines.at(-1).length ? `line ${line}, column ${column - added.length}` : place));
     throw new Problem({ title, detail, field: field ?? "queries" });
   }
   throw new Problem({ title: "Malformed JSON", field: "queries", detail: reason });

@@ -108,7 +108,8 @@ async function takeText() {
     if (text === state.own) /* else there is a newer one */
       useOwn(read);
   } catch (error) {
-    showProblem(error);
+    if (text === state.own)
+      showProblem(error);
   }
 }
 

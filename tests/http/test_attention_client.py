@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 import sys
 import threading
@@ -292,6 +293,18 @@ def test_last_503_is_raised(start_server, attend, monkeypatch):
     assert server.read_log().count("status=503") == 2
 
 
+def read_request(connection):
+    """Reads one request to its end: who closes a connection with bytes unread resets it."""
+    data, begin = b"", 0
+    while not begin or len(data) < begin + int(re.search(rb"(?i)\ncontent-length: (\d+)|$", data)[1] or 0):
+        piece = connection.recv(1 << 16)
+        if not piece:
+            break
+        data += piece
+        begin = data.find(b"\r\n\r\n") + 4 if b"\r\n\r\n" in data else 0
+    return data
+
+
 @contextlib.contextmanager
 def one_server(*replies):
     """Yields the URL of a server that sends one of these texts on each connection, then nothing;
@@ -300,24 +313,26 @@ def one_server(*replies):
 
     def serve(listener):
         for reply in replies:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # nobody has come, or the client has left
                 connection, _ = listener.accept()
                 with connection:
-                    got.append(connection.recv(1 << 16))
+                    got.append(read_request(connection))
                     connection.sendall(reply)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", got
-        listener.close()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", got
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def reply_of(body, status="200 OK", **headers):
+    headers = {"Content_Type": "application/vnd.safetensors", "Content_Length": len(body)} | headers
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    return (f"HTTP/1.1 {status}\r\nContent-Type: application/vnd.safetensors\r\n{lines}"
-            f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+    return f"HTTP/1.1 {status}\r\n{lines}\r\n".encode() + body
 
 
 def header_of(text):
@@ -341,8 +356,9 @@ def test_reply_that_attnd_does_not_write_is_an_error_of_its_own(attend, name, mo
     for client in (Client, AsyncClient):
         monkeypatch.setattr(client.__init__, "__defaults__", (*client.__init__.__defaults__[:-1], 100000))
     with one_server(NOT_A_REPLY[name]) as (url, _):
-        with pytest.raises(AttentionError):
+        with pytest.raises(AttentionError, match="^Reply not understood: ") as caught:
             attend(url, "d2l", rows(2))
+    assert caught.value.problem["status"] == int(NOT_A_REPLY[name].split()[1])
 
 
 @pytest.mark.parametrize("attend", [attend_safetensors, attend_asyncio])
@@ -352,7 +368,6 @@ def test_redirect_is_not_followed(attend):
             with pytest.raises(AttentionError, match="307"):
                 attend(url, "d2l", rows(2))
         assert len(got) == 1 and got_there == []
-        Client(other).request("GET", "/")  # so that it ends
 
 
 def test_request_that_gets_no_reply_in_time_is_sent_once():
@@ -387,3 +402,9 @@ def test_wait_that_is_no_number_is_none(after):
 def test_numbers_that_would_be_misread_are_refused(fields, words):
     with pytest.raises(TypeError, match=words):
         encode(fields, as_json=False)
+
+
+@pytest.mark.parametrize("queries", [np.zeros((2, 100), np.uint16), [np.zeros((2, 100), np.uint16)]])
+def test_json_of_numbers_that_would_be_misread_is_refused(queries):
+    with pytest.raises(TypeError, match="BFLOAT16"):
+        encode({"queries": queries}, as_json=True)

@@ -85,6 +85,17 @@ def test_unknown_route_is_404(demo_server, path):
                    404, "Unknown route")
 
 
+def test_unknown_route_gets_routes_that_are_there(demo_server):
+    detail = demo_server.get("/v1/attention/").json()["detail"]
+    assert "there is no route /v1/attention/, and only / ends in a slash; " in detail
+    named = re.findall(r"\b(GET|POST) (/[^ ,]*)", detail)
+    assert ("POST", "/v1/attention/dot-product") in named and len(named) == 4
+    for method, path in named:
+        reply = requests.request(method, demo_server.url + path, json=SMALL, timeout=60)
+        assert reply.status_code not in (404, 405), (method, path)
+    assert "slash" not in demo_server.get("/v1/attentions").json()["detail"]
+
+
 @pytest.mark.parametrize("name", ["D2L", "nobody", "d2l.safetensors", "x" * 10000, "d2l%20",
                                   "%64%32%6", "%ff%fe", "*", "d2l;x", "d2l/x"])
 def test_unknown_model_is_404(demo_server, name):

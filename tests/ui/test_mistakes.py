@@ -152,10 +152,40 @@ def test_pasted_json_is_judged_in_the_words_of_the_server(open_view, server, tex
     assert reply.json()["detail"] in expect_problem(page, reply.json()["title"], "queries")
 
 
-def test_place_in_pasted_json_is_that_of_what_was_typed(open_view):
+@pytest.mark.parametrize("text, place", [
+    ('{"queries": [[1, 2, 3],]}', "line 1, column 24: "), ('\n {"queries": [[1, 2, 3],]}', "line 2, column 25: "),
+    ('{\n"queries": [[1, 2, 3],]}', "line 2, column 23: "), ('x {"queries": [[1, 2, 3]]}', "line 1, column 1: "),
+    ("[[1, 2, 3],]", "line 1, column 12: "), ("queries", "line 1, column 7: ")])
+def test_place_in_pasted_json_is_that_of_what_was_typed(open_view, text, place):
     page = open_view("#model=journey")
-    paste(page, '{"queries": [[1, 2, 3],]}')
-    assert "line 1, column 24" in expect_problem(page, "", "queries")
+    paste(page, text)
+    assert f" {place}" in expect_problem(page, "Malformed JSON", "queries")
+
+
+def test_dropped_json_is_judged_where_a_capture_is_shown(open_view, tmp_path):
+    page = open_view("#model=patterns")
+    drop(page, "text.safetensors", make_file(tmp_path, {"3": make_request(np.random.default_rng(1), scale=0.3)}, WORDS))
+    wait_for_about(page, "Layer 3 of text.safetensors")
+    drop(page, "rows.json", b'{"queries": [[1, 2, 3],]}')
+    assert "line 1, column 24: " in expect_problem(page, "Malformed JSON")
+
+
+def test_error_of_an_earlier_text_does_not_come_back(open_view):
+    """The server's word on the first text arrives after the second one has been computed."""
+    page = open_view("#model=journey")
+    page.locator("#source").select_option("own")
+    held = []
+    page.route("**/v1/attention", lambda route: route.continue_() if held else held.append(route))
+    with page.expect_request("**/v1/attention"):
+        page.locator("#own").fill('{"queries": [[1, 2, 3],]}')
+    try:
+        page.locator("#own").fill('{"queries": [[1, 2, 3]]}')
+        expect(page.locator("#row option")).to_have_count(1)
+    finally:
+        with page.expect_response("**/v1/attention"):
+            held[0].continue_()
+    page.evaluate("fetch('v2/health/live').then(reply => reply.text())")  # the page has read the other one by then
+    expect(page.locator("#problem")).to_be_hidden()
 
 
 @pytest.mark.parametrize("name, content, words", [
