@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # build-packages.sh [FOLDER]: builds the packages attnd, libattnd1 and libattnd-dev of this tree
 # for the Debian that it runs on, and puts them into FOLDER, or build-packages/, in place of earlier
-# ones. Installs what the build needs (apt-get; sudo when not root).
+# ones: it removes what their .changes lists, and nothing else. Installs what the build needs (apt-get;
+# sudo when not root).
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -44,6 +45,11 @@ as_root env DEBIAN_FRONTEND=noninteractive \
 (cd "$tree" && DEB_CFLAGS_STRIP=-g DEB_BUILD_OPTIONS="noautodbgsym ${DEB_BUILD_OPTIONS:-}" \
     dpkg-buildpackage -us -uc)
 rm -rf "$tree"
-rm -f "$folder"/attnd_* "$folder"/libattnd* # apt-get could install an old one
+for changes in "$folder"/attnd_*.changes; do # apt-get could install an old one
+    [ -f "$changes" ] || continue
+    sed -n '/^Files:/,$s/^ .* \([^ /]*\)$/\1/p' "$changes" |
+        while read -r name; do rm -f "$folder/$name"; done
+    rm "$changes"
+done
 mv "$work"/* "$folder"
 ls "$folder"

@@ -99,7 +99,8 @@ build_daemon() {
     if [ ! -e $build/build.ninja ]; then
         run_logged meson setup $build --buildtype=release -Dtests=false
     fi
-    run_logged ninja -C $build src/attnd src/attnd-bench
+    # All of it: meson has made links to libattnd.so.N already, and contributing.md installs from here.
+    run_logged ninja -C $build
 }
 
 # --- start ---------------------------------------------------------------------------------

@@ -71,9 +71,7 @@ int main(int argc, char **argv) {
         first_option = 2;
     }
     if (command == NUM_COMMANDS) {
-        error_set(&error, ATTN_E_VALUE, "unknown command '%s'; %s", argv[1],
-                  strcmp(argv[1], "bench") == 0 ? "the program attnd-bench does that"
-                                                : "see attnd --help");
+        command_refuse(argv[1], &error);
         return report_error(&error, EXIT_USAGE);
     }
     if (wire_init() != ATTN_OK) { /* before config_read(), which uses jansson */

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Builds attnd and runs every test: the cmocka suites, then pytest against the real binary, in a
-# browser too where Chromium is installed. Ends with one line `N passed, N failed, N skipped`.
-# Exits 0 only when tests ran and none failed.
+# browser too. Installs what is missing, but for two large packages: without Chromium the tests in a
+# browser are skipped, without promtool those of alerts and metrics. Ends with one line `N passed, N
+# failed, N skipped`; pytest prints the reason of each skip. Exits 0 only when tests ran and none failed.
 #
 #   tests/run.sh [--long]    --long: the faults in their long forms, a soak of an hour,
 #                            and 10,000 slow connections by slowhttptest
@@ -14,7 +15,8 @@
 #   UNIT_SAMPLE         an odd number: unit tests try one of so many of their sampled floats (1)
 #   VENV                folder of the Python packages (BUILD_DIR/venv)
 #   BINARY              daemon that pytest runs (BUILD_DIR/src/attnd)
-#   BROWSER_TESTS       0 leaves out tests/ui (1)
+#   BROWSER_TESTS       0 skips tests/ui (1)
+#   CHROMIUM            the browser of tests/ui (/usr/bin/chromium)
 #   PYTEST_OPTIONS      more options for pytest, e.g. --ignore=tests/http/test_cli.py
 #   PYTEST_PROCESSES    processes that share the tests (3: they wait for a third of the time)
 #   SOAK_SECONDS        length of the soak (20)
@@ -36,7 +38,8 @@ esac
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libgnutls28-dev libjansson-dev zlib1g-dev
-    libopenblas-pthread-dev libcmocka-dev python3 python3-venv wrk curl haproxy iproute2 iptables"
+    libopenblas-pthread-dev libcmocka-dev python3 python3-venv wrk curl haproxy iproute2 iptables git strace
+    systemd"
 [ -z "${FAULTS_LONG:-}" ] || packages="$packages slowhttptest"
 
 missing=
@@ -69,14 +72,6 @@ if ! cmp -s "$root/tests/requirements.txt" "$venv/installed.txt"; then
     cp "$root/tests/requirements.txt" "$venv/installed.txt"
 fi
 
-ui=$root/tests/ui
-if [ "${BROWSER_TESTS:-1}" = 0 ]; then
-    ui=
-elif [ ! -x /usr/bin/chromium ]; then
-    echo "tests/ui is left out: /usr/bin/chromium is not installed (apt-get install chromium)"
-    ui=
-fi
-
 # A failure of the first must not stop the second; count_results.py judges both.
 testlog=$build/meson-logs/testlog.json
 junit=$build/pytest.xml
@@ -91,7 +86,7 @@ BINARY=${BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
     --numprocesses="${PYTEST_PROCESSES:-3}" --dist=worksteal \
     --junitxml="$junit" ${PYTEST_OPTIONS:-} \
-    "$root/tests/http" "$root/tests/faults" ${ui:+"$ui"} || true
+    "$root/tests/http" "$root/tests/faults" "$root/tests/ui" || true
 failed=0
 if [ -n "${FAULTS_LONG:-}" ]; then
     BINARY=${BINARY:-$build/src/attnd} "$venv/bin/python" "$root/tests/load/reliability.py" --long \

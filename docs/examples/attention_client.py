@@ -19,6 +19,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
+from urllib3.exceptions import ReadTimeoutError
 from urllib3.util import Retry
 
 SEQUENCES = ("queries", "keys", "values")
@@ -34,6 +35,8 @@ DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": BFLOAT16, "I64": "<i8"}  # of safe
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 BUSY = (429, 503)  # with Retry-After: sent again then
 MAX_RETRIES = 5  # of a request that attnd is too busy for
+MAX_WAIT = 30  # seconds before each; attnd asks for no more
+PLAIN = {"Accept-Encoding": "identity"}  # attnd compresses no results, and what is unpacked has no limit
 
 
 class AttentionError(Exception):
@@ -50,15 +53,17 @@ class Client:
 
     `url` is http://HOST:PORT, or unix:PATH for attnd --listen unix:PATH. `timeout` is in seconds without
     a byte. `json` sends and asks for JSON, for proxies that pass nothing else; large requests then take
-    many times as long."""
+    many times as long. A reply of more than `max_reply` bytes is an error."""
 
-    def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60):
+    def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60, max_reply=(1 << 30) + (1 << 16)):
         self.url, self.path = split_address(url)
         self.address, self.json, self.timeout = url if self.path else self.url, json, timeout
+        self.max_reply = max_reply
         self.kept = {}  # what to put again, by the name of a capture
         self.session = requests.Session()  # keeps the connection
+        self.session.headers.update(PLAIN)
         # A question changes nothing on the server, so it may always be sent again.
-        retry = Retry(connect=1, read=1, allowed_methods=["GET", "POST"], respect_retry_after_header=False)
+        retry = RetryClosed(connect=1, read=1, allowed_methods=["GET", "POST"], respect_retry_after_header=False)
         self.session.mount("http://", HTTPAdapter(max_retries=retry))
         self.session.mount("https://", HTTPAdapter(max_retries=retry))
         if self.path:
@@ -150,31 +155,46 @@ class Client:
             try:
                 with open_source(source) as body:
                     reply = self.session.request(method, self.url + path, data=body, headers=headers,
-                                                 timeout=self.timeout, stream=True)
+                                                 timeout=self.timeout, stream=True, allow_redirects=False)
+            except requests.ReadTimeout as error:
+                raise type(error)(f"no reply from {self.address} within {self.timeout} s; if it computes for longer, "
+                                  f"use Client(timeout={10 * self.timeout:g})") from None
             except requests.ConnectionError as error:
                 raise type(error)(f"no answer from {self.address}; start attnd there, or give its address: {error}") from None
             with reply:
+                refuse_encoding(reply.headers)
                 for piece in reply.iter_content(1 << 20):
-                    data += piece
+                    add_piece(data, piece, self.max_reply)
             if retries == MAX_RETRIES or not is_busy(reply.status_code, reply.headers):
                 return reply.status_code, reply.headers, data
-            time.sleep(int(reply.headers["Retry-After"]))
+            time.sleep(wait_of(reply.headers))
+
+
+class RetryClosed(Retry):
+    """Sends a request again when its connection was closed, but not when the reply takes long: attnd
+    would compute it twice."""
+
+    def increment(self, method=None, url=None, response=None, error=None, _pool=None, _stacktrace=None):
+        if isinstance(error, ReadTimeoutError):
+            raise error
+        return super().increment(method, url, response, error, _pool, _stacktrace)
 
 
 class AsyncClient:
     """The same for asyncio, for any number of requests at once: `async with AsyncClient() as
     client: outputs, weights = await client.attend(...)`."""
 
-    def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60):
+    def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60, max_reply=(1 << 30) + (1 << 16)):
         self.url, self.path = split_address(url)
         self.address, self.json, self.timeout = url if self.path else self.url, json, timeout
+        self.max_reply = max_reply
         self.kept = {}
 
     async def __aenter__(self):
         import aiohttp  # only here, so that Client does not need it
         timeout = aiohttp.ClientTimeout(total=None, sock_read=self.timeout)
         connector = aiohttp.UnixConnector(self.path) if self.path else None
-        self.session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        self.session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=PLAIN, auto_decompress=False)
         return self
 
     async def __aexit__(self, *_):
@@ -222,12 +242,14 @@ class AsyncClient:
         for retries in range(MAX_RETRIES + 1):
             data = bytearray()
             with open_source(source) as body:
-                async with self.session.request(method, self.url + path, data=body, headers=headers) as reply:
+                async with self.session.request(method, self.url + path, data=body, headers=headers,
+                                                allow_redirects=False) as reply:
+                    refuse_encoding(reply.headers)
                     async for piece in reply.content.iter_any():
-                        data += piece
+                        add_piece(data, piece, self.max_reply)
             if retries == MAX_RETRIES or not is_busy(reply.status, reply.headers):
                 return reply.status, reply.headers, data
-            await asyncio.sleep(int(reply.headers["Retry-After"]))
+            await asyncio.sleep(wait_of(reply.headers))
 
 
 class UnixAdapter(HTTPAdapter):
@@ -282,9 +304,41 @@ def hash_of(source):
 
 def is_busy(status, headers):
     """Whether a reply asks to send the request again later."""
-    return status in BUSY and headers.get("Retry-After", "").isdigit()
+    after = headers.get("Retry-After", "")
+    return status in BUSY and after.isascii() and after.isdigit()
 
 
+def wait_of(headers):
+    """Returns the seconds that a busy server asks for, within reason."""
+    return min(int(headers["Retry-After"][:9]), MAX_WAIT)
+
+
+def refuse_encoding(headers):
+    if "Content-Encoding" in headers:
+        raise not_understood(f"it is encoded as {headers['Content-Encoding']}, which was not asked for")
+
+
+def add_piece(data, piece, most):
+    if len(data) + len(piece) > most:
+        raise not_understood(f"it has more than {most} bytes; raise max_reply, or select rows or heads")
+    data += piece
+
+
+def not_understood(detail):
+    """Returns the error of a reply that no attnd writes."""
+    return AttentionError({"status": 200, "title": "Reply not understood", "detail": detail})
+
+
+@contextlib.contextmanager
+def reading_reply():
+    """What is wrong with the form of a reply is an error of the server at that address."""
+    try:
+        yield
+    except (KeyError, IndexError, AttributeError, TypeError, ValueError, RecursionError, struct.error) as error:
+        raise not_understood(f"it has another form than attnd's: {error!r}") from error
+
+
+@reading_reply()
 def is_unknown_capture(status, headers, data):
     return (status == 404 and headers.get("Content-Type") == "application/problem+json"
             and json.loads(data)["title"] == "Unknown capture")
@@ -317,6 +371,8 @@ def encode(fields, as_json, rank=2):
             tensors[name] = to_rows(value)
         elif name in INTEGERS:
             value = np.asarray(value)
+            if value.dtype.kind == "b":
+                raise TypeError(f"{name} are booleans, but attnd takes numbers; the lengths of a mask are mask.sum(-1)")
             is_float = value.dtype.kind == "f" and value.size > 0  # [] has numpy's default type
             tensors[name] = np.asarray(value, "<f8" if is_float else "<i8", order="C")
         elif name == "need":
@@ -358,6 +414,9 @@ def to_rows(value):
     array = np.asarray(value)
     if array.dtype.name == "bfloat16":  # of ml_dtypes
         array = array.view(BFLOAT16)
+    if array.dtype != BFLOAT16 and array.dtype.kind not in "fi":
+        raise TypeError(f"numbers are {array.dtype}, but attnd takes floats and integers; send bits of bfloat16 as "
+                        ".view(BFLOAT16), and of a mask 0 where it sees and -inf where not")
     is_half = array.dtype == BFLOAT16 or array.dtype.kind == "f" and array.itemsize == 2
     return np.asarray(array, array.dtype.newbyteorder("<") if is_half else "<f4", order="C")
 
@@ -371,12 +430,14 @@ def join(name, sequences, lens_name, tensors):
     return np.concatenate(sequences)
 
 
+@reading_reply()
 def decode(status, headers, data, fields):
     """Returns the results of a reply of a layer, or raises its error."""
     results = decode_words(status, headers, data, fields)
     return results if need_words(fields) is not None else (results["outputs"], results.get("weights"))
 
 
+@reading_reply()
 def decode_words(status, headers, data, fields, rank=2):
     """Returns the results of a reply by the words of `need`, or raises its error."""
     check_status(status, headers, data)
@@ -396,17 +457,20 @@ def decode_words(status, headers, data, fields, rank=2):
     return {word: results[RESULTS[word]] for word in words}
 
 
+@reading_reply()
 def decode_heads(status, headers, data):
     """Returns the heads and gram of a reply, or raises its error."""
     reply = decode_json(status, headers, data)
     return reply["heads"], np.array(reply["gram"])
 
 
+@reading_reply()
 def decode_json(status, headers, data):
     check_status(status, headers, data)
     return json.loads(data)
 
 
+@reading_reply()
 def check_status(status, headers, data):
     """Raises the error of a reply that is one."""
     if status in (200, 201, 204):
@@ -433,8 +497,11 @@ def from_safetensors(data):
     """Returns the tensors, which are views of `data`."""
     size, = struct.unpack_from("<Q", data)
     header = json.loads(data[8:8 + size])
-    return {name: np.ndarray(entry["shape"], DTYPES[entry["dtype"]], data, 8 + size + entry["data_offsets"][0])
-            for name, entry in header.items() if name != "__metadata__"}
+    begin = {name: entry["data_offsets"][0] for name, entry in header.items() if name != "__metadata__"}
+    if any(offset < 0 for offset in begin.values()):
+        raise ValueError("a tensor begins before the data")
+    return {name: np.ndarray(header[name]["shape"], DTYPES[header[name]["dtype"]], data, 8 + size + offset)
+            for name, offset in begin.items()}
 
 
 def split_sequences(tensors, fields):

@@ -396,6 +396,9 @@ def read_hidden_states(path, ids, num_hidden_layers=None):
     if num_hidden_layers is not None and max(ids) >= num_hidden_layers:
         raise CaptureError(f"id {max(ids)} is what leaves the last layer, and enters none; ids are below "
                            f"{num_hidden_layers}")
+    if len(hidden) < len(tensors["token_ids"]):
+        raise CaptureError(f"{path} has {len(hidden)} rows, but {len(tensors['token_ids'])} token_ids: the first part of "
+                           "the prompt came from the prefix cache; start vllm with --no-enable-prefix-caching")
     return {number: hidden[:, place] for place, number in enumerate(ids)}, tensors["token_ids"]
 
 
@@ -471,7 +474,7 @@ def read_safetensors(path, lock=False):
         size, = struct.unpack_from("<Q", data)
         metadata = json.loads(data[8:8 + size]).get("__metadata__", {})
         return from_safetensors(bytearray(data)), metadata
-    except (struct.error, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (struct.error, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CaptureError(f"{path} is not safetensors that this program reads: it begins with {data[:8]!r} and has "
                            f"{len(data)} bytes") from error
 

@@ -4,9 +4,8 @@ the batched product of the heads.
 
 What one sees: the two tables that the book prints, to all four decimals. `stacked` is its
 MultiHeadAttentionWrapper and `journey` its MultiHeadAttention, both with the weights of the book's
-seed. Then the book's `a @ a.transpose(2, 3)`, the raw scores of two heads. A reply has no scores:
-numpy computes them, and so can anybody from attnd's weights. Last, layers as wide as the smallest and
-the largest GPT-2 with random weights, beside numpy.
+seed. Then the book's `a @ a.transpose(2, 3)`, the raw scores of two heads, which need no model. Last,
+layers as wide as the smallest and the largest GPT-2 with random weights, beside numpy.
 
     python3 docs/examples/from_scratch.py"""
 
@@ -37,16 +36,11 @@ def print_tables():
             show(f"{name}: {outputs.shape}", outputs[0])
 
 
-def measure_scores():
-    """Two keys share a row's weight like the exponentials of their scores, which softmax sees divided
-    by √4. A key of zeros has the score 0, so the ratio to its weight gives the score of any other."""
-    tokens = np.concatenate([A[0, 0], A[0, 1]], axis=-1)  # [3, 8]: each head sees its own half
-    keys = np.concatenate([tokens, np.zeros((1, 8))])
-    same = np.eye(8, dtype=np.float32)
-    layer = {f"W_{name}.weight": same for name in "qkvo"}
-    with serve_layers({"scores": layer}, num_heads=2) as client:
-        _, weights = client.attend("scores", tokens, keys=keys, need_weights=True)
-    return 2 * np.log(weights[:, :, :3] / weights[:, :, 3:])
+def ask_scores():
+    """The products of queries and keys. Only a scale of 1 leaves them whole: the usual one divides by √4."""
+    tokens = A.transpose(0, 2, 1, 3)  # attnd has tokens before heads
+    with serve() as client:
+        return client.dot_product(tokens, tokens, scale=1, need=["scores"])["scores"][0]
 
 
 def compare_gpt2(width, num_heads):
@@ -66,6 +60,6 @@ def compare_gpt2(width, num_heads):
 
 print_tables()
 show("a @ a.transpose(2, 3), by numpy:", (A @ A.transpose(0, 1, 3, 2))[0])
-show("the same from the weights of attnd:", measure_scores())
+show("the same by attnd:", ask_scores())
 compare_gpt2(width=768, num_heads=12)
 compare_gpt2(width=1600, num_heads=25)

@@ -21,6 +21,11 @@
 #define TEXT_BYTES_MAX 500
 /* A full pipe delays the end of the process this long at most. */
 #define FAILURE_WAIT_MS 1000
+/* Seconds of the clock at the ends of what has a year of four digits. */
+#define YEAR_0               (-62167219200LL)
+#define YEAR_9999_END        253402300799LL
+#define DAYS_OF_400_YEARS    146097LL
+#define SECONDS_OF_400_YEARS (DAYS_OF_400_YEARS * 86400)
 
 /* Set once, before there are threads. */
 static enum log_format log_format = LOG_FORMAT_TEXT;
@@ -102,13 +107,19 @@ static long long days_of_month(int month, int year) {
     return days[month - 1] + (month == 2 && is_leap);
 }
 
-/* Adds the time in UTC. gmtime_r() takes a lock, so signal handlers may not call it. */
+/* Adds the time in UTC, of a clock that may stand at any year; one beyond 9999 is 9999.
+ * gmtime_r() takes a lock, so signal handlers may not call it. Days are counted from the
+ * year -30 on, since the calendar repeats after 400 years. */
 static void add_time(struct log_line *line) {
     struct timespec now;
-    int year = 1970, month = 1;
+    int month = 1;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    long long days = now.tv_sec / 86400, seconds = now.tv_sec % 86400;
+    long long since = now.tv_sec < YEAR_0 ? YEAR_0 : now.tv_sec;
+    since = (since > YEAR_9999_END ? YEAR_9999_END : since) + 5 * SECONDS_OF_400_YEARS;
+    long long days = since / 86400, seconds = since % 86400;
+    int year = 1970 - 5 * 400 + (int)(days / DAYS_OF_400_YEARS) * 400;
+    days %= DAYS_OF_400_YEARS;
     while (days >= days_of_month(month, year)) {
         days -= days_of_month(month, year);
         month = month % 12 + 1;

@@ -13,7 +13,8 @@
 
 struct hidden {
     struct safetensors *file;
-    const struct safetensors_tensor *states; /* of rank 3 */
+    const struct safetensors_tensor *states;    /* of rank 3 */
+    const struct safetensors_tensor *token_ids; /* of the prompt; NULL: not in the file */
     bool tokens_first;
     size_t num_tokens, width;
     size_t num_ids, *ids;
@@ -55,6 +56,12 @@ static attn_status find_axes(struct hidden *hidden, attn_error *ret_error) {
     hidden->tokens_first = shape[1] == hidden->num_ids;
     hidden->num_tokens = shape[hidden->tokens_first ? 0 : 1];
     hidden->width = shape[2];
+    if (hidden->token_ids != NULL && hidden->token_ids->elements > hidden->num_tokens)
+        return error_set(ret_error, ATTN_E_SHAPE,
+                         "hidden_states have %zu rows, but there are %zu token_ids: the "
+                         "first part of the prompt came from the prefix cache; start "
+                         "vllm with --no-enable-prefix-caching",
+                         hidden->num_tokens, hidden->token_ids->elements);
     if (shape[0] == shape[1])
         fprintf(stderr,
                 "attnd: hidden_states are [%zu, %zu, %zu], read as vLLM writes them: "
@@ -83,12 +90,13 @@ static attn_status check_states(const struct config_heads *options, struct hidde
     return status == ATTN_OK ? find_axes(hidden, ret_error) : status;
 }
 
-/* Returns the tensor of the states, or NULL. */
-static const struct safetensors_tensor *find_states(const struct safetensors *file) {
+/* Returns the tensor of that name, or NULL. */
+static const struct safetensors_tensor *find_tensor(const struct safetensors *file,
+                                                    const char *name) {
     size_t count = 0, i = 0;
     const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
 
-    while (i < count && strcmp(tensors[i].name, "hidden_states") != 0)
+    while (i < count && strcmp(tensors[i].name, name) != 0)
         i++;
     return i < count ? &tensors[i] : NULL;
 }
@@ -109,8 +117,10 @@ attn_status hidden_open(const struct config_heads *options, struct hidden **ret_
                   (stat(options->data, &data) == 0 && S_ISREG(data.st_mode));
     if (may_be)
         status = safetensors_open_file(options->data, &hidden->file, &error);
-    if (may_be && status == ATTN_OK)
-        hidden->states = find_states(hidden->file);
+    if (may_be && status == ATTN_OK) {
+        hidden->states = find_tensor(hidden->file, "hidden_states");
+        hidden->token_ids = find_tensor(hidden->file, "token_ids");
+    }
     if (hidden->states != NULL)
         status = check_states(options, hidden, &error);
     else if (options->layers == NULL)

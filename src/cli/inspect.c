@@ -75,6 +75,8 @@ static attn_status print_layers(const char *path, const struct folder *folder,
 
     printf("%s: family %s, %zu layer%s\n", path, layers[0].family, count,
            plural_of(count));
+    if (folder_get_note(folder) != NULL)
+        printf("  note: %s\n", folder_get_note(folder));
     printf("  %-16s %5s %5s %5s %12s  %s\n", "layer", "H", "KV", "D", "bytes",
            "features");
     for (size_t i = 0; i < count && status == ATTN_OK; i++)

@@ -2,7 +2,11 @@
 /* commands.c: names, usage and help of the subcommands. main.c knows what each runs. */
 #include "config/commands.h"
 
+#include "base/error.h"
+#include "base/nearest.h"
+
 #include <string.h>
+#include <unistd.h>
 
 const struct command_info command_infos[NUM_COMMANDS] = {
     [COMMAND_SERVE] = {.name = "serve",
@@ -38,4 +42,24 @@ enum command command_find(const char *name) {
     while (command < NUM_COMMANDS && strcmp(command_infos[command].name, name) != 0)
         command++;
     return command;
+}
+
+void command_refuse(const char *name, attn_error *ret_error) {
+    struct nearest nearest = {.typed = name};
+
+    for (enum command i = COMMAND_SERVE; i < NUM_COMMANDS; i++)
+        nearest_try(&nearest, command_infos[i].name);
+    if (strcmp(name, "bench") == 0)
+        error_set(ret_error, ATTN_E_VALUE,
+                  "unknown command 'bench'; the program attnd-bench does that");
+    else if (nearest.name != NULL)
+        error_set(ret_error, ATTN_E_VALUE, "unknown command '%s'; did you mean %s?", name,
+                  nearest.name);
+    else if (access(name, F_OK) == 0)
+        error_set(ret_error, ATTN_E_VALUE,
+                  "'%s' is not a command; to serve it write attnd --model NAME=%s", name,
+                  name);
+    else
+        error_set(ret_error, ATTN_E_VALUE, "unknown command '%s'; see attnd --help",
+                  name);
 }

@@ -2,6 +2,7 @@
 /* commands.h: the one table of subcommands, for main(), --help and the man page. */
 #pragma once
 
+#include <attnd/status.h>
 #include <stdbool.h>
 
 enum command {
@@ -25,3 +26,6 @@ extern const struct command_info command_infos[NUM_COMMANDS];
 
 /* Returns the command of this name, or NUM_COMMANDS when there is none. */
 enum command command_find(const char *name);
+
+/* Says that there is no command of this name, and what may have been meant. */
+void command_refuse(const char *name, attn_error *ret_error);

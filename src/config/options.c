@@ -23,8 +23,8 @@ static const struct option own_options[] = {
          "Load a layer from a safetensors file and serve it as NAME. Keys: num_heads, "
          "causal, context_length, layout, prefix, precision; they override the metadata "
          "in the file. Or load the layers of a folder of Hugging Face, as NAME.0 and "
-         "others. Keys: layers, layer, pre_norm, prefix, context_length, precision. "
-         "May be repeated; in the environment, separate models by ';'."},
+         "others. Keys: layers, layer, causal, pre_norm, prefix, context_length, "
+         "precision. May be repeated; in the environment, separate models by ';'."},
     {OPTION("model-dir", TEXT, model_dir), .metavar = "DIR",
      .help =
          "Load every *.safetensors file in DIR, under its name without the suffix, and "
@@ -87,9 +87,10 @@ static const struct option own_options[] = {
          "client that has most. They hold at most a quarter of --max-memory. 0 means "
          "4096, or as many as that quarter and the limit of open files allow."},
     {OPTION("max-per-client", COUNT, max_per_client), .max = 1000000, .metavar = "N",
-     .help = "Requests that one client may have in progress; further ones are refused "
-             "with 429. A client is an IPv4 address, an IPv6 network of 64 bits, or at a "
-             "Unix socket a user. 0 means no limit."},
+     .help =
+         "Requests that one client may have in progress; further ones are refused "
+         "with 429. Those of health do not count. A client is an IPv4 address, an IPv6 "
+         "network of 64 bits, or at a Unix socket a user. 0 means no limit."},
     {OPTION("trusted-proxy", TEXTS, trusted_proxies),
      .metavar = "ADDRESS[/BITS]|unix:UID",
      .help = "A proxy whose X-Forwarded-For names the client, or a range of them. At a "
@@ -217,10 +218,16 @@ const struct option_set config_options = {
     .num_shared = COMPUTE_NUM_OPTIONS,
 };
 
-/* Options of earlier versions, each with what to do instead. */
+/* Options of other programs and of earlier versions, each with what to do instead. */
 static const struct {
     const char *name, *instead;
-} retired_options[] = {
+} foreign_options[] = {
+    {"port", "write --listen 127.0.0.1:PORT"},
+    {"host", "write --listen HOST:PORT"},
+    {"bind", "write --listen HOST:PORT"},
+    {"address", "write --listen HOST:PORT"},
+    {"api-key", "write it into a file for --api-key-file"},
+    {"verbose", "write --log-level debug"},
     {"batch-delay-us", "leave it out: requests that wait are computed together"},
     {"strict-environment", "leave it out: unknown variables give a warning"},
     {"ignore-client-abort", "keep the connection open until the reply has arrived"},
@@ -237,10 +244,10 @@ static const struct {
     {"seconds", "attnd-bench has it"},
 };
 
-const char *option_find_retired(const char *name, char separator) {
-    for (size_t i = 0; i < sizeof retired_options / sizeof retired_options[0]; i++) {
-        if (option_has_name(retired_options[i].name, name, separator))
-            return retired_options[i].instead;
+const char *option_find_foreign(const char *name, char separator) {
+    for (size_t i = 0; i < sizeof foreign_options / sizeof foreign_options[0]; i++) {
+        if (option_has_name(foreign_options[i].name, name, separator))
+            return foreign_options[i].instead;
     }
     return NULL;
 }

@@ -4,6 +4,7 @@
 #include "config/read.h"
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/size.h"
 #include "config/file.h"
 #include "config/options.h"
@@ -214,10 +215,16 @@ static void read_defaults(struct option_reader *reader) {
 /* Refuses the flag `flag`; `name` is its name, or "". */
 static attn_status refuse_unknown_flag(struct option_reader *reader, const char *flag,
                                        const char *name) {
-    const char *instead = option_find_retired(name, '-');
+    const char *instead = option_find_foreign(name, '-');
     if (instead != NULL)
-        return error_set(reader->error, ATTN_E_VALUE, "%s is no longer an option; %s",
-                         flag, instead);
+        return error_set(reader->error, ATTN_E_VALUE, "%s is not an option; %s", flag,
+                         instead);
+    struct nearest nearest = {.typed = name};
+    for (size_t i = 0; i < option_count(reader->set); i++)
+        nearest_try(&nearest, option_at(reader->set, i)->name);
+    if (nearest.name != NULL)
+        return error_set(reader->error, ATTN_E_VALUE,
+                         "unknown option '%s'; did you mean --%s?", flag, nearest.name);
     return error_set(reader->error, ATTN_E_VALUE, "unknown option '%s'; see %s --help",
                      flag, reader->set->program);
 }
@@ -379,9 +386,9 @@ static attn_status read_file_option(struct option_reader *reader, const char *na
         return error_set(reader->error, ATTN_E_VALUE,
                          "%s: is only a flag, of attnd %s; remove it", origin,
                          option->command);
-    if (option_find_retired(name, '_') != NULL)
-        return error_set(reader->error, ATTN_E_VALUE, "%s is no longer an option; %s",
-                         origin, option_find_retired(name, '_'));
+    if (option_find_foreign(name, '_') != NULL)
+        return error_set(reader->error, ATTN_E_VALUE, "%s is not an option; %s", origin,
+                         option_find_foreign(name, '_'));
     if (option == NULL || option->command_line_only || strcmp(name, "config") == 0)
         return error_set(reader->error, ATTN_E_VALUE,
                          "%s: unknown option; use the names in attnd --help, "

@@ -149,8 +149,9 @@ struct forwarded {
     bool found;
 };
 
-/* MHD_KeyValueIterator: the client is the last address that is not a trusted proxy. What
- * is before it may be invented. What is malformed behind it makes it doubtful. */
+/* MHD_KeyValueIterator: the client is the last address that is not a trusted proxy; where
+ * all are, the last one, which the peer has written. What is before it may be invented.
+ * What is malformed behind it makes it doubtful. */
 static enum MHD_Result read_forwarded(void *cls, enum MHD_ValueKind kind,
                                       const char *name, const char *value) {
     struct forwarded *forwarded = cls;
@@ -163,7 +164,8 @@ static enum MHD_Result read_forwarded(void *cls, enum MHD_ValueKind kind,
         struct address address;
         if (!address_read(item, size, &address)) {
             forwarded->found = false;
-        } else if (!address_is_in(&address, forwarded->proxies)) {
+        } else if (!forwarded->found || !address_is_in(&address, forwarded->proxies) ||
+                   address_is_in(&forwarded->client, forwarded->proxies)) {
             forwarded->client = address;
             forwarded->found = true;
         }
@@ -200,13 +202,16 @@ static void leave_client(struct exchange *exchange) {
 }
 
 /* Counts the request as one of its client, unless that has too many. One that is refused
- * is not counted: while it is discarded, it would keep another from being accepted. */
+ * is not counted: while it is discarded, it would keep another from being accepted. Nor
+ * are probes: a full client, or a proxy's, must not make the server look broken. */
 static bool count_request(struct exchange *exchange, struct wire_problem *problem) {
     atomic_size_t *num_requests = &exchange->memory.client->num_requests;
-    /* Probes of the admin address come from one client and must not be refused. */
-    bool is_admin = exchange->thread->address == ROUTE_AT_ADMIN;
-    size_t max = is_admin ? 0 : exchange->options->max_per_client;
+    const struct route *route = exchange->request.route;
+    size_t max = exchange->options->max_per_client;
 
+    if (exchange->thread->address == ROUTE_AT_ADMIN ||
+        (route != NULL && route->access == ROUTE_IS_HEALTH))
+        return true;
     exchange->request.counted = atomic_fetch_add(num_requests, 1) < max || max == 0;
     if (exchange->request.counted)
         return true;

@@ -115,6 +115,7 @@ static attn_status load_or_skip(void *context, size_t index, attn_error *ret_err
     attn_status status = load_model(start->config, entry, &entry->model, &error);
 
     entry->is_new = status == ATTN_OK;
+    load_log_note(entry);
     if (status == ATTN_OK)
         return ATTN_OK;
     if (!load_may_skip(start->config, entry, status))
@@ -233,6 +234,7 @@ static bool load_entry(const struct catalogue *catalogue, struct model_entry *en
         entry->error = error;
     if (catalogue->is_quiet)
         return entry->is_new;
+    load_log_note(entry);
     if (entry->is_new)
         log_model(entry->model);
     else

@@ -3,6 +3,7 @@
 #include "models/load.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "base/size.h"
 #include "models/spec.h"
@@ -257,6 +258,15 @@ attn_status load_model(const struct config *config, const struct model_entry *en
     status = attn_model_load(entry->name, entry->path, &spec->options, &engine, ret_model,
                              ret_error);
     return folder_hint(entry->path, status, ret_error);
+}
+
+void load_log_note(const struct model_entry *entry) {
+    bool is_first = entry->is_layer && entry->layer == 0 && entry->model != NULL;
+    const char *note = is_first ? folder_get_note(entry->folder) : NULL;
+
+    if (note != NULL)
+        log_write(LOG_WARN, "mask may differ", LOG_TEXT("model", entry->name),
+                  LOG_TEXT("reason", note));
 }
 
 bool load_may_skip(const struct config *config, const struct model_entry *entry,

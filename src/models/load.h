@@ -29,6 +29,10 @@ attn_status load_find(const struct config *config, const struct model_spec *spec
 attn_status load_model(const struct config *config, const struct model_entry *entry,
                        attn_model **ret_model, attn_error *ret_error);
 
+/* Logs in what the mask of a folder may differ, if the entry is its first layer and was
+ * loaded. Thread-safe. */
+void load_log_note(const struct model_entry *entry);
+
 /* Returns whether attnd starts without an entry that load_model() refused with `status`:
  * of --model-dir, a folder of an unknown family, as people have beside others; and all
  * that is at fault with --skip-bad-models. A lack of memory is not the file's fault. */

@@ -139,8 +139,10 @@ static attn_status parse_spec(const struct spec_text *shown, bool named,
     attn_status status = ATTN_OK;
     char *rest = NULL, *pair;
     if (!parse_path(strtok_r(spec.text, ",", &rest), named, &spec))
-        status = error_set(ret_error, ATTN_E_VALUE, "%s%s: not %sFILE[,KEY=VALUE]...",
-                           shown->option, shown->text, named ? "NAME=" : "");
+        status = error_set(ret_error, ATTN_E_VALUE, "%s%s: not %sFILE[,KEY=VALUE]...%s",
+                           shown->option, shown->text, named ? "NAME=" : "",
+                           named ? "; the name comes first, as in layer=layer.safetensors"
+                                 : "");
     while (status == ATTN_OK && (pair = strtok_r(NULL, ",", &rest)) != NULL) {
         if (!continues_layers(pair, &spec))
             status = parse_pair(pair, shown, &spec, ret_error);
@@ -191,18 +193,17 @@ attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_
                                                : "pre_norm");
     if (!is_folder)
         return ATTN_OK;
-    if (options->num_heads > 0 || options->layout != NULL || options->causal != NULL)
+    if (options->num_heads > 0 || options->layout != NULL)
         return error_set(
             ret_error, ATTN_E_VALUE,
             "%.160s: %s of a folder comes from its config.json; leave it out", spec->path,
-            options->num_heads > 0    ? "num_heads"
-            : options->layout != NULL ? "layout"
-                                      : "causal");
+            options->num_heads > 0 ? "num_heads" : "layout");
 
     const struct folder_options folder_options = {
         .layers = spec->layers,
         .layer = spec->layer,
         .prefix = options->prefix,
+        .causal = options->causal,
         .pre_norm = spec->pre_norm,
         .context_length = options->context_length,
     };

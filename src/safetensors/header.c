@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "safetensors/parse.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -29,6 +30,13 @@ attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, s
                          size, plural_of((size_t)size));
     memcpy(&header_size, bytes, sizeof header_size);
 
+    size_t printed = 0;
+    while (printed < sizeof header_size &&
+           (isprint(bytes[printed]) || isspace(bytes[printed])))
+        printed++;
+    if (printed == sizeof header_size)
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "it is a text that begins with '%.8s', not safetensors", bytes);
     if (header_size > max)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "header would be %" PRIu64 " bytes long, but at most %zu "

@@ -107,8 +107,8 @@ function spellToken(token) {
   return token.replaceAll("▁", " ").replace("<0x0A>", "\n");
 }
 
-/* The same as a label, which has no blanks around it. */
-const nameToken = (token) => spellToken(token).trim() || token;
+/* The same as a label, which has no blanks around it; one of blanks alone has a sign. */
+const nameToken = (token) => spellToken(token).trim() || (spellToken(token).includes("\n") ? "↵" : "␣");
 
 /* The tokens as a text to read. Where none has a space, each begins a word but those with ##. */
 function spellTokens(tokens) {

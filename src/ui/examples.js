@@ -70,14 +70,20 @@ function sentenceModel(model) {
   return known && known.fits(model) ? known : null;
 }
 
+/* A word without case and the marks of a sentence. */
+const foldWord = (word) => word.toLowerCase().replace(/^[.,;:!?"'()]+|[.,;:!?"'()]+$/g, "");
+
 /* Returns {request, queryLabels} for a sentence, or throws a Problem at the field. */
 function makeSentence(model, known, text) {
-  const words = splitWords(text);
-  const unknown = words.find((word) => !known.words.includes(word));
+  const typed = splitWords(text).filter((word) => foldWord(word) !== "");
+  const words = typed.map((word) => known.words.find((each) => foldWord(each) === foldWord(word)));
+  const unknown = typed[words.indexOf(undefined)], most = model.context_length ?? Infinity;
   if (words.length === 0 || unknown !== undefined)
     throw new Problem({ title: "Unknown word", field: "text", detail: unknown === undefined
       ? "write at least one word"
       : `'${unknown}' is not a word of this model; use ${known.words.join(", ")}` });
+  if (words.length > most)
+    throw new Problem({ title: "Too many words", field: "text", detail: `${words.length} words; this model takes ${most}` });
   const queries = words.map((word, place) => known.embed(word, place));
   return { request: makeRequest({ model: model.name, queries }), queryLabels: words };
 }

@@ -93,8 +93,8 @@ function readValidLens(text, shape) {
 }
 
 /* The user's own request, without the fields that controls of the page have taken over. */
-function readOwn(model) {
-  const read = form.file ?? readJsonRequest(state.own);
+async function readOwn(model) {
+  const read = form.file ?? await readJsonRequest(state.own);
   const { weights_heads, weights_queries, need, need_weights, head_mask, ...fields } = read.fields;
   const isKnown = form.models.some(({ name }) => name === fields.model);
   if (fields.model === undefined || isKnown)
@@ -105,7 +105,7 @@ function readOwn(model) {
 /* Returns {about, request, queryLabels, keyLabels} of what the controls describe. */
 async function readInput(model) {
   const input = model.capture ? await makeCaptured(model)
-    : state.source === "own" ? readOwn(model)
+    : state.source === "own" ? await readOwn(model)
     : state.source === "random" ? { about: "Random numbers of the model's sizes.",
       ...makeRandomInput(model, readInteger("count"), readInteger("seed")) }
       : makeExample(model, byId("text").value);
@@ -140,24 +140,38 @@ function clearProblems() {
   byId("main").classList.remove("stale");
 }
 
-/* Shows an error above the heads, and again beside the field concerned, in place of what was
- * wrong before. onOffer(offer) is called when the user takes an offer. */
+/* Leads to the first field with an error, or else to the error above the heads. */
+function focusProblem() {
+  const field = byId("input").querySelector("[aria-invalid]"), isShown = field?.checkVisibility();
+  (isShown ? field : byId("problem")).scrollIntoView({ block: "center" });
+  if (isShown)
+    field.focus({ preventScroll: true });
+}
+
+/* Shows an error beside the field concerned, and its title above the heads, in place of what
+ * was wrong before. Where no such field is shown, the whole is above the heads.
+ * onOffer(offer) is called when the user takes an offer. */
 function showProblem(problem, onOffer) {
   clearProblems();
   const box = byId("problem"), field = (problem.field ?? "").match(/^\w*/)[0];
   const text = problem.detail || problem.message;
-  box.replaceChildren(make("strong", {}, problem.title ?? "Error"), " ", make("span", {}, text));
-  for (const offer of problem.offers ?? []) {
-    const button = make("button", { type: "button" }, offer.text);
-    button.addEventListener("click", () => onOffer(offer));
+  const place = Object.hasOwn(ERROR_PLACES, field) ? ERROR_PLACES[field] : null;
+  const isBeside = place && byId(place[1]).checkVisibility();
+  box.replaceChildren(make("strong", {}, problem.title ?? "Error"), " ", make("span", {}, isBeside ? "" : text));
+  const addButton = (label, run) => {
+    const button = make("button", { type: "button" }, label);
+    button.addEventListener("click", run);
     box.append(" ", button);
-  }
+  };
+  for (const offer of problem.offers ?? [])
+    addButton(offer.label, () => onOffer(offer));
+  if (isBeside && !problem.offers)
+    addButton("Show where", focusProblem);
   if (byId("grid").childElementCount > 0)
     box.append(make("p", {}, "What is below, in grey, was computed before."));
   box.hidden = false;
   byId("main").classList.add("stale");
 
-  const place = Object.hasOwn(ERROR_PLACES, field) ? ERROR_PLACES[field] : null;
   if (place) {
     byId(`${place[0]}-error`).textContent = text;
     byId(`${place[0]}-error`).hidden = false;

@@ -28,7 +28,7 @@ function layOutHeatmap(context, width, picture) {
   cell = Math.min(fit(right), heightMax / rows.length, CELL_MAX);
   const whole = (size) => (size >= 5 ? Math.floor(size) : size);
   return {
-    left, slanted,
+    left, slanted, keyWidth,
     top: slanted ? Math.ceil(keyWidth * 0.72) + 12 : 22,
     right,
     cellWidth: whole(Math.max(cell, Math.min(fit(right), CELL_STRETCHED, cell * rows.length / numKeys))),
@@ -162,14 +162,14 @@ function findLabelStep(least) {
   return [1, 2, 5, 10].map((digit) => digit * power).find((step) => step >= least);
 }
 
-const findKeyStep = (cellWidth, slanted) =>
-  findLabelStep(slanted ? 13 / cellWidth : cellWidth < 24 ? 36 / cellWidth : 1);
+const findKeyStep = ({ cellWidth, slanted, keyWidth }) =>
+  findLabelStep((slanted ? 13 : Math.min(36, keyWidth + 4)) / cellWidth);
 
 function drawLabels(context, picture, layout) {
   const { left, top, cellWidth, cellHeight, slanted } = layout;
   const { rows, numKeys } = picture.sequence;
   const rowStep = findLabelStep(13 / cellHeight);
-  const keyStep = findKeyStep(cellWidth, slanted);
+  const keyStep = findKeyStep(layout);
   context.font = LABEL_FONT;
   context.fillStyle = picture.theme.text;
 

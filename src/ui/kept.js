@@ -22,7 +22,8 @@ async function putFile(file) {
   } catch (error) {
     if (!(error instanceof Problem))
       throw error;
-    return { name: null, note: `Its tensors are sent with each request: ${error.detail}.` };
+    const why = error.title === "Captures are off" ? "this server keeps no captures" : error.detail;
+    return { name: null, note: `Its tensors are sent with each request: ${why}.` };
   }
 }
 

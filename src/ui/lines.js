@@ -25,7 +25,7 @@ function chooseLines({ weights, sequence, row, all }) {
   return { shownRows, keys };
 }
 
-/* Returns {svg, note}. `picture` is that of the heatmap, with `row`, `all` and `onRow`. The
+/* Returns {svg, note, middle}, the last being the height of the chosen row. `picture` is that of the heatmap, with `row`, `all` and `onRow`. The
  * lines are `heightWanted` high, or higher where their labels need that. */
 function makeLines(picture, width, heightWanted) {
   const { weights, sequence, row, all, queryLabels, keyLabels, onRow } = picture;
@@ -71,7 +71,7 @@ function makeLines(picture, width, heightWanted) {
       "font-family": "system-ui, sans-serif",
       "text-decoration": masked ? "line-through" : null }, keyLabels[k]));
   }
-  return { svg, note: noteLines(shownRows, keys, rows, numKeys) };
+  return { svg, note: noteLines(shownRows, keys, rows, numKeys), middle: y(row - shownRows[0], shownRows.length) };
 }
 
 function noteLines(shownRows, keys, rows, numKeys) {

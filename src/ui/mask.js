@@ -66,8 +66,8 @@ function readMask(model, fields, shape) {
   };
 }
 
-/* Returns {attends, counts} of some rows of sequence b. One that the mask leaves no key
- * attends to all keys, unless sinks take its weight. */
+/* Returns {attends, counts, isEmpty} of some rows of sequence b. One that the mask leaves no
+ * key is empty: it attends to all keys alike, unless sinks take its weight. */
 function maskRows(mask, b, places, numKeys) {
   const { valid, window, chunk, causal, query, key, isPrefix, hasSinks, isOpen } = mask;
   const findChunk = (position) => chunk > 0 ? Math.floor(position / chunk) : 0;
@@ -86,8 +86,9 @@ function maskRows(mask, b, places, numKeys) {
     return count;
   };
 
-  const counts = Int32Array.from(places, (row) => countKeys(row) || (hasSinks ? 0 : numKeys));
+  const open = Int32Array.from(places, countKeys), isEmpty = (r) => open[r] === 0 && !hasSinks;
+  const counts = open.map((count, r) => (isEmpty(r) ? numKeys : count));
   const attends = isPrefix ? (r, k) => k < counts[r]
     : (r, k) => counts[r] === numKeys || allows(places[r], k);
-  return { attends, counts };
+  return { attends, counts, isEmpty };
 }

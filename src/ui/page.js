@@ -69,6 +69,7 @@ function showReadout(cell) {
     make("b", {}, isMasked ? "masked" : formatDecimals(weight)), " ",
     make("span", {}, run.block > 1 ? `queries ${query} → keys ${label}`
       : `query ${query} (row ${sequence.rows[row]}) → key ${label} (${place})`));
+  byId("even-note").hidden = !sequence.isEmpty?.(row);
   return `${isMasked ? "masked" : formatDecimals(weight)}, query ${query}, key ${label}`;
 }
 
@@ -172,9 +173,10 @@ function drawLines() {
   if (!page.run)
     return;
   const box = byId("lines-box");
-  const { svg, note } = makeLines(describeShown().picture, Math.max(240, box.clientWidth),
+  const { svg, note, middle } = makeLines(describeShown().picture, Math.max(240, box.clientWidth),
     byId("heatmap").clientHeight - 40);
   box.replaceChildren(svg);
+  box.scrollTop = middle - box.clientHeight / 2;
   byId("lines-note").textContent = note;
 }
 
@@ -325,8 +327,8 @@ async function measureChange() {
 
 /* --- computing --- */
 
-function takeOffer(offer) {
-  Object.assign(state, { row: -1, key: -1 }, offer);
+function takeOffer({ label, ...changes }) {
+  Object.assign(state, { row: -1, key: -1 }, changes);
   showControls();
   compute();
 }
@@ -389,7 +391,7 @@ async function compute() {
     Object.assign(page, { run, report: null, outputs: { numbers: run.outputs, off: [] } });
     showRun();
     if (model.capture)
-      byId("compare").replaceChildren();
+      drawReport("");
     else
       loadReport(request, signal);
   } catch (error) {

@@ -8,15 +8,17 @@
  * parsed as text. */
 
 const JSON_NUMBERS_MAX = 20000; /* made-up input with more numbers is sent in binary */
+const REFUSED_TEXT_MAX = 2 ** 20; /* characters */
+const LARGE_NUMBER = /e\+?\d{3}|\d{300}/i; /* looks like a number that may be infinite */
 const ROW_FIELDS = ["queries", "keys", "values"];
 const pathOf = ({ path = "v1/attention" }) => path;
 const PLACE_IN_BODY = /^line \d+, column \d+: /; /* of a body that this page wrote */
 
 /* An error that the API replied with, or that the page has found in the same terms. */
 class Problem extends Error {
-  constructor({ title = "Error", detail = "", field = null, status = 0 }) {
+  constructor({ title = "Error", detail = "", said = detail, field = null, status = 0 }) {
     super(detail);
-    Object.assign(this, { title, detail, field, status });
+    Object.assign(this, { title, detail, said, field, status }); /* `said` has the place in the body, too */
   }
 }
 
@@ -33,8 +35,8 @@ async function fetchReply(path, options = {}) {
     return reply;
   const text = await reply.text();
   try {
-    const problem = JSON.parse(text), detail = String(problem.detail ?? "").replace(PLACE_IN_BODY, "");
-    throw new Problem({ status: reply.status, title: reply.statusText, ...problem, detail });
+    const problem = JSON.parse(text), said = String(problem.detail ?? "");
+    throw new Problem({ status: reply.status, title: reply.statusText, ...problem, said, detail: said.replace(PLACE_IN_BODY, "") });
   } catch (error) {
     if (error instanceof Problem)
       throw error;
@@ -166,7 +168,11 @@ async function readRequestFile(file) {
   refuseForeign(new Uint8Array(buffer), file.name);
   if (new Uint8Array(buffer, 0, Math.min(64, buffer.byteLength)).some((byte) => byte === 0))
     return readTensorRequest(buffer, file.name);
-  return readJsonRequest(new TextDecoder().decode(buffer));
+  const text = new TextDecoder().decode(buffer);
+  if (!/^\s*[[{]/.test(text))
+    throw new Problem({ title: "Another format", field: "queries", detail: file.size === 0 ? `${file.name} is empty`
+      : `${file.name} is no JSON, safetensors or capture; save its rows as JSON, such as {"queries": [[1, 2, 3]]}` });
+  return readJsonRequest(text);
 }
 
 function readTensorRequest(buffer, name) {
@@ -180,13 +186,34 @@ function readTensorRequest(buffer, name) {
   }
 }
 
-function readJsonRequest(text) {
+/* Lets the server say what is wrong with a text that cannot be sent as it was read: it names
+ * the place and a remedy. Where the text names no model, the chosen one is put before its
+ * first field. A long text is not sent for that. */
+async function refuseText(text, reason) {
+  const model = /"model"/.test(text) ? "" : `"model": ${JSON.stringify(state.model)}, `;
+  const body = text.replace("{", () => `{${model}`);
+  try {
+    if (text.length <= REFUSED_TEXT_MAX)
+      await fetchReply("v1/attention", { method: "POST", body, headers: { "Content-Type": "application/json" } });
+  } catch ({ title, said, field }) {
+    const detail = said.replace(/^line 1, column (\d+)/, (_, column) => `line 1, column ${column - model.length}`);
+    throw new Problem({ title, detail, field: field ?? "queries" });
+  }
+  throw new Problem({ title: "Malformed JSON", field: "queries", detail: reason });
+}
+
+const hasInfinity = (value) => (typeof value === "number" ? !Number.isFinite(value)
+  : value !== null && typeof value === "object" && Object.values(value).some(hasInfinity));
+
+async function readJsonRequest(text) {
   let fields;
   try {
     fields = JSON.parse(text);
   } catch (error) {
-    throw new Problem({ title: "Malformed JSON", field: "queries", detail: error.message });
+    await refuseText(text, error.message);
   }
+  if (LARGE_NUMBER.test(text) && hasInfinity(fields)) /* which JSON.stringify() makes null of */
+    await refuseText(text, "a number is larger than any that can be sent");
   if (fields === null || typeof fields !== "object")
     throw new Problem({ title: "Wrong type", field: "queries",
       detail: "a request is a JSON object with queries, such as {\"queries\": [[1, 2, 3]]}" });

@@ -57,12 +57,12 @@ function offerRows(model, { queryLens, keyLens }, isCausal) {
   const fit = (most, numHeads) => Math.max(1, Math.min(most, count, Math.floor(CELLS_MAX / Math.max(...keyLens)),
     Math.floor(WEIGHTS_MAX / keys / numHeads)));
   const neighbours = (size, what, heads) => ({ heads, ...(isCausal
-    ? { text: `Show the last ${size} rows of ${what}`, rows: `${count - size}-${count - 1}` }
-    : { text: `Show rows 0 to ${size - 1} of ${what}`, rows: `0-${size - 1}` }) });
+    ? { label: `Show the last ${size} rows of ${what}`, rows: `${count - size}-${count - 1}` }
+    : { label: `Show rows 0 to ${size - 1} of ${what}`, rows: `0-${size - 1}` }) });
 
   const most = fit(512, 1), step = Math.ceil(count / most);
   return [
-    ...(step > 1 ? [{ text: `Show every ${formatOrdinal(step)} row of head 0`, heads: "0",
+    ...(step > 1 ? [{ label: `Show every ${formatOrdinal(step)} row of head 0`, heads: "0",
       rows: `${(count - 1) % step}-${count - 1}/${step}` }] : []),
     neighbours(most, "head 0", "0"),
     neighbours(fit(64, model.num_heads), "all heads", ""),

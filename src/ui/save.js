@@ -27,10 +27,11 @@ const titleOf = ({ run, head, b }) => `${run.model.name}, `
 /* The float32 with as few digits as read back to it, nearly always. */
 const printFloat = (value) => String(Number(value.toPrecision(8)));
 
-/* The weights of the head that is shown, and the outputs of the same rows. */
+/* The weights of the head that is shown, and the outputs of the same rows. A spreadsheet would
+ * compute a label such as =1+1, so that gets an apostrophe. */
 function makeCsv({ picture, run, b, outputs }) {
   const { rows, numKeys, attends } = picture.sequence, rowOutputs = outputsOf(run, b, outputs.numbers);
-  const quote = (text) => `"${text.replaceAll('"', '""')}"`;
+  const quote = (text) => `"${/^[=+\-@]/.test(text) ? "'" : ""}${text.replaceAll('"', '""')}"`;
   const titles = Array.from({ length: run.outSize }, (_, o) => `output ${o}`);
   const lines = [["", ...run.keyLabels.slice(0, numKeys), ...titles].map(quote).join(",")];
   rows.forEach((row, r) => {
@@ -118,14 +119,15 @@ function makeSvgFrame(shown, y) {
 const cellName = ({ run, picture }, r, k) =>
   `${run.queryLabels[picture.sequence.rows[r]]} → ${run.keyLabels[k]}`;
 
-function addSvgLabels(svg, picture, { left, top, cellWidth, cellHeight, slanted }) {
+function addSvgLabels(svg, picture, layout) {
+  const { left, top, cellWidth, cellHeight, slanted } = layout;
   const font = { "font-family": SVG_FONT, "font-size": 12, fill: picture.theme.text };
   const { rows, numKeys } = picture.sequence;
   for (let r = 0; r < rows.length; r += findLabelStep(13 / cellHeight))
     svg.append(makeSvg("text",
       { ...font, x: left - 6, y: top + (r + 0.5) * cellHeight + 4, "text-anchor": "end" },
       picture.queryLabels[rows[r]]));
-  for (let k = 0; k < numKeys; k += findKeyStep(cellWidth, slanted)) {
+  for (let k = 0; k < numKeys; k += findKeyStep(layout)) {
     const x = left + (k + 0.5) * cellWidth, y = top - 6;
     svg.append(makeSvg("text", { ...font, x, y, "text-anchor": slanted ? "start" : "middle",
       transform: slanted ? `rotate(-45 ${x} ${y})` : null }, picture.keyLabels[k]));

@@ -6,7 +6,10 @@ const INPUT_CONTROLS = ["source", "text", "count", "seed", "causal", "window", "
   "rows", "heads", "keys"];
 const PICTURE_CONTROLS = ["scale", "range"];
 
+const isNarrow = matchMedia("(max-width: 52rem)"); /* as in ui.css */
+
 function chooseModel(name) {
+  byId("notice").hidden = true;
   Object.assign(state, { model: name, text: "", causal: "", window: "", valid: "",
     labels: "", rows: "", heads: "", keys: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
   showControls();
@@ -14,9 +17,13 @@ function chooseModel(name) {
 }
 
 function listenToControls() {
-  byId("input").addEventListener("submit", (event) => {
+  byId("input").addEventListener("submit", async (event) => {
     event.preventDefault();
-    compute();
+    await compute();
+    if (!byId("problem").hidden)
+      focusProblem();
+    else if (isNarrow.matches)
+      byId("main").scrollIntoView();
   });
   byId("text").addEventListener("keydown", (event) => {
     if (event.key !== "Enter")
@@ -93,11 +100,13 @@ function useOwn(read) {
   compute();
 }
 
-function takeText() {
+async function takeText() {
   form.file = null;
-  state.own = byId("own").value;
+  const text = state.own = byId("own").value;
   try {
-    useOwn(readJsonRequest(state.own));
+    const read = await readJsonRequest(text);
+    if (text === state.own) /* else there is a newer one */
+      useOwn(read);
   } catch (error) {
     showProblem(error);
   }
@@ -185,9 +194,8 @@ function listenToWindow() {
     chooseColours();
     redraw();
   });
-  const narrow = matchMedia("(max-width: 52rem)");
-  const foldInput = () => { byId("input-box").open = !narrow.matches; };
-  narrow.addEventListener("change", foldInput);
+  const foldInput = () => { byId("input-box").open = !isNarrow.matches; };
+  isNarrow.addEventListener("change", foldInput);
   foldInput();
   let width = window.innerWidth;
   addEventListener("resize", debounce(120, () => {
@@ -196,10 +204,7 @@ function listenToWindow() {
     width = window.innerWidth;
   }));
   addEventListener("hashchange", (event) => {
-    readState(new URL(event.newURL).hash); /* keepState() may have changed the address since */
-    if (!chosenModel())
-      state.model = defaultModel();
-    showControls();
+    openLink(new URL(event.newURL).hash); /* keepState() may have changed the address since */
     compute();
   });
   watchServer(byId("server"), byId("server-body"));
@@ -210,6 +215,19 @@ function defaultModel() {
   return named ?? form.models.find(({ capture }) => !capture)?.name ?? "";
 }
 
+/* Takes over what an address says. A model that is not there is told, and another shown. */
+function openLink(hash) {
+  readState(hash);
+  const wanted = state.model;
+  if (!chosenModel())
+    state.model = defaultModel();
+  byId("notice").hidden = wanted === "" || wanted === state.model;
+  byId("notice").textContent = `This server has no model ${wanted}. `
+    + (state.model === "" ? "" : `What you see is ${state.model}. `)
+    + "For a capture, drop its file on the page again.";
+  showControls();
+}
+
 async function start() {
   chooseColours();
   try {
@@ -218,10 +236,7 @@ async function start() {
     showProblem(error);
     return;
   }
-  readState(location.hash);
-  if (!chosenModel())
-    state.model = defaultModel();
-  showControls();
+  openLink(location.hash);
   listenToControls();
   listenToView();
   listenToFiles();

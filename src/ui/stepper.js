@@ -48,9 +48,10 @@ function drawSteps() {
   byId("step-on").disabled = step === STEPS.length - 1;
   if (!row)
     return;
-  const { rows, numKeys, counts } = row.run.sequences[row.b];
+  const { rows, numKeys, counts, isEmpty } = row.run.sequences[row.b];
   byId("step-text").textContent = explainStep(step, { ...row, query: row.run.queryLabels[rows[row.r]],
-    limit: counts[row.r], numKeys });
+    limit: counts[row.r], isEmpty: isEmpty(row.r), numKeys });
+  byId("steps").classList.toggle("whole", numKeys <= STEPS_KEYS_WHOLE);
   byId("steps").replaceChildren(makeSteps(step, row));
 }
 

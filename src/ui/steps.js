@@ -6,6 +6,7 @@
  * output through this head is what the key's value becomes. */
 
 const STEPS_KEYS_MAX = 512;
+const STEPS_KEYS_WHOLE = 16; /* up to so many the table is shown without a scroll bar */
 const STEPS_NUMBERS = 3; /* numbers of an output that the table has room for */
 /* The columns of the table appear step by step. */
 const STEPS = [
@@ -28,7 +29,7 @@ function packRows(batches) {
  * says: the score of each key, what its value becomes in the output, and the head's output
  * for all keys that the row attends to. */
 async function measureRow(run, b, r, head, signal) {
-  const { model, request, mask, sequences } = run, { rows, attends } = sequences[b];
+  const { model, request, mask, sequences } = run, { rows, attends, isEmpty } = sequences[b];
   const query = rowsOf(request, "queries", b)[rows[r]];
   const keys = rowsOf(request, "keys", b), values = rowsOf(request, "values", b);
   const all = Array.from(keys, (_, k) => k), attended = all.filter((k) => attends(r, k));
@@ -43,7 +44,7 @@ async function measureRow(run, b, r, head, signal) {
     ask("scores", place(all)),
     ask("contributions", { queries: packRows(all.map(() => [query])),
       keys: packRows(Array.from(keys, (key) => [key])), values: packRows(Array.from(values, (value) => [value])) }),
-    ask("contributions", place(attended)),
+    ask("contributions", { ...place(attended), valid_lens: isEmpty(r) ? [0] : null }),
   ]);
   const size = whole.length;
   return { scaled: Array.from(scores), exact: Array.from(whole),
@@ -59,6 +60,10 @@ function largestPlaces(numbers) {
 
 const listNumbers = (numbers, places) => places.map((o) => formatNumber(numbers[o], 3)).join("\n");
 
+/* The same in a sentence: "[0.125, −2] for its numbers 0, 7". */
+const nameVector = (numbers, places) => `[${places.map((o) => formatNumber(numbers[o], 3)).join(", ")}]`
+  + (places.length < numbers.length ? ` for its numbers ${places.join(", ")}` : "");
+
 /* A score to four decimals, for which the table has room. */
 const formatScore = (value) =>
   formatNumber(Number.isFinite(value) ? Math.round(value * 1e4) / 1e4 : value, 6);
@@ -70,12 +75,13 @@ const nameScale = (model) =>
 /* Whether nothing but a scale is between a product and its score. */
 const isOnlyScaled = ({ scoring, softcap, distance_bias: bias }) => scoring !== "additive" && !softcap && !bias;
 
-/* What each column shows: {title, cell(k), total}, the last not always. */
+/* What each column shows: {title, cell(k), total}, the last not always. Where every key is
+ * masked, all have the same score, as with -1e6 in its place. */
 function describeColumns({ run, b, r, weights, measured }) {
-  const { numKeys, attends } = run.sequences[b];
+  const { numKeys, attends, isEmpty } = run.sequences[b], isEven = isEmpty(r);
   const isScaled = isOnlyScaled(run.model), factor = isScaled ? 1 / run.model.scale : 1;
   const attended = measured.scaled.filter((_, k) => attends(r, k));
-  const largest = Math.max(...attended);
+  const largest = Math.max(...attended), exp = (score) => (isEven ? 1 : Math.exp(score - largest));
   const row = Array.from(weights.subarray(r * numKeys, (r + 1) * numKeys));
   const places = largestPlaces(measured.exact);
   const names = places.length < measured.exact.length ? `\nnumbers ${places.join(", ")}` : "";
@@ -87,20 +93,19 @@ function describeColumns({ run, b, r, weights, measured }) {
     score: { title: isScaled ? "q · k" : "score", cell: (k) => formatScore(measured.scaled[k] * factor) },
     scaled: { title: isScaled ? nameScale(run.model) : "as it is",
       cell: (k) => formatScore(measured.scaled[k]) },
-    masked: { title: "masked", cell: masked((k) => formatScore(measured.scaled[k])) },
-    exp: { title: "exp(s − largest)",
-      cell: masked((k) => formatNumber(Math.exp(measured.scaled[k] - largest))),
-      total: formatNumber(sum(attended.map((s) => Math.exp(s - largest)))) },
+    masked: { title: "masked", cell: isEven ? () => "masked" : masked((k) => formatScore(measured.scaled[k])) },
+    exp: { title: "exp(s − largest)", cell: masked((k) => formatNumber(exp(measured.scaled[k]))),
+      total: formatNumber(sum(attended.map(exp))) },
     weight: { title: "weight", cell: masked((k) => formatDecimals(row[k])), total: formatNumber(sum(row)) },
     value: { title: `value${names}`, cell: (k) => listNumbers(measured.values[k], places) },
     part: { title: "weight × value", total: listNumbers(parts, places),
       cell: masked((k) => listNumbers(measured.values[k].map((v) => v * row[k]), places)) },
-    exact: listNumbers(measured.exact, places).replaceAll("\n", "  "),
+    exact: nameVector(measured.exact, places),
   };
 }
 
 /* The sentences above the table. */
-function explainStep(step, { run, head, query, limit, numKeys, columns }) {
+function explainStep(step, { run, head, query, limit, isEmpty, numKeys, columns }) {
   const { scoring, key_head_size: size } = run.model, isAdditive = scoring === "additive";
   switch (step) {
     case 0: return isAdditive
@@ -111,12 +116,15 @@ function explainStep(step, { run, head, query, limit, numKeys, columns }) {
     case 1: return isAdditive ? "Additive scores are not scaled."
       : !isOnlyScaled(run.model) ? "Scale, cap and bias by distance are in the scores already."
       : !isRootScale(run.model) ? `A score is multiplied by ${formatNumber(run.model.scale)}, the model's own scale.`
-      : `A score is divided by √${size}, the root of the size of its queries and keys, so that it does not grow with it.`;
-    case 2: return limit === numKeys ? "No key of this row is masked."
+      : `A score is divided by √${size}, the root of the size of queries and keys. Otherwise scores would grow with that size.`;
+    case 2: return isEmpty ? "Every key of this row is masked, each with the same score, such as −1e6. The scores "
+        + "here show what the mask hides."
+      : limit === numKeys ? "No key of this row is masked."
       : `${numKeys - limit} of ${numKeys} keys are masked: they are past valid_lens, or after the `
         + "query's own place. For this row they are never computed. The scores here show what the "
         + "mask hides.";
-    case 3: return "The exponentials, divided by their sum, are the weights. They add up to 1.";
+    case 3: return isEmpty ? "All scores are alike behind the mask, so the softmax gives each key the same weight."
+      : "The exponentials, divided by their sum, are the weights. They add up to 1.";
     default: return "Each value, projected by this head and by the output projection, counts with its "
       + `weight. The sum is what head ${head} adds to the output. The server computes it in one go as `
       + `${columns.exact}.`;

@@ -189,6 +189,17 @@ static void list_unknown(const struct tensor_view *view, const struct layout *la
                  count - NAMES_SHOWN);
 }
 
+/* Returns whether a file is a request or a capture: one of its tensors is called queries
+ * or LAYER.queries. */
+static bool has_queries(const struct tensor_view *view) {
+    for (size_t i = 0; i < view->count; i++) {
+        const char *last = strrchr(view->tensors[i].name, '.');
+        if (strcmp(last != NULL ? last + 1 : view->tensors[i].name, "queries") == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Explains why none of the layouts called `name` fits the tensors under `prefix`, or none
  * at all when it is NULL. The line has the option, or the names of tensors, that would
  * help. Returns ATTN_E_FORMAT, or ATTN_E_VALUE for an unknown name of a layout. */
@@ -232,6 +243,12 @@ static attn_status layout_refuse_unrecognised(const struct safetensors *file,
     char others[NAMES_TEXT_SIZE];
     bool none = nearest_present == 0 && name == NULL;
     list_unknown(view, none ? NULL : nearest, others);
+    if (none && has_queries(view))
+        return error_set(
+            ret_error, ATTN_E_FORMAT,
+            "this is not a layer: the file has %s, which are rows; send them to "
+            "POST /v1/attention/dot-product, or drop the file on the page",
+            others);
     if (none)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "no layout fits: the file has %s, but no name that one "

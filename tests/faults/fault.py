@@ -55,7 +55,7 @@ ERRORS = {
 def build_preload():
     """Compiles preload.c once; returns the path of the library."""
     library = Path(SCRATCH.name) / "preload.so"
-    subprocess.run([os.environ.get("CC", "cc"), "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra",
+    subprocess.run([*os.environ.get("CC", "cc").split(), "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra",
                     "-Werror", "-shared", "-fPIC", "-o", library, FOLDER / "preload.c", "-ldl"],
                    check=True)
     return library

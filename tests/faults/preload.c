@@ -293,7 +293,8 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
         return result;
     int64_t ns =
         (int64_t)time->tv_sec * 1000000000 + time->tv_nsec + control->clock_offset_ns;
-    *time = (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    int64_t rest = (ns % 1000000000 + 1000000000) % 1000000000; /* before 1970, too */
+    *time = (struct timespec){.tv_sec = (ns - rest) / 1000000000, .tv_nsec = rest};
     return 0;
 }
 

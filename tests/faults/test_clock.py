@@ -2,6 +2,7 @@
 """The time of day jumps. The clock of the machine is not touched: preload.c moves what attnd sees."""
 
 import json
+import re
 import time
 from datetime import datetime, timedelta, timezone
 
@@ -52,3 +53,19 @@ def test_log_shows_the_time_of_day():
         control.write(clock_offset_ns=2 * DAY_NS)
         assert is_healthy(server)
         wait_until(lambda: f"\n{in_two_days}" in server.read_log(), 10, f"a line of {in_two_days}")
+
+
+def offset_to(year):
+    """Returns the nanoseconds from now to the middle of a year."""
+    return round((year - 1970 - 56.9) * 365.2425) * DAY_NS
+
+
+@pytest.mark.parametrize("year", [1969, 1900, 1800, 2100, 2200])
+def test_log_of_a_clock_that_stands_wrong_has_a_date(year):
+    """A machine without a battery may begin before 1970. Years beyond 2262 do not fit into the file
+    that moves the clock."""
+    with faulty_server("--demo", "--log-level", "debug") as (server, control):
+        control.write(clock_offset_ns=offset_to(year))
+        assert is_healthy(server)
+        wait_until(lambda: re.search(rf"\n{year}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\d\.\d{{3}}Z ", server.read_log()),
+                   10, f"a line of {year}")

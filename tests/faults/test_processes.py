@@ -12,6 +12,7 @@ import numpy as np
 from all_requests import ROWS, native
 from fault import LONG, is_healthy
 from http1 import Connection, post_bytes
+from server import steady_address
 
 NUM_CLIENTS = 12
 SMALL = post_bytes(native(ROWS))
@@ -44,7 +45,8 @@ def start_load(clients, server):
 
 def test_start_after_sigkill_serves_at_once(start_server):
     """On the port of the killed one. Nothing of it is left that could be in the way."""
-    server = start_server("--demo")
+    listen = steady_address()
+    server = start_server("--demo", listen=listen)
     for _ in range(100 if LONG else 5):
         with ThreadPoolExecutor(NUM_CLIENTS) as clients:
             load = start_load(clients, server)
@@ -53,7 +55,7 @@ def test_start_after_sigkill_serves_at_once(start_server):
             server.process.communicate()
         for client in load:
             client.result()
-        server = start_server("--demo", listen=f"127.0.0.1:{server.port}")
+        server = start_server("--demo", listen=listen)
         assert is_healthy(server)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection that sends exactly the bytes it is given, and reads HTTP/1.1 replies."""
 
+import contextlib
 import json
 import socket
 from dataclasses import dataclass
@@ -101,6 +102,17 @@ class Connection:
         while self.receive():
             pass
         return self.unread
+
+
+@contextlib.contextmanager
+def closed_port():
+    """Yields a port that refuses connections, of this machine's addresses of both kinds. It is bound meanwhile,
+    so no other program can listen there."""
+    with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as bound:
+        if bound.family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind(("", 0))
+        yield bound.getsockname()[1]
 
 
 def post_bytes(body, *headers, path="/v1/attention"):

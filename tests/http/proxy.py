@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs HAProxy with deploy/haproxy.cfg before replicas on ports of 127.0.0.1."""
 
+import contextlib
 import re
 import socket
 import subprocess
@@ -32,6 +33,25 @@ def adapt(text, bind, replicas):
     return text
 
 
+@contextlib.contextmanager
+def log_socket():
+    """Yields a socket of UDP for what HAProxy logs; count_down() reads it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as log:
+        log.bind(("127.0.0.1", 0))
+        log.setblocking(False)
+        log.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+        yield log
+
+
+def count_down(log):
+    """Returns how often HAProxy has logged since the last call that a replica is down."""
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while line := log.recv(8192):
+            count += b" is DOWN" in line
+    return count
+
+
 def bound_socket():
     """Returns a socket and its port. HAProxy inherits it as `fd@N`, so no other process can take the port."""
     listener = socket.socket()
@@ -41,14 +61,17 @@ def bound_socket():
 
 class Proxy:
     """`with Proxy(ports) as proxy:` accepts requests on proxy.port. `timeouts` replaces some, e.g.
-    {"client": "1s"}. `limits` replaces other numbers. What HAProxy logs goes to a port of UDP."""
+    {"client": "1s"}. `limits` replaces other numbers, `changes` other text. What HAProxy logs goes to a
+    port of UDP. A replica may be a text that begins with its port, and goes on with options of its line."""
 
-    def __init__(self, replicas, timeouts=None, limits=None, log_port=9):
+    def __init__(self, replicas, timeouts=None, limits=None, changes=None, log_port=9):
         self.listener, self.port = bound_socket()
         settings = adapt(SETTINGS.read_text(), f"fd@{self.listener.fileno()}", replicas)
         settings = replace_once(settings, "log 127.0.0.1:9 ", f"log 127.0.0.1:{log_port} ")
         for text, number in (limits or {}).items():
             settings = replace_once(settings, rf"\b{re.escape(text)} \d+", f"{text} {number}")
+        for old, new in (changes or {}).items():
+            settings = replace_once(settings, re.escape(old), new)
         for name, value in (timeouts or {}).items():
             settings = replace_once(settings, rf"(?m)^    timeout {name} .*$",
                                     f"    timeout {name} {value}")

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts the real attnd on a free port of 127.0.0.1 and stops it again."""
 
+import contextlib
 import functools
 import os
+import random
 import re
 import select
 import signal
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -37,16 +40,27 @@ def is_sanitized():
 
 
 def run_attnd(*arguments, timeout=60, cwd=None, user=None, preexec_fn=None, **environment):
-    """Runs attnd until it ends. Returns the completed process, with its output as text."""
+    """Runs attnd until it ends. Returns the completed process, with its output as text. A start without an
+    address gets a free port: another program may have the default one."""
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
                           timeout=timeout, cwd=cwd, user=user, preexec_fn=preexec_fn,
-                          env=clean_environment(**environment))
+                          env=clean_environment(**{"ATTND_LISTEN": "127.0.0.1:0"} | environment))
 
 
 def run_bench(*arguments, timeout=60, cwd=None, **environment):
     """Runs attnd-bench until it ends. Returns what run_attnd() does."""
     return subprocess.run([BENCH, *map(str, arguments)], capture_output=True, text=True,
                           timeout=timeout, cwd=cwd, env=clean_environment(**environment))
+
+
+def steady_address():
+    """Returns a free address whose port the kernel gives to no client, for servers that start there one after
+    the other: no connection of another program takes it meanwhile."""
+    clients_begin = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", random.randrange(1024, max(clients_begin, 2048))))
+            return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 class Server:

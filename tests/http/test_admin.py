@@ -11,7 +11,7 @@ import time
 import pytest
 import requests
 
-from http1 import Connection, get_bytes, post_bytes, send_unfinished
+from http1 import Connection, closed_port, get_bytes, post_bytes, send_unfinished
 from server import Server, run_attnd
 
 HEALTH = ["/v2/health/live", "/v2/health/ready"]
@@ -189,7 +189,7 @@ def test_it_replies_under_many_requests(start):
 @pytest.mark.parametrize("listen, reason", [("127.0.0.1", "--admin-listen: '127.0.0.1' is not"),
                                             ("no-such-host.invalid:0", "--admin-listen: unknown host")])
 def test_a_bad_address_is_refused(listen, reason):
-    result = run_attnd("--demo", "--admin-listen", listen)
+    result = run_attnd("--demo", "--listen", "127.0.0.1:0", "--admin-listen", listen)
     assert result.returncode in (1, 2) and reason in result.stderr
 
 
@@ -208,7 +208,8 @@ def test_it_may_be_reached_by_others():
 
 def test_health_asks_it_when_there_is_one(server):
     port = admin_port(server)
-    result = run_attnd("health", "--listen", "127.0.0.1:1", "--admin-listen", f"0.0.0.0:{port}")
-    assert (result.returncode, result.stdout) == (0, f"0.0.0.0:{port}: ready\n")
-    assert run_attnd("health", "--listen", f"127.0.0.1:{server.port}", "--admin-listen",
-                     "127.0.0.1:1").returncode == 1
+    with closed_port() as closed:
+        result = run_attnd("health", "--listen", f"127.0.0.1:{closed}", "--admin-listen", f"0.0.0.0:{port}")
+        assert (result.returncode, result.stdout) == (0, f"0.0.0.0:{port}: ready\n")
+        assert run_attnd("health", "--listen", f"127.0.0.1:{server.port}", "--admin-listen",
+                         f"127.0.0.1:{closed}").returncode == 1

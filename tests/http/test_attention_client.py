@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import ml_dtypes  # tritonclient needs it, too
 import numpy as np
 import pytest
+import requests
 import safetensors.numpy
 
 from http1 import Connection, post_bytes
@@ -288,3 +290,100 @@ def test_last_503_is_raised(start_server, attend, monkeypatch):
     assert caught.value.problem["status"] == 503
     wait_for_refusals(server, 2)
     assert server.read_log().count("status=503") == 2
+
+
+@contextlib.contextmanager
+def one_server(*replies):
+    """Yields the URL of a server that sends one of these texts on each connection, then nothing;
+    and the list of requests that it got."""
+    got = []
+
+    def serve(listener):
+        for reply in replies:
+            with contextlib.suppress(OSError):
+                connection, _ = listener.accept()
+                with connection:
+                    got.append(connection.recv(1 << 16))
+                    connection.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", got
+        listener.close()
+        thread.join()
+
+
+def reply_of(body, status="200 OK", **headers):
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    return (f"HTTP/1.1 {status}\r\nContent-Type: application/vnd.safetensors\r\n{lines}"
+            f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+
+
+def header_of(text):
+    return len(text).to_bytes(8, "little") + text.encode()
+
+
+NOT_A_REPLY = {
+    "no safetensors": reply_of(b"hello, world"),
+    "deep JSON": reply_of(header_of("[" * 100000)),
+    "bytes of the header": reply_of(header_of('{"outputs":{"dtype":"F32","shape":[2],"data_offsets":[-9,9]}}') + bytes(64)),
+    "tensors of another name": reply_of(header_of("{}")),
+    "an encoding": reply_of(b"", Content_Encoding="gzip"),
+    "a reply that is too long": reply_of(bytes(200000)),
+    "an error of another form": reply_of(b"[]", "400 Bad", Content_Type="application/problem+json"),
+}
+
+
+@pytest.mark.parametrize("attend", [attend_safetensors, attend_asyncio])
+@pytest.mark.parametrize("name", NOT_A_REPLY)
+def test_reply_that_attnd_does_not_write_is_an_error_of_its_own(attend, name, monkeypatch):
+    for client in (Client, AsyncClient):
+        monkeypatch.setattr(client.__init__, "__defaults__", (*client.__init__.__defaults__[:-1], 100000))
+    with one_server(NOT_A_REPLY[name]) as (url, _):
+        with pytest.raises(AttentionError):
+            attend(url, "d2l", rows(2))
+
+
+@pytest.mark.parametrize("attend", [attend_safetensors, attend_asyncio])
+def test_redirect_is_not_followed(attend):
+    with one_server(reply_of(b"{}")) as (other, got_there):
+        with one_server(reply_of(b"", "307 Temporary Redirect", Location=other)) as (url, got):
+            with pytest.raises(AttentionError, match="307"):
+                attend(url, "d2l", rows(2))
+        assert len(got) == 1 and got_there == []
+        Client(other).request("GET", "/")  # so that it ends
+
+
+def test_request_that_gets_no_reply_in_time_is_sent_once():
+    """The server accepts the connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(requests.ReadTimeout, match=r"within 0.3 s; .* Client\(timeout=3\)"):
+            Client(address, timeout=0.3).attend("d2l", rows(2))
+        listener.setblocking(False)
+        listener.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+@pytest.mark.parametrize("after", ["1000000000", "9" * 40])
+def test_wait_is_within_reason(after):
+    assert attention_client.is_busy(503, {"Retry-After": after})
+    assert attention_client.wait_of({"Retry-After": after}) == attention_client.MAX_WAIT
+    assert attention_client.wait_of({"Retry-After": "2"}) == 2
+
+
+@pytest.mark.parametrize("after", ["", "\u00b2", "-1", "Fri, 27 Nov 2026 12:00:00 GMT"])
+def test_wait_that_is_no_number_is_none(after):
+    assert not attention_client.is_busy(503, {"Retry-After": after})
+
+
+@pytest.mark.parametrize("fields, words", [
+    ({"queries": np.zeros((2, 100), np.uint16)}, "BFLOAT16"),
+    ({"queries": rows(2).astype(complex)}, "complex128"),
+    ({"queries": rows(2), "bias": np.ones((2, 2), bool)}, "-inf where not"),
+    ({"queries": rows(2), "valid_lens": np.ones((1, 2), bool)}, r"mask\.sum\(-1\)")])
+def test_numbers_that_would_be_misread_are_refused(fields, words):
+    with pytest.raises(TypeError, match=words):
+        encode(fields, as_json=False)

@@ -18,6 +18,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from http1 import closed_port
 from programs import BENCH
 from safetensors_file import make_safetensors
 from server import ROOT, Server, run_bench
@@ -403,7 +404,7 @@ def test_generator_says_when_it_was_late_itself():
 @pytest.mark.parametrize("options,code,words", [
     (["https://127.0.0.1"], 2, "speaks no TLS"),
     (["127.0.0.1:8080"], 2, "write http://"),
-    (["http://127.0.0.1:1"], 1, "Connection refused; check the address"),
+    (["http://127.0.0.1:CLOSED"], 1, "Connection refused; check the address"),
     (["http://nothing.invalid"], 1, "nothing.invalid"),
     ([], 2, "the URL comes first"),
     (["--rate", "1", "http://a"], 2, "unexpected argument"),
@@ -424,7 +425,8 @@ def test_generator_says_when_it_was_late_itself():
     (["unix:/x", "--source", "127.0.0.1"], 2, "--source"),
 ])
 def test_what_cannot_be_done_is_one_line_with_a_remedy(options, code, words):
-    result = run_bench("http", *options)
+    with closed_port() as port:
+        result = run_bench("http", *(option.replace("CLOSED", str(port)) for option in options))
     assert result.returncode == code and words in result.stderr and not result.stdout, result
     assert result.stderr.count("\n") == 1 and result.stderr.startswith("attnd-bench http: "), result
 

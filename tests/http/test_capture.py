@@ -13,6 +13,7 @@ import requests
 import safetensors.numpy
 
 from captures import FOLDER, NumpyClient, compute_weights, recorded_layers
+from http1 import closed_port
 from safetensors_file import make_safetensors, write_safetensors
 from server import ROOT
 
@@ -361,12 +362,16 @@ def test_attend_returns_numpy_of_the_heads_and_rows_that_one_asks_for():
 
 @pytest.mark.parametrize("options, error, message", [
     ({"sequence": 1}, CaptureError, "there is no sequence 1; layer 2 has 1, which begin at 0"),
-    ({"need": "heads"}, CaptureError, r"values, which were not kept; use capture\(..., values=True\)"),
-    ({"client": "127.0.0.1:1"}, requests.ConnectionError,
-     "no answer from http://127.0.0.1:1; start attnd there, or give its address: ")])
+    ({"need": "heads"}, CaptureError, r"values, which were not kept; use capture\(..., values=True\)")])
 def test_attend_that_cannot_says_what_to_do(options, error, message):
     with pytest.raises(error, match=message):
         Captured({"2": [make_request()]}).attend(2, **options)
+
+
+def test_attend_where_nobody_listens_says_what_to_do():
+    with closed_port() as port, pytest.raises(requests.ConnectionError, match=(
+            f"no answer from http://127.0.0.1:{port}; start attnd there, or give its address: ")):
+        Captured({"2": [make_request()]}).attend(2, client=f"127.0.0.1:{port}")
 
 
 def test_viewers_get_the_arrays_and_tokens_that_they_take(monkeypatch):

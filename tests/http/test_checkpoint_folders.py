@@ -409,7 +409,6 @@ def test_two_models_of_one_name_are_refused_whole(tmp_path):
 @pytest.mark.parametrize("options, words", [
     ("num_heads=4", "num_heads of a folder comes from its config.json"),
     ("layout=torch", "layout of a folder comes from its config.json"),
-    ("causal=true", "causal of a folder comes from its config.json"),
     ("layers=9", "has layer 9"), ("layer=9", "there is no layer=9"), ("pre_norm=true", "no norm before them")])
 def test_options_that_folders_do_not_have_are_refused(options, words):
     assert words in refusal_of("--model", f"m={FOLDERS / 'bert'},{options}")

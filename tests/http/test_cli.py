@@ -14,6 +14,7 @@ import pytest
 import requests
 
 from checkpoints import write_layer
+from http1 import closed_port
 from safetensors_file import write_raw
 from server import BINARY, GOLDEN, ROOT, run_attnd
 from test_golden import CASES, model_argument
@@ -131,7 +132,7 @@ def test_failed_start_is_reported_in_json(arguments, reason):
 
 
 @pytest.mark.parametrize("arguments", [
-    ["inspect", "/nonexistent"], ["inspect", "--bad"], ["health", "--listen", "127.0.0.1:1"],
+    ["inspect", "/nonexistent"], ["inspect", "--bad"], ["health", "--listen", "unix:/nonexistent"],
     ["bench"], ["heads"], ["prune"], ["unknown"]], ids=" ".join)
 def test_commands_of_a_person_print_plain_text(arguments):
     result = run_attnd(*arguments, ATTND_LOG_FORMAT="json")
@@ -479,11 +480,12 @@ def test_health_of_a_malformed_address_exits_2(listen):
     assert result.returncode == 2 and "--listen" in one_line(result.stderr), result
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1:1", "0.0.0.0:1", "[::1]:1", "[::]:1", "a..b:1"])
-def test_health_of_an_address_where_nobody_listens_exits_1(listen):
-    result = run_attnd("health", "--listen", listen)
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "[::1]", "[::]", "a..b"])
+def test_health_of_an_address_where_nobody_listens_exits_1(host):
+    with closed_port() as port:
+        result = run_attnd("health", "--listen", f"{host}:{port}")
     assert result.returncode == 1, result
-    assert f"no server listens at http://{listen}" in one_line(result.stderr), result
+    assert f"no server listens at http://{host}:{port}" in one_line(result.stderr), result
 
 
 def test_unsupported_precision_is_refused_with_a_remedy():

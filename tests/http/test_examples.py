@@ -106,7 +106,7 @@ def test_tables_of_raschkas_book_are_printed():
         [0.2575, 0.4028]]
 
 
-@pytest.mark.parametrize("title", ["a @ a.transpose(2, 3), by numpy:", "the same from the weights of attnd:"])
+@pytest.mark.parametrize("title", ["a @ a.transpose(2, 3), by numpy:", "the same by attnd:"])
 def test_raw_scores_of_raschkas_book_are_printed(title):
     output, _ = run_example("from_scratch")
     assert read_table(output, title) == [

@@ -153,6 +153,16 @@ def test_bad_hidden_states_are_refused(tmp_path, name):
     assert (result.returncode, result.stdout) == (1, "") and words in error_of(result), result
 
 
+def test_states_without_the_rows_of_a_cached_prefix_are_refused(tmp_path):
+    """vLLM writes such a file where it takes the beginning of a prompt from its cache."""
+    write_safetensors(tmp_path / "states", {"hidden_states": np.ones((5, 2, 48)), "token_ids": np.arange(13.0)},
+                      {"hidden_states": "F32", "token_ids": "F32"}, {})
+    result = run_attnd("heads", GPT_OSS, "--data", tmp_path / "states", "--layers", "0,1")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "have 5 rows, but there are 13 token_ids: " in error_of(result)
+    assert "start vllm with --no-enable-prefix-caching" in error_of(result)
+
+
 def test_states_do_not_make_the_keys_of_layers_that_borrow_them(tmp_path):
     states = write_states(tmp_path / "states", hidden_states("gemma3n_text", [1, 2]))
     result = run_attnd("heads", FOLDERS / "gemma3n_text", "--data", states, "--layers", "1,2")

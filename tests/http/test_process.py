@@ -21,7 +21,7 @@ import requests
 from checkpoints import write_layer
 from http1 import Connection
 from safetensors_file import make_safetensors
-from server import BINARY, GOLDEN, Server, clean_environment, is_sanitized
+from server import BINARY, GOLDEN, Server, clean_environment, is_sanitized, steady_address
 
 
 def wait_for(condition, timeout=60):
@@ -239,10 +239,9 @@ def test_signal_ends_attnd_while_models_load(tmp_path, which, options, exit_code
 
 def test_killed_server_starts_again_at_the_same_address():
     """It is killed while requests are under way on open connections."""
-    listen = "127.0.0.1:0"
+    listen = steady_address()
     for _ in range(10):
         server = Server("--demo", listen=listen)
-        listen = f"127.0.0.1:{server.port}"
         with Connection(server.port) as whole, Connection(server.port) as half:
             whole.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\n"
                        b"Content-Type: application/json\r\nContent-Length: 39\r\n\r\n"
@@ -257,8 +256,7 @@ def test_killed_server_starts_again_at_the_same_address():
 
 def test_one_of_many_that_start_together_gets_the_address():
     """Each has two listening sockets, which share the address among them and with nobody else."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        listen = f"127.0.0.1:{probe.getsockname()[1]}"
+    listen = steady_address()
     for _ in range(5):
         processes = [subprocess.Popen([BINARY, "--demo", "--listen", listen, "--http-threads", "2"],
                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from http1 import Connection, get_bytes, post_bytes
-from proxy import Proxy
+from proxy import Proxy, count_down, log_socket
 from reload import wait_until
-from server import Server
+from server import Server, steady_address
 
 pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
 
@@ -69,13 +69,18 @@ class Replica:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.listener.shutdown(socket.SHUT_RDWR)
+    def leave(self):
+        """No new connection is accepted from now on."""
+        with contextlib.suppress(OSError):  # it has left
+            self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 
+    def __exit__(self, *_):
+        self.leave()
 
-def exchange(port, request, timeout=30):
-    with Connection(port, timeout) as connection:
+
+def exchange(port, request, timeout=30, source="127.0.0.1"):
+    with Connection(port, timeout, source) as connection:
         connection.send(request)
         return connection.read_reply()
 
@@ -151,8 +156,8 @@ def test_a_slow_large_body_holds_one_connection_of_the_proxy_and_no_other_client
 def test_rolling_restart_of_two_servers_loses_no_request():
     """As docs/operate.md says: each stops with a readiness delay, and starts again at its address."""
     options = ("--demo", "--readiness-delay", 4, "--trusted-proxy", "127.0.0.1")
-    servers = [Server(*options) for _ in range(2)]
-    ports = [server.port for server in servers]
+    addresses = [steady_address() for _ in range(2)]
+    servers = [Server(*options, listen=address) for address in addresses]
     replies, ended = [], threading.Event()
 
     def send():
@@ -160,12 +165,12 @@ def test_rolling_restart_of_two_servers_loses_no_request():
             reply = exchange(proxy.port, post_bytes(b'{"model":"journey","queries":[[1,2,3]]}'))
             replies.append((reply.status, reply.headers.get("x-served-by")))
 
-    with Proxy(ports) as proxy, ThreadPoolExecutor(2) as clients:
+    with Proxy([server.port for server in servers]) as proxy, ThreadPoolExecutor(2) as clients:
         loads = [clients.submit(send) for _ in range(2)]
         try:
-            for number, port in enumerate(ports):
+            for number, address in enumerate(addresses):
                 servers[number].stop()
-                servers[number] = Server(*options, listen=f"127.0.0.1:{port}")
+                servers[number] = Server(*options, listen=address)
                 seen = len(replies)
                 wait_until(lambda: any(name == f"attnd{number + 1}" for _, name in replies[seen:]), "it is back")
         finally:
@@ -192,3 +197,85 @@ def test_one_client_does_not_take_all_connections_of_the_proxy():
             assert exchange(proxy.port, get_bytes("/v1/models")).status == 200
     for connection in many:
         connection.socket.close()
+
+
+# --- which replicas are down ---
+
+def test_connections_that_fail_take_out_no_replica_that_its_checks_find_well():
+    """A busy machine makes HAProxy late with connections. The failures are its own: checks alone judge."""
+    with socket.socket() as refusing, Replica() as well, log_socket() as log:
+        refusing.bind(("127.0.0.1", 0))  # never listens
+        replica = f"{refusing.getsockname()[1]} port {well.port}"  # whose checks go to the other port
+        with Proxy((replica,), log_port=log.getsockname()[1]) as proxy, contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(Connection(proxy.port)) for _ in range(60)]
+            for client in clients:
+                client.send(get_bytes("/v1/models"))
+            assert [client.read_reply().status for client in clients] == [503] * 60
+        assert count_down(log) == 0
+
+
+def test_replica_that_is_gone_is_found_by_its_checks_and_costs_no_request():
+    with Replica() as stays, log_socket() as log:
+        with Replica() as goes, Proxy((stays.port, goes.port), log_port=log.getsockname()[1]) as proxy:
+            wait_until(lambda: len({exchange(proxy.port, get_bytes("/v1/models")).headers.get("x-served-by")
+                                    for _ in range(4)}) == 2, "both reply")
+            goes.leave()
+            replies, downs = [], 0
+            while downs < 2:  # once for each backend
+                replies.append(exchange(proxy.port, get_bytes("/v1/models")).status)
+                downs += count_down(log)
+            assert set(replies) == {200}
+
+
+# --- whom requests count for ---
+
+SMALL = post_bytes(b'{"model":"journey","queries":[[1,2,3]]}')
+NO_DEADLINE = {"client": "600s", "http-request": "600s"}
+
+
+@contextlib.contextmanager
+def uploads(port, count, source, *headers):
+    """`count` requests of `source` whose bodies do not end. HAProxy passes them on: they are over 16 KiB."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            connection = stack.enter_context(Connection(port, source=source))
+            connection.send(post_bytes(b" " * 40_000, *headers)[:32_768])
+        yield
+
+
+def count_checks(server):
+    return server.read_log().count("route=/v2/health/ready")
+
+
+def wait_for_429(proxy, source, *headers):
+    """Waits until `source` has the limit at each replica: of four requests, some go to both. It takes more
+    uploads than the limit, since one is refused that arrives together with such a request."""
+    request = SMALL.replace(b"\r\n", "".join(["\r\n", *(f"{header}\r\n" for header in headers)]).encode(), 1)
+    wait_until(lambda: all(exchange(proxy.port, request, source=source).status == 429 for _ in range(4)),
+               "the client is at its limit")
+
+
+def test_full_client_keeps_out_nobody_where_the_trusted_range_has_the_clients_too():
+    """As in kubernetes/proxy. The checks of the proxy go on meanwhile, and find both replicas well."""
+    options = ("--demo", "--trusted-proxy", "127.0.0.0/8", "--max-per-client", 4, "--header-timeout", 600,
+               "--access-log")
+    with Server(*options) as one, Server(*options) as two, log_socket() as log, \
+            Proxy((one.port, two.port), NO_DEADLINE, log_port=log.getsockname()[1]) as proxy, \
+            uploads(proxy.port, 16, "127.0.0.5"):
+        wait_for_429(proxy, "127.0.0.5")
+        for server in (one, two):
+            seen = count_checks(server)
+            wait_until(lambda: count_checks(server) >= seen + 6, "both backends have looked three times")
+        assert [exchange(proxy.port, SMALL, source="127.0.0.6").status for _ in range(20)] == [200] * 20
+        assert count_down(log) == 0
+
+
+def test_an_address_that_a_client_invents_is_no_other_client_behind_a_proxy_that_appends():
+    appends = {"http-request set-header X-Forwarded-For %[src]": "option forwardfor"}
+    invented = "X-Forwarded-For: 127.0.0.8", "X-Forwarded-For: 127.0.0.9", "X-Forwarded-For: 127.0.0.5"
+    with Server("--demo", "--trusted-proxy", "127.0.0.0/8", "--max-per-client", 4, "--header-timeout", 600) as server, \
+            Proxy((server.port,), NO_DEADLINE, changes=appends) as proxy, \
+            uploads(proxy.port, 8, "127.0.0.5", invented[0]):
+        wait_for_429(proxy, "127.0.0.5", invented[1])
+        small = post_bytes(b'{"model":"journey","queries":[[1,2,3]]}', invented[2])
+        assert exchange(proxy.port, small, source="127.0.0.6").status == 200

@@ -165,7 +165,7 @@ REFUSED = {
     "keep all": (["--keep", "4", "--data", "DATA", "--output", "OUT"], 2, "--keep: 4 of 4 heads"),
     "keep without data": (["--keep", "2", "--output", "OUT"], 2, "--data is missing, which --keep"),
     "curve": (["--heads", "2", "--curve", "OUT", "--output", "OUT"], 2,
-              "--curve is no longer an option; docs/heads.md draws it with matplotlib"),
+              "--curve is not an option; docs/heads.md draws it with matplotlib"),
     "data is a folder": (["--keep", "2", "--data", "/tmp", "--output", "OUT"], 2, "regular file"),
     "no data": (["--keep", "2", "--data", "/nonexistent", "--output", "OUT"], 1,
                 "--data: cannot read /nonexistent: No such file"),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import requests
 
-from server import ROOT, Server
+from server import ROOT, Server, steady_address
 
 sys.path.insert(0, str(ROOT / "docs/examples"))
 
@@ -140,12 +140,13 @@ def test_client_puts_again_what_the_server_has_lost(server, make_client, data):
 
 
 def test_client_puts_again_after_a_restart(start_server, make_client):
-    first = start_server("--capture-memory", "1MiB")
+    options = {"listen": steady_address()}
+    first = start_server("--capture-memory", "1MiB", **options)
     client = make_client(first.url)
     client.put_capture(None, FILE)
     before = client.attend(capture=HASH, layer=0)
     first.stop()
-    start_server("--capture-memory", "1MiB", listen=f"127.0.0.1:{first.port}")
+    start_server("--capture-memory", "1MiB", **options)
     assert_same(client.attend(capture=HASH, layer=0), before)
 
 

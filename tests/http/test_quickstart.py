@@ -72,6 +72,13 @@ def read_to(script, text):
     raise AssertionError(f"ended without {text!r}")
 
 
+def test_all_is_built_so_that_no_link_dangles(start_script, tmp_path):
+    """meson makes the links of libattnd.so before that is built."""
+    (tmp_path / "bin/ninja").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\n')
+    assert start_script("--once").wait(60) == 0
+    assert (tmp_path / "asked").read_text().split() == ["-C", "build-release"]
+
+
 def test_once_prints_the_numbers_of_the_book_and_ends(start_script):
     script = start_script("--once")
     output, _ = script.communicate(timeout=60)

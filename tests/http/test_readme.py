@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The snippets of README.md do what it shows. tests/deploy/readme.sh runs its set-up commands."""
+"""The snippets of README.md do what it shows, and what it does not do is so. tests/deploy/readme.sh runs its
+set-up commands."""
 
 import json
 import re
 import shutil
 
 import pytest
+import requests
 
 from server import ROOT, run_attnd
+from stored import PATH, small_file
 from test_clients import PAGE_ADDRESS, assert_output, run
 
-SNIPPETS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+README = (ROOT / "README.md").read_text()
+SNIPPETS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.M | re.S)
+# The points of "What it does not do", each in one line.
+LIMITS = [" ".join(point.split()) for point in re.split(r"^- ", README.split(
+    "## What it does not do\n")[1].split("\n## ")[0], flags=re.M)[1:]]
 
 
 @pytest.fixture
@@ -32,3 +39,46 @@ def test_first_request_gets_the_reply_that_is_shown(snippet, tmp_path):
 def test_file_to_inspect_is_there():
     path, = re.findall(r"^attnd inspect (\S+)", (ROOT / "README.md").read_text(), re.M)
     assert run_attnd("inspect", ROOT / path).returncode == 0
+
+
+def limit_about(word):
+    """Returns the one point of "What it does not do" that has the word."""
+    (point,) = (point for point in LIMITS if word in point)
+    return point
+
+
+def post(server, path, **body):
+    return requests.post(f"{server.url}{path}", json=body, timeout=60)
+
+
+def test_only_requests_to_a_model_have_no_mask_matrix(demo_server):
+    """What README denies of them is refused; that it does not deny it of queries of one's own is tried, too."""
+    point = limit_about("mask matrix")
+    assert point.startswith("Requests to a model ") and "queries and keys of your own" in point and "`bias`" in point
+    rows = [[0.4, 0.1, 0.8], [0.5, 0.8, 0.6]]
+    for name in ("attn_mask", "bias"):
+        reply = post(demo_server, "/v1/attention", model="journey", queries=rows, **{name: [[0, None], [0, 0]]})
+        assert reply.status_code == 400 and "dot-product" in reply.json()["detail"], reply.text
+    reply = post(demo_server, "/v1/attention/dot-product", queries=rows, keys=rows, num_heads=1,
+                 bias=[[0, None], [0.5, 0]], need=["weights"])
+    (first, second), = reply.json()["attention_weights"]
+    assert first == [1, 0] and 0 < second[0] < 1, reply.text
+
+
+def test_only_captures_are_kept(start_server):
+    point = limit_about("KV cache")
+    assert "captures" in point and "--capture-memory" in point
+    server = start_server("--demo", "--capture-memory", "1MiB")
+    assert requests.put(f"{server.url}{PATH}/kept", small_file(), timeout=60).status_code == 201
+    reply = post(server, f"{PATH}/kept/attention", need=["weights"])
+    assert reply.status_code == 200 and "attention_weights" in reply.json()
+
+
+def test_head_mask_multiplies(demo_server):
+    """README says so; a factor need not be 0 or 1."""
+    assert "`head_mask` multiplies the output of each head" in README
+    rows = [[0.4, 0.1, 0.8], [0.5, 0.8, 0.6]]
+    heads = [post(demo_server, "/v1/attention", model="journey", queries=rows, need=["heads"], head_mask=mask)
+             for mask in ([1, 1], [1, 2])]
+    once, twice = (reply.json()["heads"][1] for reply in heads)
+    assert twice[0] == once[0] and twice[1] == pytest.approx([2 * number for number in once[1]], rel=1e-6)

@@ -51,6 +51,8 @@ KEYS = {
     "attention_chunk_size": ("llama", 8192, None), "key_multiplier": ("llama", 0.5, 1.0),
     "position_embedding_type": ("vit", "relative_key", "absolute"), "num_kv_shared_layers": ("gemma2", 2, 0),
     "attn_temperature_tuning": ("llama", True, False), "attention_type": ("opt", "block_sparse", "original_full"),
+    "is_prefix_lm": ("gpt2", True, False), "attn_type": ("llama", "sliding", "full"),
+    "use_cla": ("hunyuan_v1_dense", True, False),
 }
 
 
@@ -98,6 +100,34 @@ def test_keys_that_change_nothing_are_not_refused(keys, tmp_path):
     assert run_attnd("--check-config", "--model", f"m={folder}").returncode == 0
 
 
+# Tensors that published files have inside the attention, and that change none of it.
+@pytest.mark.parametrize("name, module", [("llama", "layers.0.self_attn."), ("gpt2", "h.0.attn."),
+                                          ("deepseek_v3", "model.layers.0.self_attn."),
+                                          ("phi3", "layers.0.self_attn.")])
+@pytest.mark.parametrize("tensor, size, known", [
+    ("k_scale", 1, True), ("v_scale", 1, True), ("k_proj.k_scale", 1, True), ("v_proj.output_scale", 1, True),
+    ("qkv_proj.k_scale", 1, True), ("rotary_emb.inv_freq", 8, True), ("k_scale", 8, False), ("o_scale", 1, False)])
+def test_scales_of_a_cache_and_old_frequencies_are_passed_over(name, module, tensor, size, known, tmp_path):
+    folder = copy_folder(name, tmp_path)
+    rewrite(folder, lambda tensors: tensors.update({module + tensor: np.full(size, 0.5, np.float32)}))
+    result = run_attnd("--check-config", "--model", f"m={folder}")
+    assert (result.returncode == 0) == known and (known or f"{tensor}' is not known" in result.stderr), result.stderr
+
+
+@pytest.mark.parametrize("name", ["exaone_moe", "mimo_v2_flash", "llama"])
+@pytest.mark.parametrize("prefix", ["mtp.", "model.mtp."])
+def test_layers_under_mtp_are_left_out(name, prefix, tmp_path):
+    """They predict more tokens, and are called as those of the model are."""
+    folder = copy_folder(name, tmp_path)
+    rewrite(folder, lambda tensors: tensors.update(
+        {prefix + key.removeprefix("model."): 2 * tensor for key, tensor in [*tensors.items()] if "layers.0." in key}))
+    cases = read_safetensors(folder / "cases.safetensors")
+    with Server("--model", f"m={folder}") as server:
+        assert "m.0" in [model["name"] for model in server.get("/v1/models").json()["models"]]
+        outputs = server.attention({"model": "m.0", "queries": cases["0/queries"].tolist()}).json()["outputs"]
+    assert np.abs(np.array(outputs) - cases["0/outputs"]).max() <= 2e-5 * np.abs(cases["0/outputs"]).max()
+
+
 @pytest.mark.parametrize("name", ["glm4_moe", "glm4v_moe"])
 def test_layer_that_predicts_more_tokens_is_left_out(name, tmp_path):
     folder = copy_folder(name, tmp_path)
@@ -113,12 +143,13 @@ def test_layer_that_predicts_more_tokens_is_left_out(name, tmp_path):
         assert result.returncode == 1 - count and ("but there is a tensor" in result.stderr) == (count == 0)
 
 
-@pytest.mark.parametrize("name, key", [("apertus", "qk_norm"), ("hunyuan_v1_dense", "use_qk_norm"),
-                                       ("minimax_m2", "use_qk_norm")])
-def test_key_that_says_what_a_family_has_anyway_is_not_refused(name, key, tmp_path):
-    """Published files have these, which transformers does not read."""
+@pytest.mark.parametrize("name, key, value", [("apertus", "qk_norm", True), ("hunyuan_v1_dense", "use_qk_norm", True),
+                                              ("minimax_m2", "use_qk_norm", True),
+                                              ("mimo_v2_flash", "attention_chunk_size", 128)])
+def test_key_that_published_files_have_is_not_refused(name, key, value, tmp_path):
+    """They say what the family has anyway, or nothing that transformers reads."""
     folder = copy_folder(name, tmp_path)
-    change_config(folder, **{key: True})
+    change_config(folder, **{key: value})
     assert run_attnd("--check-config", "--model", f"m={folder}").returncode == 0
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One client with thousands of connections, beside a good client of another address that opens one
-for each of its requests: readers that pipeline and are slow, or connections that are fast."""
+for each of its requests: readers that pipeline and are slow, connections that are fast, or uploads
+that do not end."""
 
 import contextlib
 import shutil
@@ -11,11 +12,11 @@ import time
 
 from background import compiled
 from certificates import Certificate
-from http1 import get_bytes
+from http1 import Connection, get_bytes, post_bytes
 from measure import WORK, Impossible, Load, Result, d2l_request, serve, serve_behind_proxy
-from proxy import bound_socket
+from proxy import bound_socket, count_down, log_socket
 
-HOG = "127.0.0.2"
+HOG, OTHER = "127.0.0.2", "127.0.0.3"
 RATE = 40      # requests/s of the good client
 PATIENCE = 2   # seconds
 ALONE, FILL, BESIDE = 4, 4, 12  # seconds
@@ -41,13 +42,13 @@ listen front
 """
 
 
-def good_client(port, seconds, key):
+def good_client(port, seconds, key=False, source="127.0.0.1"):
     requests = [get_bytes("/v2/health/live"), d2l_request()]
     if key:
         header = f"\r\nAuthorization: Bearer {KEY}\r\n".encode()
         requests = [request.replace(b"\r\n", header, 1) for request in requests]
     return Load(port, requests, seconds, rate=RATE, connections=RATE * 4, give_up=PATIENCE,
-                fresh=True)
+                fresh=True, source=source)
 
 
 @contextlib.contextmanager
@@ -138,25 +139,32 @@ def flood(long):
     yield from measure_tls(2000, False)
 
 
-def count_down(log):
-    """Returns how often HAProxy has logged that a replica is down."""
-    count = 0
-    with contextlib.suppress(BlockingIOError):
-        while line := log.recv(8192):
-            count += b" is DOWN" in line
-    return count
-
-
 def hogs_proxy(long):
     del long
     for what, slow in (("/v2/health/live", False), ("/ui.js", False), ("/ui.js", True)):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as log:
-            log.bind(("127.0.0.1", 0))
-            log.setblocking(False)
-            log.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+        with log_socket() as log:
             with serve_behind_proxy(log_port=log.getsockname()[1]) as port:
                 yield from measure(f"{what}, HAProxy", port, port, get_bytes(what), 3500, slow,
                                    fill=1)
             downs = count_down(log)
         yield Result(f"3,500 {'slow readers' if slow else 'fast connections'} of {what}, HAProxy: "
                      "replicas down", "0", str(downs), downs == 0)
+
+
+def uploads_proxy(long):
+    """The replicas trust the range in which clients are, as those of kubernetes/proxy do. One client has
+    twice as many requests in progress as both replicas allow it, none of them complete."""
+    del long
+    count, upload = 256, post_bytes(b" " * 40_000)[:32_768]
+    with log_socket() as log, contextlib.ExitStack() as stack:
+        port = stack.enter_context(serve_behind_proxy(trusted="127.0.0.0/8", log_port=log.getsockname()[1]))
+        alone = good_client(port, ALONE, source=OTHER).wait()
+        for _ in range(count):
+            stack.enter_context(Connection(port, source=HOG)).send(upload)
+        good = good_client(port, 8, source=OTHER).wait()  # after 10 s the uploads get 408
+        stack.close()
+        downs = count_down(log)
+    name = f"{count} uploads that do not end, HAProxy, clients in the trusted range"
+    yield Result(name, "≥ 95 % served", f"{good.share():.1%}, p99 {good.p99_ms(200):.0f} ms, "
+                 f"alone {alone.p99_ms(200):.0f} ms", good.share() >= 0.95)
+    yield Result(f"{name}: replicas down", "0", str(downs), downs == 0)

@@ -223,13 +223,13 @@ def serve(*arguments, must_live=True):
 
 
 @contextlib.contextmanager
-def serve_behind_proxy(*arguments, log_port=9):
+def serve_behind_proxy(*arguments, trusted="127.0.0.1/32", log_port=9):
     """Runs two replicas behind HAProxy, all with the settings of deploy/, and yields its port.
     HAProxy logs to a port of UDP."""
     if not shutil.which("haproxy"):
         raise Impossible("haproxy is not installed")
     arguments = (*arguments, "--workers", "1", "--max-memory", "512MiB",
-                 *known("--trusted-proxy", "127.0.0.1/32"), *known("--max-per-client", "64"))
+                 *known("--trusted-proxy", trusted), *known("--max-per-client", "64"))
     with serve(*arguments) as one, serve(*arguments) as two, \
             Proxy((one.port, two.port), log_port=log_port) as proxy:
         yield proxy.port

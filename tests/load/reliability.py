@@ -15,7 +15,7 @@ import sys
 import measure  # first: it adds tests/http to the path
 from abandon import abandoned
 from handshakes import handshakes
-from hogs import flood, hogs, hogs_proxy
+from hogs import flood, hogs, hogs_proxy, uploads_proxy
 from memory import bodies, fill, headers, unread, uploads, workers
 from mixed import batching, mixed, sizes, subnormals
 from overload import overload, overload_proxy
@@ -31,6 +31,7 @@ MEASUREMENTS = {
     "hogs": hogs,
     "flood": flood,
     "hogs-proxy": hogs_proxy,
+    "uploads-proxy": uploads_proxy,
     "chunk-extension": chunk_extension,
     "handshakes": handshakes,
     "uploads": uploads,

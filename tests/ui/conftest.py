@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that drive the page at / in Debian's Chromium, against the real daemon. They use the
-helpers of tests/http."""
+helpers of tests/http.
 
+    CHROMIUM        the browser (/usr/bin/chromium); where it is missing, all tests are skipped
+    BROWSER_TESTS   0: all are skipped"""
+
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -15,9 +20,23 @@ from checkpoints import write_layer
 from server import Server
 from view import View
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 
 expect.set_options(timeout=20_000)  # ms, as in wait_until()
+
+
+def why_not():
+    """Why these tests cannot run, or an empty text."""
+    if os.environ.get("BROWSER_TESTS") == "0":
+        return "BROWSER_TESTS is 0"
+    return "" if shutil.which(CHROMIUM) else f"{CHROMIUM} is missing (Debian: chromium)"
+
+
+def pytest_collection_modifyitems(items):
+    """So pytest itself counts what is left out."""
+    for item in items:
+        if why_not() and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=why_not()))
 
 
 @pytest.fixture(autouse=True, scope="module")

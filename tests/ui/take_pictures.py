@@ -6,6 +6,7 @@
 
 It needs Debian's Chromium, and the packages of tests/requirements.txt."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 from server import ROOT, Server
 from view import wait_until
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 # name: width, height, colours, the address after #, and the part of the page; None: the window
 PICTURES = {
     "page-heads": (1440, 1000, "light", "#head=3&row=4&key=7&lines=all", "main > section:nth-of-type(1), "

@@ -77,7 +77,7 @@ def test_capture_is_drawn_without_a_model(bare_page, tmp_path):
 
     weights, saved = read_weights(page)
     np.testing.assert_allclose(weights, find_weights(layers["3"]), atol=1e-6)
-    assert saved["keys"] == saved["queries"] == "<s> The quick brown füx jumps Über Ċ the dog".split()
+    assert saved["keys"] == saved["queries"] == "<s> The quick brown füx jumps Über ↵ the dog".split()
     assert page.locator("#grid .card").count() == 5 and page.locator("#grid input").first.is_hidden()
     weight, row, key = move_by_keys(page, "Home", "PageDown", *["ArrowDown"] * 10, "End")
     assert (row, key) == (9, 9) and abs(weight - weights[1, 9, 9]) < 5.1e-5
@@ -98,7 +98,7 @@ def test_steps_of_generate_have_the_tokens_of_their_positions(open_view, tmp_pat
     wait_for_about(page, "Layer 0")
     weights, saved = read_weights(page)
     np.testing.assert_allclose(weights, find_weights(request), atol=1e-6)
-    assert saved["queries"] == ["Ċ", "the", "dog"] and saved["keys"][:2] == ["<s>", "The"]
+    assert saved["queries"] == ["↵", "the", "dog"] and saved["keys"][:2] == ["<s>", "The"]
     choose(page, "model", "journey")
     assert page.locator("#source").is_visible() and page.locator("#outputs-title").is_visible()
     assert len(read_weights(page)[0]) == 2

@@ -272,9 +272,9 @@ def test_ticks_are_large_enough_for_a_finger(open_view):
 def test_weighted_sum_is_what_the_server_adds_for_the_head(open_view):
     page = open_view("#model=journey&row=3&key=0&head=1&step=4")
     wait_for_steps(page, 6)
-    total = " ".join(read_table(page, "#steps table")[-1][-1].split())
-    assert total.count(" ") == 1  # two numbers
-    assert page.locator("#step-text").inner_text().endswith(f"in one go as {total}.")
+    total = ", ".join(read_table(page, "#steps table")[-1][-1].split())
+    assert total.count(", ") == 1  # two numbers
+    assert page.locator("#step-text").inner_text().endswith(f"in one go as [{total}].")
 
 
 def test_steps_show_scores_that_a_mask_hides(open_view):
@@ -294,8 +294,8 @@ def test_steps_of_a_window_mask_what_is_outside(open_view):
     expect(page.locator("#steps tbody tr").first).to_contain_text("masked")
     table = read_table(page, "#steps table")
     assert [row[3] == "masked" for row in table[1:7]] == [True, True, False, False, False, True]
-    total = " ".join(table[-1][-1].split())
-    assert page.locator("#step-text").inner_text().endswith(f"in one go as {total}.")
+    total = ", ".join(table[-1][-1].split())
+    assert page.locator("#step-text").inner_text().endswith(f"in one go as [{total}].")
 
 
 # --- dark, small, without a mouse ---

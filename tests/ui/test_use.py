@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -415,13 +416,19 @@ def test_only_a_weight_of_1_reads_1(open_view):
     assert any(text.startswith(".99") for text in texts)
 
 
+def test_label_that_a_spreadsheet_would_compute_has_an_apostrophe(open_view):
+    page = open_view("#model=journey&labels=" + quote("=1+1 +2 -3 @x plain 5"))
+    table = list(csv.reader(io.StringIO(save(page, "csv")[1].decode())))
+    assert [row[0] for row in table[1:]] == ["'=1+1", "'+2", "'-3", "'@x", "plain", "5"]
+
+
 def test_csv_has_the_weights_of_the_head(open_view, server):
     page = open_view("#model=journey")
     choose(page, "labels", 'a,b "quoted" =1+1')
     _, data = save(page, "csv")
     table = list(csv.reader(io.StringIO(data.decode())))
     outputs, weights = ask_journey(server)
-    assert table[0] == ["", "a,b", '"quoted"', "=1+1", "3", "4", "5", "output 0", "output 1"]
+    assert table[0] == ["", "a,b", '"quoted"', "'=1+1", "3", "4", "5", "output 0", "output 1"]
     for row, line in enumerate(table[1:]):
         assert line[row + 2:7] == [""] * (5 - row)
         assert np.allclose(np.array(line[1:row + 2], float), weights[0, row, :row + 1], rtol=1e-7)

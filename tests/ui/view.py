@@ -88,13 +88,15 @@ def choose(page, control, value):
 
 
 def expect_problem(page, title, place=None):
-    """Waits for an error, and returns its text; `place` is the field beside which it is, too."""
+    """Waits for an error, and returns its text. `place` is the field beside which it is; its title
+    is above the heads, and the text stands once only."""
     expect(page.locator("#problem")).to_be_visible()
     text = page.locator("#problem").inner_text()
     assert text.startswith(title), text
     if place:
-        assert page.locator(f"#{place}-error").inner_text() in text
-        assert page.locator(f"#{place}-error").is_visible()
+        detail = page.locator(f"#{place}-error").inner_text()
+        assert detail and page.locator(f"#{place}-error").is_visible() and detail not in text
+        text += " " + detail
     return text
 
 

@@ -253,12 +253,12 @@ static void test_unknown_variables_are_named(void **state) {
 
 static void test_options_that_went_name_what_to_do_instead(void **state) {
     (void)state;
-    refuse_words("--batch-delay-us 5", "", "--batch-delay-us is no longer an option; ");
-    refuse_words("--curve x.svg", "", "--curve is no longer an option; docs/heads.md ");
+    refuse_words("--batch-delay-us 5", "", "--batch-delay-us is not an option; ");
+    refuse_words("--curve x.svg", "", "--curve is not an option; docs/heads.md ");
     refuse_words("--ignore-client-abort", "", "keep the connection open");
     refuse_words("--causal", "", "use --model NAME=FILE,causal=true");
     refuse_file("{\"strict_environment\": true}",
-                "strict_environment is no longer an option; leave it out");
+                "strict_environment is not an option; leave it out");
     struct config config = accept_words("", "ATTND_BATCH_DELAY_US=5");
     assert_int_equal(config.ignored_variables.count, 1);
     config_deinit(&config);

@@ -114,8 +114,13 @@ static attn_status parse_unix(const char *option, const char *text,
         return error_set(ret_error, ATTN_E_NOMEM, "%s: out of memory", option);
     attn_status status = ATTN_OK;
     for (char *item = strtok_r(copy, ",", &rest); item != NULL && status == ATTN_OK;
-         item = strtok_r(NULL, ",", &rest))
+         item = strtok_r(NULL, ",", &rest)) {
+        bool again = rest != NULL && strstr(rest, *item == 'm' ? "mode=" : "group=");
         status = parse_unix_key(option, item, &listen, ret_error);
+        if (status == ATTN_OK && again)
+            status = error_set(ret_error, ATTN_E_VALUE,
+                               "%s: '%s' is given twice; leave one out", option, item);
+    }
     free(copy);
     *ret_listen = listen;
     return status;
@@ -137,8 +142,8 @@ attn_status listen_split(const char *option, const char *listen,
         strspn(colon + 1, "0123456789") != port_size ||
         (!brackets && memchr(first, ':', (size_t)(last - first)) != NULL))
         return error_set(ret_error, ATTN_E_VALUE,
-                         "%s: '%s' is not HOST:PORT or unix:PATH; an IPv6 address needs "
-                         "brackets: [::1]:8080",
+                         "%s: '%s' is not HOST:PORT or unix:PATH; write an address such "
+                         "as 127.0.0.1:8080, and brackets around IPv6: [::1]:8080",
                          option, listen);
 
     if (port_size > 5 || atoi(colon + 1) > 65535)

@@ -32,6 +32,7 @@ static const struct {
     {"use_qk_norm", "false"},
     {"num_kv_shared_layers", "0"},
     {"attention_k_eq_v", "false"},
+    {"use_cla", "false"},
     /* positions */
     {"alibi", "false"},
     {"position_embedding_type", "absolute learned sine rope rotary"},
@@ -54,8 +55,9 @@ static const struct {
     {"local_attention", ""},
     {"attention_types", ""},
     {"attention_type", "full original_full"},
-    {"use_bidirectional_attention", "false"},
+    {"attn_type", "full multihead_attention"},
     {"prefix_lm", "false"},
+    {"is_prefix_lm", "false"},
 };
 
 #define NUM_KEYS (sizeof known_keys / sizeof known_keys[0])

@@ -310,7 +310,8 @@ static bool is_listed(const json_t *value, const char *allowed, size_t size) {
     return false;
 }
 
-void config_check_demands(const struct config_section *section, const char *demands) {
+void config_check_demands(const struct config_section *section, const char *demands,
+                          const char *remedy) {
     while (demands != NULL && *demands != '\0') {
         char key[KEY_SIZE], expected[KEY_SIZE + 48];
         size_t key_size = strcspn(demands, "=");
@@ -320,8 +321,7 @@ void config_check_demands(const struct config_section *section, const char *dema
 
         const json_t *value = find_in_section(section, key);
         if (value != NULL && !json_is_null(value) && !is_listed(value, demands, size)) {
-            snprintf(expected, sizeof expected, "%.*s: attnd computes nothing else here",
-                     (int)size, demands);
+            snprintf(expected, sizeof expected, "%.*s: %s", (int)size, demands, remedy);
             refuse_config_value(section, key, value, expected);
         }
         demands += size;

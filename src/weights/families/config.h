@@ -74,5 +74,6 @@ const char *config_get_text(const struct config_section *section, const char *ke
                             const char *otherwise);
 
 /* Checks demands KEY=VALUE or KEY=VALUE|VALUE, separated by spaces, or NULL: a key that
- * is present and not null must have such a value, since attnd computes nothing else. */
-void config_check_demands(const struct config_section *section, const char *demands);
+ * is present and not null must have such a value. The error ends with `remedy`. */
+void config_check_demands(const struct config_section *section, const char *demands,
+                          const char *remedy);

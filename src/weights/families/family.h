@@ -37,9 +37,11 @@ enum family_heads {
                          multi_query (absent: true) */
 };
 
+/* But for MASK_ALWAYS_CAUSAL, a causal one is none where is_causal is false. */
 enum family_mask {
     MASK_NONE,
     MASK_CAUSAL,
+    MASK_ALWAYS_CAUSAL,
     MASK_IF_DECODER,          /* causal where is_decoder is true */
     MASK_UNLESS_BIDIRECTIONAL /* causal unless use_bidirectional_attention is true */
 };
@@ -204,7 +206,8 @@ struct family_rotation {
     size_t original; /* positions before scaling, when absent beside its object; or 0 */
 };
 
-/* A causal window of W has the keys i - W < j <= i. Cross attention has none. */
+/* A causal window of W has the keys i - W < j <= i, another those at most W away. Cross
+ * attention has none. */
 struct family_windows {
     enum family_window rule;
     const char *only_if; /* a key: layers have windows only where it is true */
@@ -212,8 +215,8 @@ struct family_windows {
     const char *earlier_keys; /* of keys before the query's own, counts before `keys` */
     const char *half_keys;    /* of half of it, counts before `keys` */
     size_t size;              /* when absent; 0: none */
-    bool halved;              /* half of it is the window, with a causal mask too */
-    bool each_side;           /* it is so long on each side; else half of it is */
+    bool halved;              /* half of it is the window */
+    const char *halved_if;    /* a key: the same, where it is true */
     size_t from;              /* max_window_layers when absent; 0: 28 */
     const char *period_keys;
     size_t period;
@@ -298,9 +301,9 @@ struct family_text {
     /* The text's family, when its object has no model_type; or always, where that ends in
      * "_text": it is the class of this model alone. */
     const char *otherwise;
-    bool any_mask; /* its demands do not count: images and prompts have another mask, and
-                      the first position is 1 */
-    const char *demands; /* of the text, besides those of its family */
+    bool any_mask; /* images and prompts have another mask, which no key says, and the
+                      first position is 1 */
+    const char *demands; /* of the text, about its mask */
 };
 
 /* Returns the entry of that model_type, a constant, or NULL. */

@@ -29,6 +29,7 @@ struct folder {
     struct folder_tensors tensors;
     struct layer *layers; /* [num_layers] */
     size_t num_layers;
+    char note[200]; /* see folder_get_note(); "": none */
     bool pre_norm;
     size_t context_length;
 };
@@ -227,6 +228,20 @@ static attn_status check_keys(const struct folder *folder, const struct match *m
     return status;
 }
 
+/* Notes in what the mask may differ. */
+static void note_mask(struct folder *folder, const struct match *match) {
+    if (match->text != NULL && match->text->any_mask)
+        snprintf(folder->note, sizeof folder->note,
+                 "a prompt of %.40s is a prefix, whose tokens see all of it; attnd "
+                 "computes a causal mask, or none with causal=false",
+                 match->text->type);
+    else if (match->unknown != NULL)
+        snprintf(folder->note, sizeof folder->note,
+                 "class %.60s is not one of %.40s; its mask may differ; set causal=true "
+                 "or causal=false",
+                 match->unknown, match->family->type);
+}
+
 /* Finds all layers, once config and tensors are there. */
 static attn_status find_layers(struct folder *folder,
                                const struct folder_options *options,
@@ -239,6 +254,9 @@ static attn_status find_layers(struct folder *folder,
                                     &asked, &match, ret_error);
     if (status != ATTN_OK)
         return status;
+    match.causal = options->causal;
+    if (match.causal == NULL)
+        note_mask(folder, &match);
     for (size_t i = 0; i < match.num_stacks; i++) {
         total += match.stacks[i].num_layers; /* each has a tensor of its own */
         if (match.stacks[i].num_layers > most)
@@ -349,6 +367,10 @@ void folder_close(struct folder *folder) {
 const struct layer *folder_get_layers(const struct folder *folder, size_t *ret_count) {
     *ret_count = folder->num_layers;
     return folder->layers;
+}
+
+const char *folder_get_note(const struct folder *folder) {
+    return folder->note[0] != '\0' ? folder->note : NULL;
 }
 
 /* Describes what the layer's model is asked to be, but for its name. */

@@ -15,6 +15,8 @@ struct folder_options {
     const char *layers; /* "0-3,7"; NULL: all */
     const char *layer;  /* one of them, by its name: "decoder.3.cross"; NULL: all */
     const char *prefix; /* of the tensors' names, where several fit; NULL: any */
+    const char *causal; /* "true" or "false": the mask of all layers but cross ones; NULL:
+                           as config.json and the family say */
     bool pre_norm;      /* models also apply the norm in front of the attention */
     size_t context_length;
 };
@@ -53,6 +55,10 @@ void folder_close(struct folder *folder);
 
 /* Returns the layers, at least one, stack by stack. The folder keeps owning them. */
 const struct layer *folder_get_layers(const struct folder *folder, size_t *ret_count);
+
+/* Returns in what the mask may differ from that of the model, with the remedy; NULL where
+ * it is certain. The folder keeps owning the text. */
+const char *folder_get_note(const struct folder *folder);
 
 /* Describes the model of layer `i`, but leaves its name empty. Errors, with one line:
  * those of model_describe(). */

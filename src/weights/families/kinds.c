@@ -223,3 +223,34 @@ bool kind_is_rotated(const struct kind_source *layer, bool sliding) {
     }
     return true;
 }
+
+size_t kind_find_lender(const struct kind_source *layer, bool sliding, size_t window,
+                        bool *ret_borrows) {
+    const struct family_borrowing *borrowing = &layer->family->borrowing;
+    const struct config_section *section = layer->section;
+    struct kind_source lender = *layer;
+
+    *ret_borrows = false;
+    if (borrowing->count_keys == NULL)
+        return layer->index;
+    size_t count = config_get_index(section, borrowing->count_keys, borrowing->count);
+    if (count >= layer->num_layers) {
+        error_keep(section->error, ATTN_E_VALUE,
+                   "%s is %zu, but must be less than %zu, the number of layers",
+                   borrowing->count_keys, count, layer->num_layers);
+        return layer->index;
+    }
+
+    *ret_borrows = layer->index >= layer->num_layers - count;
+    if (!*ret_borrows)
+        return layer->index;
+    for (lender.index = layer->num_layers - count; lender.index-- > 0;) {
+        if (kind_is_sliding(&lender, window) == sliding)
+            return lender.index;
+    }
+    error_keep(section->error, ATTN_E_VALUE,
+               "layer %zu takes keys of an earlier layer of its kind, but there is none "
+               "before the last %zu; correct %s or layer_types",
+               layer->index, count, borrowing->count_keys);
+    return 0;
+}

@@ -31,3 +31,9 @@ bool kind_is_chunked(const struct kind_source *layer, bool rotated);
 /* Returns whether the queries and keys of the layer are rotated where its family rotates;
  * `sliding` says if it has a window. */
 bool kind_is_rotated(const struct kind_source *layer, bool sliding);
+
+/* Returns the layer whose keys and values this one takes: itself, unless it is one of the
+ * last, which borrow those of an earlier layer of their kind; *ret_borrows says so.
+ * `sliding` says if it has a window, which is `window`. */
+size_t kind_find_lender(const struct kind_source *layer, bool sliding, size_t window,
+                        bool *ret_borrows);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "weights/families/kinds.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,6 +54,12 @@ static void note_prefix(struct found_prefixes *found, struct match_stack *stack,
         found->text[found->size] = '\0';
 }
 
+/* Returns whether a prefix is that of layers which predict more tokens. */
+static bool is_of_more_layers(const char *prefix, size_t size) {
+    return size >= 4 && strncmp(prefix + size - 4, "mtp.", 4) == 0 &&
+           (size == 4 || prefix[size - 5] == '.');
+}
+
 /* Sets stack->prefix. *ret_found says whether the folder has tensors of the stack. */
 static attn_status find_stack_prefix(struct match_stack *stack,
                                      const struct folder_tensors *tensors,
@@ -73,6 +80,8 @@ static attn_status find_stack_prefix(struct match_stack *stack,
         if (size < ending_size || prefix_size >= sizeof stack->prefix ||
             strcmp(name + prefix_size, ending) != 0 ||
             (prefix_size > 0 && name[prefix_size - 1] != '.'))
+            continue;
+        if (wanted == NULL && is_of_more_layers(name, prefix_size))
             continue;
         if (wanted != NULL &&
             (strlen(wanted) != prefix_size || strncmp(name, wanted, prefix_size) != 0))
@@ -320,10 +329,83 @@ static attn_status refuse_unmatched(const json_t *config, const struct family *f
         quantized != NULL ? "), save them in bfloat16 or float32" : "");
 }
 
+/* Returns what follows the words of a type in the name of a class, whatever their case
+ * and signs; a text's may lack that word. NULL: it begins otherwise. */
+static const char *skip_type(const char *name, const char *type) {
+    for (; *type != '\0'; type++) {
+        if (!isalnum((unsigned char)*type))
+            continue;
+        name += *name == '_';
+        if (tolower((unsigned char)*name) != tolower((unsigned char)*type))
+            return strncmp(type, "text", 4) == 0 ? name : NULL;
+        name++;
+    }
+    return name + (*name == '_');
+}
+
+/* Returns whether a class has the mask of the family by its name. */
+static bool is_known_class(const char *name, const char *type, bool decoder) {
+    static const char endings[] =
+        "Model TextModel VisionModel LMHeadModel TextLMHeadModel DoubleHeadsModel "
+        "MTModel WithProjection TextModelWithProjection VisionModelWithProjection "
+        "Backbone ForCausalLM ForCausalImageModeling ForConditionalGeneration "
+        "ForPreTraining ForQuestionAnswering ForMultipleChoice ForCTC ForXVector "
+        "ForNextSentencePrediction ForObjectDetection ForSegmentation "
+        "ForImageTextRetrieval ForMaskedImageModeling ForProteinFolding";
+    static const char others[] = /* whose types are called otherwise */
+        "ASTModel ASTForAudioClassification HunYuanDenseV1Model HunYuanMoEV1Model "
+        "HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM Speech2TextModel "
+        "Speech2TextForConditionalGeneration RWModel RWForCausalLM FalconModel "
+        "FalconForCausalLM";
+    const char *end = skip_type(name, type);
+
+    if (end == NULL)
+        return wordlist_has(others, name);
+    return *end == '\0' || wordlist_has(endings, end) ||
+           strstr(end, "Classification") != NULL ||
+           (!decoder && wordlist_has("EncoderModel ForMaskedLM", end));
+}
+
+/* Takes in the class that `value` names, behind the last dot. */
+static void read_class(const json_t *value, const char *type, struct match *match) {
+    enum family_mask mask = match->family->stacks[0].mask;
+    bool decoder = mask == MASK_CAUSAL || mask == MASK_UNLESS_BIDIRECTIONAL;
+    const char *name = json_string_value(value);
+
+    if (name == NULL || type == NULL)
+        return;
+    name = strrchr(name, '.') != NULL ? strrchr(name, '.') + 1 : name;
+    if (decoder &&
+        (strstr(name, "Bidirectional") != NULL || strstr(name, "BiModel") != NULL ||
+         strstr(name, "BiFor") != NULL || strstr(name, "EncoderModel") != NULL))
+        match->bidirectional = name;
+    else if (!is_known_class(name, type, decoder))
+        match->unknown = name;
+}
+
+/* Takes in the classes of an object of config.json. */
+static void read_classes(const json_t *object, struct match *match) {
+    const char *type = json_string_value(json_object_get(object, "model_type")), *key;
+    const json_t *is_causal = json_object_get(object, "is_causal");
+    json_t *path;
+
+    read_class(json_array_get(json_object_get(object, "architectures"), 0), type, match);
+    json_object_foreach(json_object_get(object, "auto_map"), key, path) {
+        if (strncmp(key, "AutoModel", strlen("AutoModel")) == 0)
+            read_class(path, type, match);
+    }
+    if (match->bidirectional == NULL || is_causal == NULL)
+        return;
+    if (!json_is_false(is_causal)) /* which decides */
+        match->unknown = match->bidirectional;
+    match->bidirectional = NULL;
+}
+
 attn_status match_find(const json_t *config, const struct folder_tensors *tensors,
                        const char *prefix, struct attention_keys *asked,
                        struct match *ret_match, attn_error *ret_error) {
     const char *type = json_string_value(json_object_get(config, "model_type"));
+    const json_t *whole = config;
     const struct family *first = NULL, *family;
     struct match match = {.family = NULL};
 
@@ -353,6 +435,9 @@ attn_status match_find(const json_t *config, const struct folder_tensors *tensor
                              : refuse_unmatched(config, first, ret_error);
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
         status = check_layers(match.family, &match.stacks[i], tensors, ret_error);
+    read_classes(whole, &match);
+    if (text != NULL && config != whole)
+        read_classes(config, &match);
     if (status == ATTN_OK)
         *ret_match = match;
     return status;

@@ -27,6 +27,12 @@ struct match {
         *text; /* NULL: the family is not the text of another model */
     struct match_stack stacks[MATCH_STACKS_MAX];
     size_t num_stacks;
+    /* The mask of all layers but cross ones, whatever config.json says: "true" or
+     * "false". NULL, as match_find() leaves it: as that says. */
+    const char *causal;
+    /* Classes of `architectures` and `auto_map`, or NULL: one whose name says that a
+     * decoder is not causal, and one that does not have a name of the family's. */
+    const char *bidirectional, *unknown;
 };
 
 /* Refuses a model_type that no entry of the table is for; says why, and what works.

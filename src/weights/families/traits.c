@@ -15,6 +15,7 @@
 
 /* What all functions here read from. */
 struct traits {
+    const struct match *match;
     const struct family *family;
     const struct match_stack *stack;
     const struct config_section *section;
@@ -173,17 +174,22 @@ static double read_scale(const struct traits *traits, size_t head_size) {
 
 /* Returns whether the layer is causal. */
 static bool read_mask(const struct traits *traits) {
-    switch (traits->stack->stack->mask) {
-    case MASK_NONE:
-        break;
-    case MASK_CAUSAL:
-        return true;
-    case MASK_IF_DECODER:
-        return config_get_bool(traits->section, "is_decoder", traits->family->decodes);
-    case MASK_UNLESS_BIDIRECTIONAL:
-        return !config_get_bool(traits->section, "use_bidirectional_attention", false);
-    }
-    return false;
+    const struct config_section *section = traits->section;
+    const struct match *match = traits->match;
+    const struct stack *stack = traits->stack->stack;
+    bool causal = stack->mask != MASK_NONE;
+
+    if (match->causal != NULL)
+        return !stack->cross && strcmp(match->causal, "true") == 0;
+    if (stack->mask == MASK_IF_DECODER)
+        causal = config_get_bool(section, "is_decoder", traits->family->decodes);
+    if (stack->mask == MASK_UNLESS_BIDIRECTIONAL)
+        causal = !config_get_bool(section, "use_bidirectional_attention", false);
+    if (!causal || stack->mask == MASK_ALWAYS_CAUSAL)
+        return causal;
+    /* transformers takes null as false */
+    bool given = config_find(section, "is_causal", NULL) != NULL;
+    return config_get_bool(section, "is_causal", !given && match->bidirectional == NULL);
 }
 
 /* Reads the window; returns whether the layer has one. */
@@ -217,8 +223,12 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
                    !on    ? "not true"
                    : zero ? "0"
                           : "not set");
-    bool halved = layer->causal ? family->windows.halved : !family->windows.each_side;
-    layer->window = halved ? window / 2 : window;
+    bool by_key = config_get_bool(traits->section, family->windows.halved_if, false);
+    layer->window = family->windows.halved || by_key ? window / 2 : window;
+    /* half and one, of which the mask by that key alone leaves out the farthest */
+    if (by_key)
+        layer->window +=
+            layer->causal || !config_get_bool(traits->section, "is_causal", true);
     /* a window of half a key on each side is the key itself, which 0 does not mean */
     if (layer->window == 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
@@ -236,13 +246,38 @@ static void read_chunk(const struct traits *traits, struct layer *layer) {
     if (!kind_is_chunked(&traits->kind, layer->rotation.dims > 0))
         return;
     layer->chunk = chunk;
+    if (traits->match->causal == NULL)
+        layer->causal = true; /* whatever is_causal says */
     if (chunk == 0 && kind_count_layers(traits->family, traits->section) > 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
                    "layer %zu has chunked attention, but %s is not set", traits->index,
                    windows->chunk_keys);
 }
 
-/* Refuses the eps of another kind of norm, where that of the family is absent. */
+/* Refuses what says another mask, or too little of it, unless that is known. */
+static void check_mask(const struct traits *traits, const struct layer *layer) {
+    const struct match *match = traits->match;
+    const char *causal = "use_bidirectional_attention=false|vision bidirectional=false "
+                         "causal=true causal_attention=true use_causal_mask=true";
+    const char *others = "bidirectional=true causal=false causal_attention=false "
+                         "use_causal_mask=false";
+    const char *remedy = "set causal=true or causal=false, whichever it is";
+
+    if (match->causal != NULL || layer->cross)
+        return;
+    if (match->bidirectional != NULL && layer->window + layer->chunk > 0)
+        error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
+                   "class %.60s is not causal, but does not say where its window is; set "
+                   "causal=false for one on each side",
+                   match->bidirectional);
+    if (match->text == NULL || !match->text->any_mask)
+        config_check_demands(traits->section, layer->causal ? causal : others, remedy);
+    if (match->text != NULL)
+        config_check_demands(traits->section, match->text->demands, remedy);
+}
+
+/* Refuses the eps of another kind of norm, where that of the family is absent and has
+ * another default. */
 static void check_eps(const struct traits *traits) {
     static const char *const others[] = {"rms_norm_eps", "layer_norm_eps",
                                          "layer_norm_epsilon", "norm_eps"};
@@ -251,7 +286,8 @@ static void check_eps(const struct traits *traits) {
     if (keys == NULL || config_find(traits->section, keys, NULL) != NULL)
         return;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if (config_find(traits->section, others[i], NULL) != NULL)
+        const json_t *other = config_find(traits->section, others[i], NULL);
+        if (other != NULL && json_number_value(other) != traits->family->norms.eps)
             error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
                        "config.json has %s, but family %s has %s "
                        "(docs/checkpoints.md#unknown-keys)%s",
@@ -321,7 +357,7 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
     if (bias->kind != ATTN_BIAS_BUCKETS)
         return;
 
-    bias->both_sides = !layer->causal;
+    bias->both_sides = traits->stack->stack->mask == MASK_NONE;
     bias->table_rows =
         config_get_count(section, "relative_attention_num_buckets",
                          family->distance.buckets, family->distance.buckets);
@@ -366,36 +402,6 @@ static void read_query_factor(const struct traits *traits, struct layer *layer) 
     layer->query_factor.offset = factor->offset;
 }
 
-/* Finds the layer whose keys and values this one takes, if it is one of the last. */
-static void find_lender(const struct traits *traits, bool sliding, struct layer *layer) {
-    const struct family_borrowing *borrowing = &traits->family->borrowing;
-    const struct config_section *section = traits->section;
-    size_t num_layers = traits->stack->num_layers;
-
-    layer->lender = traits->index;
-    if (borrowing->count_keys == NULL)
-        return;
-    size_t count = config_get_index(section, borrowing->count_keys, borrowing->count);
-    if (count >= num_layers) {
-        error_keep(section->error, ATTN_E_VALUE,
-                   "%s is %zu, but must be less than %zu, the number of layers",
-                   borrowing->count_keys, count, num_layers);
-        return;
-    }
-    layer->borrows = traits->index >= num_layers - count;
-    for (size_t i = num_layers - count; layer->borrows && i-- > 0;) {
-        const struct kind_source kind = {traits->family, section, num_layers, i};
-        layer->lender = i;
-        if (kind_is_sliding(&kind, layer->window) == sliding)
-            return;
-    }
-    if (layer->borrows)
-        error_keep(section->error, ATTN_E_VALUE,
-                   "layer %zu takes keys of an earlier layer of its kind, but there is "
-                   "none before the last %zu; correct %s or layer_types",
-                   traits->index, count, borrowing->count_keys);
-}
-
 static bool has_letter(const char *letters, char letter) {
     return letters != NULL && strchr(letters, letter) != NULL;
 }
@@ -429,18 +435,14 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
                         struct layer_biases *ret_biases) {
     const struct family *family = match->family;
     const struct config_section *section = &stack->section;
-    const struct traits traits = {
-        family, stack, section, index, {family, section, stack->num_layers, index}};
+    const struct traits traits = {match, family,
+                                  stack, section,
+                                  index, {family, section, stack->num_layers, index}};
     struct layer layer = {
         .family = family->type, .index = index, .cross = stack->stack->cross};
 
     traits_name(stack, index, layer.part);
-    if (match->text != NULL)
-        config_check_demands(section, match->text->demands);
-    if (match->text == NULL || !match->text->any_mask)
-        config_check_demands(section, family->demands);
-    else
-        config_find(section, "use_bidirectional_attention", NULL);
+    config_check_demands(section, family->demands, "attnd computes nothing else here");
     read_head_sizes(&traits, &layer);
     layer.causal = read_mask(&traits);
     bool sliding = read_window(&traits, &layer);
@@ -453,7 +455,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     read_own_sizes(&traits, sliding, &layer);
     read_value_size(&traits, &layer);
     layer.scale = read_scale(&traits, layer.head_size);
-    find_lender(&traits, sliding, &layer);
+    layer.lender = kind_find_lender(&traits.kind, sliding, layer.window, &layer.borrows);
     if (!layer.cross && kind_is_rotated(&traits.kind, sliding))
         rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
     if (match->text != NULL && match->text->any_mask &&
@@ -462,6 +464,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
                    "rope_type is dynamic, but the lengths of this model count from 1, "
                    "which attnd does not do" REFUSAL_REMEDY);
     read_chunk(&traits, &layer);
+    check_mask(&traits, &layer);
     if (family->scores.scale == SCALE_YARN)
         layer.scale *= rotation_score_factor(&layer.rotation);
     read_norms(&traits, &layer);

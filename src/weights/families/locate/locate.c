@@ -260,6 +260,17 @@ static bool is_head_tensor(const struct locator *locator, const char *name) {
     return false;
 }
 
+/* Returns whether a tensor changes nothing in any family: rotary frequencies, which old
+ * files have, and a scale of a cache of fewer bits, which attnd does not have. */
+static bool is_beside(const struct safetensors_tensor *tensor, const char *name) {
+    static const char scales[] = "k_scale v_scale q_scale kv_scale k_proj.k_scale "
+                                 "v_proj.v_scale qkv_proj.k_scale qkv_proj.v_scale "
+                                 "k_proj.output_scale v_proj.output_scale";
+
+    return strcmp(name, "rotary_emb.inv_freq") == 0 ||
+           (tensor->elements == 1 && wordlist_has(scales, name));
+}
+
 /* Returns whether the layer uses the tensor, or its family ignores it. */
 static bool is_known_tensor(const struct locator *locator,
                             const struct safetensors_tensor *tensor, const char *name) {
@@ -280,6 +291,7 @@ static bool is_known_tensor(const struct locator *locator,
     bool is_table = locator->family->distance.table != NULL &&
                     strcmp(name, locator->family->distance.table) == 0;
     return tensor == layer->sinks || is_table || is_head_tensor(locator, name) ||
+           is_beside(tensor, name) ||
            wordlist_has(locator->family->weights.ignored, name);
 }
 

@@ -48,7 +48,7 @@
     .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention", \
     .windows.half_keys = "sliding_window", \
     .windows.size = 128, .windows.period_keys = "global_attn_every_n_layers", \
-    .windows.period = 3
+    .windows.period = 3, .windows.halved = true
 
 static const struct family families[] = {
     BERT("bert", 12, 768, 12),
@@ -121,7 +121,7 @@ static const struct family families[] = {
         .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("Wo"), .norm = "attn_norm", SIZES(12, 768, 22),
                     .mask = MASK_CAUSAL}},
-        MODERNBERT, .windows.halved = true},
+        MODERNBERT},
     {   .type = "mpnet",
         .stacks = {{.part = "", .layer = "encoder.layer.#.",
                     .module = "attention.", KEYS_COMMON, SIZES(12, 768, 12),

@@ -14,7 +14,7 @@
                 .width_keys = "hidden_size n_embed", \
                 .layers_keys = "num_hidden_layers n_layer"}}, \
     .weights.split = SPLIT_GROUPS, .biases.if_set = "qkvo", .biases.keys = "bias", \
-    .sizes.kv_keys = "num_kv_heads n_head_kv", .weights.ignored = OLD_ROTARY, \
+    .sizes.kv_keys = "num_kv_heads n_head_kv", \
     LAYER_NORM("layer_norm_epsilon", 1e-5), \
     ROTATION, .rotation.only_if = "alibi=false", \
     .distance.kind = ATTN_BIAS_ALIBI_ROUNDED, .distance.only_if = "alibi"
@@ -64,7 +64,7 @@ static const struct family families[] = {
         .weights.split = SPLIT_GROUPS, .biases.if_set = "qkvo",
         .biases.keys = "attention_bias",
         .biases.otherwise = true,
-        .weights.ignored = "bias masked_bias " OLD_ROTARY,
+        .weights.ignored = "bias masked_bias",
         LAYER_NORM("layer_norm_eps", 1e-5),
         .rotation.rotates = true,
         .rotation.base_keys = "rotary_emb_base", .rotation.base = 10000,
@@ -105,13 +105,13 @@ static const struct family families[] = {
     {   .type = "openai-gpt",
         .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
                     SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
-                    .mask = MASK_CAUSAL}},
+                    .mask = MASK_ALWAYS_CAUSAL}},
         .weights.split = SPLIT_BLOCKS, .weights.transposed = true,
         .weights.ignored = "bias", .biases.always = "qkvo"},
     {   .type = "imagegpt",
         .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
                     SIZES(8, 512, 24), .names = PACKED("c_attn", "c_proj"),
-                    .norm = "ln_1", .mask = MASK_CAUSAL}},
+                    .norm = "ln_1", .mask = MASK_ALWAYS_CAUSAL}},
         .weights.split = SPLIT_BLOCKS, .weights.transposed = true,
         .weights.ignored = "bias masked_bias", .biases.always = "qkvo",
         .scores.scale = SCALE_GPT2, .demands = "add_cross_attention=false",
@@ -157,7 +157,7 @@ static const struct family families[] = {
                     .norm = "input_layernorm", SIZES(32, 2560, 32),
                     .mask = MASK_CAUSAL}},
         .weights.split = SPLIT_GROUPS,
-        .weights.ignored = "dense_bias bias masked_bias " OLD_ROTARY,
+        .weights.ignored = "dense_bias bias masked_bias",
         LAYER_NORM("layer_norm_eps", 1e-5), .rotation.rotates = true,
         .rotation.base_keys = "rotary_emb_base", .rotation.base = 10000,
         .rotation.part_keys = "rotary_pct", .rotation.part = 1},

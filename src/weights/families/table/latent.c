@@ -6,7 +6,7 @@
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* One number of heads, and sizes in the order of struct family_latent. */
 #define LATENT(type_name, h, w, n, eps, shared_keys, ...) \
-    .type = type_name, .weights.split = SPLIT_LATENT, .weights.ignored = OLD_ROTARY, \
+    .type = type_name, .weights.split = SPLIT_LATENT, \
     .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON, \
                 .names = PACKED("kv_a_proj_with_mqa", "o_proj"), SIZES(h, w, n), \
                 .norm = "input_layernorm", .mask = MASK_CAUSAL, \
@@ -33,6 +33,7 @@ static const struct family families[] = {
     {   LATENT("mistral4", 32, 4096, 36, 1e-6, SHARED, {1024, 256, 64, 64, 128}), HALVES,
         .rotation.unset = &mistral4_rotation, .factor.rotary = true},
     {   .type = "mimo_v2_flash", .stacks = {STACK_LLAMA(64, 4096, 48)},
+        .ignored = "attention_chunk_size",
         BIASES_IF("qkv", "attention_bias"), HEADS(4, 192), .sizes.kv_sliding = 2,
         .sizes.value_keys = "v_head_dim", .sizes.value = 128, RMS(1e-5), BASE(5e6),
         .rotation.local_keys = "swa_rope_theta", .rotation.local_base = 10000,

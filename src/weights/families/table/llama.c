@@ -4,8 +4,6 @@
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
-/* Where it is true, transformers' kernels differ: eager is causal, and sdpa is not. */
-#define CAUSAL_GEMMA .demands = "use_bidirectional_attention=false"
 static const struct layer_rotation gpt_oss_rotation = {
     .type = ROTATION_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1,
     .original_positions = 4096};
@@ -20,10 +18,10 @@ static const struct layer_rotation gpt_oss_rotation = {
     .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS
 #define WINDOWS(which, length) \
     .windows.rule = which, .windows.keys = "sliding_window", .windows.size = length
-#define QWEN3(type_name, h, w, n, kv, d, which) { \
-    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d), \
+#define QWEN3(type_name, stack, kv, d, which) { \
+    .type = type_name, .stacks = {stack}, HEADS(kv, d), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION, \
-    QWEN_WINDOW(which), .weights.ignored = OLD_ROTARY}
+    QWEN_WINDOW(which)}
 
 /* Without a norm before. */
 #define STACK_NO_NORM(h, w, n) \
@@ -32,10 +30,9 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define OLMO2(type_name, value, h, w) \
     .type = type_name, .stacks = {STACK_NO_NORM(h, w, 32)}, HEADS(0, 0), \
     BIASES_IF("qkvo", "attention_bias"), .norms.eps_keys = "rms_norm_eps", \
-    .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true, \
-    .weights.ignored = OLD_ROTARY
+    .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true
 #define GEMMA2(type_name) { \
-    .type = type_name, .stacks = {STACK_LLAMA(8, 2304, 26)}, CAUSAL_GEMMA, \
+    .type = type_name, .stacks = {STACK_LLAMA(8, 2304, 26)}, \
     BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR, \
     .norms.plus_one = true, RMS(1e-6), ROTATION, WINDOWS(WINDOW_UNLESS_NTH, 4096), \
     .windows.period = 2, .scores.softcap_keys = "attn_logit_softcapping", \
@@ -62,7 +59,7 @@ static const struct layer_rotation gpt_oss_rotation = {
     .type = type_name, .stacks = {STACK_LLAMA(64, 8192, 80)}, HEADS(8, 0), \
     .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS), \
     .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(WINDOW_QWEN), \
-    .windows.from = 80, .weights.ignored = OLD_ROTARY}
+    .windows.from = 80}
 #define QWEN3_VL(type_name, h, w, n, d) { \
     .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(h, d), \
     .ignored = "sliding_window", \
@@ -97,8 +94,7 @@ LLAMA3_UNSET(cwm_rotation, 1e6, 16, 8192);
 static const struct family families[] = {
     {   .type = "llama", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.if_set = "qkvo",
         .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads",
-        .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION,
-        .weights.ignored = OLD_ROTARY},
+        .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION},
     {   .type = "voxtral_text", .stacks = {STACK_LLAMA(32, 3072, 30)}, HEADS(8, 128),
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(1e8),
         .demands = "model_type=llama"},
@@ -106,29 +102,27 @@ static const struct family families[] = {
         .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 8,
         .sizes.head_keys = "head_dim", RMS(1e-6),
         ROTATION, .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
-        .windows.size = 4096,
-        .weights.ignored = OLD_ROTARY},
+        .windows.size = 4096},
     {   .type = "mixtral", .stacks = {STACK_LLAMA(32, 4096, 32)},
         .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 8,
         .sizes.head_keys = "head_dim", RMS(1e-5),
         .rotation.rotates = true, .rotation.base_keys = "rope_theta",
         .rotation.base = 1e6,
-        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
-        .weights.ignored = OLD_ROTARY},
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
     {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.always = "qkv",
         .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = 32,
         .sizes.head_keys = "head_dim", RMS(1e-6),
-        ROTATION, QWEN_WINDOW(WINDOW_QWEN), .weights.ignored = OLD_ROTARY},
+        ROTATION, QWEN_WINDOW(WINDOW_QWEN)},
     {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)},
         .biases.if_set = "qkv",
         .biases.keys = "qkv_bias", .biases.otherwise = true,
         .sizes.kv_keys = "num_key_value_heads",
         .sizes.kv_heads = 16,
         .sizes.head_keys = "head_dim", RMS(1e-6), ROTATION,
-        QWEN_WINDOW(WINDOW_QWEN2_MOE),
-        .weights.ignored = OLD_ROTARY},
-    QWEN3("qwen3", 32, 4096, 32, 32, 128, WINDOW_QWEN),
-    QWEN3("qwen3_moe", 32, 2048, 24, 4, 0, WINDOW_ALL),
+        QWEN_WINDOW(WINDOW_QWEN2_MOE)},
+    QWEN3("qwen3", STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 32, 4096, 32), 32, 128,
+          WINDOW_QWEN), /* voyage-4-nano has its key, which transformers does not read */
+    QWEN3("qwen3_moe", STACK_LLAMA(32, 2048, 24), 4, 0, WINDOW_ALL),
     QWEN2_VL("qwen2_vl_text"),
     QWEN2_VL("qwen2_5_vl_text"),
     QWEN3_VL("qwen3_vl_text", 32, 4096, 32, 128),
@@ -139,7 +133,7 @@ static const struct family families[] = {
                     .norm = "input_layernorm", SIZES(32, 2048, 24),
                     .mask = MASK_CAUSAL}},
         .biases.always = "qkvo", .sizes.kv_keys = "num_key_value_heads",
-        .sizes.head_keys = "head_dim", .weights.ignored = OLD_ROTARY,
+        .sizes.head_keys = "head_dim",
         LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_layernorm", .norms.key = "k_layernorm",
         .norms.heads_if = "qk_layernorm", .norms.heads = ATTN_NORM_LAYER, ROTATION,
@@ -150,7 +144,7 @@ static const struct family families[] = {
                     SIZES(32, 3072, 32), .mask = MASK_CAUSAL}},
         .weights.split = SPLIT_BLOCKS, .sizes.kv_keys = "num_key_value_heads",
         .sizes.head_keys = "head_dim",
-        .weights.ignored = OLD_ROTARY, RMS(1e-5), ROTATION,
+        RMS(1e-5), ROTATION,
         .rotation.part_keys = "partial_rotary_factor", .rotation.part = 1,
         .rotation.longrope_alias = "su yarn", .rotation.original = 4096,
         .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
@@ -160,31 +154,28 @@ static const struct family families[] = {
         .sizes.kv_keys = "num_key_value_heads",
         .sizes.kv_heads = 2,
         .sizes.head_keys = "head_dim", LAYER_NORM("norm_epsilon", 1e-5), ROTATION,
-        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window",
-        .weights.ignored = OLD_ROTARY},
-    {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)}, CAUSAL_GEMMA,
+        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
+    {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)},
         .biases.if_set = "qkvo",
         .biases.keys = "attention_bias", .sizes.kv_keys = "num_key_value_heads",
         .sizes.kv_heads = 16,
         .sizes.head_keys = "head_dim", .sizes.head = 256,
         .norms.plus_one = true, RMS(1e-6),
-        ROTATION, .weights.ignored = OLD_ROTARY},
+        ROTATION},
     GEMMA2("gemma2"),
     GEMMA2("vaultgemma"),
     {   .type = "gemma3_text",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
-                    .names = NAMES_PROJ("o_proj"), .norm = "input_layernorm",
-                    SIZES(8, 2304, 26), .mask = MASK_UNLESS_BIDIRECTIONAL}},
+        .stacks = {STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 8, 2304, 26)},
         BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR,
         .norms.plus_one = true, RMS(1e-6), HEAD_NORMS, BASE(1e6),
         .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000,
         WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 6,
+        .windows.halved_if = "use_bidirectional_attention",
         .windows.period_keys = "sliding_window_pattern"},
     {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .borrowing.count = 15,
         .ignored = "query_pre_attn_scalar"},
     {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .windows.skips_last = true,
         .rotation.unset = &gemma4_rotation,
-        .demands = "use_bidirectional_attention=false|vision",
         .rotation.part_turning = 0.25, .sizes.full_head_keys = "global_head_dim",
         .sizes.full_head = 512, .sizes.full_kv_keys = "num_global_key_value_heads",
         .weights.keys_are_values = "attention_k_eq_v"},
@@ -209,7 +200,7 @@ static const struct family families[] = {
                     .norm = "input_layernorm", SIZES(64, 4096, 36),
                     .mask = MASK_CAUSAL}},
         .weights.split = SPLIT_GROUPS, .biases.always = "qkvo",
-        .weights.ignored = OLD_ROTARY, LAYER_NORM("layer_norm_eps", 1e-5),
+        LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_layernorm", .norms.key = "k_layernorm",
         .norms.heads = ATTN_NORM_LAYER, .norms.heads_if = "qk_layernorm",
         .norms.heads_otherwise = true, ROTATION, PART(0.5)},

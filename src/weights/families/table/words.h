@@ -17,10 +17,11 @@
 #define PACKED(qkv, o) {qkv, NULL, NULL, o}
 #define SIZES(h, w, n) .heads = h, .width = w, .layers = n
 /* Llama's names, which many share. */
-#define STACK_LLAMA(h, w, n) \
+#define STACK_LLAMA(h, w, n) STACK_DECODER(MASK_CAUSAL, h, w, n)
+#define STACK_DECODER(mask_of, h, w, n) \
     {.part = "", .layer = "layers.#.", .module = "self_attn.", \
      .norm = "input_layernorm", .names = NAMES_PROJ("o_proj"), KEYS_COMMON, \
-     SIZES(h, w, n), .mask = MASK_CAUSAL}
+     SIZES(h, w, n), .mask = mask_of}
 #define HEADS(kv, d) \
     .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = kv, \
     .sizes.head_keys = "head_dim", .sizes.head = d
@@ -35,7 +36,6 @@
 #define RMS_NORM(keys, value) \
     .norms.before = ATTN_NORM_RMS, .norms.eps_keys = keys, .norms.eps = value
 #define RMS(value)  RMS_NORM("rms_norm_eps", value)
-#define OLD_ROTARY  "rotary_emb.inv_freq"
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
