@@ -187,9 +187,7 @@ static bool read_mask(const struct traits *traits) {
         causal = !config_get_bool(section, "use_bidirectional_attention", false);
     if (!causal || stack->mask == MASK_ALWAYS_CAUSAL)
         return causal;
-    /* transformers takes null as false */
-    bool given = config_find(section, "is_causal", NULL) != NULL;
-    return config_get_bool(section, "is_causal", !given && match->bidirectional == NULL);
+    return config_get_bool(section, "is_causal", match->bidirectional == NULL);
 }
 
 /* Reads the window; returns whether the layer has one. */

@@ -81,7 +81,7 @@ static const struct family families[] = {
     {   /* queries, keys and values all differ; positions are in the first two */
         .type = "detr", .biases.always = "qkvo",
         .stacks = STACKS_MASKED(MASK_NONE, NULL, NULL, 8, 256, 6, 6)},
-    {   .type = "moonshine", .biases.if_set = "qkv", .biases.keys = "attention_bias",
+    {   .type = "moonshine", BIASES_IF("qkv", "attention_bias"),
         .stacks = {STACK_MOONSHINE("encoder", "self", OF_ENCODER, "input_layernorm",
                                    MASK_NONE, false),
                    STACK_MOONSHINE("decoder", "self", OF_DECODER, "input_layernorm",
@@ -98,7 +98,7 @@ static const struct family families[] = {
                                  MASK_CAUSAL, false),
                    STACK_T5GEMMA("decoder", "cross", "pre_cross_attn_layernorm",
                                  MASK_NONE, true)},
-        .biases.if_set = "qkvo", .biases.keys = "attention_bias", .sizes.kv_heads = 4,
+        BIASES_IF("qkvo", "attention_bias"), .sizes.kv_heads = 4,
         .sizes.head_keys = "head_dim", .sizes.head = 256, .scores.scale = SCALE_SCALAR,
         .norms.plus_one = true, RMS(1e-6), ROTATION, .windows.rule = WINDOW_UNLESS_NTH,
         .windows.keys = "sliding_window", .windows.size = 4096, .windows.period = 2,
