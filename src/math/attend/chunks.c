@@ -30,7 +30,7 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
             continue;
         double first = first_chunk ? f * (double)from->first[c] : 0;
         double total = factors != NULL ? f * (double)weight_sums[c] : 1;
-        double entropy = f * (double)from->entropy[c];
+        double entropy = f * from->entropy[c];
         if (factors != NULL) /* -f w ln(f w) is f (-w ln w) - w f ln f */
             entropy -= log(f) * total;
         to->entropy += entropy;
@@ -45,8 +45,8 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
         to->previous += f * (double)from->previous[c];
         to->next += f * (double)from->next[c];
         to->near += f * (double)from->near[c];
-        to->prefix += f * (double)from->prefix[c];
-        to->distance += f * (double)from->distance[c];
+        to->prefix += f * from->prefix[c];
+        to->distance += f * from->distance[c];
     }
 }
 

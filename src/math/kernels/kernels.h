@@ -44,16 +44,16 @@ struct range {
 };
 
 /* What each query of a panel attends to: sums over its weights w[k]. Its own position
- * is i. */
+ * is i. Sums over all keys are float32 within a block only. */
 struct panel_sums {
-    float entropy[KERNEL_COLUMNS_MAX];  /* -w[k] ln w[k] */
-    float distance[KERNEL_COLUMNS_MAX]; /* |i - k| w[k] */
-    float prefix[KERNEL_COLUMNS_MAX];   /* w[0] .. w[i] */
-    float near[KERNEL_COLUMNS_MAX];     /* w[i - 2] .. w[i + 2] */
-    float first[KERNEL_COLUMNS_MAX];    /* w[0] */
-    float self[KERNEL_COLUMNS_MAX];     /* w[i] */
-    float previous[KERNEL_COLUMNS_MAX]; /* w[i - 1] */
-    float next[KERNEL_COLUMNS_MAX];     /* w[i + 1] */
+    double entropy[KERNEL_COLUMNS_MAX];  /* -w[k] ln w[k] */
+    double distance[KERNEL_COLUMNS_MAX]; /* |i - k| w[k] */
+    double prefix[KERNEL_COLUMNS_MAX];   /* w[0] .. w[i] */
+    float near[KERNEL_COLUMNS_MAX];      /* w[i - 2] .. w[i + 2] */
+    float first[KERNEL_COLUMNS_MAX];     /* w[0] */
+    float self[KERNEL_COLUMNS_MAX];      /* w[i] */
+    float previous[KERNEL_COLUMNS_MAX];  /* w[i - 1] */
+    float next[KERNEL_COLUMNS_MAX];      /* w[i + 1] */
 };
 
 /* Some queries of one head of one sequence: at most `columns` of them. Rows of queries,
