@@ -64,6 +64,22 @@ void wire_lens_limit(char ret_text[WIRE_LENS_LIMIT_MAX], size_t num_keys) {
              plural_of(num_keys));
 }
 
+const char *wire_type_remedy(const char *field, const char *got) {
+    static const struct {
+        const char *field, *got, *remedy;
+    } remedies[] = {
+        {"bias", "boolean",
+         "0 where a query sees a key, and null (-inf in safetensors) where not"},
+        {"valid_lens", "boolean", "lengths; of an attention_mask they are mask.sum(-1)"},
+        {"need", "string", "a list of words, such as [\"weights\"]"},
+    };
+    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++) {
+        if (strcmp(field, remedies[i].field) == 0 && strcmp(got, remedies[i].got) == 0)
+            return remedies[i].remedy;
+    }
+    return NULL;
+}
+
 /* Returns the article for a JSON type: "an " for array, "a " for number. */
 static const char *article_of(const char *type) {
     if (strcmp(type, "null") == 0)
@@ -73,11 +89,12 @@ static const char *article_of(const char *type) {
 
 bool wire_refuse_type(const struct wire_place *place, const char *expected,
                       const char *got, struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX];
+    char where[PLACE_TEXT_MAX], instead[48];
+    const char *remedy = wire_type_remedy(place->field, got);
     print_place(where, place);
-    wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, place->field,
-                     "%s is %s%s; send %s%s instead", where, article_of(got), got,
-                     article_of(expected), expected);
+    snprintf(instead, sizeof instead, "%s%s instead", article_of(expected), expected);
+    wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, place->field, "%s is %s%s; send %s",
+                     where, article_of(got), got, remedy != NULL ? remedy : instead);
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "\"%s\"", expected);
     snprintf(ret_problem->got, sizeof ret_problem->got, "\"%s\"", got);
     return false;

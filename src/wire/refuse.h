@@ -25,6 +25,10 @@ struct wire_place {
 /* Writes `field`[index[0]][index[1]]..., cut to `size` bytes. */
 void wire_place_print(char *ret_text, size_t size, const struct wire_place *place);
 
+/* Returns what to send in a field instead of a value of that JSON type, or NULL.
+ * Constant. */
+const char *wire_type_remedy(const char *field, const char *got);
+
 /* A value of the wrong type. `expected` and `got` are names of JSON types. */
 bool wire_refuse_type(const struct wire_place *place, const char *expected,
                       const char *got, struct wire_problem *ret_problem);
