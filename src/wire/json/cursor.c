@@ -37,6 +37,8 @@ static const char *token_end(const struct wire_cursor *cursor) {
 }
 
 void wire_cursor_locate(const struct wire_cursor *cursor, struct wire_place *place) {
+    if (cursor->body == NULL) /* an option of safetensors */
+        return;
     place->line = 1;
     place->column = 0;
     for (const char *c = cursor->body, *end = token_end(cursor); c < end; c++) {
