@@ -358,8 +358,6 @@ def to_rows(value):
     array = np.asarray(value)
     if array.dtype.name == "bfloat16":  # of ml_dtypes
         array = array.view(BFLOAT16)
-    if array.dtype.kind == "u":
-        raise ValueError(f"rows are {array.dtype}; if they are bits of bfloat16, send rows.view(BFLOAT16)")
     is_half = array.dtype == BFLOAT16 or array.dtype.kind == "f" and array.itemsize == 2
     return np.asarray(array, array.dtype.newbyteorder("<") if is_half else "<f4", order="C")
 

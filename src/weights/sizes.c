@@ -96,8 +96,7 @@ static attn_status size_all_heads(struct layer_sizes *sizes, size_t which,
     attn_status status = check_shape(
         sizes, weight, rows, ANY,
         "the weights of query, key and value must have the same number of rows, "
-        "since all heads have the same size (of fewer key heads, repeat the rows: "
-        "torch.repeat_interleave())");
+        "since all heads have the same size");
     if (status != ATTN_OK)
         return status;
 

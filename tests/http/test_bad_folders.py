@@ -184,13 +184,6 @@ def test_folder_without_safetensors_says_what_to_do(file, words, tmp_path):
     assert words in refusal_of("--model", f"m={folder}")
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
-def test_pointer_of_git_lfs_says_what_to_do(file, tmp_path):
-    folder = copy_folder("gpt2", tmp_path)
-    (folder / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 4976698672\n")
-    assert f"{file}: is a pointer of git-lfs" in refusal_of("--model", f"m={folder}")
-
-
 def test_folder_with_an_adapter_is_refused(tmp_path):
     folder = copy_folder("gpt2", tmp_path)
     (folder / "adapter_config.json").write_text("{}")

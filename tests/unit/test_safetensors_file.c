@@ -85,8 +85,6 @@ static void test_files_of_other_programs_are_recognised(void **state) {
     assert_bytes_refused("\x80\4\x95\n", 4, "is a pickle of Python; load");
     assert_bytes_refused("\x80\5\x95\n", 4, "is a pickle of Python; load");
     assert_bytes_refused("GGUF\3\0\0\0", 8, "is a GGUF file; give");
-    assert_bytes_refused("version https://git-lfs.github.com/spec/v1\n", 43,
-                         "is a pointer of git-lfs, not the file itself; run git lfs ");
     assert_bytes_refused("\x89HDF\r\n\x1a\n", 8, "is an HDF5 file; read");
     assert_bytes_refused("PK\5\6\1\1\1\1", 8, "not a safetensors file");
 }

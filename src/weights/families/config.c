@@ -3,7 +3,6 @@
 #include "weights/families/config.h"
 
 #include "base/error.h"
-#include "safetensors/foreign.h"
 #include "safetensors/parse.h"
 
 #include <errno.h>
@@ -24,9 +23,6 @@ attn_status config_parse(const char *text, size_t size, json_t **ret_json,
 
     if (memchr(text, '\0', size) != NULL)
         return error_set(ret_error, ATTN_E_FORMAT, "has a NUL byte; is it a text?");
-    if (safetensors_find_foreign((const unsigned char *)text, size, "",
-                                 SAFETENSORS_OF_LAYER, ret_error))
-        return ATTN_E_FORMAT;
 
     json_t *json;
     attn_status status = parse_json(text, size, 0, &json, &error);
