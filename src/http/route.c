@@ -5,10 +5,7 @@
 #include "models/stats.h"
 #include "wire/oip/oip.h"
 
-#include <stdio.h>
 #include <string.h>
-
-#define PATH_SHOWN 60 /* bytes of a path without a route */
 
 /* Whether the address has the route. */
 static bool is_at(const struct route *route, enum route_address address) {
@@ -73,60 +70,32 @@ const struct route *route_find(const struct route_table *table, const char *path
     return NULL;
 }
 
-/* Lists the routes of an address: the table's, but for the page, and the Open Inference
- * Protocol but for its health. */
-static void list_routes(const struct route_table *table, enum route_address address,
-                        bool captures, char *text, size_t size) {
-    for (size_t i = 0, used = 0; i < table->count && used < size; i++) {
-        const struct route *route = &table->routes[i];
-        const char *path = route->path, *star = strchr(path, '*');
-        bool of_captures = strncmp(path, "/v1/captures", strlen("/v1/captures")) == 0;
-        int head = (int)(star != NULL ? (size_t)(star - path) : strlen(path));
-
-        if (!is_at(route, address) || strlen(path) < 3 || strncmp(path, "/ui", 3) == 0 ||
-            (strncmp(path, "/v2", 3) == 0 && route->access != ROUTE_IS_HEALTH) ||
-            (of_captures && !captures))
-            continue;
-        used += (size_t)snprintf(
-            text + used, size - used, "%s%.*s %.*s%s%s", used > 0 ? ", " : "",
-            (int)strcspn(route->allow, ","),
-            strstr(route->allow, "PUT") != NULL ? "PUT," : route->allow, head, path,
-            star != NULL || path[head - 1] == '/' ? "NAME" : "",
-            star != NULL ? star + 1 : "");
-    }
-}
-
 /* Says that the address has no route for the path. Returns false. */
-static bool set_unknown(const struct route_table *table, enum route_address address,
-                        bool captures, const char *path,
+static bool set_unknown(enum route_address address, const char *path,
                         struct wire_problem *ret_problem) {
-    struct route_segment segments[ROUTE_SEGMENTS_MAX];
-    char list[320] = "", shorter[PATH_SHOWN + 1] = "";
-    size_t size = strlen(path);
-
-    if (size <= PATH_SHOWN && size > 1 && path[size - 1] == '/')
-        memcpy(shorter, path, size - 1);
-    if (route_find(table, shorter, segments) != NULL)
+    if (address == ROUTE_AT_ADMIN)
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
-                                "there is no route %s; use %s, without the slash", path,
-                                shorter);
-    if (address == ROUTE_AT_MAIN && strcmp(path, "/metrics") == 0)
+                                "the admin address has no route %.200s; use "
+                                "GET /metrics, GET /v2/health/live or "
+                                "GET /v2/health/ready, or the address of --listen",
+                                path);
+    if (strcmp(path, "/metrics") == 0)
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
                                 "the metrics are at the address of --admin-listen");
-    list_routes(table, address, captures, list, sizeof list);
     return wire_problem_set(
-        ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL, "%s has no route %.*s; use %s%s",
-        address == ROUTE_AT_ADMIN ? "the admin address" : "attnd", PATH_SHOWN, path, list,
-        address == ROUTE_AT_ADMIN
-            ? ", or the address of --listen"
-            : ", the page at GET /, or the Open Inference Protocol below GET /v2");
+        ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+        "there is no route %.200s; use POST /v1/attention, "
+        "POST /v1/heads, PUT /v1/captures/NAME, GET /v1/models, GET /v1/models/NAME, "
+        "GET /v2/health/live, GET /v2/health/ready, "
+        "GET /openapi.json, the page at GET /, or the Open Inference "
+        "Protocol below GET /v2",
+        path);
 }
 
-bool route_check(const struct route_table *table, const struct route *route,
-                 enum route_address address, bool captures, const char *path,
+bool route_check(const struct route *route, enum route_address address, const char *path,
                  const char *method, struct wire_problem *ret_problem) {
     if (route == NULL || !is_at(route, address))
-        return set_unknown(table, address, captures, path, ret_problem);
+        return set_unknown(address, path, ret_problem);
     if (allows_method(route->allow, method))
         return true;
     return wire_problem_set(ret_problem, WIRE_E_METHOD_NOT_ALLOWED, NULL,

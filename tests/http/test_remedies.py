@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals that say what to do: of paths, and of requests without a model."""
+"""Refusals of requests without a model, which say what to do."""
 
 import numpy as np
 import pytest
@@ -10,27 +10,6 @@ from dot_product import post as post_given
 from dot_product import to_json, to_safetensors
 from safetensors_file import make_safetensors
 
-
-# --- routes ---
-
-def detail_of(reply):
-    return assert_problem(reply, 404, "Unknown route")["detail"]
-
-
-def test_unknown_route_lists_those_of_the_table(start_server, demo_server):
-    listed = detail_of(demo_server.get("/v1/attentions"))
-    assert "POST /v1/attention/dot-product, " in listed and "captures" not in listed
-    assert "POST /v1/heads, GET /v1/models, GET /v1/models/NAME, GET /v2/health/live" in listed
-    listed = detail_of(start_server("--capture-memory", "1MiB").get("/v1/attentions"))
-    assert "GET /v1/captures, PUT /v1/captures/NAME, POST /v1/captures/NAME/attention" in listed
-
-
-@pytest.mark.parametrize("path", ["/v1/attention", "/v1/attention/dot-product", "/v1/models"])
-def test_slash_at_the_end_is_named(demo_server, path):
-    assert f"use {path}, without the slash" in detail_of(demo_server.get(path + "/"))
-
-
-# --- requests without a model ---
 
 def give(server, fields, dtype="F32", metadata=None):
     """Posts arrays as safetensors, to the route that needs no model."""
