@@ -29,6 +29,9 @@
 extern "C" {
 #endif
 
+/* The most that a scale, of either sign, and a softcap can be. */
+#define ATTN_SCALE_MAX 3e38
+
 /* All memory is borrowed and only read. */
 typedef struct attn_dot_product {
     size_t num_heads;    /* H */
@@ -49,9 +52,8 @@ typedef struct attn_dot_product {
  * neither outputs nor heads are wanted.
  *
  * More errors: ATTN_E_SHAPE for a size of 0, or when KV does not divide H; ATTN_E_VALUE
- * for a scale that is not finite, a softcap that is negative or not finite, missing
- * values, or an unknown type of keys; ATTN_E_UNSUPPORTED for kernels that this build or
- * CPU lacks. */
+ * for a scale or softcap out of range, missing values, or an unknown type of keys;
+ * ATTN_E_UNSUPPORTED for kernels that this build or CPU lacks. */
 ATTN_API attn_status attn_dot_product_plan(const attn_dot_product *options,
                                            const attn_request *request,
                                            attn_sizes *ret_sizes, attn_error *ret_error);

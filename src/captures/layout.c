@@ -7,7 +7,7 @@
 #include "base/size.h"
 #include "safetensors/parse.h"
 
-#include <float.h>
+#include <attnd/dot_product.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -267,10 +267,10 @@ static bool take_option(struct capture_layer *layer, size_t option, const json_t
     case 0:
         layer->has_scale = true;
         layer->scale = number;
-        return json_is_number(value) && fabs(number) <= (double)FLT_MAX;
+        return json_is_number(value) && number != 0 && fabs(number) <= ATTN_SCALE_MAX;
     case 1:
         layer->softcap = number;
-        return json_is_number(value) && number > 0 && number <= (double)FLT_MAX;
+        return json_is_number(value) && number > 0 && number <= ATTN_SCALE_MAX;
     case 2:
         layer->causal = json_is_true(value);
         return json_is_boolean(value);

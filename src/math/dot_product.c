@@ -23,9 +23,9 @@ static attn_status check_options(const attn_dot_product *options, attn_error *re
         return error_set(ret_error, ATTN_E_SHAPE,
                          "num_heads is %zu, which is not a multiple of num_kv_heads %zu",
                          heads, kv_heads);
-    if (!isfinite(options->scale) || fabs(options->scale) > (double)3e38F)
+    if (!isfinite(options->scale) || fabs(options->scale) > ATTN_SCALE_MAX)
         return error_set(ret_error, ATTN_E_VALUE, "scale is not a finite float32");
-    if (!(options->softcap >= 0) || options->softcap > (double)3e38F)
+    if (!(options->softcap >= 0) || options->softcap > ATTN_SCALE_MAX)
         return error_set(ret_error, ATTN_E_VALUE,
                          "softcap is %g, but must be positive and finite, or 0 for none",
                          options->softcap);

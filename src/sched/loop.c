@@ -105,6 +105,11 @@ void sched_parallel_for(void *context, size_t count,
     atomic_init(&loop.next_index, 0);
     atomic_init(&loop.num_helpers, 0);
 
+    if (count == 1) { /* nobody can help, and the pace finds checkpoints */
+        if (worker->shares_loops || !sched_job_is_over(worker->job))
+            task(data, 0, worker->index);
+        return;
+    }
     pthread_mutex_lock(&pool->lock);
     loop.next = pool->loops;
     pool->loops = &loop;

@@ -44,8 +44,9 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
                                 "no model is loaded; load one, or ask the operator");
     if (name == NULL)
         return wire_problem_set(ret_problem, WIRE_E_MODEL_NOT_NAMED, "model",
-                                "%zu models are loaded: %s; name one of them", num_models,
-                                names);
+                                "%zu models are loaded: %s; name one of them in the "
+                                "request (a query string is not read)",
+                                num_models, names);
 
     size_t index = wire_models_index(models, num_models, name, strlen(name));
     if (index == num_models)

@@ -5,13 +5,12 @@
 #include "wire/json/list.h"
 #include "wire/json/object.h"
 
+#include <attnd/dot_product.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 /* A day. */
-/* The largest that scale and softcap can be: the mathematics has float32. */
-#define FLOAT_MAX      3e38
 #define TIMEOUT_MS_MAX 86400000
 #define TIMEOUT_US_MAX UINT64_C(86400000000)
 
@@ -124,11 +123,13 @@ bool wire_need_read(const struct wire_cursor *cursor, const struct wire_span *sp
 static bool refuse_timeout_ms(const struct wire_cursor *cursor, struct wire_place *place,
                               const char *text) {
     struct wire_problem *problem = cursor->problem;
+    char where[WIRE_PLACE_TEXT_MAX];
     wire_cursor_locate(cursor, place);
+    wire_place_describe(where, place);
     wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, place->field,
-                     "line %zu, column %zu: timeout_ms is %s; send a number of "
-                     "milliseconds above 0 and up to %d, or leave it out",
-                     place->line, place->column, text, TIMEOUT_MS_MAX);
+                     "%s is %s; send a number of milliseconds above 0 and up to %d, or "
+                     "leave it out",
+                     where, text, TIMEOUT_MS_MAX);
     wire_range_print(problem->expected, 0, TIMEOUT_MS_MAX);
     return false;
 }
@@ -190,9 +191,9 @@ bool wire_number_read(const struct wire_cursor *cursor, const struct wire_span *
         text[size] = '\0';
         number = strtod(text, NULL); /* in the C locale: no other is set */
     }
-    if (!(fabs(number) <= FLOAT_MAX)) {
+    if (!(fabs(number) <= ATTN_SCALE_MAX)) {
         wire_cursor_locate(&there, &place);
-        return wire_refuse_float_range(&place, number, cursor->problem);
+        return wire_refuse_float_range(&place, number, ATTN_SCALE_MAX, cursor->problem);
     }
     *ret_number = number;
     return true;

@@ -13,9 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes: line, column, a known field and three indices; numbers have up to 20 digits. */
-#define PLACE_TEXT_MAX 160
-#define DIGITS_SHOWN   24 /* of a number that may have more; %.17g needs 24 */
+#define DIGITS_SHOWN 24 /* of a number that may have more; %.17g needs 24 */
 
 void wire_place_print(char *ret_text, size_t size, const struct wire_place *place) {
     size_t used = (size_t)snprintf(ret_text, size, "%.31s", place->field);
@@ -23,13 +21,13 @@ void wire_place_print(char *ret_text, size_t size, const struct wire_place *plac
         used += (size_t)snprintf(ret_text + used, size - used, "[%zu]", place->index[i]);
 }
 
-/* Writes the position in the text and in the request: "line 1, column 13: keys[0]". */
-static void print_place(char ret_text[PLACE_TEXT_MAX], const struct wire_place *place) {
+void wire_place_describe(char ret_text[WIRE_PLACE_TEXT_MAX],
+                         const struct wire_place *place) {
     int used = 0;
     if (place->line > 0)
-        used = snprintf(ret_text, PLACE_TEXT_MAX, "line %zu, column %zu: ", place->line,
-                        place->column);
-    wire_place_print(ret_text + used, PLACE_TEXT_MAX - (size_t)used, place);
+        used = snprintf(ret_text, WIRE_PLACE_TEXT_MAX,
+                        "line %zu, column %zu: ", place->line, place->column);
+    wire_place_print(ret_text + used, WIRE_PLACE_TEXT_MAX - (size_t)used, place);
 }
 
 void wire_shape_print(char ret_json[WIRE_SHAPE_PRINT_MAX], const size_t *shape,
@@ -64,6 +62,22 @@ void wire_lens_limit(char ret_text[WIRE_LENS_LIMIT_MAX], size_t num_keys) {
              plural_of(num_keys));
 }
 
+const char *wire_type_remedy(const char *field, const char *got) {
+    static const struct {
+        const char *field, *got, *remedy;
+    } remedies[] = {
+        {"bias", "boolean",
+         "0 where a query sees a key, and null (-inf in safetensors) where not"},
+        {"valid_lens", "boolean", "lengths; of an attention_mask they are mask.sum(-1)"},
+        {"need", "string", "a list of words, such as [\"weights\"]"},
+    };
+    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++) {
+        if (strcmp(field, remedies[i].field) == 0 && strcmp(got, remedies[i].got) == 0)
+            return remedies[i].remedy;
+    }
+    return NULL;
+}
+
 /* Returns the article for a JSON type: "an " for array, "a " for number. */
 static const char *article_of(const char *type) {
     if (strcmp(type, "null") == 0)
@@ -73,11 +87,12 @@ static const char *article_of(const char *type) {
 
 bool wire_refuse_type(const struct wire_place *place, const char *expected,
                       const char *got, struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX];
-    print_place(where, place);
-    wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, place->field,
-                     "%s is %s%s; send %s%s instead", where, article_of(got), got,
-                     article_of(expected), expected);
+    char where[WIRE_PLACE_TEXT_MAX], instead[48];
+    const char *remedy = wire_type_remedy(place->field, got);
+    wire_place_describe(where, place);
+    snprintf(instead, sizeof instead, "%s%s instead", article_of(expected), expected);
+    wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, place->field, "%s is %s%s; send %s",
+                     where, article_of(got), got, remedy != NULL ? remedy : instead);
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "\"%s\"", expected);
     snprintf(ret_problem->got, sizeof ret_problem->got, "\"%s\"", got);
     return false;
@@ -85,11 +100,11 @@ bool wire_refuse_type(const struct wire_place *place, const char *expected,
 
 bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
                         size_t got, struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX], element_of[48] = "", wanted[64];
+    char where[WIRE_PLACE_TEXT_MAX], element_of[48] = "", wanted[64];
     const char *here = "", *everywhere = "";
 
     /* The levels of an element are counted from the outermost list. */
-    print_place(where, place);
+    wire_place_describe(where, place);
     if (place->depth > 0) {
         snprintf(element_of, sizeof element_of, ": %.31s", place->field);
         here = " here";
@@ -111,16 +126,16 @@ bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
 }
 
 bool wire_refuse_empty(const struct wire_place *place, struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX];
-    print_place(where, place);
+    char where[WIRE_PLACE_TEXT_MAX];
+    wire_place_describe(where, place);
     return wire_problem_set(ret_problem, WIRE_E_EMPTY_TENSOR, place->field,
                             "%s is an empty list; send at least one element", where);
 }
 
 bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t got,
                         const char *reason, struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX];
-    print_place(where, place);
+    char where[WIRE_PLACE_TEXT_MAX];
+    wire_place_describe(where, place);
     wire_problem_set(ret_problem, WIRE_E_UNEVEN_ROWS, place->field,
                      "%s has %zu element%s, but needs %zu: %s", where, got,
                      plural_of(got), expected, reason);
@@ -134,22 +149,22 @@ bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t 
     return false;
 }
 
-static void print_float_range(struct wire_problem *ret_problem) {
-    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%.9g,%.9g]",
-             (double)-FLT_MAX, (double)FLT_MAX);
+static void print_float_range(double max, struct wire_problem *ret_problem) {
+    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%.9g,%.9g]", -max,
+             max);
 }
 
-bool wire_refuse_float_range(const struct wire_place *place, double got,
+bool wire_refuse_float_range(const struct wire_place *place, double got, double max,
                              struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX], number[32] = "over the largest double";
-    print_place(where, place);
+    char where[WIRE_PLACE_TEXT_MAX], number[32] = "over the largest double";
+    wire_place_describe(where, place);
     if (isfinite(got))
         snprintf(number, sizeof number, "%.9g", got);
     wire_problem_set(
         ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
         "%s is %s, which is out of range for float32; send numbers within +-%.9g", where,
-        number, (double)FLT_MAX);
-    print_float_range(ret_problem);
+        number, max);
+    print_float_range(max, ret_problem);
     if (isfinite(got)) /* JSON has no infinity */
         snprintf(ret_problem->got, sizeof ret_problem->got, "%.17g", got);
     return false;
@@ -175,8 +190,8 @@ static bool is_readable(const char *number) {
 
 bool wire_refuse_fraction(const struct wire_place *place, const char *got, size_t digits,
                           struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX], number[DIGITS_SHOWN + 4];
-    print_place(where, place);
+    char where[WIRE_PLACE_TEXT_MAX], number[DIGITS_SHOWN + 4];
+    wire_place_describe(where, place);
     print_digits(number, got, digits);
     wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, place->field,
                      "%s is %s; send a whole number", where, number);
@@ -188,8 +203,8 @@ bool wire_refuse_fraction(const struct wire_place *place, const char *got, size_
 bool wire_refuse_int_range(const struct wire_place *place, const char *got, size_t digits,
                            const char *limit, int64_t min, size_t max,
                            struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX], number[DIGITS_SHOWN + 4];
-    print_place(where, place);
+    char where[WIRE_PLACE_TEXT_MAX], number[DIGITS_SHOWN + 4];
+    wire_place_describe(where, place);
     print_digits(number, got, digits);
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
                      "%s is %s, but %s; send %" PRId64 " to %zu", where, number, limit,
@@ -202,14 +217,14 @@ bool wire_refuse_int_range(const struct wire_place *place, const char *got, size
 
 bool wire_refuse_not_finite(const struct wire_place *place, float got,
                             struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX];
-    print_place(where, place);
+    char where[WIRE_PLACE_TEXT_MAX];
+    wire_place_describe(where, place);
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
                      "%s is %s; send numbers within +-%.9g", where,
                      isnan(got) ? "not a number (NaN)"
                                 : "infinite, or out of range for float32",
                      (double)FLT_MAX);
-    print_float_range(ret_problem);
+    print_float_range((double)FLT_MAX, ret_problem);
     return false;
 }
 

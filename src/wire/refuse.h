@@ -25,6 +25,18 @@ struct wire_place {
 /* Writes `field`[index[0]][index[1]]..., cut to `size` bytes. */
 void wire_place_print(char *ret_text, size_t size, const struct wire_place *place);
 
+/* Returns what to send in a field instead of a value of that JSON type, or NULL.
+ * Constant. */
+const char *wire_type_remedy(const char *field, const char *got);
+
+/* Bytes: line, column, a known field and three indices; numbers have up to 20 digits. */
+#define WIRE_PLACE_TEXT_MAX 160
+
+/* Writes the position in the text, if it is known, and in the request: "line 1, column
+ * 13: keys[0]". */
+void wire_place_describe(char ret_text[WIRE_PLACE_TEXT_MAX],
+                         const struct wire_place *place);
+
 /* A value of the wrong type. `expected` and `got` are names of JSON types. */
 bool wire_refuse_type(const struct wire_place *place, const char *expected,
                       const char *got, struct wire_problem *ret_problem);
@@ -40,9 +52,9 @@ bool wire_refuse_empty(const struct wire_place *place, struct wire_problem *ret_
 bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t got,
                         const char *reason, struct wire_problem *ret_problem);
 
-/* A number that is out of range for float32. `got` is infinite when it is out of range
- * for double as well. */
-bool wire_refuse_float_range(const struct wire_place *place, double got,
+/* A number that is out of range for float32: beyond -max..max. `got` is infinite when it
+ * is out of range for double as well. */
+bool wire_refuse_float_range(const struct wire_place *place, double got, double max,
                              struct wire_problem *ret_problem);
 
 /* A number that is not whole, where an integer is needed. Its text is the `digits`

@@ -212,7 +212,7 @@ size_t wire_reply_lens_bytes(const struct wire_request *request) {
 
 /* Refuses the result at `index`; only the axes that the client sees are named. */
 static bool refuse_result(const struct wire_reply_tensor *tensor,
-                          const size_t index[WIRE_REPLY_RANK_MAX],
+                          const size_t index[WIRE_REPLY_RANK_MAX], bool biased,
                           struct wire_problem *ret_problem) {
     const bool shown[WIRE_REPLY_RANK_MAX] = {tensor->batched, tensor->plane_axis, true,
                                              tensor->num_parts > 0, true};
@@ -225,8 +225,9 @@ static bool refuse_result(const struct wire_reply_tensor *tensor,
     }
 
     return wire_problem_set(ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
-                            "%s is not finite: float32 overflowed; send smaller numbers",
-                            where);
+                            "%s is not finite: float32 overflowed; send smaller numbers"
+                            "%s",
+                            where, biased ? ", and null in bias where it masks" : "");
 }
 
 /* Returns the index of the first number that is not a result, or `count`. */
@@ -238,7 +239,7 @@ static size_t find_bad_number(const struct wire_reply_tensor *tensor,
     return i;
 }
 
-static bool check_reply_tensor(const struct wire_reply_tensor *tensor,
+static bool check_reply_tensor(const struct wire_reply_tensor *tensor, bool biased,
                                struct wire_problem *ret_problem) {
     const float *numbers = tensor->numbers;
     for (size_t b = 0; b < tensor->num_sequences; b++) {
@@ -251,7 +252,7 @@ static bool check_reply_tensor(const struct wire_reply_tensor *tensor,
         if (i < count) {
             const size_t index[] = {b, i / plane, i % plane / row, i % row / width,
                                     i % width};
-            return refuse_result(tensor, index, ret_problem);
+            return refuse_result(tensor, index, biased, ret_problem);
         }
         numbers += count;
     }
@@ -263,7 +264,8 @@ bool wire_reply_check(const struct wire_request *request, const attn_result *res
     struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
     size_t count = wire_reply_list(request, result, tensors);
     for (size_t i = 0; i < count; i++) {
-        if (!tensors[i].integers && !check_reply_tensor(&tensors[i], ret_problem))
+        if (!tensors[i].integers &&
+            !check_reply_tensor(&tensors[i], request->batch.bias != NULL, ret_problem))
             return false;
     }
     return true;

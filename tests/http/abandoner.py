@@ -4,8 +4,12 @@
 import json
 import threading
 
+import numpy as np
+
 from checkpoints import slow_request
+from dot_product import PATH, SAFETENSORS
 from http1 import Connection, post_bytes
+from safetensors_file import make_safetensors
 
 PATIENCE = 60  # seconds
 
@@ -16,14 +20,22 @@ def slow_post(tokens):
     return post_bytes(body.encode())
 
 
+def summing_post(need, tokens=2**20):
+    """Returns a request for sums over the queries of one head, `need` and its options: a million
+    tokens take minutes."""
+    rows = {name: np.zeros((tokens, 1, 1)) for name in ("queries", "keys")}
+    request = post_bytes(make_safetensors(rows, "F16", need), path=PATH)
+    return request.replace(b"application/json", SAFETENSORS.encode(), 1)
+
+
 class Abandoner(threading.Thread):
     """`with Abandoner(...)` keeps one long request after the other in progress, each of them for
     `seconds`. The next one is ready but for its last byte, so no time is lost between two."""
 
-    def __init__(self, port, seconds, tokens=30000, source="127.0.0.2"):
+    def __init__(self, port, seconds, request=None, source="127.0.0.2"):
         super().__init__()
         self.port, self.seconds, self.source = port, seconds, source
-        self.request = slow_post(tokens)
+        self.request = request or slow_post(30000)
         self.stopped = threading.Event()
 
     def prepare(self):

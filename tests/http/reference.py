@@ -81,6 +81,12 @@ class Exact:
         return linear(rows)
 
 
+def no_mask(lens):
+    """attnd refuses lengths of queries that are all 0 or 1, with a 1, as a mask: returns zeros for such."""
+    rows = [lens] if np.ndim(lens[0]) == 0 else lens
+    return lens if max(np.max(row) for row in rows) != 1 else [np.zeros_like(row).tolist() for row in lens]
+
+
 def visible_keys(valid_lens, positions, key_positions, causal, window):
     """Returns [Tq, Tk]. valid_lens [Tq] counts keys, whatever their positions are."""
     visible = np.arange(len(key_positions))[None, :] < valid_lens[:, None]

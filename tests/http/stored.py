@@ -86,7 +86,7 @@ def add_options(rng, layer, num_queries, num_keys):
         options["causal"] = bool(rng.random() < 0.7)
     if rng.random() < 0.4:
         options["window"] = int(rng.integers(0, num_keys + 2))
-    if has_queries and (rng.random() < 0.3 or options.get("causal") and num_queries < num_keys):
+    if has_queries and (rng.random() < 0.3 or options.get("causal") and num_queries != num_keys):
         layer.tensors["positions"] = random_positions(rng, num_queries, num_keys)
     if rng.random() < 0.3:
         layer.tensors["key_positions"] = rng.integers(0, 2 * num_keys, num_keys)

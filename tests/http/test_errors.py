@@ -207,14 +207,53 @@ def test_damaged_json_gets_a_result_or_a_problem(demo_server, data):
 # --- names that other programs use ---
 
 FOREIGN_NAMES = {
-    "is_causal": "use causal", "attn_mask": "attnd takes no mask matrix", "attn_bias": "no bias of scores",
-    "key_padding_mask": "use valid_lens", "attention_mask": "attnd takes no mask with holes",
+    "is_causal": "use causal", "attn_mask": "a model takes no mask matrix",
+    "attn_bias": "with a bias to /v1/attention/dot-product",
+    "key_padding_mask": "use valid_lens", "attention_mask": "a model takes no mask with holes",
     "hidden_states": "use queries", "query": "use queries", "encoder_hidden_states": "use keys",
     "value": "use values", "position_ids": "use positions", "sliding_window": "use window",
     "output_attentions": "use need_weights", "seq_lens": "use valid_lens", "layer_head_mask": "use head_mask",
     "head_num": "it belongs to the model; leave it out", "scale": "it belongs to the model; leave it out",
     "dropout_p": "dropout is the identity here; leave it out",
+    "validLens": "use valid_lens", "Need_Weights": "use need_weights", "X": "use queries",
+    "embed_dim": "sizes are those of the rows", "batch_first": "sequences are the first axis",
+    "past_key_values": "attnd keeps no cache", "add_zero_attn": "add such a key",
+    "dtype": "results are float32",
 }
+
+# Of requests without a model.
+GIVEN_NAMES = {
+    "attn_mask": "use bias, which is added", "attention_mask": "[B][1][1][Tk] masks keys",
+    "key_padding_mask": "0 where a query sees a key, null", "mask": "use bias", "Scale": "use scale",
+    "keyPositions": "use key_positions", "need_weights": "list weights in need", "NumHeads": "use num_heads",
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_NAMES)
+def test_name_of_another_program_is_refused_without_a_model(demo_server, name):
+    rows = np.zeros((2, 1, 3), np.float32)
+    body = json.dumps({"queries": rows.tolist(), "keys": rows.tolist(), name: 1})
+    raw = make_safetensors({"queries": rows, "keys": rows, name: rows})
+    for data, kind in ((body, "application/json"), (raw, "application/vnd.safetensors")):
+        reply = requests.post(demo_server.url + "/v1/attention/dot-product", data=data, timeout=60,
+                              headers={"Content-Type": kind})
+        problem = assert_problem(reply, 400, "Unknown key")
+        assert problem["field"] == name and GIVEN_NAMES[name] in problem["detail"]
+
+
+@pytest.mark.parametrize("bias, remedy", [
+    ("[[true]]", "send 0 where a query sees a key, and null"), ("[[-Infinity]]", "null in bias")])
+def test_masks_of_booleans_and_infinities_are_refused_with_null(demo_server, bias, remedy):
+    body = f'{{"queries": [[[1]]], "keys": [[[1]]], "bias": {bias}}}'
+    reply = requests.post(demo_server.url + "/v1/attention/dot-product", data=body, timeout=60,
+                          headers={"Content-Type": "application/json"})
+    assert reply.status_code == 400 and remedy in reply.json()["detail"], reply.text
+    assert "such as 0" not in reply.text
+
+
+def test_query_string_does_not_name_the_model(demo_server):
+    reply = requests.post(demo_server.url + "/v1/attention?model=journey", json={"queries": [[1, 2, 3]]}, timeout=60)
+    assert "(a query string is not read)" in assert_problem(reply, 400, "Model not named")["detail"]
 
 
 @pytest.mark.parametrize("name", FOREIGN_NAMES)

@@ -7,6 +7,7 @@ import requests
 
 from compare import assert_problem
 from oip import assert_error, pack, post, tensor, unpack
+from reference import no_mask
 from safetensors_file import make_safetensors, parse_safetensors
 from server import Server, run_attnd
 from test_golden import CASES, model_argument
@@ -38,7 +39,7 @@ def random_request(rng, info, longest):
         "querie", "query") + "_size"])).astype("f4") for name, count in rows.items()}
     keys = queries if only_queries else keys
     shape = ((batch,), (batch, queries))[rng.integers(2)]
-    arrays["valid_lens"] = rng.integers(0, keys + 1, shape)
+    arrays["valid_lens"] = np.array(no_mask(rng.integers(0, keys + 1, shape)))
     return arrays, {"causal": bool(rng.random() < 0.5)}
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from checkpoints import DTYPES, LAYOUTS, random_checkpoint
 from compare import ORDER_OF_SUMMANDS, assert_reply, assert_close
-from reference import Exact, compute_request
+from reference import Exact, compute_request, no_mask
 from reference_bf16 import Bf16, compute_nudged
 from server import Server, run_attnd
 
@@ -67,8 +67,8 @@ def random_valid_lens(rng, query_lens, key_lens):
         return {"valid_lens": [0] * len(key_lens)}
     if kind == "per sequence":
         return {"valid_lens": [int(rng.integers(0, tk + 1)) for tk in key_lens]}
-    return {"valid_lens": [rng.integers(0, tk + 1, size=tq).tolist()
-                           for tq, tk in zip(query_lens, key_lens)]}
+    return {"valid_lens": no_mask([rng.integers(0, tk + 1, size=tq).tolist()
+                                   for tq, tk in zip(query_lens, key_lens)])}
 
 
 def random_positions(rng, query_lens, key_lens):

@@ -12,11 +12,12 @@ import pytest
 import requests
 
 import oip
-from abandoner import Abandoner, get_status, slow_post
+from abandoner import Abandoner, get_status, slow_post, summing_post
 from checkpoints import slow_request, write_layer, write_slow_layer
 from compare import assert_problem
 from http1 import Connection, post_bytes
 from safetensors_file import make_safetensors
+from scrape import wait_for_value
 from server import is_sanitized
 
 CHEAP = {"model": "d2l", "queries": [[1.0] * 100], "keys": [[1.0] * 100] * 2}
@@ -184,6 +185,19 @@ def test_an_expired_request_is_dropped_while_it_is_computed(start_server, slow_m
     large = slow_request(tokens=6000) | {"timeout_ms": 300}
     assert_problem(server.attention(large), 504, "Deadline exceeded")
     assert server.attention(slow_request()).status_code == 200
+
+
+@pytest.mark.parametrize("need, workers", [({"need": "received"}, 1),
+                                           ({"need": "blocks", "block": "4096"}, 2)])
+def test_sums_over_the_queries_of_one_head_end_with_their_client(start_server, need, workers):
+    """A million queries of one head would take minutes."""
+    server = start_server("--workers", workers)
+    with Connection(server.port) as connection:
+        connection.send(summing_post(need))
+        wait_until_a_worker_has_begun(server)
+    wait_for_value(server, 1, "attnd_requests_cancelled_total", reason="computing")
+    wait_for_value(server, 0, "attnd_workers_busy")
+    assert get_status(server.port, summing_post(need | {"timeout_ms": "500"})) == 504
 
 
 def test_priority_orders_the_requests_of_one_client(start_server, slow_model):

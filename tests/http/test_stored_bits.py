@@ -13,6 +13,7 @@ import pytest
 from captures import FOLDER, recorded_layers
 from dot_product import PATH as SENT_PATH
 from dot_product import SAFETENSORS
+from reference import no_mask
 from safetensors_file import as_stored, parse_safetensors
 from server import Server
 from stored import (FLOAT_TYPES, MIB, PATH, Asker, Layer, as_sent, ask, assert_nothing_kept, assert_refused, delete,
@@ -94,11 +95,11 @@ def add_overriding(rng, layer, question, num_rows):
             question[option] = value
     causal = question.get("causal", layer.options.get("causal"))
     num_stored = len(layer.tensors.get("queries", ()))
-    stored = "queries" not in question and ("positions" in layer.tensors or num_stored >= num_keys)
-    if causal and num_rows < num_keys and not stored and "positions" not in question:
+    stored = "queries" not in question and ("positions" in layer.tensors or num_stored == num_keys)
+    if causal and num_rows != num_keys and not stored and "positions" not in question:
         question["positions"] = random_positions(rng, num_rows, num_keys)
     if rng.random() < 0.3:
-        lens = rng.integers(0, num_keys + 1, num_rows)
+        lens = np.array(no_mask(rng.integers(0, num_keys + 1, num_rows)))
         question["valid_lens"] = lens if rng.random() < 0.5 else int(lens[0])
 
 

@@ -6,10 +6,11 @@ import contextlib
 import random
 import time
 
-from abandoner import Abandoner, get_status, slow_post
+from abandoner import Abandoner, get_status, slow_post, summing_post
 from measure import Result, serve, slow_model
 
 TOKENS = 1000  # some 0.25 s
+SUMS = {"received": {"need": "received"}, "blocks": {"need": "blocks", "block": "4096"}}
 
 
 def serve_large_ones(port, seconds):
@@ -29,14 +30,16 @@ def serve_large_ones(port, seconds):
 def abandoned(long):
     seconds = 60 if long else 18
     for workers in (1, 2):
-        rivals = [("an honest client", None)] + [(f"abandoned after {pause} s", pause)
-                                                 for pause in (0.5, 1, 2)]
-        for name, pause in rivals:
+        rivals = [("an honest client", None, None)] + [(f"abandoned after {pause} s", pause, None)
+                                                       for pause in (0.5, 1, 2)]
+        rivals += [(f"{need} of one head, abandoned after 0.5 s", 0.5, summing_post(options))
+                   for need, options in SUMS.items()]
+        for name, pause, request in rivals:
             with contextlib.ExitStack() as stack:
                 server = stack.enter_context(serve("--model", slow_model(), "--workers",
                                                    str(workers)))
                 for _ in range(workers):
-                    stack.enter_context(Abandoner(server.port, pause or 3600))
+                    stack.enter_context(Abandoner(server.port, pause or 3600, request))
                 time.sleep(3)
                 times, count = serve_large_ones(server.port, seconds)
             median = times[len(times) // 2] if times else float("inf")

@@ -6,6 +6,7 @@
 #include "wire/json/object.h"
 #include "wire/json/tensor.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +64,7 @@ static bool read_row(const json_t *row, const struct wire_place *place,
             return wire_refuse_type(&at, "number", type_of(value), ret_problem);
         double number = json_number_value(value);
         if (fabs(number) >= FLOAT_OVERFLOW)
-            return wire_refuse_float_range(&at, number, ret_problem);
+            return wire_refuse_float_range(&at, number, (double)FLT_MAX, ret_problem);
         ret_numbers[i] = (float)number;
     }
     return true;

@@ -343,6 +343,45 @@ static void test_sums_of_weights_are_merged_too(void **state) {
     compare_sums_of_weights(true);
 }
 
+/* Terms that are alike round alike: a sum of thousands in float32 drifts. */
+static void test_sums_of_even_weights_do_not_drift(void **state) {
+    static const size_t lens[] = {1000, KERNEL_CHUNK_KEYS, KERNEL_CHUNK_KEYS + 700};
+    uint64_t seed = 20261135;
+    const attn_model_info info = {
+        .name = "even",
+        .layout = "test",
+        .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 4},
+        .num_heads = 1,
+        .projection.output = true};
+    attn_model *model = random_model(&seed, &info);
+    float *zeros = calloc((KERNEL_CHUNK_KEYS + 700) * 4, sizeof *zeros);
+
+    (void)state;
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+    for (size_t i = 0; i < sizeof lens / sizeof lens[0]; i++) {
+        const attn_request request = {.num_sequences = 1,
+                                      .query_lens = &lens[i],
+                                      .key_lens = &lens[i],
+                                      .queries = zeros,
+                                      .keys = zeros,
+                                      .values = zeros};
+        double gram[1] = {0}, n = (double)lens[i];
+        attn_head_sums sums = {0};
+        attn_heads heads = {.num_heads = 1, .sums = &sums, .gram = gram};
+        attn_sizes sizes;
+
+        assert_int_equal(attn_heads_plan(model, &request, &sizes, NULL), ATTN_OK);
+        void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
+        assert_int_equal(attn_heads_add(model, &request, scratch, &heads), ATTN_OK);
+        assert_true(fabs(sums.entropy / n - log(n)) <= 1e-5);
+        assert_true(fabs(sums.distance / n / ((n - 1 / n) / 3) - 1) <= 2e-6);
+        assert_true(fabs(sums.prefix / n / ((n + 1) / (2 * n)) - 1) <= 2e-6);
+        free(scratch);
+    }
+    free(zeros);
+    attn_model_destroy(model);
+}
+
 /* With a window, the keys of a panel may be in other chunks than those of a row. */
 static void test_sinks_do_not_let_rows_depend_on_their_panel(void **state) {
     enum { WINDOW = 100, FIRST = 2380, ROWS = 60, TOKENS = 2500 };
@@ -406,6 +445,7 @@ int main(void) {
         cmocka_unit_test(test_threads_do_not_change_a_bit_of_long_sequences),
         cmocka_unit_test(test_splits_of_queries_do_not_change_a_bit),
         cmocka_unit_test(test_sums_of_weights_are_merged_too),
+        cmocka_unit_test(test_sums_of_even_weights_do_not_drift),
         cmocka_unit_test(test_sinks_do_not_let_rows_depend_on_their_panel),
     };
     return cmocka_run_group_tests(merging, init_library, NULL) +

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_math_overflow.c: numbers near the ends of float32's range. A result is right, or
  * it is not finite: then a client gets an error. */
+#include "math/dot_product.h"
 #include "math/model.h"
 #include "random_model.h"
 
@@ -327,6 +328,81 @@ static void test_heads_matter_alike_whatever_the_unit_of_the_outputs(void **stat
     }
 }
 
+/* What clients add for minus infinity: a row of nothing else is even, as in float64. */
+static void test_lowest_biases_are_numbers(void **state) {
+    enum { QUERIES = 40, LONG = KERNEL_CHUNK_KEYS + 300 };
+    static const float others[] = {-FLT_MAX, -3.3e38F, -2.5e38F, -2e38F, -1e38F, 0};
+    static float queries[QUERIES], keys[LONG], bias[QUERIES * LONG];
+    uint64_t seed = 20261310;
+    (void)state;
+    random_fill(&seed, queries, QUERIES);
+    random_fill(&seed, keys, LONG);
+    for (unsigned i = 0; i < 4; i++) { /* both forms, one chunk and two */
+        const attn_dot_product options = {
+            .num_heads = 1, .head_size = 1, .scale = 0.5, .cpu = engine.cpu};
+        size_t rows = i % 2 == 0 ? QUERIES : 2, length = i < 2 ? LONG : 200;
+        const attn_request request = {.num_sequences = 1,
+                                      .query_lens = &rows,
+                                      .key_lens = &length,
+                                      .queries = queries,
+                                      .keys = keys,
+                                      .bias = bias,
+                                      .bias_row_ld = length,
+                                      .omit_outputs = true,
+                                      .need_lse = true,
+                                      .need_weights = ATTN_WEIGHTS_ALL};
+        attn_model model;
+        attn_sizes sizes;
+
+        for (size_t q = 0; q < rows; q++) {
+            for (size_t k = 0; k < length; k++)
+                bias[q * length + k] = -FLT_MAX;
+            bias[q * length + length - 1] = others[(q + i / 2) % 6];
+        }
+        assert_int_equal(dot_product_init(&options, &model, NULL), ATTN_OK);
+        attn_result got = run(&model, &request, &sizes);
+        for (size_t q = 0; q < rows; q++) {
+            const float *weights = got.weights + q * length, last = weights[length - 1];
+            bool even = (q + i / 2) % 6 == 0, known = (q + i / 2) % 6 > 2;
+            assert_true(last == (even ? 1.0F / (float)length : 1.0F));
+            assert_true(weights[0] == (even ? last : 0.0F));
+            assert_true(isfinite(got.lse[q]) == known);
+        }
+        free_result(&got);
+    }
+}
+
+/* Slopes and biases leave the range of float32 together: that masks no key. */
+static void test_sums_of_biases_below_the_range_have_no_score(void **state) {
+    const float slope = 1e38F, low[] = {-2e38F, 0}, ones[] = {1, 1};
+    const attn_dot_product options = {
+        .num_heads = 1, .head_size = 1, .scale = 1, .slopes = &slope, .cpu = engine.cpu};
+    const size_t one = 1, two = 2, last = 4;
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        const size_t positions[] = {i < 2 ? 1 : 0, 4};
+        const attn_request request = {.num_sequences = 1,
+                                      .query_lens = &one,
+                                      .key_lens = &two,
+                                      .positions = &last,
+                                      .key_positions = positions,
+                                      .queries = ones,
+                                      .keys = ones,
+                                      .bias = i < 2 ? low : NULL,
+                                      .omit_outputs = true,
+                                      .reduce.scores = i % 2 == 0,
+                                      .need_weights = ATTN_WEIGHTS_ALL};
+        attn_model model;
+        attn_sizes sizes;
+
+        assert_int_equal(dot_product_init(&options, &model, NULL), ATTN_OK);
+        attn_result got = run(&model, &request, &sizes);
+        assert_true(got.weights[0] == 0 && got.weights[1] == 1);
+        assert_true(i % 2 == 1 || isnan(got.scores[0]));
+        free_result(&got);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scores_that_are_all_out_of_range_give_no_numbers),
@@ -336,6 +412,8 @@ int main(void) {
         cmocka_unit_test(test_what_follows_does_not_hide_an_infinite_projection),
         cmocka_unit_test(test_norms_of_numbers_whose_squares_overflow_are_right),
         cmocka_unit_test(test_powers_of_two_that_cancel_change_nothing),
+        cmocka_unit_test(test_lowest_biases_are_numbers),
+        cmocka_unit_test(test_sums_of_biases_below_the_range_have_no_score),
         cmocka_unit_test(test_heads_matter_alike_whatever_the_unit_of_the_outputs),
     };
 

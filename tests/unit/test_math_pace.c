@@ -18,7 +18,8 @@
     (RANDOM_KV_HEADS | RANDOM_ROTATION | RANDOM_HEAD_NORM | RANDOM_SOFTCAP |             \
      RANDOM_SINKS | RANDOM_BIAS | RANDOM_PRE_NORM | RANDOM_VALUE_ROWS |                  \
      RANDOM_QUERY_FACTOR | RANDOM_GATE | RANDOM_OUT_NORM | RANDOM_LATENTS)
-#define NUM_THREADS 2
+
+static size_t num_threads = 2;
 
 static void no_checkpoint(void *context) {
     (void)context;
@@ -27,26 +28,37 @@ static void no_checkpoint(void *context) {
 /* Of what a request does on its own thread, and in its tasks. */
 struct paces {
     struct pace own, tasks;
+    size_t looked;  /* own steps before the last loop, where a request may be stopped */
+    size_t longest; /* the most own steps between two loops */
 };
+
+/* Looks whether the request is over. */
+static void look(struct paces *paces) {
+    size_t steps = paces->own.total - paces->looked;
+
+    paces->looked = paces->own.total;
+    paces->longest = steps > paces->longest ? steps : paces->longest;
+}
 
 /* attn_parallel.run: in a task, there is no checkpoint. */
 static void run_paced(void *context, size_t count,
                       void (*task)(void *data, size_t index, size_t thread), void *data) {
-    struct pace *tasks = context;
-    for (size_t i = 0; i < count; i++) {
-        struct pace *own = pace_enter(tasks);
-        task(data, i, i % NUM_THREADS);
-        pace_restart();
-        pace_enter(own);
-    }
+    struct paces *paces = context;
     pace_restart();
+    look(paces);
+    for (size_t i = 0; i < count; i++) {
+        pace_enter(&paces->tasks);
+        task(data, i, i % num_threads);
+        pace_restart();
+        pace_enter(&paces->own);
+    }
 }
 
 /* Plans and runs a request, or the analysis of heads. */
 static struct paces count_steps(const attn_model *model, attn_request request,
                                 bool of_heads) {
     struct paces paces = {.own = {.checkpoint = no_checkpoint}};
-    const attn_parallel parallel = {NUM_THREADS, run_paced, &paces.tasks};
+    const attn_parallel parallel = {num_threads, run_paced, &paces};
     size_t num_heads = attn_model_get_info(model)->num_heads;
     attn_sizes sizes;
 
@@ -58,7 +70,10 @@ static struct paces count_steps(const attn_model *model, attn_request request,
     const attn_result result = {.outputs = malloc((sizes.outputs + 1) * sizeof(float)),
                                 .weights = malloc((sizes.weights + 1) * sizeof(float)),
                                 .heads = malloc((sizes.heads + 1) * sizeof(float)),
-                                .lse = malloc((sizes.lse + 1) * sizeof(float))};
+                                .lse = malloc((sizes.lse + 1) * sizeof(float)),
+                                .received = malloc((sizes.received + 1) * sizeof(float)),
+                                .block_weights =
+                                    malloc((sizes.block_weights + 1) * sizeof(float))};
     attn_heads heads = {.num_heads = num_heads,
                         .sums = calloc(num_heads, sizeof *heads.sums),
                         .gram = calloc(num_heads * num_heads, sizeof *heads.gram)};
@@ -67,6 +82,7 @@ static struct paces count_steps(const attn_model *model, attn_request request,
     else
         assert_int_equal(attn_run(model, &request, scratch, &result), ATTN_OK);
     pace_restart();
+    look(&paces);
     pace_enter(NULL);
 
     free(scratch);
@@ -74,6 +90,8 @@ static struct paces count_steps(const attn_model *model, attn_request request,
     free(result.weights);
     free(result.heads);
     free(result.lse);
+    free(result.received);
+    free(result.block_weights);
     free(heads.sums);
     free(heads.gram);
     return paces;
@@ -234,11 +252,49 @@ static void test_short_sequences_are_found_without_a_walk(void **state) {
     free(lens);
 }
 
+/* A deadline, or a client that leaves, stops a request at the next loop. Sums over the
+ * queries of one head have one task at a time. */
+static void test_one_head_of_one_thread_is_looked_at_often(void **state) {
+    enum { ROWS = 20000 };
+    const attn_model_info info = {
+        .name = "one",
+        .layout = "d2l",
+        .width = {.query = 1, .key = 1, .value = 1, .out = 1, .head = 1},
+        .num_heads = 1,
+        .projection.output = true};
+    const size_t len = ROWS;
+    uint64_t seed = 10;
+    float *rows = malloc(sizeof(float) * ROWS);
+    attn_model *model = random_model(&seed, &info);
+
+    (void)state;
+    random_fill(&seed, rows, ROWS);
+    for (size_t i = 0; i < 4; i++) {
+        const attn_request request = {.num_sequences = 1,
+                                      .query_lens = &len,
+                                      .key_lens = &len,
+                                      .queries = rows,
+                                      .keys = rows,
+                                      .values = rows,
+                                      .omit_outputs = true,
+                                      .reduce.received = i % 2 == 0,
+                                      .reduce.block = i % 2 == 0 ? 0 : 100};
+        num_threads = 1 + i / 2;
+        const struct paces paces = count_steps(model, request, false);
+        assert_true(paces.own.total >= (size_t)2 * PACE_STEPS_MAX);
+        assert_true(paces.longest <= PACE_STEPS_MAX);
+    }
+    num_threads = 2;
+    attn_model_destroy(model);
+    free(rows);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps_between_checkpoints_are_few_in_random_requests),
         cmocka_unit_test(test_unordered_keys_take_short_tasks_and_nothing_besides),
         cmocka_unit_test(test_biases_of_single_keys_are_not_those_of_the_panel),
+        cmocka_unit_test(test_one_head_of_one_thread_is_looked_at_often),
         cmocka_unit_test(test_short_sequences_are_found_without_a_walk),
     };
     if (attn_init(NULL) != ATTN_OK)

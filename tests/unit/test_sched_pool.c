@@ -312,18 +312,28 @@ static void run_cancelled_loop(struct sched_job *job, struct sched_worker *worke
     sched_parallel_for(worker, TASKS, cancel_in_first_task, &job->cancelled);
 }
 
+/* Loops of one task each. Those of results that others wait for go on. */
+static void run_cancelled_loops(struct sched_job *job, struct sched_worker *worker) {
+    for (size_t i = 0; i < 3; i++)
+        sched_parallel_for(worker, 1, cancel_in_first_task, &job->cancelled);
+    sched_share_loops(worker, true);
+    sched_parallel_for(worker, 1, cancel_in_first_task, &job->cancelled);
+}
+
 static void test_tasks_that_nobody_wants_are_omitted(void **state) {
     (void)state;
     struct sched_job cancelled = {.run = run_cancelled_loop, .client = &client},
-                     late = {.run = run_cancelled_loop, .client = &client, .deadline = 1};
+                     late = {.run = run_cancelled_loop, .client = &client, .deadline = 1},
+                     single = {.run = run_cancelled_loops, .client = &client};
 
     struct sched_pool *pool = create_pool(&one_slot);
 
     atomic_store(&tasks_run, 0);
     sched_submit(pool, &cancelled);
     sched_submit(pool, &late);
+    sched_submit(pool, &single);
     sched_pool_destroy(pool);
-    assert_int_equal(atomic_load(&tasks_run), 1);
+    assert_int_equal(atomic_load(&tasks_run), 1 + 2);
 }
 
 static void test_pool_without_memory_is_not_created(void **state) {

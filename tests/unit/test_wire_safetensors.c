@@ -159,7 +159,7 @@ static void test_accept_weighs_the_media_types(void **state) {
     } cases[] = {
         {{NULL}, WIRE_MEDIA_JSON, WIRE_MEDIA_JSON},
         {{NULL}, WIRE_MEDIA_OCTETS, WIRE_MEDIA_SAFETENSORS},
-        {{""}, WIRE_MEDIA_JSON, WIRE_NUM_MEDIA},
+        {{""}, WIRE_MEDIA_JSON, WIRE_MEDIA_JSON},
         {{"*/*"}, WIRE_MEDIA_SAFETENSORS, WIRE_MEDIA_SAFETENSORS},
         {{"text/html", "application/json"}, WIRE_MEDIA_OCTETS, WIRE_MEDIA_JSON},
         {{"application/json;q=0.001"}, WIRE_MEDIA_SAFETENSORS, WIRE_MEDIA_JSON},

@@ -25,8 +25,10 @@ static const struct {
         {WIRE_E_UNKNOWN_KEY, true,
          "is neither a tensor nor an option of a layer; remove it: " FORM},
     [CAPTURE_E_MISSING] = {WIRE_E_MISSING_KEY, true, "is missing; " FORM},
-    [CAPTURE_E_OPTION] = {WIRE_E_WRONG_TYPE, true,
-                          "in __metadata__ is not the JSON that it should be; " FORM},
+    [CAPTURE_E_OPTION] =
+        {WIRE_E_WRONG_TYPE, true,
+         "in __metadata__ is not the JSON that it should be, or "
+         "out of range: scale and softcap up to 3e38, scale not 0; " FORM},
     [CAPTURE_E_TYPE] = {WIRE_E_WRONG_DTYPE, true,
                         "has a type that it cannot have; send F32, BF16, "
                         "F16 or F64, and positions as I64 or I32"},

@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "base/pace.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -24,7 +25,12 @@ struct tile {
     int32_t at[KERNEL_COLUMNS_MAX], low[KERNEL_COLUMNS_MAX], high[KERNEL_COLUMNS_MAX];
     float slope[KERNEL_COLUMNS_MAX];
     const float *table[KERNEL_COLUMNS_MAX]; /* its entry for distance 0 */
+    float lowest; /* what a bias below the range of float32 becomes */
 };
+
+static inline float keep_in_range(float bias, float lowest) {
+    return bias < -FLT_MAX ? lowest : bias;
+}
 
 static int32_t narrow_position(size_t position) {
     return position < INT32_MAX ? (int32_t)position : INT32_MAX;
@@ -111,7 +117,7 @@ static void fill_rows(const struct tile *t) {
         const float own = rounded_product(slope, at);
 
         for (size_t k = 0; kind == ATTN_BIAS_ALIBI && k < count; k++)
-            to[k] = slope * (float)(t->key_at[k] - at);
+            to[k] = keep_in_range(slope * (float)(t->key_at[k] - at), t->lowest);
         for (size_t k = 0; kind == ATTN_BIAS_ALIBI_ROUNDED && k < count; k++)
             to[k] = scale * (rounded_product(slope, t->key_at[k]) - own);
         for (size_t k = 0; kind == ATTN_BIAS_BUCKETS && k < count; k++)
@@ -158,9 +164,11 @@ static void add_given(const struct tile *t, size_t first) {
         for (size_t c = t->rows.first; c < t->rows.end; c++) {
             const float *bias =
                 mask_bias(work->mask, work->row_heads[c], work->row_queries[c]) + first;
-            float *to = t->data + (c - t->rows.first) * t->row_step;
-            for (size_t k = from; k < end; k++)
-                to[k * t->key_step] += bias[k];
+            float *to = t->data + (c - t->rows.first) * t->row_step + from * t->key_step;
+            for (size_t k = from; k < end; k++, to += t->key_step) {
+                bool masked = (*to == -INFINITY) | (bias[k] == -INFINITY);
+                *to = masked ? -INFINITY : keep_in_range(*to + bias[k], t->lowest);
+            }
         }
     }
 }
@@ -186,7 +194,7 @@ static void fill_by_position(struct tile *tile, size_t first, bool few, float *l
 
 /* Fills the tile of some rows of a panel, which attend to some keys of the sequence. */
 static void fill_tile(const struct panel_work *work, struct range rows, struct range keys,
-                      size_t first, bool few, struct query_panel *panel) {
+                      size_t first, bool few, bool scores, struct query_panel *panel) {
     const struct run *run = work->run;
     const attn_bias kind = run->model->info.score.bias;
     size_t columns = work->kernels->columns, num_rows = rows.end - rows.first;
@@ -209,6 +217,7 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     tile.row_step = few ? row : 1;
     tile.key_step = few ? 1 : columns;
     tile.data = run_thread(run, work->thread, PLAN_THREAD_BIAS);
+    tile.lowest = scores ? -FLT_MAX : -INFINITY;
     bool given = work->mask->bias != NULL,
          by_position = kind != ATTN_BIAS_NONE || work->mask->by_pair;
     if ((!given && !by_position) ||
@@ -217,6 +226,7 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
 
     panel->bias = tile.data;
     panel->bias_ld = few ? row : columns;
+    panel->far_bias = given && !scores;
     /* The kernels also read unused lanes. */
     if (kind == ATTN_BIAS_NONE || few || num_rows < columns)
         memset(tile.data, 0,
@@ -229,13 +239,14 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     }
 }
 
-void bias_fill(const struct panel_work *work, size_t first, bool few,
+void bias_fill(const struct panel_work *work, size_t first, bool few, bool scores,
                struct query_panel *panel) {
-    fill_tile(work, (struct range){0, work->num_queries}, work->keys, first, few, panel);
+    fill_tile(work, (struct range){0, work->num_queries}, work->keys, first, few, scores,
+              panel);
 }
 
 void bias_fill_row(const struct panel_work *work, size_t first, size_t c,
                    struct query_panel *panel) {
     const struct range keys = {work->first_keys[c], work->end_keys[c]};
-    fill_tile(work, (struct range){c, c + 1}, keys, first, true, panel);
+    fill_tile(work, (struct range){c, c + 1}, keys, first, true, false, panel);
 }

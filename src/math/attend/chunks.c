@@ -30,7 +30,7 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
             continue;
         double first = first_chunk ? f * (double)from->first[c] : 0;
         double total = factors != NULL ? f * (double)weight_sums[c] : 1;
-        double entropy = f * (double)from->entropy[c];
+        double entropy = f * from->entropy[c];
         if (factors != NULL) /* -f w ln(f w) is f (-w ln w) - w f ln f */
             entropy -= log(f) * total;
         to->entropy += entropy;
@@ -45,8 +45,8 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
         to->previous += f * (double)from->previous[c];
         to->next += f * (double)from->next[c];
         to->near += f * (double)from->near[c];
-        to->prefix += f * (double)from->prefix[c];
-        to->distance += f * (double)from->distance[c];
+        to->prefix += f * from->prefix[c];
+        to->distance += f * from->distance[c];
     }
 }
 
@@ -71,7 +71,7 @@ static void run_kernel(const struct panel_work *work, size_t first,
     bool one_form = kernels->few == SIZE_MAX;
     bool few = panel->num_queries <= kernels->few && (one_form || panel->sums == NULL);
 
-    bias_fill(work, first, few, panel);
+    bias_fill(work, first, few, false, panel);
     (few ? kernels->attend_few : kernels->attend)(panel);
 }
 
@@ -125,7 +125,8 @@ static void add_sinks(const struct panel_work *work, const float *max, float *su
     for (size_t c = 0; work->run->model->info.score.sinks && c < work->num_queries; c++) {
         double sink = find_sink(work, c);
 
-        if (max[c] == -INFINITY && !work->keyless[c] && sink < -(double)FLT_MAX)
+        if (max[c] < KERNEL_FAR_SCORE && !work->keyless[c] &&
+            sink < (double)KERNEL_FAR_SCORE)
             sum[c] = NAN;
         sum[c] = (float)((double)sum[c] + exp2(sink - (double)max[c]));
     }
@@ -145,7 +146,10 @@ static double find_log_sum(const struct panel_work *work, size_t c, const float 
 static void write_lse(const struct panel_work *work, const float *max, const float *sum,
                       const float *singles) {
     const struct run *run = work->run;
+    double least = -(double)FLT_MAX;
 
+    if (work->mask->bias != NULL) /* below, it is not known: see query_panel */
+        least = (double)KERNEL_FAR_SCORE * log(2);
     for (size_t c = 0; run->lse != NULL && c < work->num_queries; c++) {
         double lse = (double)-INFINITY;
         size_t row = work->at.first_query + work->row_queries[c];
@@ -155,7 +159,7 @@ static void write_lse(const struct panel_work *work, const float *max, const flo
             lse *= log(2);
             if (work->kind->missing_score != NULL)
                 lse += work->kind->missing_score(work, c);
-            if (!(fabs(lse) <= (double)FLT_MAX))
+            if (!(lse >= least && lse <= (double)FLT_MAX))
                 lse = (double)NAN;
         }
         run->lse[row * run->model->info.num_heads + work->row_heads[c]] = (float)lse;
@@ -262,7 +266,7 @@ void chunks_score(const struct panel_work *work, const struct query_panel *whole
     }
     for (size_t i = chunks.first; work->num_queries > 0 && i < chunks.end; i++) {
         struct query_panel chunk = cut_chunk(work, &panel, i, &rows);
-        bias_fill(work, i * KERNEL_CHUNK_KEYS, true, &chunk);
+        bias_fill(work, i * KERNEL_CHUNK_KEYS, true, true, &chunk);
         work->kernels->score(&chunk);
     }
     for (size_t c = 0; work->kind->missing_score != NULL && c < work->num_queries; c++) {

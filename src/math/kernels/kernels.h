@@ -20,6 +20,7 @@
 #define KEY_BLOCK          96 /* keys whose scores are computed before they are used */
 #define KERNEL_FEW_MAX     32 /* queries that attend_few() takes */
 #define KERNEL_CHUNK_KEYS  ((size_t)24 * KEY_BLOCK) /* longer sequences: in chunks */
+#define KERNEL_FAR_SCORE   (-3.3e38F)
 #define KERNEL_PEAK_WORDS  8192 /* of multiply_add_loaded(): they fit every cache */
 
 /* Weights [out, in], packed in panels of words by kernels->pack():
@@ -44,16 +45,16 @@ struct range {
 };
 
 /* What each query of a panel attends to: sums over its weights w[k]. Its own position
- * is i. */
+ * is i. Sums over all keys are float32 within a block only. */
 struct panel_sums {
-    float entropy[KERNEL_COLUMNS_MAX];  /* -w[k] ln w[k] */
-    float distance[KERNEL_COLUMNS_MAX]; /* |i - k| w[k] */
-    float prefix[KERNEL_COLUMNS_MAX];   /* w[0] .. w[i] */
-    float near[KERNEL_COLUMNS_MAX];     /* w[i - 2] .. w[i + 2] */
-    float first[KERNEL_COLUMNS_MAX];    /* w[0] */
-    float self[KERNEL_COLUMNS_MAX];     /* w[i] */
-    float previous[KERNEL_COLUMNS_MAX]; /* w[i - 1] */
-    float next[KERNEL_COLUMNS_MAX];     /* w[i + 1] */
+    double entropy[KERNEL_COLUMNS_MAX];  /* -w[k] ln w[k] */
+    double distance[KERNEL_COLUMNS_MAX]; /* |i - k| w[k] */
+    double prefix[KERNEL_COLUMNS_MAX];   /* w[0] .. w[i] */
+    float near[KERNEL_COLUMNS_MAX];      /* w[i - 2] .. w[i + 2] */
+    float first[KERNEL_COLUMNS_MAX];     /* w[0] */
+    float self[KERNEL_COLUMNS_MAX];      /* w[i] */
+    float previous[KERNEL_COLUMNS_MAX];  /* w[i - 1] */
+    float next[KERNEL_COLUMNS_MAX];      /* w[i + 1] */
 };
 
 /* Some queries of one head of one sequence: at most `columns` of them. Rows of queries,
@@ -100,6 +101,9 @@ struct query_panel {
      * first_keys and end_keys is used. */
     const float *bias;
     size_t bias_ld;
+    /* It may be any float32. Sums below KERNEL_FAR_SCORE, as exponents of 2, are then
+     * drawn together, so that none passes the range. */
+    bool far_bias;
     float factor;   /* on the outputs; not 0 */
     float *outputs; /* [num_queries, head_size]; may be `queries` itself */
     size_t outputs_ld;

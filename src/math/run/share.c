@@ -22,13 +22,17 @@ size_t share_task_items(size_t count, double flops, size_t num_threads) {
 
 void share_tasks(const attn_parallel *parallel, double flops, size_t count,
                  void (*task)(void *data, size_t index, size_t thread), void *data) {
-    if (parallel != NULL && count > 1 && flops >= SHARE_FLOPS) {
+    /* One task, too, since the caller omits it when nobody waits for the result. */
+    bool shared = parallel != NULL && count > 0 && flops >= SHARE_FLOPS;
+    if (shared)
         parallel->run(parallel->context, count, task, data);
+    if (shared && count > 1)
         return;
-    }
+
     double steps = flops / (double)count / FLOPS_PER_STEP;
     for (size_t i = 0; i < count; i++) {
-        task(data, i, 0);
+        if (!shared)
+            task(data, i, 0);
         pace_add(steps < (double)PACE_STEPS ? (size_t)steps : PACE_STEPS);
     }
 }

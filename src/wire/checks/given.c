@@ -25,12 +25,18 @@ static size_t heads_of(const struct wire_tensor *tensor, size_t said) {
 static bool check_side_by_side(const struct wire_tensor *tensor, const char *field,
                                const char *option, size_t heads,
                                struct wire_problem *ret_problem) {
+    char divisors[80] = "";
     if (heads > 0 && tensor->width % heads == 0)
         return true;
+    for (size_t h = 2, used = 0; h <= tensor->width && used + 24 < sizeof divisors; h++) {
+        if (tensor->width % h == 0)
+            used += (size_t)snprintf(divisors + used, sizeof divisors - used, ", %zu", h);
+    }
     wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
-                     "%s are %zu wide, which is not a multiple of %s %zu; send the heads "
-                     "side by side, or leave num_heads out and send them as an axis",
-                     field, tensor->width, option, heads);
+                     "%s are %zu wide, which is not a multiple of %s %zu, but of 1%s; "
+                     "send the heads side by side, or leave num_heads out and send them "
+                     "as an axis",
+                     field, tensor->width, option, heads, divisors);
     snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", tensor->width);
     return false;
 }
@@ -206,6 +212,10 @@ bool wire_given_apply(const struct wire_given *given, const struct wire_tensors 
                          ret_problem) ||
         !apply_need(given, tensors->values_given, &request->batch, ret_problem))
         return false;
+    if (given->has_scale && given->scale == 0)
+        return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "scale",
+                                "scale is 0, which makes all scores alike; leave it out "
+                                "for 1/sqrt(D), or send 1 where queries are scaled");
     options.scale = given->has_scale ? given->scale : 1 / sqrt((double)options.head_size);
 
     attn_model *model = arena_alloc(arena, 1, sizeof *model);
@@ -306,8 +316,15 @@ bool wire_given_check_causal(const attn_request *batch,
          batch->causal && batch->positions == NULL && b < batch->num_sequences; b++) {
         size_t queries = batch->query_lens[b], keys = batch->key_lens[b];
         pace_add(1);
-        if (queries >= keys)
+        if (queries == keys || (queries > keys && batch->key_positions != NULL))
             continue;
+        if (queries > keys)
+            return wire_problem_set(
+                ret_problem, WIRE_E_MISSING_KEY, "positions",
+                "a causal mask over %zu queries and %zu key%s needs positions; if these "
+                "are heads, as in [B, H, T, D] of torch, send [B, T, H, D]: "
+                "q.transpose(1, 2)",
+                queries, keys, plural_of(keys));
         print_positions(positions, sizeof positions, queries, keys);
         return wire_problem_set(
             ret_problem, WIRE_E_MISSING_KEY, "positions",

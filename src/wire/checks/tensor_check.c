@@ -352,6 +352,25 @@ static size_t finite_end(const struct wire_tensor *tensor, size_t first, size_t 
 }
 
 /* Returns a number of a tensor. */
+bool wire_valid_lens_check(const attn_request *batch, struct wire_problem *ret_problem) {
+    size_t most = 0, row = 0;
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        size_t queries = batch->query_lens[b];
+        if (batch->valid_lens == NULL || !batch->valid_lens_per_query || queries < 2 ||
+            queries != batch->key_lens[b])
+            return true;
+        for (size_t end = row + queries; row < end; row++)
+            most = most > batch->valid_lens[row] ? most : batch->valid_lens[row];
+        pace_add(queries);
+    }
+    return most != 1 ||
+           wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "valid_lens",
+                            "valid_lens of the queries are all 0 or 1, as an "
+                            "attention_mask, but they are lengths: how many keys each "
+                            "query sees, from the first on; where padding is at the "
+                            "end, send mask.sum(-1), one for each sequence");
+}
+
 static float number_at(const struct wire_tensor *tensor, size_t i) {
     float number;
     if (tensor->encoded == NULL)
@@ -375,11 +394,14 @@ static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_i
             bool reached = is_reached(&mask, &reach, id, row);
             size_t i = reached ? finite_end(tensor, at, width) : width;
             if (i < width) {
-                struct wire_place place = {field, 2, {row, i}, 0, 0};
-                if (tensor->packed)
-                    place.index[0] += first_row;
-                else if (tensor->batched)
-                    place = (struct wire_place){field, 3, {b, row, i}, 0, 0};
+                size_t size = tensor->heads > 0 ? width / tensor->heads : width;
+                struct wire_place place = {.field = field};
+                if (tensor->batched && !tensor->packed)
+                    place.index[place.depth++] = b;
+                place.index[place.depth++] = row + (tensor->packed ? first_row : 0);
+                if (tensor->heads > 0)
+                    place.index[place.depth++] = i / size;
+                place.index[place.depth++] = i % size;
                 return wire_refuse_not_finite(&place, number_at(tensor, at + i),
                                               ret_problem);
             }

@@ -88,6 +88,11 @@ bool wire_positions_repeat(const struct wire_positions *positions, const size_t 
                            struct arena *arena, struct wire_position_list *ret_list,
                            struct wire_problem *ret_problem);
 
+/* Checks that valid_lens of queries do not look like a mask: 0 and 1 alone, where there
+ * are as many queries as keys, and several. The lengths of the request are set. Returns
+ * false with *ret_problem set: Out of range. */
+bool wire_valid_lens_check(const attn_request *batch, struct wire_problem *ret_problem);
+
 /* Checks that all numbers that can reach the results of a request are finite. The mask
  * hides rows of keys and values that no query of their sequence attends to, and queries
  * without a valid key, which attend to all values alike; their numbers may be anything.

@@ -37,6 +37,8 @@ static const char *token_end(const struct wire_cursor *cursor) {
 }
 
 void wire_cursor_locate(const struct wire_cursor *cursor, struct wire_place *place) {
+    if (cursor->body == NULL) /* an option of safetensors */
+        return;
     place->line = 1;
     place->column = 0;
     for (const char *c = cursor->body, *end = token_end(cursor); c < end; c++) {
@@ -58,18 +60,40 @@ static bool is_literal(const struct wire_cursor *cursor, const char *text) {
            memcmp(cursor->at, text, length) == 0;
 }
 
+/* What to do about tokens that are not JSON: as Python, JavaScript and C write them. */
+static const struct {
+    const char *words[7];
+    const char *starts, *remedy;
+} habits[] = {
+    {{"NaN", "Infinity", "-Infinity", "nan", "inf", "-inf", "-nan"},
+     "",
+     "JSON has no NaN or infinity, so send a finite number, or null in bias"},
+    {{"True", "False", "None"}, "", "JSON writes true, false and null"},
+    {{NULL}, "'", "put names and strings in double quotes"},
+    {{NULL}, "/#", "JSON has no comments; remove it"},
+    {{NULL}, "(", "send lists of numbers, as x.tolist() makes them"},
+    {{NULL}, "+-.0123456789", "JSON writes numbers as 0.5, 1, -1.0 and 1e-3"},
+};
+
 /* Returns what to do about the token at the cursor, which is not JSON. */
 static const char *syntax_remedy(const struct wire_cursor *cursor) {
-    /* As the printers of Python, JavaScript and C write them. */
-    static const char *const not_finite[] = {"NaN", "Infinity", "-Infinity", "nan",
-                                             "inf", "-inf",     "-nan"};
-    for (size_t i = 0; i < sizeof not_finite / sizeof not_finite[0]; i++) {
-        if (is_literal(cursor, not_finite[i]))
-            return "JSON has no NaN or infinity, so send a finite number (any, such as "
-                   "0, where the mask hides it)";
+    const char c = wire_peek(cursor->at, cursor->end), *before = cursor->at;
+
+    while (before > cursor->body && strchr(" \t\r\n", before[-1]) != NULL)
+        before--;
+    char last = before > cursor->body ? before[-1] : '\0';
+    if ((c == ']' || c == '}') && last == ',')
+        return "remove the comma before it";
+    if (is_word_char(last) && is_word_char(c))
+        return "put commas between numbers, as x.tolist() does";
+    for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++) {
+        for (size_t w = 0; w < 7 && habits[i].words[w] != NULL; w++) {
+            if (is_literal(cursor, habits[i].words[w]))
+                return habits[i].remedy;
+        }
+        if (c != '\0' && strchr(habits[i].starts, c) != NULL)
+            return habits[i].remedy;
     }
-    if (wire_peek(cursor->at, cursor->end) == '\'')
-        return "put names and strings in double quotes";
     return "send one JSON object in UTF-8";
 }
 

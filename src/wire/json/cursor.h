@@ -11,7 +11,7 @@
 #define WIRE_DEPTH_MAX 32 /* of nested lists and objects */
 
 struct wire_cursor {
-    const char *body; /* the start of the text, for line and column */
+    const char *body; /* the start of the text, for line and column; NULL: not told */
     const char *at;   /* the next byte */
     const char *end;  /* nothing from here on is read */
     struct wire_problem *problem;

@@ -5,6 +5,7 @@
 #include "base/pace.h"
 #include "wire/decimal/read.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -212,7 +213,7 @@ static bool refuse_element(const struct wire_cursor *cursor, struct wire_place *
                                   cursor->problem);
     case WIRE_STOP_RANGE:
         wire_cursor_locate(cursor, place);
-        return wire_refuse_float_range(place, refused, cursor->problem);
+        return wire_refuse_float_range(place, refused, (double)FLT_MAX, cursor->problem);
     case WIRE_STOP_CLOSED:
     case WIRE_STOP_NO_COMMA:
     case WIRE_STOP_FULL: /* impossible: there is room for one number more than commas */

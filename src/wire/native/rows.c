@@ -117,8 +117,9 @@ static bool native_read_valid_lens(const struct wire_native_body *body,
     batch->valid_lens_per_query = reader.levels == (size_t)batched + 1;
     wire_element_reader *read =
         batch->valid_lens_per_query ? native_read_row_integers : native_read_integer;
-    return batched ? native_read_batch_integers(&reader, read)
-                   : read(&reader.cursor, &place, &reader);
+    return (batched ? native_read_batch_integers(&reader, read)
+                    : read(&reader.cursor, &place, &reader)) &&
+           wire_valid_lens_check(batch, body->text.problem);
 }
 
 /* Reads the positions of a sequence: a list for each axis. */

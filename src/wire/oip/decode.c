@@ -254,7 +254,8 @@ static bool oip_decode(const struct oip_decoder *decoder, const attn_model *mode
 
     wire_request_set_tensors(&tensors, &request);
     apply_options(decoder, batch);
-    if (!wire_oip_selection_read(&decoder->reader, scan, &request))
+    if (!wire_valid_lens_check(batch, decoder->reader.problem) ||
+        !wire_oip_selection_read(&decoder->reader, scan, &request))
         return false;
     for (size_t i = 0; i < WIRE_OIP_NUM_INPUTS; i++)
         request.in_body = request.in_body || scan->inputs[i].bytes != NULL;

@@ -51,8 +51,10 @@ static const struct wire_keys input_keys = {
               [DATA] = "data"},
 };
 
-static const struct wire_keys input_parameter_keys = {
-    .owner = "an input's parameters", .count = 1, .names = {"binary_data_size"}};
+static const struct wire_keys input_parameter_keys = {.owner = "an input's parameters",
+                                                      .where = "",
+                                                      .count = 1,
+                                                      .names = {"binary_data_size"}};
 
 static bool refuse_missing(struct wire_problem *problem, const char *whose,
                            const char *key) {
@@ -116,9 +118,13 @@ static bool read_datatype(const struct wire_cursor *cursor, const struct wire_sp
         }
     }
     return wire_problem_set(cursor->problem, WIRE_E_WRONG_DTYPE, input->name,
-                            "%s has datatype '%.*s'; send it as %s", input->name,
+                            "%s has datatype '%.*s'; send it as %s%s", input->name,
                             NAME_SHOWN_MAX, word,
-                            input->integers ? INTEGER_TYPES : FLOAT_TYPES);
+                            input->integers ? INTEGER_TYPES : FLOAT_TYPES,
+                            strcmp(word, "UINT16") == 0 ? "; bits of bfloat16 are BF16"
+                            : strcmp(word, "BOOL") == 0 && input->integers
+                                ? ": lengths; of an attention_mask they are mask.sum(-1)"
+                                : "");
 }
 
 /* Returns how many characters of a number an error shows. */

@@ -63,7 +63,7 @@ static const struct wire_keys output_keys = {
     .owner = "an output", .count = 2, .names = {"name", "parameters"}};
 
 static const struct wire_keys output_parameter_keys = {
-    .owner = "an output's parameters", .count = 1, .names = {"binary_data"}};
+    .owner = "an output's parameters", .where = "", .count = 1, .names = {"binary_data"}};
 
 static const struct wire_keys index_keys = {
     .owner = "a request for the index", .count = 1, .names = {"ready"}};

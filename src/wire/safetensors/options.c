@@ -160,7 +160,7 @@ static bool find_number_option(const struct wire_safetensors_options *options,
         return true;
 
     *ret_span = (struct wire_span){value, value + strlen(value), 0, 0};
-    *ret_cursor = (struct wire_cursor){value, value, ret_span->end, problem};
+    *ret_cursor = (struct wire_cursor){NULL, value, ret_span->end, problem};
     if (wire_number_end(ret_span->start, ret_span->end) == ret_span->end)
         return true;
     wire_problem_set(problem, WIRE_E_WRONG_TYPE, option_names[option],

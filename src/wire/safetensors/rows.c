@@ -101,7 +101,7 @@ static bool safetensors_read_valid_lens(const struct wire_safetensors_body *body
         !safetensors_read_lens(body, &integers, batch, lens))
         return false;
     batch->valid_lens = lens;
-    return true;
+    return wire_valid_lens_check(batch, body->problem);
 }
 
 /* --- positions --- */

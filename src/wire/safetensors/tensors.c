@@ -153,8 +153,14 @@ static bool refuse_dtype(const struct wire_safetensors_body *body,
                          const char *expected) {
     struct wire_problem *problem = body->problem;
     const char *dtype = body->tensors[id]->dtype->name;
+    const char *remedy =
+        strcmp(dtype, "BOOL") == 0 ? wire_type_remedy(tensor_names[id], "boolean") : NULL;
+    if (remedy != NULL)
+        wanted = remedy;
     wire_problem_set(problem, WIRE_E_WRONG_DTYPE, tensor_names[id],
-                     "%s has dtype %s; send it as %s", tensor_names[id], dtype, wanted);
+                     "%s has dtype %s; send %s%s%s", tensor_names[id], dtype,
+                     remedy == NULL ? "it as " : "", wanted,
+                     strcmp(dtype, "U16") == 0 ? "; bits of bfloat16 are BF16" : "");
     snprintf(problem->expected, sizeof problem->expected, "%s", expected);
     snprintf(problem->got, sizeof problem->got, "\"%s\"", dtype);
     return false;
