@@ -30,7 +30,7 @@ while [ "$seed" -lt $((first + seeds)) ]; do
         if ! output=$(UNIT_SEED=$seed "${BUILD_DIR:-$root/build}/tests/unit/test_$name" 2>&1); then
             failed=$((failed + 1))
             echo "UNIT_SEED=$seed $name"
-            echo "$output" | grep -E 'tests:|ERROR|FAILED|Error|error:| is .*, not ' | sed 's/^/    /'
+            echo "$output" | grep -E 'ERROR|FAILED' | grep -v LINE | sort | uniq | head -n 4 | sed 's|^|    |'
         fi
     done
     seed=$((seed + 1))
