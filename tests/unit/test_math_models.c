@@ -18,8 +18,8 @@ static const struct kernels *model; /* of `kernels` */
 
 /* --- instructions --- */
 
-/* Draws numbers of which some are the smallest, or lie halfway between two of bfloat16, or
- * whose sums lie halfway between two of float32. */
+/* Draws numbers of which some are the smallest, or lie halfway between two of bfloat16,
+ * or whose sums lie halfway between two of float32. */
 static void random_lanes(uint64_t *seed, union vector_words *x, union vector_words *y,
                          union vector_words *z) {
     size_t kind = random_between(seed, 0, 3);
