@@ -253,7 +253,7 @@ static void test_unknown_variables_are_named(void **state) {
 
 static void test_options_of_other_programs_name_what_to_do_instead(void **state) {
     (void)state;
-    refuse_words("--port 5", "", "--port is not an option; write --listen 127.0.0.1:PORT");
+    refuse_words("--port 5", "", "--port is not an option; write --listen 127.0.0.1:");
     refuse_words("--causal", "", "use --model NAME=FILE,causal=true");
     refuse_file("{\"api_key\": true}",
                 "api_key is not an option; write it into a file for --api-key-file");
