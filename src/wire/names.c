@@ -24,107 +24,99 @@
 
 #define NAMES_MAX 10
 
-struct remedy {
+static const struct {
     const char *remedy;
     const char *names[NAMES_MAX]; /* the last may be followed by NULL */
-};
-
-/* Of requests without a model; NULL ends it, and `remedies` has the others. */
-static const struct remedy given_remedies[] = {
-    {TO_BIAS,
-     {"attn_mask", "mask", "src_mask", "attn_bias", "position_bias", "score_mod",
-      "block_mask"}},
-    {TO_BIAS,
-     {"attention_mask", "key_padding_mask", "src_key_padding_mask", "padding_mask",
-      "encoder_attention_mask", "memory_key_padding_mask", "pad_mask", "key_mask"}},
-    {"use bias", {"bias"}},
-    {"use scale", {"scale", "softmax_scale", "scaling", "sm_scale"}},
-    {"use softcap",
-     {"softcap", "logits_soft_cap", "logit_cap", "attn_logit_softcapping"}},
-    {"use slopes", {"slopes", "alibi_slopes"}},
-    {"use sinks", {"sinks", "s_aux", "sink"}},
-    {"use num_heads",
-     {"num_heads", "n_heads", "n_head", "head_num", "num_attention_heads"}},
-    {"use num_kv_heads", {"num_kv_heads"}},
-    {"use num_kv_heads, or send keys with fewer heads than queries",
-     {"num_key_value_heads", "enable_gqa"}},
-    {"list weights in need",
-     {"need_weights", "output_attentions", "return_weights", "return_attention",
-      "return_attention_scores", "return_attention_weights"}},
-    {"there is no model, so leave it out", {"model"}},
-    {"leave it out: heads that are not wanted can be left out of weights_heads",
-     {"head_mask", "layer_head_mask"}},
-    {NULL, {NULL}}};
-
-static const struct remedy remedies[] = {
+    const char *given; /* the remedy in a request without a model; NULL: the same */
+} remedies[] = {
     {"use causal",
-     {"causal", "is_causal", "causal_mask", "use_causal_mask", "is_decoder"}},
+     {"causal", "is_causal", "causal_mask", "use_causal_mask", "is_decoder"},
+     NULL},
     {NO_MATRIX,
-     {"attn_mask", "mask", "src_mask", "attn_bias", "bias", "position_bias", "score_mod",
-      "block_mask"}},
+     {"attn_mask", "mask", "src_mask", "attn_bias", "position_bias", "score_mod",
+      "block_mask"},
+     TO_BIAS},
+    {NO_MATRIX, {"bias"}, "use bias"},
     {NO_HOLES,
      {"attention_mask", "key_padding_mask", "src_key_padding_mask", "padding_mask",
-      "encoder_attention_mask", "memory_key_padding_mask", "pad_mask", "key_mask"}},
+      "encoder_attention_mask", "memory_key_padding_mask", "pad_mask", "key_mask"},
+     TO_BIAS},
     {"use valid_lens",
      {"valid_lens", "valid_len", "valid_lengths", "lengths", "lens", "seq_lens",
-      "seqlens", "sequence_lengths", "actual_seq_lengths"}},
+      "seqlens", "sequence_lengths", "actual_seq_lengths"},
+     NULL},
     {"use queries",
      {"queries", "query", "q", "x", "input", "inputs", "hidden_states", "inputs_embeds",
-      "embeddings", "tokens"}},
+      "embeddings", "tokens"},
+     NULL},
     {"use keys",
      {"keys", "key", "k", "memory", "context", "encoder_hidden_states", "key_states",
-      "key_value_states"}},
-    {"use values", {"values", "value", "v", "value_states"}},
+      "key_value_states"},
+     NULL},
+    {"use values", {"values", "value", "v", "value_states"}, NULL},
     {"use positions",
      {"positions", "position_ids", "position", "query_positions", "cache_position",
-      "input_pos"}},
-    {"use key_positions", {"key_positions", "key_position_ids", "key_position"}},
+      "input_pos"},
+     NULL},
+    {"use key_positions", {"key_positions", "key_position_ids", "key_position"}, NULL},
     {"use window",
-     {"window", "window_size", "sliding_window", "local_window_size",
-      "attention_window"}},
+     {"window", "window_size", "sliding_window", "local_window_size", "attention_window"},
+     NULL},
     {"use need_weights",
      {"need_weights", "output_attentions", "return_weights", "return_attention",
-      "return_attention_scores", "return_attention_weights"}},
-    {"use need_weights, which may be \"mean\"", {"average_attn_weights"}},
-    {"use head_mask", {"head_mask", "layer_head_mask", "heads_mask", "head_masks"}},
-    {"use weights_heads", {"weights_heads", "heads", "head", "head_indices"}},
+      "return_attention_scores", "return_attention_weights"},
+     "list weights in need"},
+    {"use need_weights, which may be \"mean\"", {"average_attn_weights"}, NULL},
+    {"use head_mask",
+     {"head_mask", "layer_head_mask", "heads_mask", "head_masks"},
+     "leave it out: heads that are not wanted can be left out of weights_heads"},
+    {"use weights_heads", {"weights_heads", "heads", "head", "head_indices"}, NULL},
     {OF_MODEL,
-     {"num_heads", "n_heads", "n_head", "head_num", "num_attention_heads", "num_kv_heads",
-      "num_key_value_heads"}},
+     {"num_heads", "n_heads", "n_head", "head_num", "num_attention_heads"},
+     "use num_heads"},
+    {OF_MODEL, {"num_kv_heads"}, "use num_kv_heads"},
     {OF_MODEL,
-     {"scale", "softmax_scale", "scaling", "softcap", "logits_soft_cap", "alibi_slopes",
-      "sinks", "enable_gqa"}},
-    {"use weights_queries", {"weights_queries", "query_indices"}},
-    {"use timeout_ms", {"timeout_ms"}},
-    {"use model", {"model", "model_name"}},
+     {"num_key_value_heads", "enable_gqa"},
+     "use num_kv_heads, or send keys with fewer heads than queries"},
+    {OF_MODEL, {"scale", "softmax_scale", "scaling", "sm_scale"}, "use scale"},
+    {OF_MODEL,
+     {"softcap", "logits_soft_cap", "logit_cap", "attn_logit_softcapping"},
+     "use softcap"},
+    {OF_MODEL, {"slopes", "alibi_slopes"}, "use slopes"},
+    {OF_MODEL, {"sinks", "s_aux", "sink"}, "use sinks"},
+    {"use weights_queries", {"weights_queries", "query_indices"}, NULL},
+    {"use timeout_ms", {"timeout_ms"}, NULL},
+    {"use model", {"model", "model_name"}, "there is no model, so leave it out"},
     {"sizes are those of the rows and of the model; leave it out",
-     {"embed_dim", "d_model", "hidden_size", "kdim", "vdim", "head_dim"}},
-    {"sequences are the first axis; leave it out", {"batch_first"}},
+     {"embed_dim", "d_model", "hidden_size", "kdim", "vdim", "head_dim"},
+     NULL},
+    {"sequences are the first axis; leave it out", {"batch_first"}, NULL},
     {"attnd keeps no cache between requests; send all keys and values",
-     {"past_key_values", "past_key_value", "layer_past", "use_cache", "kv_cache"}},
-    {"numbers are as datatype says; leave it out", {"content_type"}},
+     {"past_key_values", "past_key_value", "layer_past", "use_cache", "kv_cache"},
+     NULL},
+    {"numbers are as datatype says; leave it out", {"content_type"}, NULL},
     {"each request stands alone; leave it out",
-     {"sequence_id", "sequence_start", "sequence_end"}},
-    {"results are float32; leave it out", {"dtype", "torch_dtype"}},
+     {"sequence_id", "sequence_start", "sequence_end"},
+     NULL},
+    {"results are float32; leave it out", {"dtype", "torch_dtype"}, NULL},
     {"add such a key to keys and values, or leave it out",
-     {"add_zero_attn", "add_bias_kv"}},
+     {"add_zero_attn", "add_bias_kv"},
+     NULL},
     {"dropout is the identity here; leave it out",
-     {"dropout", "dropout_p", "attention_dropout", "training"}},
-    {NULL, {NULL}}};
+     {"dropout", "dropout_p", "attention_dropout", "training"},
+     NULL},
+};
 
-/* Returns NULL when the table has no such name, or has it as attnd's own. */
-static const char *find_remedy(const struct remedy *table, const char *name) {
-    for (; table->remedy != NULL; table++) {
-        const char *own = strncmp(table->remedy, "use ", 4) == 0 ? table->remedy + 4 : "";
-        for (size_t j = 0; j < NAMES_MAX && table->names[j] != NULL; j++) {
-            if (nearest_takes(table->names[j], name, 0) && strcmp(own, name) != 0)
-                return table->remedy;
+const char *wire_name_remedy(const char *name, bool given) {
+    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++) {
+        const char *remedy = remedies[i].remedy;
+        if (given && remedies[i].given != NULL)
+            remedy = remedies[i].given;
+        const char *own = strncmp(remedy, "use ", 4) == 0 ? remedy + 4 : "";
+        for (size_t j = 0; j < NAMES_MAX && remedies[i].names[j] != NULL; j++) {
+            if (nearest_takes(remedies[i].names[j], name, 0) && strcmp(own, name) != 0)
+                return remedy;
         }
     }
     return NULL;
-}
-
-const char *wire_name_remedy(const char *name, bool given) {
-    const char *remedy = given ? find_remedy(given_remedies, name) : NULL;
-    return remedy != NULL ? remedy : find_remedy(remedies, name);
 }

@@ -218,7 +218,7 @@ FOREIGN_NAMES = {
     "validLens": "use valid_lens", "Need_Weights": "use need_weights", "X": "use queries",
     "embed_dim": "sizes are those of the rows", "batch_first": "sequences are the first axis",
     "past_key_values": "attnd keeps no cache", "add_zero_attn": "add such a key",
-    "dtype": "results are float32",
+    "dtype": "results are float32", "sm_scale": "it belongs to the model", "slopes": "it belongs to the model",
 }
 
 # Of requests without a model.
@@ -226,6 +226,7 @@ GIVEN_NAMES = {
     "attn_mask": "use bias, which is added", "attention_mask": "[B][1][1][Tk] masks keys",
     "key_padding_mask": "0 where a query sees a key, null", "mask": "use bias", "Scale": "use scale",
     "keyPositions": "use key_positions", "need_weights": "list weights in need", "NumHeads": "use num_heads",
+    "heads_mask": "leave it out: heads", "model_name": "there is no model",
 }
 
 
