@@ -40,3 +40,16 @@ attn_status error_set(attn_error *ret_error, attn_status status, const char *for
     }
     return status;
 }
+
+void divisors_print(size_t number, char ret_text[DIVISORS_TEXT_SIZE]) {
+    enum { DIVISOR_TEXT_SIZE = 24 };
+    size_t size = 0;
+
+    ret_text[0] = '\0';
+    for (size_t n = 1; n <= number && size + DIVISOR_TEXT_SIZE < DIVISORS_TEXT_SIZE;
+         n++) {
+        if (number % n == 0)
+            size += (size_t)snprintf(ret_text + size, DIVISOR_TEXT_SIZE, "%s%zu",
+                                     n > 1 ? ", " : "", n);
+    }
+}

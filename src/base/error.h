@@ -16,6 +16,11 @@ error_set(attn_error *ret_error, attn_status status, const char *format, ...);
 #define error_keep(error, ...)                                                           \
     ((error)->status == ATTN_OK ? error_set((error), __VA_ARGS__) : (error)->status)
 
+enum { DIVISORS_TEXT_SIZE = 96 };
+
+/* Writes what divides `number`: "1, 2, 4", as many as there is room for. */
+void divisors_print(size_t number, char ret_text[DIVISORS_TEXT_SIZE]);
+
 /* Returns the ending of a noun of which there are `count`. */
 static inline const char *plural_of(size_t count) {
     return count == 1 ? "" : "s";

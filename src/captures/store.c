@@ -12,8 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-#define NS_PER_SECOND 1000000000
-
 struct captures *captures_create(size_t limit, int64_t ttl) {
     struct captures *store = calloc(1, sizeof *store);
     if (store == NULL)

@@ -11,8 +11,6 @@
 #define ANY        0        /* any size but 0 */
 #define NO_COLUMNS SIZE_MAX /* a vector is expected */
 
-enum { DIVISORS_TEXT_SIZE = 96, DIVISOR_TEXT_SIZE = 24 };
-
 /* Returns the tensor called `name`, or NULL where there is none or `name` is NULL. */
 static const struct safetensors_tensor *sizes_find(const struct layer_sizes *sizes,
                                                    const char *name) {
@@ -251,24 +249,13 @@ static attn_status find_num_heads(struct layer_sizes *sizes) {
     return ATTN_OK;
 }
 
-/* Lists the numbers of heads that divide `rows`, as many as there is room for. */
-static void list_divisors(size_t rows, char ret_text[DIVISORS_TEXT_SIZE]) {
-    size_t size = 0;
-
-    ret_text[0] = '\0';
-    for (size_t n = 1; n <= rows && size + DIVISOR_TEXT_SIZE < DIVISORS_TEXT_SIZE; n++)
-        if (rows % n == 0)
-            size += (size_t)snprintf(ret_text + size, DIVISOR_TEXT_SIZE, "%s%zu",
-                                     n > 1 ? ", " : "", n);
-}
-
 /* Determines D: the rows of each head. */
 static attn_status divide_heads(struct layer_sizes *sizes) {
     attn_model_info *info = &sizes->info;
     char divisors[DIVISORS_TEXT_SIZE];
 
     if (sizes->hidden % info->num_heads != 0) {
-        list_divisors(sizes->hidden, divisors);
+        divisors_print(sizes->hidden, divisors);
         return error_set(sizes->ret_error, ATTN_E_VALUE,
                          "num_heads=%zu does not divide the %zu rows "
                          "of query, key and value; %s do",

@@ -184,9 +184,8 @@ static attn_status describe_stack(const struct match *match, const struct stack 
     const struct family_text *text = match->text;
     char overriding[64] = "";
 
-    *ret_stack = (struct match_stack){.stack = stack,
-                                      .part = text != NULL ? "text." : stack->part,
-                                      .section = *root};
+    *ret_stack = (struct match_stack){
+        .stack = stack, .part = text != NULL ? "text." : stack->part, .section = *root};
     if (stack->section != NULL) {
         snprintf(overriding, sizeof overriding, "%s_dict", stack->section);
         ret_stack->section.object = json_object_get(root->object, stack->section);

@@ -25,15 +25,12 @@ static size_t heads_of(const struct wire_tensor *tensor, size_t said) {
 static bool check_side_by_side(const struct wire_tensor *tensor, const char *field,
                                const char *option, size_t heads,
                                struct wire_problem *ret_problem) {
-    char divisors[80] = "";
+    char divisors[DIVISORS_TEXT_SIZE];
     if (heads > 0 && tensor->width % heads == 0)
         return true;
-    for (size_t h = 2, used = 0; h <= tensor->width && used + 24 < sizeof divisors; h++) {
-        if (tensor->width % h == 0)
-            used += (size_t)snprintf(divisors + used, sizeof divisors - used, ", %zu", h);
-    }
+    divisors_print(tensor->width, divisors);
     wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
-                     "%s are %zu wide, which is not a multiple of %s %zu, but of 1%s; "
+                     "%s are %zu wide, which is not a multiple of %s %zu, but of %s; "
                      "send the heads side by side, or leave num_heads out and send them "
                      "as an axis",
                      field, tensor->width, option, heads, divisors);
