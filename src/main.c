@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: runs the command that was asked for. */
-#include "base/error.h"
 #include "base/heap.h"
 #include "base/log.h"
 #include "cli/commands.h"

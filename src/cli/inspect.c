@@ -2,7 +2,6 @@
 /* inspect.c: attnd inspect, which checks checkpoints and prints what they are. */
 #include "base/error.h"
 #include "cli/commands.h"
-#include "models/load.h"
 #include "models/spec.h"
 #include "models/team.h"
 #include "weights/checkpoint.h"

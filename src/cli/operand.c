@@ -3,7 +3,6 @@
 #include "cli/operand.h"
 
 #include "base/error.h"
-#include "models/load.h"
 #include "models/spec.h"
 #include "weights/families/folder.h"
 

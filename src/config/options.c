@@ -217,7 +217,7 @@ const struct option_set config_options = {
     .num_shared = COMPUTE_NUM_OPTIONS,
 };
 
-/* Options of other programs and of earlier versions, each with what to do instead. */
+/* Options that people try, from other programs, each with what to do instead. */
 static const struct {
     const char *name, *instead;
 } foreign_options[] = {
@@ -227,20 +227,7 @@ static const struct {
     {"address", "write --listen HOST:PORT"},
     {"api-key", "write it into a file for --api-key-file"},
     {"verbose", "write --log-level debug"},
-    {"batch-delay-us", "leave it out: requests that wait are computed together"},
-    {"strict-environment", "leave it out: unknown variables give a warning"},
-    {"ignore-client-abort", "keep the connection open until the reply has arrived"},
     {"causal", "for a causal model use --model NAME=FILE,causal=true"},
-    {"man", "see man attnd, or docs/attnd.1 in the source"},
-    {"curve", "docs/heads.md draws it with matplotlib"},
-    {"bare", "time a model without those features beside it, by attnd-bench"},
-    {"fill", "leave it out: valid_lens costs what the keys that it keeps cost"},
-    {"strided", "leave it out: no model needs keys and values to lie so"},
-    {"shape", "attnd-bench has it"},
-    {"part", "attnd-bench has it"},
-    {"weights", "attnd-bench has it"},
-    {"wire", "attnd-bench has it"},
-    {"seconds", "attnd-bench has it"},
 };
 
 const char *option_find_foreign(const char *name, char separator) {

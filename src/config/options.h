@@ -6,6 +6,6 @@
 
 extern const struct option_set config_options; /* they fill a struct config */
 
-/* Returns what to do instead of an option that an earlier version or other programs have,
- * a clause, or NULL where none of this name is known. */
+/* Returns what to do instead of an option that other programs have, a clause, or NULL
+ * where none of this name is known. */
 const char *option_find_foreign(const char *name, char separator);

@@ -10,7 +10,6 @@
 #include "config/options.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,6 @@
 #include "daemon/notify.h"
 
 #include <attnd/library.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>

@@ -128,14 +128,8 @@ void dot_product_handle(struct exchange *exchange) {
 }
 
 void stored_handle(struct exchange *exchange) {
-    struct exchange_codec codec = make_codec(exchange, &attention_kind);
-
-    if (!captures_use(exchange, true))
-        return;
-    codec.read = codec.body.text ? wire_native_read_given : wire_safetensors_read_given;
-    codec.body.models = NULL;
-    codec.body.num_models = 0;
-    submit_attention(exchange, &codec);
+    if (captures_use(exchange, true))
+        dot_product_handle(exchange);
 }
 
 void heads_handle(struct exchange *exchange) {

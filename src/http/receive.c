@@ -10,11 +10,8 @@
 #include "http/net/origin.h"
 #include "http/observe.h"
 #include "http/reply.h"
-#include "wire/media.h"
 #include "wire/models.h"
-#include "wire/oip/oip.h"
 
-#include <attnd/library.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

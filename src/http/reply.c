@@ -10,7 +10,6 @@
 #include "wire/media.h"
 #include "wire/oip/oip.h"
 
-#include <attnd/library.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

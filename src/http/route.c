@@ -2,7 +2,6 @@
 /* route.c: how a path and a method are matched with a table of routes. */
 #include "http/route.h"
 
-#include "models/stats.h"
 #include "wire/oip/oip.h"
 
 #include <string.h>

@@ -71,19 +71,6 @@ static attn_status find_causal(const struct safetensors *file, const char *optio
     return ATTN_OK;
 }
 
-/* Refuses a file of layout attnd, which versions before this one wrote for pruned layers
- * of folders. */
-static attn_status refuse_retired_layout(const struct safetensors *file,
-                                         attn_error *ret_error) {
-    const char *layout = safetensors_get_metadata(file, "layout");
-    if (layout == NULL || strcmp(layout, "attnd") != 0)
-        return ATTN_OK;
-    return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                     "layout attnd is not read any more; serve the layer of the folder "
-                     "that it was made from, and send head_mask with 0 for the heads "
-                     "that were removed");
-}
-
 /* Finds the layer of the file, with the options, which may be NULL, or else with those of
  * the file. */
 static attn_status find_layer(const char *name, const struct safetensors *file,
@@ -92,8 +79,6 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
     static const attn_model_options no_options;
     attn_model_info *info = &ret_sizes->info;
     attn_status status = checkpoint_check_name(name, ret_error);
-    if (status == ATTN_OK)
-        status = refuse_retired_layout(file, ret_error);
     if (status != ATTN_OK)
         return status;
     if (options == NULL)

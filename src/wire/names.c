@@ -2,7 +2,8 @@
 /* names.c: a table of foreign names, and of attnd's own in other letters. */
 #include "wire/names.h"
 
-#include <ctype.h>
+#include "base/nearest.h"
+
 #include <stddef.h>
 #include <string.h>
 
@@ -111,24 +112,12 @@ static const struct remedy remedies[] = {
      {"dropout", "dropout_p", "attention_dropout", "training"}},
     {NULL, {NULL}}};
 
-/* Returns whether two names differ in case, '_' and '-' alone. */
-static bool is_alike(const char *a, const char *b) {
-    for (;; a++, b++) {
-        a += strspn(a, "_-");
-        b += strspn(b, "_-");
-        if (tolower((unsigned char)*a) != tolower((unsigned char)*b))
-            return false;
-        if (*a == '\0')
-            return true;
-    }
-}
-
 /* Returns NULL when the table has no such name, or has it as attnd's own. */
 static const char *find_remedy(const struct remedy *table, const char *name) {
     for (; table->remedy != NULL; table++) {
         const char *own = strncmp(table->remedy, "use ", 4) == 0 ? table->remedy + 4 : "";
         for (size_t j = 0; j < NAMES_MAX && table->names[j] != NULL; j++) {
-            if (is_alike(table->names[j], name) && strcmp(own, name) != 0)
+            if (nearest_takes(table->names[j], name, 0) && strcmp(own, name) != 0)
                 return table->remedy;
         }
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How bash and zsh complete the command line of attnd, as the build wrote it from the options."""
+"""How bash and zsh complete the command line of attnd, by what --help prints."""
 
 import re
 import shutil
@@ -7,8 +7,9 @@ import subprocess
 
 import pytest
 
-from server import BINARY, run_attnd
+from server import BINARY, ROOT, run_attnd
 
+SCRIPTS = ROOT / "src/completion"
 # bash -c COMPLETE NAME FILE WORD...: completes the last word. Prints what is offered, and what bash
 # is told to do where that is nothing.
 COMPLETE = """
@@ -19,11 +20,18 @@ COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 _attnd
 printf '%s\\n' "${COMPREPLY[@]}"
 """
+# zsh -c ARGUMENTS NAME FILE WORD...: prints what the function of the file tells zsh, one a line.
+ARGUMENTS = """
+setopt extendedglob
+_arguments() { print -rl -- "$@"; }
+words=("${@:2}")
+. "$1"
+"""
 needs_bash = pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
 
 
 def complete(*words):
-    result = subprocess.run(["bash", "-c", COMPLETE, "bash", BINARY.parent / "attnd.bash", "attnd", *words],
+    result = subprocess.run(["bash", "-c", COMPLETE, "bash", SCRIPTS / "attnd.bash", BINARY, *words],
                             capture_output=True, text=True, timeout=30)
     assert result.returncode == 0 and not result.stderr, result
     lines = result.stdout.split("\n")
@@ -93,14 +101,22 @@ def test_bash_completes_behind_an_equals_sign():
     assert complete("inspect", "lay") == ([], []), "names of files"
 
 
-def test_zsh_has_the_same_options_and_values():
-    text = (BINARY.parent / "_attnd").read_text()
-    for flag, metavar in {f: m for flags in read_help().values() for f, m in flags.items()}.items():
-        line, = set(re.findall(rf"(?m)^    '\*?{re.escape(flag)}=?\[.*'$", text))
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+@pytest.mark.parametrize("command", ["serve", "heads", "prune"])
+def test_zsh_has_the_same_options_and_values(command):
+    result = subprocess.run(["zsh", "-fc", ARGUMENTS, "zsh", SCRIPTS / "_attnd", BINARY, command, ""],
+                            capture_output=True, text=True, timeout=30)
+    assert result.returncode == 0 and not result.stderr, result
+    *lines, commands, files = result.stdout.splitlines()
+    assert (commands, files) == ("1:command:(serve inspect heads prune health)", "*:file:_files")
+    assert {re.match(r"[*]?([a-zA-Z-]+)", line)[1] for line in lines} == flags_of(command)
+    metavars = {flag: metavar for flags in read_help().values() for flag, metavar in flags.items()}
+    for line in lines:
+        metavar = metavars[re.match(r"[*]?([a-zA-Z-]+)", line)[1]]
         assert ("=[" in line) == bool(metavar), line
         if re.fullmatch(r"[a-z0-9]+(\|[a-z0-9]+)+", metavar):
-            assert line.endswith(f":({metavar.replace('|', ' ')})'"), line
+            assert line.endswith(f":({metavar.replace('|', ' ')})"), line
         elif "FILE" in metavar or metavar == "REQUESTS":
-            assert re.search(r":(_files|\{compset -P \"\*=\"; _files\})'$", line), line
+            assert re.search(r":(_files|\{compset -P \"\*=\"; _files\})$", line), line
         elif metavar == "DIR":
-            assert "_files -/" in line, line
+            assert line.endswith(":_files -/"), line

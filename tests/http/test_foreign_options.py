@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables that no option has, options of other commands, and names that no model can have."""
+"""Variables that no option has, options of other programs and commands, and names that no model can have."""
 
 import json
 import shutil
@@ -38,8 +38,8 @@ def test_unknown_variable_is_named_and_the_start_goes_on():
         assert f'warn unknown environment variable ignored name={name} remedy="' in result.stderr
 
 
-@pytest.mark.parametrize("option", ["batch-delay-us", "strict-environment", "ignore-client-abort", "fill", "shape"])
-def test_option_that_went_is_refused_with_what_to_do_instead(option, tmp_path):
+@pytest.mark.parametrize("option", ["port", "host", "bind", "address", "api-key", "verbose"])
+def test_option_of_another_program_is_refused_with_what_to_do_instead(option, tmp_path):
     name = option.replace("-", "_")
     (tmp_path / "c.json").write_text(json.dumps({"demo": True, name: True}))
     for arguments in (["--demo", f"--{option}"], ["--config", tmp_path / "c.json"]):

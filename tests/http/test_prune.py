@@ -164,8 +164,6 @@ REFUSED = {
     "keep none": (["--keep", "0", "--data", "DATA", "--output", "OUT"], 2, "--keep: '0'"),
     "keep all": (["--keep", "4", "--data", "DATA", "--output", "OUT"], 2, "--keep: 4 of 4 heads"),
     "keep without data": (["--keep", "2", "--output", "OUT"], 2, "--data is missing, which --keep"),
-    "curve": (["--heads", "2", "--curve", "OUT", "--output", "OUT"], 2,
-              "--curve is not an option; docs/heads.md draws it with matplotlib"),
     "data is a folder": (["--keep", "2", "--data", "/tmp", "--output", "OUT"], 2, "regular file"),
     "no data": (["--keep", "2", "--data", "/nonexistent", "--output", "OUT"], 1,
                 "--data: cannot read /nonexistent: No such file"),
@@ -315,18 +313,6 @@ def test_layer_that_d2l_cannot_hold_is_refused(family, layer, words, tmp_path):
                        "--output", tmp_path / "pruned.safetensors")
     assert result.returncode == 1 and list(tmp_path.iterdir()) == []
     assert words in error_of(result) and "head_mask" in error_of(result)
-
-
-def test_file_of_layout_attnd_is_refused_with_the_remedy(tmp_path):
-    path = tmp_path / "old.safetensors"
-    write_safetensors(path, {"query.weight": np.zeros((4, 4))}, metadata={"layout": "attnd"})
-    for command in (["--check-config", "--model", f"m={path}"], ["inspect", path],
-                    ["heads", path, "--data", os.devnull],
-                    ["prune", path, "--heads", "0", "--output", tmp_path / "out"],
-                    ["inspect", f"{path},layout=d2l,num_heads=2"]):
-        result = run_attnd(*command)
-        assert result.returncode in (1, 2) and "layout attnd is not read any more" in result.stderr, result
-        assert "head_mask" in result.stderr
 
 
 @pytest.mark.parametrize("options, words", [

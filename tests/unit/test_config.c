@@ -251,15 +251,13 @@ static void test_unknown_variables_are_named(void **state) {
     }
 }
 
-static void test_options_that_went_name_what_to_do_instead(void **state) {
+static void test_options_of_other_programs_name_what_to_do_instead(void **state) {
     (void)state;
-    refuse_words("--batch-delay-us 5", "", "--batch-delay-us is not an option; ");
-    refuse_words("--curve x.svg", "", "--curve is not an option; docs/heads.md ");
-    refuse_words("--ignore-client-abort", "", "keep the connection open");
+    refuse_words("--port 5", "", "--port is not an option; write --listen 127.0.0.1:");
     refuse_words("--causal", "", "use --model NAME=FILE,causal=true");
-    refuse_file("{\"strict_environment\": true}",
-                "strict_environment is not an option; leave it out");
-    struct config config = accept_words("", "ATTND_BATCH_DELAY_US=5");
+    refuse_file("{\"api_key\": true}",
+                "api_key is not an option; write it into a file for --api-key-file");
+    struct config config = accept_words("", "ATTND_API_KEY=5");
     assert_int_equal(config.ignored_variables.count, 1);
     config_deinit(&config);
 }
@@ -404,7 +402,7 @@ int main(void) {
         cmocka_unit_test(test_log_format_is_known_in_spite_of_a_defect),
         cmocka_unit_test(test_empty_variables_and_service_links_are_ignored),
         cmocka_unit_test(test_unknown_variables_are_named),
-        cmocka_unit_test(test_options_that_went_name_what_to_do_instead),
+        cmocka_unit_test(test_options_of_other_programs_name_what_to_do_instead),
         cmocka_unit_test(test_option_of_another_command_is_refused),
         cmocka_unit_test(test_every_failing_allocation_is_reported),
         cmocka_unit_test(test_model_specification_is_parsed),

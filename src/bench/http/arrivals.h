@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /* Returns the next of a sequence of 64 random bits; any `*state` is a seed (SplitMix64:

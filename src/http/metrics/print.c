@@ -10,7 +10,6 @@
 #include "obs/process.h"
 #include "obs/text.h"
 
-#include <attnd/library.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

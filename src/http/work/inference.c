@@ -5,7 +5,6 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "sched/loop.h"
-#include "wire/reply.h"
 
 /* A reply that could be larger is streamed. */
 #define UNSTREAMED_REPLY_MAX ((size_t)256 * 1024)

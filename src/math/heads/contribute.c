@@ -5,7 +5,6 @@
 #include "math/heads/parts.h"
 
 #include "base/pace.h"
-#include "math/mask.h"
 #include "math/run/run.h"
 
 #include <math.h>

@@ -75,7 +75,6 @@ struct stack {
     const char *section; /* its object in config.json: "text_config"; NULL: the root */
     const char *layer;   /* the path of a layer; '#' is its number */
     const char *module;  /* the attention inside it; every tensor there must be known */
-    const char *under;   /* what the path's prefix must contain; NULL: any prefix */
     /* Of the linears inside the module; NULL: it is in the tensor of another, or, for
      * the gate, there is none. */
     const char *names[NUM_LAYER_LINEARS];
@@ -297,7 +296,7 @@ struct family {
  * called text.0, text.1 and so on. The text has the object text_config, or the root. */
 struct family_text {
     const char *type;  /* model_type of config.json */
-    const char *under; /* see struct stack; NULL: any prefix */
+    const char *under; /* what the prefix of names must contain; NULL: any prefix */
     /* The text's family, when its object has no model_type; or always, where that ends in
      * "_text": it is the class of this model alone. */
     const char *otherwise;

@@ -60,14 +60,14 @@ static bool is_of_more_layers(const char *prefix, size_t size) {
            (size == 4 || prefix[size - 5] == '.');
 }
 
-/* Sets stack->prefix. *ret_found says whether the folder has tensors of the stack. */
-static attn_status find_stack_prefix(struct match_stack *stack,
+/* Sets stack->prefix, which contains `under` unless that is NULL. *ret_found says whether
+ * the folder has tensors of the stack. */
+static attn_status find_stack_prefix(struct match_stack *stack, const char *under,
                                      const struct folder_tensors *tensors,
                                      const char *wanted, bool *ret_found,
                                      attn_error *ret_error) {
     struct found_prefixes found = {.count = 0};
     char ending[MATCH_NAME_SIZE];
-    const char *under = stack->under;
 
     stack->prefix[0] = '\0';
     match_name(stack, stack->first, stack->stack->module, stack->stack->names[0],
@@ -186,7 +186,6 @@ static attn_status describe_stack(const struct match *match, const struct stack 
 
     *ret_stack = (struct match_stack){.stack = stack,
                                       .part = text != NULL ? "text." : stack->part,
-                                      .under = text != NULL ? text->under : stack->under,
                                       .section = *root};
     if (stack->section != NULL) {
         snprintf(overriding, sizeof overriding, "%s_dict", stack->section);
@@ -219,6 +218,7 @@ static attn_status match_stacks(const struct config_section *root,
                                 const struct folder_tensors *tensors, const char *prefix,
                                 struct match *match, attn_error *ret_error) {
     const struct family *family = match->family;
+    const char *under = match->text != NULL ? match->text->under : NULL;
 
     match->num_stacks = 0;
     for (size_t i = 0; i < MATCH_STACKS_MAX && family->stacks[i].layer != NULL; i++) {
@@ -228,7 +228,7 @@ static attn_status match_stacks(const struct config_section *root,
         attn_status status =
             describe_stack(match, &family->stacks[i], root, stack, &present, ret_error);
         if (status == ATTN_OK && present)
-            status = find_stack_prefix(stack, tensors, prefix, &found, ret_error);
+            status = find_stack_prefix(stack, under, tensors, prefix, &found, ret_error);
         if (status != ATTN_OK)
             return status;
         if (present && !found && family->stacks[i].present != NULL &&

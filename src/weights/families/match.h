@@ -12,8 +12,7 @@
 /* A stack that the folder has. */
 struct match_stack {
     const struct stack *stack;
-    const char *part;  /* how its layers' names begin */
-    const char *under; /* see struct stack */
+    const char *part; /* how its layers' names begin */
     struct config_section section;
     char prefix[MATCH_PREFIX_SIZE]; /* of names of tensors, with its dot: "model." */
     size_t num_heads, width;

@@ -351,7 +351,6 @@ static size_t finite_end(const struct wire_tensor *tensor, size_t first, size_t 
                                    : pace_finite_end(tensor->rows + first, count);
 }
 
-/* Returns a number of a tensor. */
 bool wire_valid_lens_check(const attn_request *batch, struct wire_problem *ret_problem) {
     size_t most = 0, row = 0;
     for (size_t b = 0; b < batch->num_sequences; b++) {
@@ -371,6 +370,7 @@ bool wire_valid_lens_check(const attn_request *batch, struct wire_problem *ret_p
                             "end, send mask.sum(-1), one for each sequence");
 }
 
+/* Returns a number of a tensor. */
 static float number_at(const struct wire_tensor *tensor, size_t i) {
     float number;
     if (tensor->encoded == NULL)

@@ -6,7 +6,6 @@
 #include "wire/models.h"
 #include "wire/oip/oip.h"
 
-#include <attnd/library.h>
 #include <inttypes.h>
 
 #define PLATFORM "attnd"

@@ -15,7 +15,6 @@
 #include "wire/reply.h"
 #include "wire/tensor.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #define DIGITS_MAX   18    /* of a size */
