@@ -182,7 +182,7 @@ def test_unchanged_models_are_not_loaded_again(start_server, tmp_path):
 
 
 @pytest.mark.parametrize("write, reason", [
-    (lambda path: path.write_bytes(b"not safetensors"), "bytes"),
+    (lambda path: path.write_bytes(b"not safetensors"), "it is a text"),
     (lambda path: write_safetensors(path, {"W_q.weight": np.full((4, 3), np.nan)}), "a.safetensors"),
     (lambda path: path.unlink(), "No such file"),
     (lambda path: (path.unlink(), path.mkdir()), "is a directory"),

@@ -416,15 +416,18 @@ def test_trusted_user_names_its_clients_and_others_do_not(start, path):
 
 @as_root
 def test_users_without_keys_are_holders_of_captures(start, path):
-    """Each may have half of the memory: eight captures of 64 KiB."""
+    """Each may have half of the memory: eight captures of 64 KiB. The ninth takes the place of its own first."""
     start("--capture-memory", "1MiB", socket_options=",mode=0666")
     file = small_file()
 
     def put_as(user, name):
         return exchange_as(user, path, head_bytes("PUT", f"/v1/captures/{name}", len(file)) + file).status
 
-    assert [put_as(OTHER, f"a{i}") for i in range(9)] == [201] * 8 + [507]
-    assert [put_as(THIRD, f"b{i}") for i in range(9)] == [201] * 8 + [507]
+    assert [put_as(OTHER, f"a{i}") for i in range(9)] == [201] * 9
+    assert [put_as(THIRD, f"b{i}") for i in range(9)] == [201] * 9
+    reply = exchange_as(OTHER, path, get_bytes("/v1/captures"))  # who has no key sees those of all
+    assert sorted(each["name"] for each in json.loads(reply.body)["captures"]) == [
+        f"{user}{i}" for user in "ab" for i in range(1, 9)]
 
 
 # --- slow and many clients ---
