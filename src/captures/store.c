@@ -360,13 +360,15 @@ int64_t captures_get_ttl(const struct captures *store) {
 }
 
 void captures_destroy(struct captures *store) {
+    struct capture *dead = NULL;
     if (store == NULL)
         return;
-    while (store->holders != NULL) {
-        struct capture *capture = store->holders->newest;
-        store_count_out(capture);
-        capture_free(capture);
+    for (struct capture *capture = next_capture(store, NULL), *next; capture != NULL;
+         capture = next) {
+        next = next_capture(store, capture);
+        bury(capture, &dead);
     }
+    free_all(dead);
     pthread_mutex_destroy(&store->lock);
     free(store);
 }

@@ -78,10 +78,12 @@ static const struct {
 /* Returns what to do about the token at the cursor, which is not JSON. */
 static const char *syntax_remedy(const struct wire_cursor *cursor) {
     const char c = wire_peek(cursor->at, cursor->end), *before = cursor->at;
+    char last = '\0';
 
     while (before > cursor->body && strchr(" \t\r\n", before[-1]) != NULL)
         before--;
-    char last = before > cursor->body ? before[-1] : '\0';
+    if (before > cursor->body)
+        last = before[-1];
     if ((c == ']' || c == '}') && last == ',')
         return "remove the comma before it";
     if (is_word_char(last) && is_word_char(c))
