@@ -3,6 +3,7 @@
  * transformers completes it, must make the same layers. tests/data/hf/CONFIGS has both,
  * as tests/data/hf/configs.py recorded them: defaults, spellings of both versions, and
  * keys that single families read in a way of their own. */
+#include "find_family.h"
 #include "weights_file.h"
 
 #include "weights/families/features.h"
@@ -18,16 +19,6 @@ struct read_stack {
     attn_error error;
 };
 
-static const struct family *find_table_family(const char *type) {
-    const struct family *family;
-    for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
-        if (strcmp(family->type, type) == 0)
-            return family;
-    }
-    fail_msg("no family %s", type);
-    return NULL;
-}
-
 /* Finds the family of a type, and the object that its keys are in. */
 static const json_t *find_object_of(const char *type, const json_t *config,
                                     struct match *ret_match) {
@@ -40,7 +31,7 @@ static const json_t *find_object_of(const char *type, const json_t *config,
     *ret_match = (struct match){.text = text};
     if (text != NULL)
         type = own != NULL && !fixed ? own : text->otherwise;
-    ret_match->family = find_table_family(type);
+    ret_match->family = find_family(type);
     return section;
 }
 

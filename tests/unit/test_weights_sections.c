@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_weights_sections.c: which pairs of a rotation have their position from which axis,
  * as config.json says it. */
+#include "find_family.h"
 #include "weights_file.h"
 
 #include "weights/families/model/frequencies.h"
@@ -9,16 +10,6 @@
 #include <math.h>
 
 #define HEAD_SIZE 16
-
-static const struct family *find_family(const char *type) {
-    const struct family *family = NULL;
-    for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
-        if (strcmp(family->type, type) == 0)
-            break;
-    }
-    assert_non_null(family);
-    return family;
-}
 
 /* Reads the rotation of heads of 16 numbers; false with *ret_error when it is refused. */
 static bool read_rotation(const char *type, const char *text,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_weights_traits.c: what config.json makes of a layer: defaults of keys that are
  * absent or null, the spellings of both versions, and values that are refused. */
+#include "find_family.h"
 #include "trait_cases.h"
 #include "weights_file.h"
 
@@ -306,16 +307,6 @@ static const struct trait_case trait_cases[] = {
      "{\"query_pre_attn_scalar\": 0, \"sliding_window\": -1, \"head_dim\": \"x\"}", 0,
      NULL, "head_dim is 'x'"}, /* the first that is read */
 };
-
-static const struct family *find_family(const char *type) {
-    const struct family *family;
-    for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
-        if (strcmp(family->type, type) == 0)
-            return family;
-    }
-    fail_msg("no family %s", type);
-    return NULL;
-}
 
 /* Reads the traits of a layer in the first stack of a family. */
 static attn_status read_traits(const char *type, const json_t *config, size_t index,
