@@ -153,15 +153,23 @@ def test_everything_at_once_while_keys_change(start_server, tmp_path):
     answers = right_answers(server, key(BOB))
     assert put(server, "stays", FILES[0], headers=key(ALICE)).status == 201
     turns = []
+    actors = [Actor(server, number, key(BOB), answers, turns) for number in range(THREADS)]
+
+    def count(*what):
+        return sum(actor.counts.get(what, 0) for actor in actors)
 
     def change_keys():
+        """Waits until Bob has asked with his key, and without: a slow machine changes nothing."""
         turns.append(None)
         write_keys(tmp_path / "keys", *lines[:1 + len(turns) % 2])
         server.process.send_signal(signal.SIGHUP)
         wanted = 200 if len(turns) % 2 else 401
         wait_until(lambda: send(server, "GET", PATH, None, headers=key(BOB)).status == wanted, "the keys stay")
+        asked = count("ask", wanted)
+        wait_until(lambda: count("ask", wanted) > asked or not any(actor.is_alive() for actor in actors),
+                   f"no question gets {wanted}")
 
-    counts = run_actors([Actor(server, number, key(BOB), answers, turns) for number in range(THREADS)], change_keys)
+    counts = run_actors(actors, change_keys)
     assert {("ask", 200), ("ask", 401), ("put", 201)} <= set(counts), counts
     assert ask(server, "stays", QUESTION, headers=key(ALICE)).body == answers[hash_of(FILES[0])]
     write_keys(tmp_path / "keys", *lines[:1])
