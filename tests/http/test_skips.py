@@ -39,13 +39,29 @@ def test_script_of_all_tests_gives_them_all_to_pytest():
     assert '"$root/tests/http" "$root/tests/faults" "$root/tests/ui"' in script
 
 
+def run_function_of_ci(name, output, tmp_path):
+    function = re.search(rf"^{name}\(\) \{{\n.*?^\}}$", (ROOT / ".ci/run").read_text(), re.M | re.S)[0]
+    (tmp_path / "output").write_text(output)
+    done = run("bash", "-c", f'{function}\n{name} "$1" "$2"', "bash", "the step", tmp_path / "output")
+    return done.stdout.splitlines()
+
+
 def test_ci_lists_the_skips_of_a_step_by_their_reasons(tmp_path):
-    function = re.search(r"^list_skips\(\) \{\n.*?^\}$", (ROOT / ".ci/run").read_text(), re.M | re.S)[0]
-    (tmp_path / "output").write_text("SKIPPED [24] tests/ui/test_look.py: a browser: missing\n"
-                                     "SKIPPED [2] tests/ui/test_key.py:9: a browser: missing\n"
-                                     "skipped: math_few: # SKIP test_tiles\n"
-                                     "SKIP: no swarm on this Docker engine\n"
-                                     "1 passed, 0 failed, 28 skipped\n")
-    done = run("bash", "-c", f'{function}\nlist_skips "$1" "$2"', "bash", "the step", tmp_path / "output")
-    assert done.stdout.splitlines() == ["the step: 26 x a browser: missing", "the step: math_few: # SKIP test_tiles",
-                                        "the step: no swarm on this Docker engine"]
+    lines = run_function_of_ci("list_skips", "SKIPPED [24] tests/ui/test_look.py: a browser: missing\n"
+                               "SKIPPED [2] tests/ui/test_key.py:9: a browser: missing\n"
+                               "skipped: math_few: # SKIP test_tiles\n"
+                               "skipped: math_few: # SKIP test_tiles\n"
+                               "SKIP: no swarm on this Docker engine\n"
+                               "1 passed, 0 failed, 29 skipped\n", tmp_path)
+    assert sorted(lines) == ["the step: 1 x no swarm on this Docker engine", "the step: 2 x math_few: # SKIP test_tiles",
+                             "the step: 26 x a browser: missing"]
+
+
+def test_ci_lists_the_tests_of_a_step_that_failed(tmp_path):
+    lines = run_function_of_ci("list_failures", "FAILED tests/http/test_net.py::test_it[1-a] - AssertionError: no\n"
+                               "ERROR tests/ui/test_key.py::test_that\n"
+                               "ERROR: a line of a log\n"
+                               "failed: attnd:unit+math / math_few: test_rows\n"
+                               "failed: pytest ran no test\n", tmp_path)
+    assert lines == ["the step: tests/http/test_net.py::test_it[1-a]", "the step: tests/ui/test_key.py::test_that",
+                     "the step: attnd:unit+math / math_few: test_rows", "the step: pytest ran no test"]
