@@ -5,8 +5,8 @@
 #include "base/pace.h"
 #include "math/mask.h"
 #include "math/model.h"
-#include "math/plan/rules.h"
 #include "math/reserve.h"
+#include "math/results.h"
 
 #include <string.h>
 
@@ -68,10 +68,13 @@ static bool needs_mask(const attn_request *request) {
 
 /* Whether the same parts of the results of both are wanted, and all of these. */
 static bool need_alike(const attn_request *a, const attn_request *b) {
-    return a->need_weights == b->need_weights && a->omit_outputs == b->omit_outputs &&
-           a->need_heads == b->need_heads && a->need_lse == b->need_lse && !selects(a) &&
-           !a->need_contributions && !b->need_contributions && !selects(b) &&
-           !plan_reduces(a) && !plan_reduces(b);
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        bool wanted = result_wanted(a, id);
+        if (wanted != result_wanted(b, id) ||
+            (wanted && (result_table[id].kinds & RESULT_PLAIN) == 0))
+            return false;
+    }
+    return a->need_weights == b->need_weights && !selects(a) && !selects(b);
 }
 
 /* Whether one request can have the masks of both. */
@@ -233,29 +236,20 @@ void join_pack(const attn_model *model, const attn_request *const *requests, siz
         .keys = floats + first[JOIN_KEYS],
         .values = floats + first[JOIN_VALUES],
     };
-    *ret_joined = (attn_request){
-        .num_sequences = shape.num_sequences,
-        .query_lens = to.query_lens,
-        .key_lens = to.key_lens,
-        .queries = to.queries,
-        .keys = to.keys,
-        .values = to.values,
-        .valid_lens = to.valid_lens,
-        .valid_lens_per_query = true,
-        .positions = shape.positions ? to.positions : NULL,
-        .key_positions = shape.key_positions ? to.key_positions : NULL,
-        .axis_positions = shape.axes ? to.axes : NULL,
-        .axis_key_positions = shape.key_axes ? to.key_axes : NULL,
-        .causal = needs_mask(requests[0]) && requests[0]->causal,
-        .window = requests[0]->window,
-        .chunk = requests[0]->chunk,
-        .head_mask = requests[0]->head_mask,
-        .need_weights = requests[0]->need_weights,
-        .omit_outputs = requests[0]->omit_outputs,
-        .need_heads = requests[0]->need_heads,
-        .need_lse = requests[0]->need_lse,
-        .parallel = requests[0]->parallel,
-    };
+    *ret_joined = *requests[0];
+    ret_joined->num_sequences = shape.num_sequences;
+    ret_joined->query_lens = to.query_lens;
+    ret_joined->key_lens = to.key_lens;
+    ret_joined->queries = to.queries;
+    ret_joined->keys = to.keys;
+    ret_joined->values = to.values;
+    ret_joined->valid_lens = to.valid_lens;
+    ret_joined->valid_lens_per_query = true;
+    ret_joined->positions = shape.positions ? to.positions : NULL;
+    ret_joined->key_positions = shape.key_positions ? to.key_positions : NULL;
+    ret_joined->axis_positions = shape.axes ? to.axes : NULL;
+    ret_joined->axis_key_positions = shape.key_axes ? to.key_axes : NULL;
+    ret_joined->causal = needs_mask(requests[0]) && requests[0]->causal;
 
     for (size_t i = 0; i < count; i++)
         copy_request(model, requests[i], &to);
@@ -264,13 +258,11 @@ void join_pack(const attn_model *model, const attn_request *const *requests, siz
 attn_result join_take(attn_result *rest, const attn_sizes *sizes) {
     attn_result own = *rest;
 
-    if (rest->outputs != NULL)
-        rest->outputs += sizes->outputs;
-    if (rest->weights != NULL)
-        rest->weights += sizes->weights;
-    if (rest->heads != NULL)
-        rest->heads += sizes->heads;
-    if (rest->lse != NULL)
-        rest->lse += sizes->lse;
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        char *numbers = result_numbers(rest, id);
+        size_t count = result_count(sizes, id);
+        if (numbers != NULL)
+            result_set_numbers(rest, id, numbers + count * result_number_bytes(id));
+    }
     return own;
 }

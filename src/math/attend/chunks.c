@@ -246,7 +246,7 @@ static float *find_scores(const struct panel_work *work, size_t c) {
 
     if (!work_find_selected(work, c, &head, &query))
         return NULL;
-    size_t row = head * plan_weights_rows(run->request, work->at.sequence) + query;
+    size_t row = head * result_rows(run->request, work->at.sequence) + query;
     return run->reduced->scores + work->at.first_score + row * work->mask->key_len;
 }
 

@@ -68,7 +68,7 @@ static float *find_weights(const struct panel_work *work, size_t c) {
     size_t sequence = work->at.sequence, key_len = run->request->key_lens[sequence];
     size_t head, query;
 
-    if (!plan_weighs(run->request))
+    if (!plan_wants(run->plan, RESULT_WEIGHED))
         return NULL;
     bool mean = run->request->need_weights == ATTN_WEIGHTS_MEAN;
     bool selected = work_find_selected(work, c, &head, &query);
@@ -76,7 +76,7 @@ static float *find_weights(const struct panel_work *work, size_t c) {
         return NULL;
     if (run->weights == NULL)
         return work_weights_room(work, c);
-    size_t row = mean ? 0 : head * plan_weights_rows(run->request, sequence);
+    size_t row = mean ? 0 : head * result_rows(run->request, sequence);
     return run->weights + work->at.first_weight + (row + query) * key_len;
 }
 

@@ -88,8 +88,8 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     if (plan->kind != PLAN_HEADS && info->projection.output && !request->omit_outputs)
         all += summed * linear_flops(&engine->to_output, queries);
     if (request->need_contributions && info->projection.output)
-        all += (double)plan_selected_heads(info, request) *
-               linear_flops(&engine->to_output, queries);
+        all +=
+            (double)plan->wanted.num_selected * linear_flops(&engine->to_output, queries);
     if (plan->kind == PLAN_HEADS) {
         flops->attend += SUM_FLOPS * batch->pairs * num_heads;
         flops->heads =

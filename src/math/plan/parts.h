@@ -5,11 +5,6 @@
 
 #include "math/plan/plan.h"
 
-/* Adds what the weights of a sequence are reduced to. Returns false when sizes
- * overflow. */
-bool plan_add_reduced(const attn_model_info *info, const attn_request *request,
-                      size_t sequence, attn_sizes *sizes);
-
 /* Checks the ranges and counts of request->reduce. Errors: ATTN_E_VALUE. */
 attn_status plan_check_reductions(const attn_request *request, attn_error *ret_error);
 

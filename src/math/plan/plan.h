@@ -4,6 +4,7 @@
 #pragma once
 
 #include "math/kernels/kernels.h"
+#include "math/results.h"
 
 #include <attnd/heads.h>
 
@@ -98,16 +99,16 @@ struct plan_layer {
 /* What the sequences add up to, and the largest of them. */
 struct plan_batch {
     size_t longest_query_len, longest_key_len;
-    size_t num_panels;     /* panels of queries in all sequences, for one head */
-    size_t projected_keys; /* sum of Tk over the sequences that are not direct */
-    size_t value_rows;     /* of their projected values, see plan_value_row() */
-    size_t num_direct;     /* sequences */
-    size_t direct_queries; /* sum of Tq over the direct sequences */
-    size_t direct_rows;    /* direct queries times scored heads */
-    bool grouped;          /* whether any sequence is SEQUENCE_GROUPED */
-    bool any_scores;       /* whether scores matter: a single key has weight 1 anyway */
-    size_t panel_rows;     /* queries of a panel, at most */
-    size_t contributing_rows; /* queries whose contributions are wanted */
+    size_t results[NUM_RESULTS]; /* numbers in each */
+    size_t num_panels;           /* panels of queries in all sequences, for one head */
+    size_t projected_keys;       /* sum of Tk over the sequences that are not direct */
+    size_t value_rows;           /* of their projected values, see plan_value_row() */
+    size_t num_direct;           /* sequences */
+    size_t direct_queries;       /* sum of Tq over the direct sequences */
+    size_t direct_rows;          /* direct queries times scored heads */
+    bool grouped;                /* whether any sequence is SEQUENCE_GROUPED */
+    bool any_scores;   /* whether scores matter: a single key has weight 1 anyway */
+    size_t panel_rows; /* queries of a panel, at most */
     /* The widest rows that panels make scores from, and that they sum. */
     size_t score_size, result_size;
     double pairs;        /* of a query and a key, in the sequences that are not direct */
@@ -195,6 +196,7 @@ struct plan_flops {
 
 struct plan {
     enum plan_kind kind;
+    struct wanted_results wanted;
     attn_sizes sizes;
     size_t num_threads;
     struct plan_layer layer;
@@ -222,6 +224,11 @@ static inline size_t plan_value_row(const struct kernels *kernels,
                                     const struct sequence_position *at) {
     size_t step = kernels->k_step;
     return (at->first_projected + at->sequence * (step - 1)) / step;
+}
+
+/* Returns whether any of the results are of a kind. */
+static inline bool plan_wants(const struct plan *plan, enum result_kind kind) {
+    return (plan->wanted.kinds & kind) != 0;
 }
 
 /* As attn_plan() or attn_heads_plan(), but also works out the offsets. */

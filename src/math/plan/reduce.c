@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduce.c: checks what weights are to be reduced to, and adds up its sizes. */
+/* reduce.c: checks what weights are to be reduced to, and counts its operations. */
 #include "math/plan/parts.h"
 
 #include "base/error.h"
@@ -8,38 +8,11 @@
 #include "math/plan/rules.h"
 
 /* Operations that a weight takes in each reduction. */
-#define SUM_FLOPS     4   /* that adds it up */
-#define TOP_FLOPS     8   /* that compares it */
-#define PREFIX_FLOPS  64  /* that adds it to those before */
-#define ENTROPY_FLOPS 256 /* its logarithm */
+#define SUM_FLOPS    4  /* that adds it up */
+#define TOP_FLOPS    8  /* that compares it */
+#define PREFIX_FLOPS 64 /* that adds it to those before */
 
 #define RANGE_STEPS 4 /* of checking one */
-
-/* --- sizes --- */
-
-/* Adds a * b * c * d to *to; false when that overflows. */
-static bool add_product(size_t *to, size_t a, size_t b, size_t c, size_t d) {
-    return size_mul(a, b, &a) && size_mul(a, c, &a) && size_add_mul(to, a, d);
-}
-
-bool plan_add_reduced(const attn_model_info *info, const attn_request *request,
-                      size_t sequence, attn_sizes *sizes) {
-    const attn_reductions *reduce = &request->reduce;
-    size_t heads = plan_selected_heads(info, request);
-    size_t rows = plan_weights_rows(request, sequence);
-    size_t key_len = request->key_lens[sequence];
-    size_t ranges = reduce->top_in != NULL ? reduce->num_top_in : 1;
-
-    return add_product(&sizes->scores, heads, rows, reduce->scores ? key_len : 0, 1) &&
-           add_product(&sizes->span_weights, heads, rows,
-                       reduce->spans != NULL ? reduce->num_spans : 0, 1) &&
-           add_product(&sizes->top, heads, rows, ranges, reduce->top_k) &&
-           add_product(&sizes->target_weights, heads, rows, reduce->targets != NULL, 1) &&
-           add_product(&sizes->received, heads, key_len, reduce->received, 1) &&
-           add_product(&sizes->entropy, heads, rows, reduce->entropy, 1) &&
-           add_product(&sizes->block_weights, heads, plan_count_blocks(request, rows),
-                       plan_count_blocks(request, key_len), 1);
-}
 
 /* --- checks --- */
 
@@ -141,11 +114,11 @@ double plan_reduce_flops(const attn_request *request, const struct plan *plan) {
                  keys;
     if (reduce->top_k > 0 && reduce->top_in == NULL)
         flops += TOP_FLOPS;
-    flops +=
-        SUM_FLOPS * (reduce->received + (reduce->block > 0) + (reduce->targets != NULL));
-    flops += reduce->entropy ? ENTROPY_FLOPS : 0;
+    for (enum result_id id = 0; id < NUM_RESULTS; id++)
+        flops += plan->wanted.has[id] ? result_table[id].flops : 0;
     /* Alone, they are the only product of queries and keys. */
-    if (reduce->scores && (plan_weighs(request) || plan->layer.sums || request->need_lse))
+    if (reduce->scores &&
+        (plan_wants(plan, RESULT_WEIGHED) || plan->layer.sums || request->need_lse))
         flops += 2 * (double)batch->score_size;
     return flops * (batch->pairs + batch->direct_pairs) * (double)plan->layer.num_scored;
 }

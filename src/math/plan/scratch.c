@@ -44,10 +44,10 @@ static size_t count_sums(const attn_sizes *sizes) {
 }
 
 /* Returns whether what is reduced can wait until chunks are merged. */
-static bool reduces_merged(const attn_request *request) {
-    return !plan_reduces(request) ||
-           (request->num_sequences == 1 && !request->reduce.scores &&
-            !plan_accumulates(request));
+static bool reduces_merged(const attn_request *request, const struct plan *plan) {
+    if (request->reduce.scores || plan_wants(plan, RESULT_SUMMED))
+        return false;
+    return request->num_sequences == 1 || !plan_wants(plan, RESULT_REDUCED);
 }
 
 /* Plans the weights that chunks share where they are tasks, and are reduced. They are not
@@ -58,7 +58,7 @@ static void share_weights(const attn_model *model, const attn_request *request,
     const struct plan_items items = plan_items(plan, model, request, 0);
     size_t row = plan_weights_ld(plan->batch.longest_key_len);
 
-    if (!scratch->splits || !plan_reduces_weights(request) ||
+    if (!scratch->splits || !plan_wants(plan, RESULT_REDUCED) ||
         request->need_weights == ATTN_WEIGHTS_ALL)
         return;
     scratch->shared_panels = product_of(items.heads, items.panels);
@@ -84,7 +84,8 @@ static void split_chunks(const attn_model *model, const attn_request *request,
     scratch->partial_floats = product_of(batch->result_size + 2, batch->panel_rows);
     scratch->splits =
         plan->kind != PLAN_HEADS && request->need_weights != ATTN_WEIGHTS_MEAN &&
-        reduces_merged(request) && request->parallel != NULL && scratch->max_chunks > 1 &&
+        reduces_merged(request, plan) && request->parallel != NULL &&
+        scratch->max_chunks > 1 &&
         ((threads > 1 && 2 * threads * batch->panel_flops >= batch->items_flops) ||
          batch->panel_flops > SPLIT_FLOPS);
     if (!scratch->splits)
@@ -136,12 +137,13 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
     struct plan_scratch *scratch = &plan->scratch;
     bool heads = plan->kind == PLAN_HEADS, finishes = plan->layer.finishes;
     bool chunks = scratch->max_chunks > 1;
-    bool one_by_one = plan_weighs(request) && request->need_weights != ATTN_WEIGHTS_ALL;
+    bool weighs = plan_wants(plan, RESULT_WEIGHED);
+    bool one_by_one = weighs && request->need_weights != ATTN_WEIGHTS_ALL;
     bool biased = info->score.bias != ATTN_BIAS_NONE || request->key_positions != NULL ||
                   request->bias != NULL;
     size_t keys = size_min(batch->longest_key_len, KERNEL_CHUNK_KEYS);
     size_t kernels = kernel_scratch_bytes(batch->score_size, batch->result_size, keys,
-                                          heads || plan_weighs(request));
+                                          heads || weighs);
     size_t angles = model_has_sections(info) ? ATTN_AXES + 1 : 1;
     size_t bias_keys = keys + KERNEL_COLUMNS_MAX - 1, floats;
 
@@ -244,6 +246,12 @@ static size_t count_value_rows(const attn_model *model, const struct plan *plan)
     return pairs && plan->layer.finishes_values ? plan->batch.projected_keys : 0;
 }
 
+/* Returns the queries whose contributions are wanted. */
+static size_t count_contributing(const struct plan *plan) {
+    size_t heads = plan->wanted.num_selected * plan->wanted.info->width.out;
+    return heads > 0 ? plan->sizes.contributions / heads : 0;
+}
+
 /* Lays out all arrays. */
 static bool lay_out_all(const attn_model *model, const attn_request *request,
                         struct plan *plan) {
@@ -254,7 +262,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     size_t queries = plan->sizes.num_queries, projected = batch->projected_keys, floats;
     size_t heads = info->num_heads;
     const struct kernels *kernels = model->engine.kernels;
-    bool sums = plan->kind == PLAN_HEADS, rows = plan_has_rows(request);
+    bool sums = plan->kind == PLAN_HEADS, rows = plan_wants(plan, RESULT_BY_ROW);
     /* The heads' outputs may overwrite the queries, or be a result themselves. */
     bool given = info->projection.given;
     bool in_outputs = !request->omit_outputs && !info->projection.output;
@@ -285,7 +293,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         [PLAN_HEAD_INDICES] = {rows ? heads : 0, 1},
         [PLAN_QUERY_INDICES] = {rows ? batch->longest_query_len : 0, 2},
         [PLAN_SUMS] = {count_sums(&plan->sizes), FLOATS(double)},
-        [PLAN_ONE_HEAD] = {plan->batch.contributing_rows, layer->hidden},
+        [PLAN_ONE_HEAD] = {count_contributing(plan), layer->hidden},
         [PLAN_NO_BIAS] = {request->need_contributions,
                           info->width.out + KERNEL_COLUMNS_MAX},
         [PLAN_PARTIALS] = {scratch->num_partials, scratch->partial_floats},

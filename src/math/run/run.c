@@ -12,6 +12,7 @@
 static void find_sequences(const struct run *run, struct sequence_position *ret_all) {
     const attn_request *request = run->request;
     struct sequence_position at = {0};
+    size_t counts[NUM_RESULTS] = {0};
 
     for (size_t s = 0; s < request->num_sequences; s++) {
         size_t query_len = request->query_lens[s], key_len = request->key_lens[s];
@@ -26,15 +27,11 @@ static void find_sequences(const struct run *run, struct sequence_position *ret_
             at.first_direct += run->plan->layer.num_scored * query_len;
         else
             at.first_projected += key_len;
-        size_t rows = plan_weights_rows(request, s);
-        at.first_weight +=
-            plan_weights_heads(&run->model->info, request) * rows * key_len;
-        at.first_score +=
-            plan_selected_heads(&run->model->info, request) * rows * key_len;
-        at.first_row += rows;
-        at.first_block += plan_selected_heads(&run->model->info, request) *
-                          plan_count_blocks(request, rows) *
-                          plan_count_blocks(request, key_len);
+        at.first_row += result_rows(request, s);
+        results_add(&run->plan->wanted, s, counts); /* fits, as in the plan */
+        at.first_weight = counts[RESULT_WEIGHTS];
+        at.first_score = counts[RESULT_SCORES];
+        at.first_block = counts[RESULT_BLOCK_WEIGHTS];
     }
 }
 
@@ -138,7 +135,7 @@ static void find_selected(struct run *run, void *scratch) {
     const attn_request *request = run->request;
 
     run->head_indices =
-        fill_indices(plan_selects_heads(request) ? request->weights_heads : NULL,
+        fill_indices(plan->wanted.selects_heads ? request->weights_heads : NULL,
                      request->num_weights_heads, run->model->info.num_heads,
                      find_array(plan, scratch, PLAN_HEAD_INDICES));
     run->query_indices = find_array(plan, scratch, PLAN_QUERY_INDICES);
@@ -207,7 +204,7 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
 
     run->blocks = run->received + plan->sizes.received;
     find_sequences(run, sequences);
-    if (plan_has_rows(request))
+    if (plan_wants(plan, RESULT_BY_ROW))
         find_selected(run, scratch);
     run->scored = find_heads(run, true, ranges);
     run->summed = find_heads(run, false, ranges + ranges_max);

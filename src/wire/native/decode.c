@@ -114,7 +114,7 @@ static bool native_read_request(const struct wire_native_body *body,
         return false;
 
     wire_request_set_tensors(&tensors, request);
-    need.words[WIRE_NEED_TARGET] |=
+    need.has[RESULT_TARGET_WEIGHTS] |=
         body->targets_alone && body->members[WIRE_NATIVE_TARGETS].start != NULL;
     return wire_native_rows_read(body, &tensors, &need, request);
 }

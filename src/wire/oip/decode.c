@@ -198,7 +198,7 @@ static void apply_options(const struct oip_decoder *decoder, attn_request *batch
     const struct wire_oip_scan *scan = decoder->scan;
     struct wire_need need = {0};
     for (size_t i = 0; i < scan->reply.num_outputs; i++)
-        need.words[scan->reply.outputs[i].which] = true; /* the first words of need */
+        need.has[scan->reply.outputs[i].which] = true;
 
     batch->causal = scan->causal_given ? scan->causal : decoder->info->mask.causal;
     batch->window = scan->window_given ? scan->window : decoder->info->mask.window;

@@ -259,7 +259,7 @@ static bool safetensors_read_request(const struct safetensors_decoder *decoder) 
         return false;
     if (decoder->options.texts[WIRE_OPTION_NEED] != NULL)
         wire_need_apply(&need, batch);
-    need.words[WIRE_NEED_TARGET] |=
+    need.has[RESULT_TARGET_WEIGHTS] |=
         decoder->targets_alone && body->tensors[WIRE_SAFETENSORS_TARGETS] != NULL;
     return safetensors_read_head_mask(decoder, info) && check_lens_needed(body) &&
            wire_tensors_read(safetensors_read_tensor, body, info, &tensors,
