@@ -98,6 +98,16 @@ void results_find(const attn_model_info *info, const attn_request *request,
     *ret_wanted = wanted;
 }
 
+size_t result_rows(const attn_request *request, size_t sequence) {
+    return request->weights_queries != NULL ? request->num_weights_queries
+                                            : request->query_lens[sequence];
+}
+
+size_t result_blocks(const attn_request *request, size_t count) {
+    size_t block = request->reduce.block;
+    return block > 0 ? count / block + (count % block != 0) : 0;
+}
+
 size_t result_model_axis(const attn_model_info *info, enum result_axis axis) {
     switch (axis) {
     case AXIS_HEADS:

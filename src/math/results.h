@@ -98,16 +98,10 @@ bool results_add(const struct wanted_results *wanted, size_t sequence,
 size_t result_model_axis(const attn_model_info *info, enum result_axis axis);
 
 /* Returns how many queries are selected of a sequence. */
-static inline size_t result_rows(const attn_request *request, size_t sequence) {
-    return request->weights_queries != NULL ? request->num_weights_queries
-                                            : request->query_lens[sequence];
-}
+size_t result_rows(const attn_request *request, size_t sequence);
 
 /* Returns how many blocks have `count` rows or keys, of which there may be none. */
-static inline size_t result_blocks(const attn_request *request, size_t count) {
-    size_t block = request->reduce.block;
-    return block > 0 ? count / block + (count % block != 0) : 0;
-}
+size_t result_blocks(const attn_request *request, size_t count);
 
 static inline size_t result_number_bytes(enum result_id id) {
     return result_table[id].integers ? sizeof(int64_t) : sizeof(float);

@@ -198,7 +198,7 @@ static struct head_rows gather_rows(const struct run *run,
         return rows;
     if (engine->additive_score == NULL)
         key_width = (engine->score_size + k_step - 1) / k_step;
-    float *keys = run_thread(run, thread, PLAN_THREAD_GATHERED);
+    float *keys = run_thread(run, thread, run->thread.gathered);
     float *values = rows.keys_in_panels
                         ? copy_panels(&rows, key_len, key_width, keys)
                         : copy_rows(rows.keys, rows.keys_ld, key_len, key_width, keys);

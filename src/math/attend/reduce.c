@@ -53,8 +53,9 @@ static double sum_range(const struct row *row, size_t first, size_t end) {
 /* Returns the sums of the row up to each of its keys, [keys + 1], in the thread's
  * scratch: that before key k is at k - row->keys.first. */
 static const double *sum_prefixes(const struct row *row) {
-    double *sums = (double *)(void *)run_thread(row->work->run, row->work->thread,
-                                                PLAN_THREAD_PREFIX);
+    const struct run *run = row->work->run;
+    double *sums =
+        (double *)(void *)run_thread(run, row->work->thread, run->thread.prefix);
     double sum = 0;
 
     sums[0] = 0;
@@ -190,7 +191,7 @@ static bool find_top_keys(const struct row *row, struct range range, size_t size
 static void write_top(const struct row *row, struct range range, size_t size,
                       float *to_weights, int64_t *to_keys) {
     const struct run *run = row->work->run;
-    struct top top = {0, (void *)run_thread(run, row->work->thread, PLAN_THREAD_TOP)};
+    struct top top = {0, (void *)run_thread(run, row->work->thread, run->thread.top)};
     bool finite = find_top_keys(row, range, size, &top);
 
     for (size_t i = finite ? top.count : 0; i < size; i++) {

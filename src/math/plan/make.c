@@ -333,9 +333,11 @@ static void plan_layer(const attn_model *model, const attn_request *request,
         info->projection.given && (layer->key_panels || request->encoded_keys != NULL);
     layer->packs_values = layer->packs && layer->key_panels && layer->sums &&
                           request->need_weights != ATTN_WEIGHTS_MEAN;
-    for (size_t h = 0; h < info->num_heads; h++)
-        layer->num_scored +=
-            plan_sums_head(plan, request, h) || weighs_head(plan, request, h);
+    for (size_t h = 0; h < info->num_heads; h++) {
+        bool summed = plan_sums_head(plan, request, h);
+        layer->num_summed += summed;
+        layer->num_scored += summed || weighs_head(plan, request, h);
+    }
     if (request->packed != NULL)
         plan_packed(model, request, plan);
 }
@@ -391,19 +393,8 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
         return status;
     plan.layer.phase_heads = find_phase(model, request, &plan);
     plan_rows(model, request, &plan);
-    if (!plan_scratch(model, request, &plan))
-        return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
+    plan_scratch(model, request, &plan);
     plan_count_flops(model, request, &plan);
     *ret_plan = plan;
     return ATTN_OK;
-}
-
-attn_status attn_plan(const attn_model *model, const attn_request *request,
-                      attn_sizes *ret_sizes, attn_error *ret_error) {
-    struct plan plan;
-    attn_status status = plan_make(model, request, PLAN_RUN, &plan, ret_error);
-
-    if (status == ATTN_OK)
-        *ret_sizes = plan.sizes;
-    return status;
 }

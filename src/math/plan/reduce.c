@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduce.c: checks what weights are to be reduced to, and counts its operations. */
+/* reduce.c: checks what weights are to be reduced to. */
 #include "math/plan/parts.h"
 
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
-#include "math/plan/rules.h"
-
-/* Operations that a weight takes in each reduction. */
-#define SUM_FLOPS    4  /* that adds it up */
-#define TOP_FLOPS    8  /* that compares it */
-#define PREFIX_FLOPS 64 /* that adds it to those before */
 
 #define RANGE_STEPS 4 /* of checking one */
-
-/* --- checks --- */
 
 /* Checks ranges [count][2] of `key_len` keys. `name` says what they are. */
 static attn_status check_ranges(const size_t *ranges, size_t count, size_t key_len,
@@ -90,35 +82,4 @@ attn_status plan_check_reductions(const attn_request *request, attn_error *ret_e
         status = check_ranges(reduce->top_in, reduce->num_top_in, shortest,
                               "range of top_in", ret_error);
     return status == ATTN_OK ? check_top(reduce, shortest, ret_error) : status;
-}
-
-/* --- operations --- */
-
-double plan_reduce_flops(const attn_request *request, const struct plan *plan) {
-    const attn_reductions *reduce = &request->reduce;
-    const struct plan_batch *batch = &plan->batch;
-    double flops = 0, keys = (double)batch->longest_key_len, ranged = 0;
-    size_t lists = reduce->spans_per_sequence ? request->num_sequences : 1;
-
-    bool prefixes = plan_sums_prefixes(request);
-    for (size_t i = 0;
-         reduce->spans != NULL && !prefixes && i < lists * reduce->num_spans; i++) {
-        pace_add(1);
-        ranged += (double)(reduce->spans[2 * i + 1] - reduce->spans[2 * i]);
-    }
-    flops += SUM_FLOPS * ranged / (double)lists / keys;
-    if (prefixes) /* one addition waits for another */
-        flops += PREFIX_FLOPS + SUM_FLOPS * (double)reduce->num_spans / keys;
-    for (size_t i = 0; reduce->top_in != NULL && i < reduce->num_top_in; i++)
-        flops += TOP_FLOPS * (double)(reduce->top_in[2 * i + 1] - reduce->top_in[2 * i]) /
-                 keys;
-    if (reduce->top_k > 0 && reduce->top_in == NULL)
-        flops += TOP_FLOPS;
-    for (enum result_id id = 0; id < NUM_RESULTS; id++)
-        flops += plan->wanted.has[id] ? result_table[id].flops : 0;
-    /* Alone, they are the only product of queries and keys. */
-    if (reduce->scores &&
-        (plan_wants(plan, RESULT_WEIGHED) || plan->layer.sums || request->need_lse))
-        flops += 2 * (double)batch->score_size;
-    return flops * (batch->pairs + batch->direct_pairs) * (double)plan->layer.num_scored;
 }
