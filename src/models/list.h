@@ -60,3 +60,15 @@ bool entry_is_same(const struct model_entry *a, const struct model_entry *b);
 /* Returns the part of entry->error that clients may see, which has no more of the path
  * than the last part; "" where there is no error. */
 const char *entry_reason(const struct model_entry *entry);
+
+/* Removes entries whose name one before them has, and logs each; returns how many. */
+size_t list_drop_doubles(struct model_list *list);
+
+/* Returns whether the folder of a served layer could not be listed: `found` then has one
+ * entry for its path, without a model, in place of the layers. */
+bool list_has_lost(const struct model_list *found, const struct model_entry *layer);
+
+/* Adds to `next` the known layers of every folder that could not be listed. Returns
+ * ATTN_E_NOMEM when memory is short. */
+attn_status list_keep_layers(struct model_list *next, const struct model_list *known,
+                             attn_error *ret_error);
