@@ -263,7 +263,7 @@ static bool keep_bytes(struct capture_put *put, const unsigned char *bytes, size
 bool capture_put_add(struct capture_put *put, const unsigned char *bytes, size_t size,
                      const struct capture_printer *printer,
                      struct capture_fault *ret_fault) {
-    if (put_is_late(put))
+    if (clock_now_ns() > put_deadline(put))
         return capture_fail(ret_fault, CAPTURE_E_TIMEOUT, NULL);
     if (size > put->size - put->taken) { /* a body of another length than was said */
         ret_fault->reason = (attn_error){ATTN_E_FORMAT, "it has more bytes than it said"};

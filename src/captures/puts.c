@@ -18,9 +18,7 @@ static struct capture *find_oldest(const struct capture_holder *holder) {
     struct capture *oldest = NULL;
     for (struct capture *capture = holder->newest; capture != NULL;
          capture = capture->next) {
-        bool idle = capture->put != NULL ? capture->put->state == PUT_IDLE
-                                         : capture->found && capture->num_users == 0;
-        if (idle && !capture->gives && capture->bytes > 0 &&
+        if (capture->num_users == 0 && !capture->gives && capture->bytes > 0 &&
             (oldest == NULL || capture->last_use < oldest->last_use))
             oldest = capture;
     }
@@ -101,12 +99,11 @@ static bool reserve_bytes(struct capture *capture, size_t bytes, struct capture 
 }
 
 /* Whether a holder has a PUT in progress. */
-static bool is_busy(const struct captures *store, const char *holder) {
-    for (const struct capture_put *put = store->puts; put != NULL; put = put->next) {
-        if (put->state != PUT_ENDED && strcmp(put->capture->holder->name, holder) == 0)
-            return true;
-    }
-    return false;
+static bool has_put(const struct capture_holder *holder) {
+    const struct capture *capture = holder->newest;
+    while (capture != NULL && capture->put == NULL)
+        capture = capture->next;
+    return capture != NULL;
 }
 
 bool store_begin(struct captures *store, struct capture_put *put,
@@ -115,27 +112,26 @@ bool store_begin(struct captures *store, struct capture_put *put,
     int64_t now = store_lock(store, &dead);
     const struct capture *old =
         *store_find_link(store, owner->space, capture->name, strlen(capture->name));
-    bool begun = false;
+    bool counts = store_count_in(store, capture, owner), begun = false;
 
     put->compares = old != NULL;
-    if (is_busy(store, owner->holder)) {
-        capture_fail(ret_fault, CAPTURE_E_BUSY, NULL);
-    } else if (old != NULL && old->file_bytes != put->size) {
-        capture_fail(ret_fault, CAPTURE_E_EXISTS, NULL);
-    } else if (!store_count_in(store, capture, owner)) {
+    if (!counts)
         capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
-    } else {
-        size_t bytes = size_max(put->size, CAPTURE_BYTES_MIN);
-        begun = old != NULL || reserve_bytes(capture, bytes, &dead, ret_fault);
-        if (!begun)
-            store_count_out(capture);
-    }
+    else if (has_put(capture->holder))
+        capture_fail(ret_fault, CAPTURE_E_BUSY, NULL);
+    else if (old != NULL && old->file_bytes != put->size)
+        capture_fail(ret_fault, CAPTURE_E_EXISTS, NULL);
+    else
+        begun =
+            old != NULL || reserve_bytes(capture, size_max(put->size, CAPTURE_BYTES_MIN),
+                                         &dead, ret_fault);
 
     if (begun) {
         capture->put = put;
         capture->last_use = now;
-        put->next = store->puts;
-        store->puts = put;
+        store_note_expiry(store, put_deadline(put));
+    } else if (counts) {
+        store_count_out(capture);
     }
     store_unlock(store, dead);
     return begun;
@@ -143,17 +139,17 @@ bool store_begin(struct captures *store, struct capture_put *put,
 
 bool store_enter(struct capture_put *put, struct capture_fault *ret_fault) {
     pthread_mutex_lock(&put->store->lock);
-    bool entered = put->state == PUT_IDLE;
+    bool entered = put->capture != NULL;
     if (entered)
-        put->state = PUT_BUSY;
+        put->capture->num_users++;
     pthread_mutex_unlock(&put->store->lock);
     return entered || capture_fail(ret_fault, put->reason, NULL);
 }
 
 void store_leave(struct capture_put *put) {
     pthread_mutex_lock(&put->store->lock);
-    if (put->state == PUT_BUSY) {
-        put->state = PUT_IDLE;
+    if (put->capture != NULL) {
+        put->capture->num_users--;
         put->capture->last_use = clock_now_ns();
     }
     pthread_mutex_unlock(&put->store->lock);
@@ -194,9 +190,9 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
             own->created = time(NULL);
             own->found = true;
             store->stats.captures++;
+            own->num_users--; /* the PUT */
             own->put = NULL;
             put->capture = NULL;
-            put->state = PUT_ENDED; /* others follow the capture of one that is not */
             /* Of the file it may have kept less. */
             store_set_bytes(own, size_max(capture_count_bytes(own), CAPTURE_BYTES_MIN));
         }
@@ -204,22 +200,15 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
         published->ttl = own->ttl; /* the last PUT says how long it is kept */
         store_touch(published, now);
         published->num_users++;
-        if (now + published->ttl < store->next_expiry)
-            store->next_expiry = now + published->ttl;
+        store_note_expiry(store, now + published->ttl);
     }
     store_unlock(store, dead);
     return published != NULL;
 }
 
 void store_end(struct capture_put *put) {
-    struct captures *store = put->store;
-    struct capture_put **link = &store->puts;
-
-    pthread_mutex_lock(&store->lock);
-    while (*link != put)
-        link = &(*link)->next;
-    *link = put->next;
+    pthread_mutex_lock(&put->store->lock);
     if (put->capture != NULL)
         store_count_out(put->capture);
-    pthread_mutex_unlock(&store->lock);
+    pthread_mutex_unlock(&put->store->lock);
 }

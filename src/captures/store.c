@@ -157,7 +157,6 @@ void store_remove(struct capture *capture, enum capture_removal reason,
 
 void store_end_idle(struct capture_put *put, enum capture_error reason,
                     struct capture **dead) {
-    put->state = PUT_ENDED;
     put->reason = reason;
     bury(put->capture, dead);
     put->capture = NULL;
@@ -165,23 +164,23 @@ void store_end_idle(struct capture_put *put, enum capture_error reason,
 
 /* Removes what has expired, and ends PUTs that are late. */
 static void sweep(struct captures *store, int64_t now, struct capture **dead) {
-    for (struct capture_put *put = store->puts; put != NULL; put = put->next) {
-        if (put->state == PUT_IDLE && put_is_late(put))
-            store_end_idle(put, CAPTURE_E_TIMEOUT, dead);
-    }
     if (now < store->next_expiry)
         return;
     store->next_expiry = INT64_MAX;
     for (struct capture *capture = next_capture(store, NULL), *next; capture != NULL;
          capture = next) {
-        int64_t expiry = capture->last_use + capture->ttl;
+        struct capture_put *put = capture->put;
+        int64_t expiry =
+            put != NULL ? put_deadline(put) : capture->last_use + capture->ttl;
         next = next_capture(store, capture);
-        if (!capture->found)
+        if (put == NULL && !capture->found)
             continue;
-        if (expiry <= now)
+        if (expiry > now || (put != NULL && capture->num_users > 0))
+            store_note_expiry(store, expiry);
+        else if (put != NULL)
+            store_end_idle(put, CAPTURE_E_TIMEOUT, dead);
+        else
             store_remove(capture, CAPTURE_REMOVED_EXPIRED, dead);
-        else if (expiry < store->next_expiry)
-            store->next_expiry = expiry;
     }
 }
 
