@@ -55,8 +55,8 @@ struct capture_put {
     /* That it becomes; NULL once that is published, or was ended for `reason`. Both are
      * guarded by the store's lock. */
     struct capture *capture;
-    enum capture_error reason;
-    bool compares; /* with the one that the name has: nothing is kept */
+    enum wire_error reason; /* Captures full, or Request timeout */
+    bool compares;          /* with the one that the name has: nothing is kept */
     size_t size;
     int64_t started;
     /* Its owner's alone. */
@@ -131,7 +131,7 @@ void store_remove(struct capture *capture, enum capture_removal reason,
                   struct capture **dead);
 
 /* Under the lock: ends a PUT whose capture has no user, and adds that to *dead. */
-void store_end_idle(struct capture_put *put, enum capture_error reason,
+void store_end_idle(struct capture_put *put, enum wire_error reason,
                     struct capture **dead);
 
 /* Frees a capture that counts no more. Accepts NULL. */
@@ -140,21 +140,21 @@ void capture_free(struct capture *capture);
 /* --- puts.c --- */
 
 /* Adds a PUT of put->size bytes to the store; of a name that is found, it becomes one
- * that compares. For its room, others may go. Returns false with *ret_fault set. */
+ * that compares. For its room, others may go. Returns false with *ret_problem set. */
 bool store_begin(struct captures *store, struct capture_put *put,
-                 const struct capture_owner *owner, struct capture_fault *ret_fault);
+                 const struct capture_owner *owner, struct wire_problem *ret_problem);
 
 /* Makes a PUT the user of its capture, or no more. store_enter() returns false with
- * *ret_fault set when the PUT was ended. */
-bool store_enter(struct capture_put *put, struct capture_fault *ret_fault);
+ * *ret_problem set when the PUT was ended, or is late. */
+bool store_enter(struct capture_put *put, struct wire_problem *ret_problem);
 void store_leave(struct capture_put *put);
 
 /* Makes what the PUT counts at least `bytes`. */
-bool store_grow(struct capture_put *put, size_t bytes, struct capture_fault *ret_fault);
+bool store_grow(struct capture_put *put, size_t bytes, struct wire_problem *ret_problem);
 
 /* Publishes what the PUT has, whose hash is known, and whose file is whole. */
 bool store_publish(struct capture_put *put, struct capture **ret_capture,
-                   bool *ret_created, struct capture_fault *ret_fault);
+                   bool *ret_created, struct wire_problem *ret_problem);
 
 /* Ends what the PUT counts, if that was not published. */
 void store_end(struct capture_put *put);

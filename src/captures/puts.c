@@ -74,28 +74,63 @@ static bool make_room(struct captures *store, struct capture_holder *own, size_t
         victim->gives = false;
         victim->holder->bytes += victim->bytes;
         if (fits && victim->put != NULL)
-            store_end_idle(victim->put, CAPTURE_E_YIELDED, dead);
+            store_end_idle(victim->put, WIRE_E_CAPTURES_FULL, dead);
         else if (fits)
             store_remove(victim, CAPTURE_REMOVED_ROOM, dead);
     }
     return fits;
 }
 
-/* Reserves `bytes` more for a capture. */
+/* Lets a capture count `bytes`, which are more than it does. */
 static bool reserve_bytes(struct capture *capture, size_t bytes, struct capture **dead,
-                          struct capture_fault *ret_fault) {
+                          struct wire_problem *ret_problem) {
     struct captures *store = capture->store;
+    size_t own = capture->holder->bytes, used = store->used;
 
-    ret_fault->wanted = bytes;
-    ret_fault->own = capture->holder->bytes;
-    ret_fault->used = store->used;
-    ret_fault->limit = store->limit;
     if (bytes > store->limit / 2)
-        return capture_fail(ret_fault, CAPTURE_E_TOO_LARGE, NULL);
-    if (!make_room(store, capture->holder, bytes, dead))
-        return capture_fail(ret_fault, CAPTURE_E_FULL, NULL);
-    store_set_bytes(capture, capture->bytes + bytes);
+        return wire_problem_set(
+            ret_problem, WIRE_E_CAPTURE_TOO_LARGE, NULL,
+            "the capture needs %zu bytes, more than the %zu that one holder "
+            "may have, half of --capture-memory; keep fewer layers, or "
+            "start attnd with a larger --capture-memory",
+            bytes, store->limit / 2);
+    if (!make_room(store, capture->holder, bytes - capture->bytes, dead))
+        return wire_problem_set(
+            ret_problem, WIRE_E_CAPTURES_FULL, NULL,
+            "there is no room for %zu bytes now: of %zu all captures have "
+            "%zu, and yours %zu of at most %zu, in at most %d captures; what "
+            "others have is in use, or no more than you would have; send "
+            "fewer layers, or retry when captures have expired",
+            bytes, store->limit, used, own, store->limit / 2, CAPTURES_OF_HOLDER);
+    store_set_bytes(capture, bytes);
     return true;
+}
+
+static bool refuse_other_bytes(struct wire_problem *ret_problem) {
+    return wire_problem_set(
+        ret_problem, WIRE_E_CAPTURE_EXISTS, NULL,
+        "the name has other bytes already; DELETE that capture first, "
+        "or choose another name, such as the SHA-256 of the file");
+}
+
+static bool refuse_busy(struct wire_problem *ret_problem) {
+    return wire_problem_set(
+        ret_problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
+        "another PUT of yours, or of this name, is in progress; retry "
+        "when it has ended");
+}
+
+/* Says why a PUT was ended. */
+static bool refuse_ended(const struct capture_put *put,
+                         struct wire_problem *ret_problem) {
+    if (put->reason == WIRE_E_REQUEST_TIMEOUT)
+        return wire_problem_set(ret_problem, put->reason, NULL,
+                                "the file took longer than %d s; send it faster, or keep "
+                                "fewer layers",
+                                CAPTURES_PUT_SECONDS);
+    return wire_problem_set(ret_problem, put->reason, NULL,
+                            "the room of this file went to another holder, who has less; "
+                            "delete captures of yours, or send fewer layers");
 }
 
 /* Whether a holder has a PUT in progress. */
@@ -107,7 +142,7 @@ static bool has_put(const struct capture_holder *holder) {
 }
 
 bool store_begin(struct captures *store, struct capture_put *put,
-                 const struct capture_owner *owner, struct capture_fault *ret_fault) {
+                 const struct capture_owner *owner, struct wire_problem *ret_problem) {
     struct capture *capture = put->capture, *dead;
     int64_t now = store_lock(store, &dead);
     const struct capture *old =
@@ -116,15 +151,15 @@ bool store_begin(struct captures *store, struct capture_put *put,
 
     put->compares = old != NULL;
     if (!counts)
-        capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+        wire_problem_set_no_memory(ret_problem);
     else if (has_put(capture->holder))
-        capture_fail(ret_fault, CAPTURE_E_BUSY, NULL);
+        refuse_busy(ret_problem);
     else if (old != NULL && old->file_bytes != put->size)
-        capture_fail(ret_fault, CAPTURE_E_EXISTS, NULL);
+        refuse_other_bytes(ret_problem);
     else
         begun =
             old != NULL || reserve_bytes(capture, size_max(put->size, CAPTURE_BYTES_MIN),
-                                         &dead, ret_fault);
+                                         &dead, ret_problem);
 
     if (begun) {
         capture->put = put;
@@ -137,13 +172,16 @@ bool store_begin(struct captures *store, struct capture_put *put,
     return begun;
 }
 
-bool store_enter(struct capture_put *put, struct capture_fault *ret_fault) {
+bool store_enter(struct capture_put *put, struct wire_problem *ret_problem) {
     pthread_mutex_lock(&put->store->lock);
-    bool entered = put->capture != NULL;
+    bool is_late = clock_now_ns() > put_deadline(put);
+    bool entered = put->capture != NULL && !is_late;
+    if (is_late)
+        put->reason = WIRE_E_REQUEST_TIMEOUT;
     if (entered)
         put->capture->num_users++;
     pthread_mutex_unlock(&put->store->lock);
-    return entered || capture_fail(ret_fault, put->reason, NULL);
+    return entered || refuse_ended(put, ret_problem);
 }
 
 void store_leave(struct capture_put *put) {
@@ -155,23 +193,17 @@ void store_leave(struct capture_put *put) {
     pthread_mutex_unlock(&put->store->lock);
 }
 
-bool store_grow(struct capture_put *put, size_t bytes, struct capture_fault *ret_fault) {
-    struct captures *store = put->store;
-    struct capture *capture = put->capture, *dead;
-    store_lock(store, &dead);
-    size_t more = bytes > capture->bytes ? bytes - capture->bytes : 0;
-    bool grown =
-        bytes <= store->limit / 2 || capture_fail(ret_fault, CAPTURE_E_TOO_LARGE, NULL);
-
-    grown = grown && (more == 0 || reserve_bytes(capture, more, &dead, ret_fault));
-    ret_fault->wanted = bytes;
-    ret_fault->limit = store->limit;
-    store_unlock(store, dead);
+bool store_grow(struct capture_put *put, size_t bytes, struct wire_problem *ret_problem) {
+    struct capture *dead;
+    store_lock(put->store, &dead);
+    bool grown = bytes <= put->capture->bytes ||
+                 reserve_bytes(put->capture, bytes, &dead, ret_problem);
+    store_unlock(put->store, dead);
     return grown;
 }
 
 bool store_publish(struct capture_put *put, struct capture **ret_capture,
-                   bool *ret_created, struct capture_fault *ret_fault) {
+                   bool *ret_created, struct wire_problem *ret_problem) {
     struct captures *store = put->store;
     struct capture *own = put->capture, *published = NULL, *dead;
     int64_t now = store_lock(store, &dead);
@@ -179,9 +211,9 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
         store_find_link(store, own->holder->space, own->name, strlen(own->name));
 
     if (*link != NULL && strcmp((*link)->sha256, own->sha256) != 0) {
-        capture_fail(ret_fault, CAPTURE_E_EXISTS, NULL);
+        refuse_other_bytes(ret_problem);
     } else if (*link == NULL && put->compares) { /* that is gone meanwhile */
-        capture_fail(ret_fault, CAPTURE_E_BUSY, NULL);
+        refuse_busy(ret_problem);
     } else {
         *ret_created = *link == NULL;
         if (*ret_created) {

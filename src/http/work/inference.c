@@ -4,6 +4,7 @@
 
 #include "base/pace.h"
 #include "base/size.h"
+#include "captures/store.h"
 #include "sched/loop.h"
 
 /* A reply that could be larger is streamed. */
@@ -54,7 +55,8 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
                                      .models = codec->body.models,
                                      .num_models = codec->body.num_models,
                                      .targets_alone = codec->kind->analyses,
-                                     .capture = exchange->work.capture,
+                                     .capture =
+                                         capture_get_layers(exchange->work.capture),
                                      .arena = &exchange->work.decoded,
                                      .reserve = reserve_for_input,
                                      .context = &exchange->memory};
