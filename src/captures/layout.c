@@ -110,8 +110,8 @@ static bool refuse_field(struct reader *r, enum wire_error error, const char *fi
                             sentences[error]);
 }
 
-static bool refuse_tensor(struct reader *r, enum wire_error error, const char *layer,
-                          enum capture_tensor kind) {
+static bool refuse_kept_tensor(struct reader *r, enum wire_error error, const char *layer,
+                               enum capture_tensor kind) {
     return refuse_field(r, error, name_of(r, layer, tensors[kind].name));
 }
 
@@ -120,8 +120,8 @@ static int compare_name(const void *name, const void *tensor) {
 }
 
 /* Returns a tensor of a layer, or NULL. */
-static const struct safetensors_tensor *find_tensor(struct reader *r, const char *layer,
-                                                    enum capture_tensor kind) {
+static const struct safetensors_tensor *
+find_kept_tensor(struct reader *r, const char *layer, enum capture_tensor kind) {
     const struct safetensors_header *header = r->header;
     const char *name = name_of(r, layer, tensors[kind].name);
     return header->num_tensors == 0 ? NULL
@@ -177,10 +177,11 @@ static size_t count_bytes(const struct capture_layer *layer, enum capture_tensor
 static bool check_form(struct reader *r, const char *name, enum capture_tensor kind,
                        const struct safetensors_tensor *tensor) {
     if (!allows_type(kind, tensor->dtype))
-        return refuse_tensor(r, WIRE_E_WRONG_DTYPE, name, kind);
+        return refuse_kept_tensor(r, WIRE_E_WRONG_DTYPE, name, kind);
     if (tensor->rank < tensors[kind].rank_min || tensor->rank > tensors[kind].rank_max)
-        return refuse_tensor(r, WIRE_E_WRONG_RANK, name, kind);
-    return tensor->elements > 0 || refuse_tensor(r, WIRE_E_SHAPE_MISMATCH, name, kind);
+        return refuse_kept_tensor(r, WIRE_E_WRONG_RANK, name, kind);
+    return tensor->elements > 0 ||
+           refuse_kept_tensor(r, WIRE_E_SHAPE_MISMATCH, name, kind);
 }
 
 /* Whether a tensor fits those before it, and sets the sizes that it has. */
@@ -229,11 +230,11 @@ static bool take_shape(struct capture_layer *layer, enum capture_tensor kind,
 static bool add_tensor(struct reader *r, size_t index, enum capture_tensor kind) {
     struct capture_layout *layout = r->layout;
     struct capture_layer *layer = &layout->items[index];
-    const struct safetensors_tensor *tensor = find_tensor(r, layer->name, kind);
+    const struct safetensors_tensor *tensor = find_kept_tensor(r, layer->name, kind);
 
     if (tensor == NULL)
         return kind != CAPTURE_KEYS ||
-               refuse_tensor(r, WIRE_E_MISSING_KEY, layer->name, kind);
+               refuse_kept_tensor(r, WIRE_E_MISSING_KEY, layer->name, kind);
     if (json_object_get(r->known, tensor->name) != NULL) /* two layers of one name */
         return refuse_field(r, WIRE_E_WRONG_TYPE, "layers");
     if (json_object_set_new_nocheck(r->known, tensor->name, json_true()) != 0)
@@ -241,7 +242,7 @@ static bool add_tensor(struct reader *r, size_t index, enum capture_tensor kind)
     if (!check_form(r, layer->name, kind, tensor))
         return false;
     if (!take_shape(layer, kind, tensor))
-        return refuse_tensor(r, WIRE_E_SHAPE_MISMATCH, layer->name, kind);
+        return refuse_kept_tensor(r, WIRE_E_SHAPE_MISMATCH, layer->name, kind);
 
     layout->parts[layout->num_parts++] =
         (struct capture_part){.kind = kind,

@@ -191,7 +191,7 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
 
 /* Makes the line that tells the next address, in the format of the log, if there is
  * one. */
-static void make_line(struct daemon *daemon) {
+static void make_address_line(struct daemon *daemon) {
     const char *url = http_server_url(daemon->server, daemon->num_lines++);
 
     daemon->line_size = 0;
@@ -206,7 +206,7 @@ static void make_line(struct daemon *daemon) {
 }
 
 static void begin_addresses(struct daemon *daemon) {
-    make_line(daemon);
+    make_address_line(daemon);
     daemon->line_fd = output_open(STDOUT_FILENO);
 }
 
@@ -219,7 +219,7 @@ static void print_addresses(struct daemon *daemon) {
         if (output_write(daemon->line_fd, daemon->line, daemon->line_size, 0) < 0 &&
             errno == EAGAIN)
             return;
-        make_line(daemon);
+        make_address_line(daemon);
     } while (daemon->line_size > 0);
     if (daemon->line_fd != STDOUT_FILENO)
         close(daemon->line_fd);

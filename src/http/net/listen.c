@@ -45,7 +45,7 @@ bool listen_is_unix(const char *listen) {
     return strncmp(listen, ADDRESS_UNIX, strlen(ADDRESS_UNIX)) == 0;
 }
 
-static unsigned long read_number(const char *text, int base) {
+static unsigned long read_unsigned(const char *text, int base) {
     char *end;
     unsigned long number = strtoul(text, &end, base);
     return *text >= '0' && *text <= '9' && *end == '\0' ? number : NOT_A_NUMBER;
@@ -53,7 +53,7 @@ static unsigned long read_number(const char *text, int base) {
 
 /* Finds a group by its number or its name. */
 static bool find_group(const char *text, gid_t *ret_group) {
-    unsigned long number = read_number(text, 10);
+    unsigned long number = read_unsigned(text, 10);
     *ret_group = (gid_t)number;
     if (number < (gid_t)-1)
         return true;
@@ -68,7 +68,7 @@ static bool find_group(const char *text, gid_t *ret_group) {
 static attn_status parse_unix_key(const char *option, const char *item,
                                   struct unix_listen *listen, attn_error *ret_error) {
     if (strncmp(item, "mode=", 5) == 0) {
-        unsigned long mode = read_number(item + 5, 8);
+        unsigned long mode = read_unsigned(item + 5, 8);
         listen->mode = (mode_t)mode;
         if (mode <= UNIX_MODES)
             return ATTN_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http/captures/info.c: describes captures, and finds the one that a path names. */
+/* http/captures/describe.c: describes captures, and finds the one that a path names. */
 #include "base/container_of.h"
 #include "base/pace.h"
 #include "captures/store.h"
