@@ -42,7 +42,7 @@ struct capture {
     int64_t used_at;  /* the same, in seconds since 1970 */
 };
 
-/* Who has captures, or a PUT in progress. Guarded by the store's lock. */
+/* A client that has captures, or a PUT in progress. Guarded by the store's lock. */
 struct capture_holder {
     char space[CAPTURE_HOLDER_MAX], name[CAPTURE_HOLDER_MAX];
     struct capture *newest; /* all that count; at least one */

@@ -7,7 +7,7 @@
 
 #define CAPTURE_HEADER_MAX ((size_t)1024 * 1024) /* bytes of JSON */
 
-/* What a PUT needs of its caller. */
+/* Functions of the caller of a PUT. */
 struct capture_printer {
     /* Reserves memory that is not the capture's own, to read the header. Returns false
      * with *ret_problem set when there is not enough. */

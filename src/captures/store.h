@@ -15,14 +15,14 @@ struct capture;
 struct capture_layers;
 struct shared_text;
 
-/* Who asks. Captures of another space do not exist for it. A holder is of one space, and
- * may have half of the budget. Texts of at most CAPTURE_HOLDER_MAX bytes, which are
- * copied. */
+/* The client that asks. Captures of another space do not exist for it. A holder is of one
+ * space, and may have half of the budget. Texts of at most CAPTURE_HOLDER_MAX bytes,
+ * which are copied. */
 struct capture_owner {
     const char *space, *holder;
 };
 
-/* What is told about a capture. */
+/* The description of a capture, without its layers. */
 struct capture_info {
     const char *space, *name, *sha256; /* while the capture has a user */
     size_t bytes;                      /* that it counts */

@@ -20,7 +20,7 @@
 
 /* --- analysis --- */
 
-/* What a request is added to. */
+/* The sums that each request is added to. */
 struct analysis {
     const attn_model *model;
     struct attn_heads *heads;
@@ -109,7 +109,7 @@ attn_status heads_print(const struct layer_heads *layers, size_t count, int sort
 
 /* --- layers --- */
 
-/* What the command works on. */
+/* The layers and data of the command. */
 struct heads_job {
     struct config config; /* max_memory is for one layer */
     const attn_engine_options *engine;

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What command_prune() has made. */
+/* Everything that command_prune() has made. */
 struct pruning {
     const struct config *config;
     attn_model *whole, *pruned;

@@ -18,8 +18,8 @@ struct model_entry {
     bool is_layer;                 /* of the folder at `path`; else that is a file */
     size_t layer;                  /* index in the folder */
     struct folder *folder; /* a share of that folder; NULL once the list is published */
-    /* What was loaded, or else found; st_ino is 0 where there was no file. Of a folder,
-     * see folder_find_state(). */
+    /* The file that was loaded, or else found; st_ino is 0 where there was none. Of a
+     * folder, see folder_find_state(). */
     struct stat file;
     attn_model *model; /* NULL: not loaded. The generations own it once it is published */
     bool is_new;       /* `model` is not published yet */
@@ -51,7 +51,7 @@ void list_close(struct model_list *list);
 /* Frees what the entry holds, and its model unless that was published. */
 void entry_deinit(struct model_entry *entry);
 
-/* Does so for all entries. A zeroed list is fine. */
+/* Frees all entries. A zeroed list is fine. */
 void list_deinit(struct model_list *list);
 
 /* Whether both are the same file with the same options, and it did not change. */

@@ -373,7 +373,7 @@ attn_status load_check_free(const struct config *config, const struct model_entr
 
 /* --- before they are served --- */
 
-/* What each worker computes with for the first time. */
+/* New models, which each worker tries. */
 struct warm_up {
     const struct model_list *list;
     size_t num_new; /* of its models */

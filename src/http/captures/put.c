@@ -92,7 +92,7 @@ bool captures_begin_put(struct exchange *exchange, const struct framing *framing
         !create_put(exchange, size, ret_problem))
         return false;
     buf_init(&exchange->body.text, size_min(size, PIECE_BYTES));
-    /* Who sends a file that turns out to be wrong shall read why. */
+    /* Read the rest of a bad file, so that the client gets to read the error. */
     exchange->body.max = exchange->body.max_discarded = size;
     return true;
 }

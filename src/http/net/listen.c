@@ -34,7 +34,7 @@
 
 /* --- reading --- */
 
-/* What unix:PATH[,KEY=VALUE]... asks for. */
+/* A unix:PATH[,KEY=VALUE]... that was read. */
 struct unix_listen {
     struct sockaddr_un address;
     mode_t mode;

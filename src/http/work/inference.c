@@ -9,8 +9,8 @@
 
 /* A reply that could be larger is streamed. */
 #define UNSTREAMED_REPLY_MAX ((size_t)256 * 1024)
-/* What a streamed reply needs besides its piece: the encoder, and at most one chunk more
- * in the arena. */
+/* A streamed reply needs its piece, the encoder, and at most one chunk more in the
+ * arena. */
 #define STREAM_EXTRA_BYTES ((size_t)264 * 1024)
 
 /* wire_input.reserve */
