@@ -109,12 +109,14 @@ def make_table(families, texts):
         models = collections.defaultdict(list)
         for kind, shown in kinds:
             models[called.get(kind, kind)].append(shown)
-        return ", ".join(f"{name} ({', '.join(models[name])})" for name in sorted(models, key=str.lower))
+        return ", ".join(", ".join(models[name]) if [name.lower()] == [kind.strip("`") for kind in models[name]]
+                         else f"{name} ({', '.join(models[name])})" for name in sorted(models, key=str.lower))
 
     alike = collections.defaultdict(list)
     for kind, words in families.items():
         alike[words].append((kind, f"`{kind}`"))
-    rows = sorted(((name_models(kinds), words) for words, kinds in alike.items()), key=lambda row: row[0].lower())
+    rows = sorted(((name_models(kinds), words) for words, kinds in alike.items()),
+                  key=lambda row: row[0].strip("`").lower())
     rows.append((name_models((kind, f"`{kind}` as `{text}`") for kind, text in texts.items() if kind not in families),
                  "the text, as the type behind it has"))
     lines = ["| models (`model_type`) | what their layers have |", "|---|---|"]
