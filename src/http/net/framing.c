@@ -16,7 +16,7 @@ enum { HEADER_HOST, HEADER_ORIGIN, HEADER_AUTHORIZATION, NUM_SINGLE };
 static const char *const single_headers[NUM_SINGLE] = {
     MHD_HTTP_HEADER_HOST, MHD_HTTP_HEADER_ORIGIN, MHD_HTTP_HEADER_AUTHORIZATION};
 
-/* What has been found so far. */
+/* The state of the scan. */
 struct framing_state {
     struct framing framing;
     const char *next;          /* where the next line must begin, if parts are adjacent */

@@ -33,7 +33,7 @@
 
 /* --- reading --- */
 
-/* What unix:PATH[,KEY=VALUE]... asks for. */
+/* A parsed unix:PATH[,KEY=VALUE]... */
 struct unix_listen {
     struct sockaddr_un address;
     mode_t mode;
