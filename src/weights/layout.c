@@ -62,7 +62,7 @@ static void find_prefixes(const struct safetensors *file, const struct layout *l
         memcpy(prefix, tensors[i].name, size);
         prefix[size] = '\0';
 
-        struct tensor_view view = tensor_view_make(file, prefix);
+        struct tensor_view view = tensor_view_make(tensors, count, prefix);
         if (is_under(prefix, under) && layout_fits(layout, &view))
             suggest_prefix(ret_suggestion, prefix);
     }
@@ -305,7 +305,9 @@ static attn_status check_refused(const struct layout *layout,
 attn_status layout_recognise(const struct safetensors *file, const char *prefix,
                              const char *name, const struct layout **ret_layout,
                              struct tensor_view *ret_view, attn_error *ret_error) {
-    struct tensor_view view = tensor_view_make(file, prefix);
+    size_t count;
+    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
+    struct tensor_view view = tensor_view_make(tensors, count, prefix);
     const struct layout *found = NULL;
 
     for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {

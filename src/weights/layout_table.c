@@ -74,40 +74,6 @@ const struct layout layout_table[LAYOUT_TABLE_SIZE] = {
 };
 /* clang-format on */
 
-/* Returns how many of the sorted tensors have a name that sorts before `name`; with
- * `or_begins`, those that begin with it count too. The first `skip` bytes of the tensors'
- * names are ignored. */
-static size_t count_before(const struct safetensors_tensor *tensors, size_t count,
-                           size_t skip, const char *name, bool or_begins) {
-    size_t lo = 0, hi = count, size = strlen(name);
-
-    while (lo < hi) {
-        size_t middle = lo + (hi - lo) / 2;
-        int order = strncmp(tensors[middle].name + skip, name, size);
-        if (order < 0 || (order == 0 && or_begins))
-            lo = middle + 1;
-        else
-            hi = middle;
-    }
-    return lo;
-}
-
-struct tensor_view tensor_view_make(const struct safetensors *file, const char *prefix) {
-    size_t count;
-    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
-    size_t first = count_before(tensors, count, 0, prefix, false);
-    size_t end = count_before(tensors, count, 0, prefix, true);
-    return (struct tensor_view){tensors + first, end - first, strlen(prefix)};
-}
-
-const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view,
-                                                  const char *name) {
-    size_t i = count_before(view->tensors, view->count, view->prefix_size, name, false);
-    if (i == view->count || strcmp(view->tensors[i].name + view->prefix_size, name) != 0)
-        return NULL;
-    return &view->tensors[i];
-}
-
 void layout_head_name(const char *pattern, size_t head, char ret_name[LAYOUT_NAME_SIZE]) {
     const char *mark = strchr(pattern, '#');
     if (mark == NULL)

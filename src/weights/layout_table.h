@@ -2,16 +2,9 @@
 /* layout_table.h: which tensor of a checkpoint is which model weight. */
 #pragma once
 
-#include "safetensors/file.h"
+#include "weights/layer/view.h"
 
 #include <stdbool.h>
-
-/* The tensors of a file whose names begin with a prefix, in the order of their names. */
-struct tensor_view {
-    const struct safetensors_tensor *tensors; /* [count] */
-    size_t count;
-    size_t prefix_size; /* bytes to skip at the beginning of their names */
-};
 
 /* Linear maps of a layer, y = x W^T + b. */
 enum linear_id {
@@ -45,16 +38,9 @@ struct layout {
 #define LAYOUT_ADDITIVE_KEY   "attention.W_k.weight" /* [A, D] */
 #define LAYOUT_ADDITIVE_SCORE "attention.w_v.weight" /* [1, A] or [A] */
 
-/* Returns the tensor called prefix + name, or NULL. Takes logarithmic time. */
-const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view,
-                                                  const char *name);
-
-/* The same for a head's tensor; the number `head` replaces '#' in `pattern`. */
+/* Finds a head's tensor; the number `head` replaces '#' in `pattern`. NULL: none. */
 const struct safetensors_tensor *tensor_view_find_head(const struct tensor_view *view,
                                                        const char *pattern, size_t head);
-
-/* Returns the tensors of the file under `prefix`, borrowed from it. */
-struct tensor_view tensor_view_make(const struct safetensors *file, const char *prefix);
 
 /* --- the table --- */
 

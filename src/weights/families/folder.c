@@ -9,7 +9,8 @@
 #include "weights/checkpoint.h"
 #include "weights/families/kinds.h"
 #include "weights/families/locate/locate.h"
-#include "weights/families/model/make.h"
+#include "weights/families/tensors.h"
+#include "weights/layer/make.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -179,7 +180,7 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
             strcmp(layer->part, options->layer) != 0)
             continue;
         if (status == ATTN_OK)
-            status = locate_tensors(match, stack, &folder->tensors, &biases, layer);
+            status = locate_tensors(match, stack, &folder->tensors.view, &biases, layer);
         if (status != ATTN_OK)
             return status;
         folder->num_layers++;
@@ -250,8 +251,8 @@ static attn_status find_layers(struct folder *folder,
     struct match match;
     size_t total = 0, most = 0;
 
-    attn_status status = match_find(folder->config, &folder->tensors, options->prefix,
-                                    &asked, &match, ret_error);
+    attn_status status = match_find(folder->config, &folder->tensors.view,
+                                    options->prefix, &asked, &match, ret_error);
     if (status != ATTN_OK)
         return status;
     match.causal = options->causal;

@@ -223,7 +223,7 @@ static void locate_tables(const struct locator *locator) {
     if (family->distance.outside) {
         snprintf(name, sizeof name, "%s%s", locator->stack->prefix,
                  family->distance.table);
-        layer->bias.table = folder_tensors_find(locator->tensors, name);
+        layer->bias.table = tensor_view_find(locator->tensors, name);
     } else {
         layer->bias.table =
             locator_find(locator, family->distance.every_layer ? layer->index : 0,
@@ -322,14 +322,14 @@ static const char *describe_unknown(const char *name) {
 
 /* Refuses tensors of the module that attnd does not know. */
 static void check_module(const struct locator *locator) {
-    const struct folder_tensors *tensors = locator->tensors;
+    const struct tensor_view *tensors = locator->tensors;
     char module[MATCH_NAME_SIZE];
 
     match_name(locator->stack, locator->layer->index, locator->stack->stack->module, "",
                "", module);
     size_t size = strlen(module);
-    for (size_t i = folder_tensors_lower(tensors, module); i < tensors->count; i++) {
-        const struct safetensors_tensor *tensor = tensors->items[i];
+    for (size_t i = tensor_view_lower(tensors, module); i < tensors->count; i++) {
+        const struct safetensors_tensor *tensor = &tensors->tensors[i];
         if (strncmp(tensor->name, module, size) != 0)
             break;
         if (!is_known_tensor(locator, tensor, tensor->name + size))
@@ -340,7 +340,7 @@ static void check_module(const struct locator *locator) {
 }
 
 attn_status locate_tensors(const struct match *match, const struct match_stack *stack,
-                           const struct folder_tensors *tensors,
+                           const struct tensor_view *tensors,
                            const struct layer_biases *biases, struct layer *layer) {
     const struct locator locator = {.family = match->family,
                                     .stack = stack,

@@ -13,7 +13,7 @@ const struct safetensors_tensor *locator_find(const struct locator *locator, siz
     if (!match_name(locator->stack, index, locator->stack->stack->module, name, ending,
                     ret_name))
         return NULL;
-    return folder_tensors_find(locator->tensors, ret_name);
+    return tensor_view_find(locator->tensors, ret_name);
 }
 
 void locator_refuse_missing(const struct locator *locator, const char *name) {

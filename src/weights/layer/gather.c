@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gather.c: heads that are neighbours in the file are read at one time. A transposed
  * weight is read by rows of the file, which are columns here. */
-#include "weights/families/gather.h"
+#include "weights/layer/gather.h"
 
 #include "base/error.h"
 

@@ -9,7 +9,7 @@
  * sinks, gate, norm of the heads' outputs, project. */
 #pragma once
 
-#include "weights/families/tensors.h"
+#include "weights/layer/view.h"
 
 #include <attnd/attention.h>
 #include <stdbool.h>
@@ -24,7 +24,7 @@ struct layer_norm {
     const struct safetensors_tensor *weight; /* NULL: the file has none */
     /* Where the weights of heads after the first are, whose names differ by the number of
      * the head; NULL: `weight` has them all. */
-    const struct folder_tensors *of_heads;
+    const struct tensor_view *of_heads;
     const struct safetensors_tensor *bias; /* NULL: none */
 };
 

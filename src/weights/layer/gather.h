@@ -2,7 +2,7 @@
 /* gather.h: reads the weights of a layer in the order in which the engine takes them. */
 #pragma once
 
-#include "weights/families/layer.h"
+#include "weights/layer/layer.h"
 
 /* Reads the heads of `linear`, whose tensors locate_tensors() has checked, one after the
  * other: ret_weight [num_heads * head_rows, in_size] and, where the linear has a bias,

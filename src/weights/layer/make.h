@@ -3,7 +3,7 @@
 #pragma once
 
 #include "math/model.h"
-#include "weights/families/layer.h"
+#include "weights/layer/layer.h"
 
 /* Describes what attn_model_create() is asked for, but for the name and context_length.
  * With `pre_norm` the norm before the layer is part of the model, where there is one. The

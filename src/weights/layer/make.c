@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* make.c: puts a layer into the engine's terms. Pairs of interleaved rotations are moved
  * apart, and norms that multiply by 1 + w become norms that multiply by w. */
-#include "weights/families/model/make.h"
+#include "weights/layer/make.h"
 
 #include "base/error.h"
-#include "weights/families/gather.h"
-#include "weights/families/model/distance.h"
-#include "weights/families/model/frequencies.h"
-#include "weights/families/model/latent.h"
+#include "weights/layer/distance.h"
+#include "weights/layer/frequencies.h"
+#include "weights/layer/gather.h"
+#include "weights/layer/latent.h"
 
 #include <stdio.h>
 
@@ -125,8 +125,7 @@ static attn_status read_norm_weight(const struct layer_norm *norm, size_t count,
     size_t heads = norm->of_heads != NULL ? count / weight->elements : 1;
     for (size_t h = 0; status == ATTN_OK && h < heads; h++)
         status = safetensors_read_all(
-            h == 0 ? weight
-                   : folder_tensors_find_numbered(norm->of_heads, weight->name, h),
+            h == 0 ? weight : tensor_view_find_numbered(norm->of_heads, weight, h),
             ret_numbers + h * weight->elements, ret_error);
     for (size_t i = 0; norm->plus_one && i < count; i++)
         ret_numbers[i] += 1;

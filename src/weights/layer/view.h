@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* view.h: the tensors of a file, or of all shards of a folder, found by their names. */
+#pragma once
+
+#include "safetensors/file.h"
+
+/* Tensors whose names begin with a prefix; of all tensors the prefix is empty. */
+struct tensor_view {
+    const struct safetensors_tensor *tensors; /* [count], in strcmp() order of names */
+    size_t count;
+    size_t prefix_size; /* bytes to skip at the beginning of their names */
+};
+
+/* Returns those of `count` sorted tensors whose names begin with `prefix`, borrowed. */
+struct tensor_view tensor_view_make(const struct safetensors_tensor *tensors,
+                                    size_t count, const char *prefix);
+
+/* Returns how many tensors have a name that sorts before prefix + name. Takes logarithmic
+ * time, as the functions below do. */
+size_t tensor_view_lower(const struct tensor_view *view, const char *name);
+
+/* Returns the tensor called prefix + name, or NULL. */
+const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view,
+                                                  const char *name);
+
+/* Returns the tensor whose name has `number` where that of `first`, a tensor of the view,
+ * has its last number 0 between two dots; or NULL. */
+const struct safetensors_tensor *
+tensor_view_find_numbered(const struct tensor_view *view,
+                          const struct safetensors_tensor *first, size_t number);
