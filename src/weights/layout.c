@@ -341,37 +341,3 @@ attn_status layout_recognise(const struct safetensors *file, const char *prefix,
     *ret_view = view;
     return ATTN_OK;
 }
-
-attn_status layout_count_heads(const struct layout *layout,
-                               const struct tensor_view *view, size_t *ret_num_heads,
-                               attn_error *ret_error) {
-    size_t num_heads = 0;
-
-    /* The highest number decides; then there must be no gap. */
-    for (size_t i = 0; i < view->count; i++) {
-        const char *name = view->tensors[i].name + view->prefix_size;
-        for (size_t linear = LINEAR_HEAD_QUERY; linear <= LINEAR_HEAD_VALUE; linear++) {
-            size_t head;
-            if ((layout_name_matches(name, layout->linears[linear].weight, &head) ||
-                 layout_name_matches(name, layout->linears[linear].bias, &head)) &&
-                head >= num_heads)
-                num_heads = head + 1;
-        }
-    }
-
-    for (size_t head = 0; head < num_heads; head++) {
-        for (size_t linear = LINEAR_HEAD_QUERY; linear <= LINEAR_HEAD_VALUE; linear++) {
-            char name[LAYOUT_NAME_SIZE];
-            layout_head_name(layout->linears[linear].weight, head, name);
-            if (tensor_view_find(view, name) == NULL)
-                return error_set(ret_error, ATTN_E_FORMAT,
-                                 "tensor '%.*s%s' is missing, but there are tensors of "
-                                 "head %zu; number the heads from 0 without gaps",
-                                 (int)view->prefix_size, view->tensors[0].name, name,
-                                 num_heads - 1);
-        }
-    }
-
-    *ret_num_heads = num_heads;
-    return ATTN_OK;
-}

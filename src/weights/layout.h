@@ -15,10 +15,3 @@
 attn_status layout_recognise(const struct safetensors *file, const char *prefix,
                              const char *name, const struct layout **ret_layout,
                              struct tensor_view *ret_view, attn_error *ret_error);
-
-/* Counts the heads of a layout that has one set of tensors per head. They must be
- * numbered 0..H-1, and each must have every weight. Errors: ATTN_E_FORMAT, which names
- * the tensor that is missing. */
-attn_status layout_count_heads(const struct layout *layout,
-                               const struct tensor_view *view, size_t *ret_num_heads,
-                               attn_error *ret_error);

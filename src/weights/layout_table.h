@@ -2,15 +2,15 @@
 /* layout_table.h: which tensor of a checkpoint is which model weight. */
 #pragma once
 
-#include "weights/layer/view.h"
+#include "weights/layer/layer.h"
 
 #include <stdbool.h>
 
 /* Linear maps of a layer, y = x W^T + b. */
 enum linear_id {
-    LINEAR_QUERY, /* the first three are in this order everywhere */
-    LINEAR_KEY,
-    LINEAR_VALUE,
+    LINEAR_QUERY = LAYER_QUERY,
+    LINEAR_KEY = LAYER_KEY,
+    LINEAR_VALUE = LAYER_VALUE,
     LINEAR_HEAD_QUERY, /* one per head; applied after LINEAR_QUERY where both exist */
     LINEAR_HEAD_KEY,
     LINEAR_HEAD_VALUE,

@@ -10,7 +10,7 @@
  * texts are constants. */
 void layer_fill_info(const struct layer *layer, bool pre_norm, attn_model_info *ret_info);
 
-/* Reads all numbers of a struct layer into a model that was created as layer_fill_info()
- * says. Errors, with one line: ATTN_E_NOMEM, ATTN_E_VALUE, those of
- * safetensors_read(). */
-attn_status layer_read_model(const void *layer, attn_model *model, attn_error *ret_error);
+/* Reads all numbers of a layer into a model that was created as layer_fill_info() says.
+ * Errors, with one line: ATTN_E_NOMEM, ATTN_E_VALUE, those of safetensors_read(). */
+attn_status layer_read_model(const struct layer *layer, attn_model *model,
+                             attn_error *ret_error);
