@@ -7,6 +7,7 @@
 #include "base/size.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define ANY 0 /* any size but 0 */
 
@@ -80,34 +81,29 @@ static void fit_shape(const struct sizer *sizer, const struct safetensors_tensor
 
 /* --- heads that have tensors of their own --- */
 
-/* Refuses heads that are not numbered from 0 without gaps. */
-static void check_numbering(const struct sizer *sizer, size_t num_heads) {
-    for (size_t i = 0; i < num_heads * 3 && sizer->error->status == ATTN_OK; i++) {
-        char name[LAYOUT_NAME_SIZE];
-        layout_head_name(sizer->layout->linears[LINEAR_HEAD_QUERY + i % 3].weight, i / 3,
-                         name);
-        if (tensor_view_find(sizer->view, name) == NULL)
-            error_keep(sizer->error, ATTN_E_FORMAT,
-                       "tensor '%.*s%s' is missing, but there are tensors of head %zu; "
-                       "number the heads from 0 without gaps",
-                       (int)sizer->view->prefix_size, sizer->view->tensors[0].name, name,
-                       num_heads - 1);
-    }
-}
-
-/* Returns how many heads have tensors; the highest number decides. */
+/* Returns how many heads have tensors. The highest number decides; then there must be no
+ * gap. */
 static size_t count_numbered(const struct sizer *sizer) {
     const struct linear_names *names = &sizer->layout->linears[LINEAR_HEAD_QUERY];
+    const struct tensor_view *view = sizer->view;
     size_t num_heads = 0, head;
 
-    for (size_t i = 0; i < sizer->view->count * 3; i++) {
-        const char *name = sizer->view->tensors[i / 3].name + sizer->view->prefix_size;
+    for (size_t i = 0; i < view->count * 3; i++) {
+        const char *name = view->tensors[i / 3].name + view->prefix_size;
         if ((layout_name_matches(name, names[i % 3].weight, &head) ||
              layout_name_matches(name, names[i % 3].bias, &head)) &&
             head >= num_heads)
             num_heads = head + 1;
     }
-    check_numbering(sizer, num_heads);
+    for (size_t i = 0; i < num_heads * 3 && sizer->error->status == ATTN_OK; i++) {
+        const char *first = names[i % 3].weight;
+        if (tensor_view_find_numbered(view, first, i / 3) == NULL)
+            error_set(sizer->error, ATTN_E_FORMAT,
+                      "tensor '%.*s" LAYOUT_HEADS "%zu%s' is missing, but there are "
+                      "tensors of head %zu; number the heads from 0 without gaps",
+                      (int)view->prefix_size, view->tensors[0].name, i / 3,
+                      first + strlen(LAYOUT_HEADS "0"), num_heads - 1);
+    }
     return num_heads;
 }
 
@@ -123,14 +119,14 @@ static void fit_heads(struct sizer *sizer, size_t which,
     fit_shape(sizer, stage, &columns, &linear->in_size, "it is a matrix");
     linear->stage = stage;
     linear->of_heads = sizer->view;
-    linear->weight = tensor_view_find_head(sizer->view, names->weight, 0);
-    linear->bias = tensor_view_find_head(sizer->view, names->bias, 0);
+    linear->weight = tensor_view_find(sizer->view, names->weight);
+    linear->bias = tensor_view_find(sizer->view, names->bias);
     for (size_t head = 0; head < layer->num_heads && sizer->error->status == ATTN_OK;
          head++) {
         const struct safetensors_tensor *weight =
-            tensor_view_find_head(sizer->view, names->weight, head);
+            tensor_view_find_numbered(sizer->view, names->weight, head);
         const struct safetensors_tensor *bias =
-            tensor_view_find_head(sizer->view, names->bias, head);
+            tensor_view_find_numbered(sizer->view, names->bias, head);
 
         fit_shape(sizer, weight, &layer->head_size, &columns,
                   "all heads must have the same size for queries, keys and values");
@@ -302,16 +298,14 @@ static void fit_output(const struct sizer *sizer) {
 
 /* Finds the three tensors of additive scoring, which a file has all or none of. */
 static void fit_additive(const struct sizer *sizer) {
-    static const char *const names[] = {LAYOUT_ADDITIVE_QUERY, LAYOUT_ADDITIVE_KEY,
-                                        LAYOUT_ADDITIVE_SCORE};
     const struct safetensors_tensor **tensors = sizer->layer->additive;
     const char *missing = NULL;
     size_t present = 0, one = 1, width = ANY, *size = &sizer->layer->head_size;
 
     for (size_t i = 0; i < 3; i++) {
-        tensors[i] = find_named(sizer, names[i]);
+        tensors[i] = find_named(sizer, layout_additive[i]);
         present += tensors[i] != NULL;
-        missing = tensors[i] == NULL ? names[i] : missing;
+        missing = tensors[i] == NULL ? layout_additive[i] : missing;
     }
     if (present > 0 && missing != NULL)
         error_keep(

@@ -24,7 +24,8 @@ find_of_group(const struct layer_linear *linear, const struct safetensors_tensor
               size_t index) {
     if (first == NULL || linear->of_heads == NULL)
         return first;
-    return tensor_view_find_numbered(linear->of_heads, first, index);
+    return tensor_view_find_numbered(linear->of_heads,
+                                     first->name + linear->of_heads->prefix_size, index);
 }
 
 /* Returns the run of group `group`. */

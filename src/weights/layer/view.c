@@ -36,10 +36,10 @@ const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view
     return &view->tensors[i];
 }
 
-const struct safetensors_tensor *
-tensor_view_find_numbered(const struct tensor_view *view,
-                          const struct safetensors_tensor *first, size_t number) {
-    const char *name = first->name + view->prefix_size, *last = NULL;
+const struct safetensors_tensor *tensor_view_find_numbered(const struct tensor_view *view,
+                                                           const char *name,
+                                                           size_t number) {
+    const char *last = NULL;
     char numbered[256];
 
     for (const char *at = name; (at = strstr(at, "0.")) != NULL; at++) {

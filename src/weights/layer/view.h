@@ -23,8 +23,8 @@ size_t tensor_view_lower(const struct tensor_view *view, const char *name);
 const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view,
                                                   const char *name);
 
-/* Returns the tensor whose name has `number` where that of `first`, a tensor of the view,
- * has its last number 0 between two dots; or NULL. */
-const struct safetensors_tensor *
-tensor_view_find_numbered(const struct tensor_view *view,
-                          const struct safetensors_tensor *first, size_t number);
+/* Returns the tensor called prefix + name, but with `number` in place of the last 0 of
+ * the name that stands between dots; or NULL. */
+const struct safetensors_tensor *tensor_view_find_numbered(const struct tensor_view *view,
+                                                           const char *name,
+                                                           size_t number);

@@ -112,7 +112,7 @@ static void locate_head_norm(const struct locator *locator, size_t index,
     norm->of_heads = locator->tensors;
     for (size_t h = 1; h < heads; h++) {
         const struct safetensors_tensor *weight =
-            tensor_view_find_numbered(locator->tensors, norm->weight, h);
+            tensor_view_find_numbered(locator->tensors, norm->weight->name, h);
         if (weight == NULL)
             error_keep(locator->error, ATTN_E_FORMAT,
                        "tensor '%.120s' has none beside it for head %zu; copy the folder "
