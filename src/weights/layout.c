@@ -79,70 +79,28 @@ static attn_status refuse_prefix(const struct tensor_view *all, const char *pref
     return ATTN_OK;
 }
 
-#define ONE_HEAD LAYOUT_HEADS "0." /* what names in a file of a single head lack */
-
-/* Returns the tensor that has a required name but for a part of it, or NULL. *bare
- * becomes true where ".weight" is missing, as in the name of an nn.Parameter, and *alone
- * where ONE_HEAD is missing, as in the names of a single head. */
-static const struct safetensors_tensor *find_short(const struct tensor_view *view,
-                                                   const struct layout *layout,
-                                                   const char *required, bool *bare,
-                                                   bool *alone) {
-    bool per_head = layout->linears[LINEAR_QUERY].weight == NULL &&
-                    strncmp(required, ONE_HEAD, strlen(ONE_HEAD)) == 0;
-    const char *ending = strstr(required, ".weight");
-
-    for (int form = 0; form < (per_head ? 4 : 2); form++) {
-        const char *begin = required + (form & 2 ? strlen(ONE_HEAD) : 0);
-        bool cut = form & 1 && ending != NULL;
-        char name[64];
-        snprintf(name, sizeof name, "%.*s",
-                 cut ? (int)(ending - begin) : (int)strlen(begin), begin);
-        const struct safetensors_tensor *found = tensor_view_find(view, name);
-        if (found == NULL)
-            continue;
-        *bare = *bare || cut;
-        *alone = *alone || form & 2;
-        return found;
-    }
-    return NULL;
-}
-
 /* Refuses shorter names when a layout called `name`, or any where that is NULL, would fit
  * with the full ones; else returns ATTN_OK. */
 static attn_status refuse_short_names(const struct tensor_view *view, const char *name,
                                       attn_error *ret_error) {
     for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
         const struct layout *layout = &layout_table[i];
-        const struct safetensors_tensor *first = NULL;
-        const char *full = NULL;
-        bool fits = layout_is_called(layout, name), bare = false, alone = false;
-
-        for (size_t k = 0; fits && k < NUM_LINEARS; k++) {
-            const char *required = layout->linears[k].weight;
-            if (required == NULL)
-                continue;
-            const struct safetensors_tensor *tensor =
-                find_short(view, layout, required, &bare, &alone);
-            fits = tensor != NULL;
-            if (first == NULL && fits &&
-                strcmp(tensor->name + view->prefix_size, required) != 0) {
-                first = tensor;
-                full = required;
-            }
-        }
-        if (fits && first != NULL)
+        const struct layout_scan scan = layout_scan_view(layout, view);
+        if (layout_is_called(layout, name) && scan.shorter == scan.absent)
             return error_set(
                 ret_error, ATTN_E_FORMAT,
                 "no layout fits: tensor '%.80s' would be '%.*s%s' of layout %s%s; save "
                 "it, and others like it, under such a name%s%s",
-                first->name, view->prefix_size < 80 ? (int)view->prefix_size : 80,
-                first->name, full, layout->name,
-                alone ? ", as that of a single head without an output projection" : "",
-                bare ? " and as [out, in]: transposed where y = x W, by "
-                       "np.ascontiguousarray(w.T)"
-                     : "",
-                alone && layout->causal ? "; write causal=false if it has no mask" : "");
+                scan.short_one->name,
+                view->prefix_size < 80 ? (int)view->prefix_size : 80,
+                scan.short_one->name, scan.missing, layout->name,
+                scan.alone ? ", as that of a single head without an output projection"
+                           : "",
+                scan.bare ? " and as [out, in]: transposed where y = x W, by "
+                            "np.ascontiguousarray(w.T)"
+                          : "",
+                scan.alone && layout->causal ? "; write causal=false if it has no mask"
+                                             : "");
     }
     return ATTN_OK;
 }
@@ -181,38 +139,14 @@ static bool has_queries(const struct tensor_view *view) {
     return false;
 }
 
-/* Returns the layout called `name`, or any where that is NULL, of which most tensors are
- * in the view, and how many are. Returns NULL when none has that name. */
-static const struct layout *find_nearest(const struct tensor_view *view, const char *name,
-                                         size_t *ret_present, size_t *ret_absent,
-                                         const char **ret_missing) {
-    const struct layout *nearest = NULL;
-
-    for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
-        const char *missing = NULL;
-        size_t absent,
-            present = layout_count_present(&layout_table[i], view, &absent, &missing);
-        if (!layout_is_called(&layout_table[i], name) ||
-            (nearest != NULL && present < *ret_present) ||
-            (nearest != NULL && present == *ret_present &&
-             (present == 0 || absent >= *ret_absent)))
-            continue;
-        nearest = &layout_table[i];
-        *ret_present = present;
-        *ret_absent = absent;
-        *ret_missing = missing;
-    }
-    return nearest;
-}
-
 /* Explains why none of the layouts called `name` fits the tensors under `prefix`, or none
  * at all when it is NULL. The line has the option, or the names of tensors, that would
  * help. Returns ATTN_E_FORMAT, or ATTN_E_VALUE for an unknown name of a layout. */
 static attn_status refuse_unrecognised(const struct tensor_view *all,
                                        const struct tensor_view *view, const char *prefix,
                                        const char *name, attn_error *ret_error) {
-    size_t present = 0, absent = 0;
-    const char *missing = NULL;
+    const struct layout *nearest = NULL;
+    struct layout_scan scan = {.present = 0};
     char others[NAMES_TEXT_SIZE];
 
     attn_status status = refuse_prefix(all, prefix, name, ret_error);
@@ -221,8 +155,17 @@ static attn_status refuse_unrecognised(const struct tensor_view *all,
     if (status != ATTN_OK)
         return status;
 
-    /* Where no prefix helps, the nearest layout does. */
-    const struct layout *nearest = find_nearest(view, name, &present, &absent, &missing);
+    /* Where no prefix helps, the nearest layout is the one with the most tensors here. */
+    for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
+        const struct layout_scan tried = layout_scan_view(&layout_table[i], view);
+        if (layout_is_called(&layout_table[i], name) &&
+            (nearest == NULL || tried.present > scan.present ||
+             (tried.present == scan.present && scan.present > 0 &&
+              tried.absent < scan.absent))) {
+            nearest = &layout_table[i];
+            scan = tried;
+        }
+    }
     if (nearest == NULL)
         return error_set(ret_error, ATTN_E_VALUE,
                          "layout '%.40s' is unknown; known are " LAYOUT_NAMES, name);
@@ -230,7 +173,7 @@ static attn_status refuse_unrecognised(const struct tensor_view *all,
         return error_set(ret_error, ATTN_E_FORMAT,
                          "no tensor has a name that begins with prefix '%.80s'", prefix);
 
-    bool none = present == 0 && name == NULL;
+    bool none = scan.present == 0 && name == NULL;
     list_unknown(view, none ? NULL : nearest, others);
     if (none && has_queries(view))
         return error_set(
@@ -248,7 +191,7 @@ static attn_status refuse_unrecognised(const struct tensor_view *all,
         "%s layout %s, which lacks tensor '%.80s%s' (%zu of its %zu weights are "
         "present)%s%s",
         name == NULL ? "no layout fits; the nearest is" : "the tensors do not fit",
-        nearest->name, prefix, missing, present, present + absent,
+        nearest->name, prefix, scan.missing, scan.present, scan.present + scan.absent,
         others[0] != '\0' ? "; what it does not know is " : "", others);
 }
 
@@ -270,8 +213,7 @@ static attn_status refuse_ambiguous(const struct layout *a, const struct layout 
 
 /* --- files that one fits --- */
 
-/* Checks the tensors of a file that the layout fits. `named` says that it was asked for.
- */
+/* Checks the tensors of a file that the layout fits; others may be there if `named`. */
 static attn_status check_known(const struct layout *layout,
                                const struct tensor_view *view, bool named,
                                attn_error *ret_error) {

@@ -21,12 +21,6 @@ struct sizer {
     attn_error *error; /* the first error of all functions */
 };
 
-/* Returns the tensor called `name`, or NULL where there is none or `name` is NULL. */
-static const struct safetensors_tensor *find_named(const struct sizer *sizer,
-                                                   const char *name) {
-    return name == NULL ? NULL : tensor_view_find(sizer->view, name);
-}
-
 /* Writes "[2,3]", with "any" for ANY when `expected`; a long shape is cut. */
 static void print_dims(const size_t *shape, size_t rank, bool expected, char *ret_text,
                        size_t text_size) {
@@ -44,6 +38,10 @@ static void print_dims(const size_t *shape, size_t rank, bool expected, char *re
         snprintf(ret_text + used, text_size - used, "]");
 }
 
+static bool is_size(size_t size, size_t expected) {
+    return expected == ANY || size == expected;
+}
+
 /* Checks that a tensor, which may be NULL, is [*rows, *columns], or [*rows] when columns
  * is NULL. What is ANY becomes the tensor's size. In the error, `reason` explains why it
  * must have that shape. */
@@ -55,28 +53,45 @@ static void fit_shape(const struct sizer *sizer, const struct safetensors_tensor
         return;
 
     const size_t *shape = tensor->shape;
-    bool fits = tensor->rank == rank && tensor->elements > 0;
-    for (size_t i = 0; fits && i < rank; i++)
-        fits = expected[i] == ANY || shape[i] == expected[i];
-    if (fits) {
+    bool filled = tensor->elements > 0, matrix = rank == 2 && tensor->rank == 2;
+    if (filled && tensor->rank == rank && is_size(shape[0], expected[0]) &&
+        is_size(shape[rank - 1], expected[rank - 1])) {
         *rows = shape[0];
         if (columns != NULL)
             *columns = shape[1];
         return;
     }
 
-    bool turned = rank == 2 && tensor->rank == 2 && tensor->elements > 0 &&
-                  (expected[0] != ANY || expected[1] != ANY) &&
-                  (expected[0] == ANY || shape[1] == expected[0]) &&
-                  (expected[1] == ANY || shape[0] == expected[1]);
+    bool turned = filled && matrix && (expected[0] != ANY || expected[1] != ANY) &&
+                  is_size(shape[1], expected[0]) && is_size(shape[0], expected[1]);
     char want[64], got[64];
     print_dims(expected, rank, true, want, sizeof want);
     print_dims(shape, tensor->rank, false, got, sizeof got);
-    if (tensor->rank == rank && tensor->elements == 0)
+    if (tensor->rank == rank && !filled)
         reason = "it must not be empty";
     error_set(sizer->error, ATTN_E_SHAPE,
               "tensor '%.80s' has shape %s, expected %s: %s%s", tensor->name, got, want,
               reason, turned ? "; is it transposed?" : "");
+}
+
+/* Finds weight [*rows, *columns] and bias [*rows] of a linear. */
+static void fit_linear(const struct sizer *sizer, const struct linear_names *names,
+                       size_t *rows, size_t *columns, const char *reason,
+                       struct layer_linear *linear) {
+    linear->weight = tensor_view_find(sizer->view, names->weight);
+    linear->bias = tensor_view_find(sizer->view, names->bias);
+    fit_shape(sizer, linear->weight, rows, columns, reason);
+    fit_shape(sizer, linear->bias, rows, NULL, "one number for each row of the weight");
+}
+
+/* Returns the rows of three parts that are packed in one tensor. */
+static size_t count_packed(const struct sizer *sizer,
+                           const struct safetensors_tensor *tensor, size_t part) {
+    size_t rows = 0;
+    if (!size_mul(part, 3, &rows))
+        error_keep(sizer->error, ATTN_E_OVERFLOW, "tensor '%.80s' is too large",
+                   tensor->name);
+    return rows;
 }
 
 /* --- heads that have tensors of their own --- */
@@ -142,7 +157,8 @@ static void fit_heads(struct sizer *sizer, size_t which,
         linear->in_size = columns;
     if (!size_mul(layer->num_heads, layer->head_size, &sizer->hidden))
         error_keep(sizer->error, ATTN_E_OVERFLOW, "the heads are too large");
-    linear->stage_bias = find_named(sizer, sizer->layout->linears[which].bias);
+    linear->stage_bias =
+        tensor_view_find(sizer->view, sizer->layout->linears[which].bias);
     fit_shape(sizer, linear->stage_bias, &columns, NULL,
               "one number for each row of the weight");
 }
@@ -158,9 +174,7 @@ static void fit_packed(struct sizer *sizer, size_t which,
     fit_shape(sizer, weight, &rows, &embed, "it is a matrix");
     if (embed % 3 == 0 && embed / 3 == rows) /* transposed */
         embed = rows;
-    if (!size_mul(embed, 3, &rows))
-        error_keep(sizer->error, ATTN_E_OVERFLOW, "tensor '%.80s' is too large",
-                   weight->name);
+    rows = count_packed(sizer, weight, embed);
     fit_shape(sizer, weight, &rows, &embed,
               "it packs square query, key and value weights");
 
@@ -186,24 +200,18 @@ static void fit_all_heads(struct sizer *sizer, size_t which,
             "np.repeat(w.reshape(%zu, %zu, *w.shape[1:]), %zu, 0).reshape(-1, "
             "*w.shape[1:])",
             weight->name, groups, heads, groups, size, heads / groups);
-    fit_shape(sizer, weight, &sizer->hidden, &linear->in_size,
-              "the weights of query, key and value must have the same number of rows, "
-              "since all heads have the same size");
-    linear->weight = weight;
-    linear->bias = find_named(sizer, sizer->layout->linears[which].bias);
-    fit_shape(sizer, linear->bias, &sizer->hidden, NULL,
-              "one number for each row of the weight");
+    fit_linear(sizer, &sizer->layout->linears[which], &sizer->hidden, &linear->in_size,
+               "the weights of query, key and value must have the same number of rows, "
+               "since all heads have the same size",
+               linear);
 }
 
 /* Checks in_proj_bias, which may also stand beside weights that are not packed. */
 static void fit_packed_bias(const struct sizer *sizer, size_t which,
                             const struct safetensors_tensor *bias) {
     struct layer_linear *linear = &sizer->layer->linears[which];
-    size_t rows;
+    size_t rows = count_packed(sizer, bias, sizer->hidden);
 
-    if (!size_mul(sizer->hidden, 3, &rows))
-        error_keep(sizer->error, ATTN_E_OVERFLOW, "tensor '%.80s' is too large",
-                   bias->name);
     fit_shape(sizer, bias, &rows, NULL,
               "one number for each row of query, key and value");
     linear->bias = bias;
@@ -213,10 +221,11 @@ static void fit_packed_bias(const struct sizer *sizer, size_t which,
 static void fit_projection(struct sizer *sizer, size_t which) {
     const struct linear_names *names = sizer->layout->linears;
     const struct safetensors_tensor *packed =
-        find_named(sizer, names[LINEAR_PACKED].weight);
+        tensor_view_find(sizer->view, names[LINEAR_PACKED].weight);
     const struct safetensors_tensor *packed_bias =
-        find_named(sizer, names[LINEAR_PACKED].bias);
-    const struct safetensors_tensor *weight = find_named(sizer, names[which].weight);
+        tensor_view_find(sizer->view, names[LINEAR_PACKED].bias);
+    const struct safetensors_tensor *weight =
+        tensor_view_find(sizer->view, names[which].weight);
 
     if (packed != NULL)
         fit_packed(sizer, which, packed);
@@ -254,46 +263,39 @@ static void find_num_heads(const struct sizer *sizer) {
 /* Determines D, and which rows the heads have. */
 static void divide_rows(const struct sizer *sizer) {
     struct layer *layer = sizer->layer;
+    size_t heads = layer->num_heads;
     char divisors[DIVISORS_TEXT_SIZE];
 
-    if (sizer->error->status != ATTN_OK)
-        return;
-    if (sizer->hidden % layer->num_heads != 0) {
+    if (sizer->error->status == ATTN_OK && sizer->hidden % heads != 0) {
         divisors_print(sizer->hidden, divisors);
         error_set(sizer->error, ATTN_E_VALUE,
                   "num_heads=%zu does not divide the %zu rows of query, key and value; "
                   "%s do",
-                  layer->num_heads, sizer->hidden, divisors);
-        return;
+                  heads, sizer->hidden, divisors);
     }
+    if (sizer->error->status != ATTN_OK)
+        return;
 
-    layer->head_size = layer->value_size = sizer->hidden / layer->num_heads;
-    layer->num_kv_heads = layer->num_heads;
+    layer->head_size = layer->value_size = sizer->hidden / heads;
+    layer->num_kv_heads = heads;
     for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
-        linear->num_heads = layer->num_heads;
+        linear->num_heads = heads;
         linear->head_rows = layer->head_size;
-        linear->group_heads = linear->of_heads != NULL ? 1 : layer->num_heads;
+        linear->group_heads = linear->of_heads != NULL ? 1 : heads;
     }
 }
 
+/* Finds the output projection; without one the outputs are as wide as all heads. */
 static void fit_output(const struct sizer *sizer) {
-    const struct linear_names *names = &sizer->layout->linears[LINEAR_OUTPUT];
     struct layer_linear *output = &sizer->layer->linears[LAYER_OUTPUT];
 
-    *output = (struct layer_linear){.weight = find_named(sizer, names->weight),
-                                    .in_size = sizer->hidden,
-                                    .num_heads = 1,
-                                    .group_heads = 1};
-    if (output->weight == NULL) {
+    *output =
+        (struct layer_linear){.in_size = sizer->hidden, .num_heads = 1, .group_heads = 1};
+    fit_linear(sizer, &sizer->layout->linears[LINEAR_OUTPUT], &output->head_rows,
+               &output->in_size, "its input is the concatenated heads", output);
+    if (output->weight == NULL)
         output->head_rows = sizer->hidden;
-        return;
-    }
-    fit_shape(sizer, output->weight, &output->head_rows, &output->in_size,
-              "its input is the concatenated heads");
-    output->bias = find_named(sizer, names->bias);
-    fit_shape(sizer, output->bias, &output->head_rows, NULL,
-              "one number for each row of the weight");
 }
 
 /* Finds the three tensors of additive scoring, which a file has all or none of. */
@@ -303,7 +305,7 @@ static void fit_additive(const struct sizer *sizer) {
     size_t present = 0, one = 1, width = ANY, *size = &sizer->layer->head_size;
 
     for (size_t i = 0; i < 3; i++) {
-        tensors[i] = find_named(sizer, layout_additive[i]);
+        tensors[i] = tensor_view_find(sizer->view, layout_additive[i]);
         present += tensors[i] != NULL;
         missing = tensors[i] == NULL ? layout_additive[i] : missing;
     }

@@ -2,6 +2,7 @@
 /* layout_table.c: the layouts that attnd knows, and which names of tensors they need. */
 #include "weights/layout_table.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define LINEAR(module)                                                                   \
@@ -101,28 +102,55 @@ bool layout_name_matches(const char *name, const char *pattern, size_t *ret_head
     return strcmp(name, pattern) == 0;
 }
 
-size_t layout_count_present(const struct layout *layout, const struct tensor_view *view,
-                            size_t *ret_absent, const char **ret_missing) {
-    size_t present = 0;
+/* Finds the tensor that is called `required` but for a part of the name, or NULL. */
+static const struct safetensors_tensor *find_short(const struct layout *layout,
+                                                   const struct tensor_view *view,
+                                                   const char *required,
+                                                   struct layout_scan *scan) {
+    const char *ending = strstr(required, ".weight");
+    bool per_head = layout->linears[LINEAR_QUERY].weight == NULL &&
+                    strncmp(required, LAYOUT_HEADS, strlen(LAYOUT_HEADS)) == 0;
 
-    *ret_absent = 0;
+    for (int form = ending != NULL ? 1 : 2; form < (per_head ? 4 : 2); form++) {
+        bool bare = form & 1, alone = form & 2;
+        const char *begin = required + (alone ? strlen(LAYOUT_HEADS "0.") : 0);
+        char name[64];
+        snprintf(name, sizeof name, "%.*s",
+                 (int)(bare ? (size_t)(ending - begin) : strlen(begin)), begin);
+        const struct safetensors_tensor *found = tensor_view_find(view, name);
+        if (found == NULL)
+            continue;
+        scan->bare = scan->bare || bare;
+        scan->alone = scan->alone || alone;
+        return found;
+    }
+    return NULL;
+}
+
+struct layout_scan layout_scan_view(const struct layout *layout,
+                                    const struct tensor_view *view) {
+    struct layout_scan scan = {.present = 0};
+
     for (size_t i = 0; i < NUM_LINEARS; i++) {
         const char *name = layout->linears[i].weight;
         if (name == NULL)
             continue;
-        if (tensor_view_find(view, name) != NULL)
-            present++;
-        else if ((*ret_absent)++ == 0)
-            *ret_missing = name;
+        if (tensor_view_find(view, name) != NULL) {
+            scan.present++;
+            continue;
+        }
+        const struct safetensors_tensor *found = find_short(layout, view, name, &scan);
+        if (scan.absent++ == 0) {
+            scan.missing = name;
+            scan.short_one = found;
+        }
+        scan.shorter += found != NULL;
     }
-    return present;
+    return scan;
 }
 
 bool layout_fits(const struct layout *layout, const struct tensor_view *view) {
-    const char *missing;
-    size_t absent;
-    layout_count_present(layout, view, &absent, &missing);
-    return absent == 0;
+    return layout_scan_view(layout, view).absent == 0;
 }
 
 const char *layout_first_name(const struct layout *layout) {

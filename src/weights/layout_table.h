@@ -57,10 +57,21 @@ bool layout_is_called(const struct layout *layout, const char *name);
  * matches nothing. */
 bool layout_name_matches(const char *name, const char *pattern, size_t *ret_head);
 
-/* Returns how many required tensors the view has. *ret_absent is how many it lacks, and
- * *ret_missing the name of the first that it lacks, where there is one. */
-size_t layout_count_present(const struct layout *layout, const struct tensor_view *view,
-                            size_t *ret_absent, const char **ret_missing);
+/* How many of the tensors that a layout requires are there. */
+struct layout_scan {
+    size_t present, absent;
+    const char *missing; /* the first that is absent, or NULL */
+    /* Of those that are absent: how many are there under a shorter name, and the first of
+     * these. `bare`: names lack ".weight", as that of an nn.Parameter does; `alone`: they
+     * lack LAYOUT_HEADS "0.", as those of a single head do. */
+    size_t shorter;
+    const struct safetensors_tensor *short_one;
+    bool bare, alone;
+};
+
+/* Looks up all tensors that the layout requires, in a view. */
+struct layout_scan layout_scan_view(const struct layout *layout,
+                                    const struct tensor_view *view);
 
 /* Returns whether the view has every required tensor. */
 bool layout_fits(const struct layout *layout, const struct tensor_view *view);

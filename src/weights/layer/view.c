@@ -30,7 +30,7 @@ struct tensor_view tensor_view_make(const struct safetensors_tensor *tensors,
 
 const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view,
                                                   const char *name) {
-    size_t i = tensor_view_lower(view, name);
+    size_t i = name == NULL ? view->count : tensor_view_lower(view, name);
     if (i == view->count || strcmp(view->tensors[i].name + view->prefix_size, name) != 0)
         return NULL;
     return &view->tensors[i];

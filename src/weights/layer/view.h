@@ -19,7 +19,7 @@ struct tensor_view tensor_view_make(const struct safetensors_tensor *tensors,
  * time, as the functions below do. */
 size_t tensor_view_lower(const struct tensor_view *view, const char *name);
 
-/* Returns the tensor called prefix + name, or NULL. */
+/* Returns the tensor called prefix + name; NULL: none, or no name. */
 const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view,
                                                   const char *name);
 
