@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ANY 0 /* any size but 0 */
-
 /* A layer whose tensors are searched. H heads have size D; M is the width between the
  * stages of a two-stage projection. */
 struct sizer {
@@ -21,67 +19,15 @@ struct sizer {
     attn_error *error; /* the first error of all functions */
 };
 
-/* Writes "[2,3]", with "any" for ANY when `expected`; a long shape is cut. */
-static void print_dims(const size_t *shape, size_t rank, bool expected, char *ret_text,
-                       size_t text_size) {
-    size_t used = (size_t)snprintf(ret_text, text_size, "[");
-
-    for (size_t i = 0; i < rank && used < text_size; i++) {
-        const char *comma = i == 0 ? "" : ",";
-        if (expected && shape[i] == ANY)
-            used += (size_t)snprintf(ret_text + used, text_size - used, "%sany", comma);
-        else
-            used += (size_t)snprintf(ret_text + used, text_size - used, "%s%zu", comma,
-                                     shape[i]);
-    }
-    if (used < text_size)
-        snprintf(ret_text + used, text_size - used, "]");
-}
-
-static bool is_size(size_t size, size_t expected) {
-    return expected == ANY || size == expected;
-}
-
-/* Checks that a tensor, which may be NULL, is [*rows, *columns], or [*rows] when columns
- * is NULL. What is ANY becomes the tensor's size. In the error, `reason` explains why it
- * must have that shape. */
-static void fit_shape(const struct sizer *sizer, const struct safetensors_tensor *tensor,
-                      size_t *rows, size_t *columns, const char *reason) {
-    const size_t expected[] = {*rows, columns != NULL ? *columns : ANY};
-    size_t rank = columns == NULL ? 1 : 2;
-    if (tensor == NULL || sizer->error->status != ATTN_OK)
-        return;
-
-    const size_t *shape = tensor->shape;
-    bool filled = tensor->elements > 0, matrix = rank == 2 && tensor->rank == 2;
-    if (filled && tensor->rank == rank && is_size(shape[0], expected[0]) &&
-        is_size(shape[rank - 1], expected[rank - 1])) {
-        *rows = shape[0];
-        if (columns != NULL)
-            *columns = shape[1];
-        return;
-    }
-
-    bool turned = filled && matrix && (expected[0] != ANY || expected[1] != ANY) &&
-                  is_size(shape[1], expected[0]) && is_size(shape[0], expected[1]);
-    char want[64], got[64];
-    print_dims(expected, rank, true, want, sizeof want);
-    print_dims(shape, tensor->rank, false, got, sizeof got);
-    if (tensor->rank == rank && !filled)
-        reason = "it must not be empty";
-    error_set(sizer->error, ATTN_E_SHAPE,
-              "tensor '%.80s' has shape %s, expected %s: %s%s", tensor->name, got, want,
-              reason, turned ? "; is it transposed?" : "");
-}
-
 /* Finds weight [*rows, *columns] and bias [*rows] of a linear. */
 static void fit_linear(const struct sizer *sizer, const struct linear_names *names,
                        size_t *rows, size_t *columns, const char *reason,
                        struct layer_linear *linear) {
     linear->weight = tensor_view_find(sizer->view, names->weight);
     linear->bias = tensor_view_find(sizer->view, names->bias);
-    fit_shape(sizer, linear->weight, rows, columns, reason);
-    fit_shape(sizer, linear->bias, rows, NULL, "one number for each row of the weight");
+    tensor_fit(linear->weight, rows, columns, reason, sizer->error);
+    tensor_fit(linear->bias, rows, NULL, "one number for each row of the weight",
+               sizer->error);
 }
 
 /* Returns the rows of three parts that are packed in one tensor. */
@@ -129,9 +75,9 @@ static void fit_heads(struct sizer *sizer, size_t which,
     const struct linear_names *names = &sizer->layout->linears[LINEAR_HEAD_QUERY + which];
     struct layer *layer = sizer->layer;
     struct layer_linear *linear = &layer->linears[which];
-    size_t columns = ANY;
+    size_t columns = TENSOR_ANY;
 
-    fit_shape(sizer, stage, &columns, &linear->in_size, "it is a matrix");
+    tensor_fit(stage, &columns, &linear->in_size, "it is a matrix", sizer->error);
     linear->stage = stage;
     linear->of_heads = sizer->view;
     linear->weight = tensor_view_find(sizer->view, names->weight);
@@ -143,14 +89,15 @@ static void fit_heads(struct sizer *sizer, size_t which,
         const struct safetensors_tensor *bias =
             tensor_view_find_numbered(sizer->view, names->bias, head);
 
-        fit_shape(sizer, weight, &layer->head_size, &columns,
-                  "all heads must have the same size for queries, keys and values");
+        tensor_fit(weight, &layer->head_size, &columns,
+                   "all heads must have the same size for queries, keys and values",
+                   sizer->error);
         if ((bias != NULL) != (linear->bias != NULL))
             error_keep(sizer->error, ATTN_E_FORMAT,
                        "tensor '%.80s' %s a bias, unlike that of head 0", weight->name,
                        bias != NULL ? "has" : "lacks");
-        fit_shape(sizer, bias, &layer->head_size, NULL,
-                  "one number for each row of the head's weight");
+        tensor_fit(bias, &layer->head_size, NULL,
+                   "one number for each row of the head's weight", sizer->error);
     }
 
     if (stage == NULL)
@@ -159,8 +106,8 @@ static void fit_heads(struct sizer *sizer, size_t which,
         error_keep(sizer->error, ATTN_E_OVERFLOW, "the heads are too large");
     linear->stage_bias =
         tensor_view_find(sizer->view, sizer->layout->linears[which].bias);
-    fit_shape(sizer, linear->stage_bias, &columns, NULL,
-              "one number for each row of the weight");
+    tensor_fit(linear->stage_bias, &columns, NULL,
+               "one number for each row of the weight", sizer->error);
 }
 
 /* --- one tensor for all heads --- */
@@ -169,14 +116,14 @@ static void fit_heads(struct sizer *sizer, size_t which,
 static void fit_packed(struct sizer *sizer, size_t which,
                        const struct safetensors_tensor *weight) {
     struct layer_linear *linear = &sizer->layer->linears[which];
-    size_t rows = ANY, embed = ANY;
+    size_t rows = TENSOR_ANY, embed = TENSOR_ANY;
 
-    fit_shape(sizer, weight, &rows, &embed, "it is a matrix");
+    tensor_fit(weight, &rows, &embed, "it is a matrix", sizer->error);
     if (embed % 3 == 0 && embed / 3 == rows) /* transposed */
         embed = rows;
     rows = count_packed(sizer, weight, embed);
-    fit_shape(sizer, weight, &rows, &embed,
-              "it packs square query, key and value weights");
+    tensor_fit(weight, &rows, &embed, "it packs square query, key and value weights",
+               sizer->error);
 
     linear->weight = weight;
     linear->first_row = which * embed;
@@ -212,8 +159,8 @@ static void fit_packed_bias(const struct sizer *sizer, size_t which,
     struct layer_linear *linear = &sizer->layer->linears[which];
     size_t rows = count_packed(sizer, bias, sizer->hidden);
 
-    fit_shape(sizer, bias, &rows, NULL,
-              "one number for each row of query, key and value");
+    tensor_fit(bias, &rows, NULL, "one number for each row of query, key and value",
+               sizer->error);
     linear->bias = bias;
     linear->bias_rows = which * sizer->hidden - linear->first_row;
 }
@@ -302,7 +249,7 @@ static void fit_output(const struct sizer *sizer) {
 static void fit_additive(const struct sizer *sizer) {
     const struct safetensors_tensor **tensors = sizer->layer->additive;
     const char *missing = NULL;
-    size_t present = 0, one = 1, width = ANY, *size = &sizer->layer->head_size;
+    size_t present = 0, one = 1, width = TENSOR_ANY, *size = &sizer->layer->head_size;
 
     for (size_t i = 0; i < 3; i++) {
         tensors[i] = tensor_view_find(sizer->view, layout_additive[i]);
@@ -318,13 +265,14 @@ static void fit_additive(const struct sizer *sizer) {
     if (missing != NULL)
         return;
 
-    fit_shape(sizer, tensors[0], &width, size, "its input is the query of one head");
-    fit_shape(sizer, tensors[1], &width, size,
-              "it must be as wide as " LAYOUT_ADDITIVE_QUERY);
+    tensor_fit(tensors[0], &width, size, "its input is the query of one head",
+               sizer->error);
+    tensor_fit(tensors[1], &width, size, "it must be as wide as " LAYOUT_ADDITIVE_QUERY,
+               sizer->error);
     /* a Linear of one output has [1, A]; a plain vector has [A] */
     bool is_vector = tensors[2]->rank == 1;
-    fit_shape(sizer, tensors[2], is_vector ? &width : &one, is_vector ? NULL : &width,
-              "one number for each row of " LAYOUT_ADDITIVE_QUERY);
+    tensor_fit(tensors[2], is_vector ? &width : &one, is_vector ? NULL : &width,
+               "one number for each row of " LAYOUT_ADDITIVE_QUERY, sizer->error);
 }
 
 attn_status layout_fill_layer(const struct layout *layout, const struct tensor_view *view,

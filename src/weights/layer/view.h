@@ -28,3 +28,11 @@ const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view
 const struct safetensors_tensor *tensor_view_find_numbered(const struct tensor_view *view,
                                                            const char *name,
                                                            size_t number);
+
+#define TENSOR_ANY 0 /* any size but 0 */
+
+/* Checks that a tensor, which may be NULL, is [*rows, *columns], or [*rows] when columns
+ * is NULL; what is TENSOR_ANY becomes the tensor's size. Keeps the first of all errors:
+ * ATTN_E_SHAPE, which names the tensor, and has `reason`: why it must have that shape. */
+void tensor_fit(const struct safetensors_tensor *tensor, size_t *rows, size_t *columns,
+                const char *reason, attn_error *error);
