@@ -39,19 +39,15 @@ static attn_status refuse_metadata(const char *key, const char *text,
 static attn_status find_number(const struct safetensors *file, const char *key,
                                size_t option, size_t *ret_number, attn_error *ret_error) {
     const char *text = safetensors_get_metadata(file, key);
-    size_t number = 0;
 
-    if (option > 0 || text == NULL) {
-        *ret_number = option;
+    *ret_number = option;
+    if (option > 0 || text == NULL)
         return ATTN_OK;
-    }
-
     size_t digits = strspn(text, "0123456789");
     for (size_t i = 0; i < digits && digits <= 9; i++)
-        number = number * 10 + (size_t)(text[i] - '0');
-    if (number == 0 || text[digits] != '\0')
+        *ret_number = *ret_number * 10 + (size_t)(text[i] - '0');
+    if (*ret_number == 0 || text[digits] != '\0')
         return refuse_metadata(key, text, "an integer from 1 to 999999999", ret_error);
-    *ret_number = number;
     return ATTN_OK;
 }
 
@@ -61,18 +57,13 @@ static attn_status find_causal(const struct safetensors *file, const char *optio
                                attn_error *ret_error) {
     const char *text = option != NULL ? option : safetensors_get_metadata(file, "causal");
 
-    if (text == NULL)
-        *ret_causal = layout_default;
-    else if (strcmp(text, "true") == 0)
-        *ret_causal = true;
-    else if (strcmp(text, "false") == 0)
-        *ret_causal = false;
-    else if (option != NULL)
-        return error_set(ret_error, ATTN_E_VALUE, "causal=%.40s must be true or false",
-                         option);
-    else
+    *ret_causal = text == NULL ? layout_default : strcmp(text, "true") == 0;
+    if (text == NULL || *ret_causal || strcmp(text, "false") == 0)
+        return ATTN_OK;
+    if (option == NULL)
         return refuse_metadata("causal", text, "true or false", ret_error);
-    return ATTN_OK;
+    return error_set(ret_error, ATTN_E_VALUE, "causal=%.40s must be true or false",
+                     option);
 }
 
 /* The layer of a file. */
