@@ -166,7 +166,8 @@ static void compare_contributions(uint64_t *seed, unsigned case_number) {
     const unsigned features = RANDOM_GATE | RANDOM_OUT_NORM;
     attn_model *model = make_model(seed, features);
     const attn_model_info *info = attn_model_get_info(model);
-    size_t heads = info->num_heads, out = info->width.out;
+    size_t heads = info->num_heads, out = info->width.out,
+           hidden = heads * info->width.head;
     struct random_request r;
     attn_sizes sizes;
 
@@ -174,6 +175,7 @@ static void compare_contributions(uint64_t *seed, unsigned case_number) {
     r.request.weights_heads = NULL;
     r.request.weights_queries = NULL;
     r.request.need_contributions = true;
+    r.request.need_heads = true;
     assert_int_equal(attn_plan(model, &r.request, &sizes, NULL), ATTN_OK);
     attn_result result = make_result(&sizes);
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
@@ -181,15 +183,13 @@ static void compare_contributions(uint64_t *seed, unsigned case_number) {
     assert_int_equal(attn_run(model, &r.request, scratch, &result), ATTN_OK);
 
     for (size_t i = 0; i < sizes.outputs; i++) {
-        double sum = 0, magnitude = 0, got = (double)result.outputs[i];
-        if (model->output_bias != NULL)
-            sum = (double)model->output_bias[i % out];
-        magnitude = fabs(sum);
-        for (size_t h = 0; h < heads; h++) {
-            size_t at = (i / out * heads + h) * out + i % out;
-            sum += (double)result.contributions[at];
-            magnitude += fabs((double)result.contributions[at]);
-        }
+        double got = (double)result.outputs[i];
+        double sum = model->output_bias != NULL ? (double)model->output_bias[i % out] : 0;
+        double magnitude =
+            fabs(sum) + sum_products(hidden, model->output_weight + i % out * hidden,
+                                     result.heads + i / out * hidden);
+        for (size_t h = 0; h < heads; h++)
+            sum += (double)result.contributions[(i / out * heads + h) * out + i % out];
         if (!(fabs(got - sum) <= ATTN_TOLERANCE_F32 * magnitude))
             fail_msg("case %u: output %zu is %.9g, not %.9g", case_number, i, got, sum);
     }
