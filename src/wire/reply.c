@@ -91,7 +91,7 @@ static size_t find_bad_number(const struct result *row, const float *numbers,
     return i;
 }
 
-static bool check_numbers(const struct wire_reply *reply, enum result_id id,
+static bool check_result(const struct wire_reply *reply, enum result_id id,
                           struct wire_problem *ret_problem) {
     const float *numbers = result_numbers(&reply->result, id);
 
@@ -112,7 +112,7 @@ bool wire_reply_check(const struct wire_request *request, const attn_result *res
     wire_reply_init(&reply, request, result);
     for (enum result_id i = 0; i < NUM_RESULTS; i++) {
         if (reply.wanted.has[i] && !result_table[i].integers &&
-            !check_numbers(&reply, i, ret_problem))
+            !check_result(&reply, i, ret_problem))
             return false;
     }
     return true;
