@@ -16,7 +16,7 @@
 
 #define FIRST_CHUNK ((size_t)32 * 1024) /* bytes, as in base/arena.c */
 
-/* tests/data/invalid/native/README.md describes them. */
+/* tests/data/invalid/README.md describes them. */
 enum { MODEL_D2L, MODEL_NARROW, NUM_MODELS };
 
 struct fixture {
