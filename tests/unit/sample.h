@@ -15,7 +15,7 @@ static inline uint32_t sample_step(uint32_t step) {
     return step * (text != NULL ? (uint32_t)strtoul(text, NULL, 10) | 1 : 1);
 }
 
-/* Returns how many of so many random cases to try: one of UNIT_SAMPLE, and at least one. */
+/* Returns how many of so many random cases to try: one of UNIT_SAMPLE, one at least. */
 static inline size_t sample_cases(size_t cases) {
     return (cases - 1) / sample_step(1) + 1;
 }

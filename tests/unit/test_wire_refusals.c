@@ -13,8 +13,8 @@
 #define CORPUS    TEST_DATA "/invalid/native.jsonl"
 #define CASES_MIN 200 /* so that a missing corpus is noticed */
 
-/* Returns the body of a case: each character is one byte. The caller frees it; it is exactly
- * as large as the body, so that a read past its end is found. */
+/* Returns the body of a case: each character is one byte. The caller frees it. It is as
+ * large as the body, so that a read past its end is found. */
 static char *make_body(const json_t *defect, size_t *ret_size) {
     const json_t *text = json_object_get(defect, "body");
     const json_t *repeat = json_object_get(defect, "repeat_last");
