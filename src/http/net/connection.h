@@ -63,13 +63,13 @@ struct connection {
     struct connection_list *list;
     int fd;
     struct client *client; /* the peer's */
-    /* Who holds its place: the client of the present request. NULL: it has none; see
+    /* The client of the present request, which holds its place. NULL: none; see
      * places.h. */
     struct client *holder;
     struct tls_certificate *certificate; /* that the peer was shown; NULL: no TLS */
     struct framing_target target;        /* of the present request */
     struct exchange *exchange; /* of the present request, or NULL; for its owner alone */
-    /* The memory that the present request has reserved, or NULL. */
+    /* The memory of the present request, or NULL. */
     const struct memory_share *request;
     const char *request_id; /* of the present request, or NULL */
     enum connection_phase phase;

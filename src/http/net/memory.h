@@ -22,11 +22,11 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* A connection holds this without a request: libmicrohttpd's buffer, structs, and the
- * text of an error. */
+/* Memory of a connection without a request: libmicrohttpd's buffer, structs, and the text
+ * of an error. */
 #define MEMORY_CONNECTION_POOL  ((size_t)64 * 1024)
 #define MEMORY_CONNECTION_BYTES (MEMORY_CONNECTION_POOL + 4096)
-/* Over TLS it also holds its session, with a record for each direction. */
+/* TLS adds its session, with a record for each direction. */
 #define MEMORY_TLS_BYTES ((size_t)40 * 1024)
 
 /* One for all threads. */
