@@ -134,16 +134,23 @@ static attn_status read_projection(const struct layer_sizes *sizes, size_t which
 static attn_status read_weights(const void *context, attn_model *model,
                                 attn_error *ret_error) {
     const struct layer_sizes *sizes = context;
-    struct model_array arrays[MODEL_ARRAYS];
+    const struct {
+        const struct safetensors_tensor *stored;
+        size_t array;
+    } others[] = {
+        {sizes->others[0], MODEL_WEIGHT(ATTN_OUTPUT)},
+        {sizes->others[1], MODEL_BIAS(ATTN_OUTPUT)},
+        {sizes->others[2], MODEL_ADDITIVE_QUERY},
+        {sizes->others[3], MODEL_ADDITIVE_KEY},
+        {sizes->others[4], MODEL_ADDITIVE_SCORE},
+    };
     attn_status status = ATTN_OK;
 
-    model_list_arrays(model, arrays);
-    for (size_t i = LINEAR_QUERY; i <= LINEAR_VALUE && status == ATTN_OK; i++)
-        status =
-            read_projection(sizes, i, *arrays[2 * i].pointer, *arrays[2 * i + 1].pointer);
-    for (size_t i = MODEL_ARRAY_OUTPUT; i < MODEL_ARRAYS_PLAIN && status == ATTN_OK; i++)
-        status = safetensors_read_all(sizes->others[i - MODEL_ARRAY_OUTPUT],
-                                      *arrays[i].pointer, ret_error);
+    for (attn_linear i = ATTN_QUERY; i <= ATTN_VALUE && status == ATTN_OK; i++)
+        status = read_projection(sizes, i, model_weight(model, i), model_bias(model, i));
+    for (size_t i = 0; i < 5 && status == ATTN_OK; i++)
+        status = safetensors_read_all(others[i].stored,
+                                      model->arrays[others[i].array].numbers, ret_error);
     return status;
 }
 

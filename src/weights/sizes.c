@@ -280,13 +280,13 @@ static attn_status size_output(struct layer_sizes *sizes) {
                                      "its input is the concatenated heads");
     if (status != ATTN_OK)
         return status;
-    info->projection.output = true;
+    info->linears[ATTN_OUTPUT].weight = true;
     info->width.out = sizes->others[0]->shape[0];
 
     sizes->others[1] = sizes_find(sizes, names->bias);
     if (sizes->others[1] == NULL)
         return ATTN_OK;
-    info->projection.output_bias = true;
+    info->linears[ATTN_OUTPUT].bias = true;
     return check_shape(sizes, sizes->others[1], info->width.out, NO_COLUMNS,
                        "one number for each row of the weight");
 }
@@ -371,8 +371,8 @@ attn_status layer_sizes_find(struct layer_sizes *sizes, attn_error *ret_error) {
     info->width.query = projections[LINEAR_QUERY].in_size;
     info->width.key = projections[LINEAR_KEY].in_size;
     info->width.value = projections[LINEAR_VALUE].in_size;
-    info->projection.query_bias = projection_has_bias(&projections[LINEAR_QUERY]);
-    info->projection.key_bias = projection_has_bias(&projections[LINEAR_KEY]);
-    info->projection.value_bias = projection_has_bias(&projections[LINEAR_VALUE]);
+    info->linears[ATTN_QUERY].bias = projection_has_bias(&projections[LINEAR_QUERY]);
+    info->linears[ATTN_KEY].bias = projection_has_bias(&projections[LINEAR_KEY]);
+    info->linears[ATTN_VALUE].bias = projection_has_bias(&projections[LINEAR_VALUE]);
     return status;
 }

@@ -28,7 +28,7 @@ struct layer_sizes {
     struct projection projections[3]; /* by LINEAR_QUERY.._VALUE */
     /* Weight [out_size, H*D] and bias [out_size] of the output projection; query [A, D],
      * key [A, D] and score [1, A] or [A] of additive scoring. NULL where there is none */
-    const struct safetensors_tensor *others[MODEL_ARRAYS_PLAIN - MODEL_ARRAY_OUTPUT];
+    const struct safetensors_tensor *others[5];
     attn_error *ret_error; /* of all functions that look at the layer */
 };
 

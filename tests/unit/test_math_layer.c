@@ -29,7 +29,7 @@ static attn_model *make_model(uint64_t *seed, unsigned features) {
     info.width.additive = 0;
     if (random_between(seed, 0, 1) == 1)
         info.width.head = 32 * random_between(seed, 1, 2);
-    if (!info.projection.output)
+    if (!info.linears[ATTN_OUTPUT].weight)
         info.width.out = info.num_heads * info.width.head;
     random_add_features(seed, features, &info);
     attn_model *model = random_model(seed, &info);
@@ -182,8 +182,8 @@ static void compare_contributions(uint64_t *seed, unsigned case_number) {
 
     for (size_t i = 0; i < sizes.outputs; i++) {
         double sum = 0, magnitude = 0, got = (double)result.outputs[i];
-        if (model->output_bias != NULL)
-            sum = (double)model->output_bias[i % out];
+        if (model_bias(model, ATTN_OUTPUT) != NULL)
+            sum = (double)model_bias(model, ATTN_OUTPUT)[i % out];
         magnitude = fabs(sum);
         for (size_t h = 0; h < heads; h++) {
             size_t at = (i / out * heads + h) * out + i % out;
@@ -218,7 +218,7 @@ static void test_gates_far_from_0_are_0_or_1_and_infinite_ones_no_numbers(void *
         .layout = "test",
         .num_heads = 1,
         .width = {.query = 1, .key = 1, .value = 1, .head = size, .out = size},
-        .projection = {.gate = true, .gate_bias = true}};
+        .linears = {[ATTN_GATE].weight = true, [ATTN_GATE].bias = true}};
     const attn_request request = {.num_sequences = 1,
                                   .query_lens = &len,
                                   .key_lens = &len,
@@ -230,9 +230,9 @@ static void test_gates_far_from_0_are_0_or_1_and_infinite_ones_no_numbers(void *
 
     (void)state;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
-    memcpy(model->gate_bias, biases, sizeof biases);
+    memcpy(model_bias(model, ATTN_GATE), biases, sizeof biases);
     for (size_t i = 0; i < size; i++)
-        model->value_weight[i] = 1;
+        model_weight(model, ATTN_VALUE)[i] = 1;
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     attn_result result = run(model, &request, &sizes);
     for (size_t i = 0; i < size; i++) {

@@ -58,8 +58,8 @@ static void test_model_whose_engines_disagree_is_left_with_openblas(void **state
     assert_true(info->engine.difference > ATTN_TOLERANCE_F32);
     assert_string_equal(info->engine.name, "openblas");
     assert_string_equal(info->engine.precision, "f32");
-    assert_memory_equal(model->value_bias, large, sizeof large);
-    assert_memory_equal(model->output_weight, apart, sizeof apart);
+    assert_memory_equal(model_bias(model, ATTN_VALUE), large, sizeof large);
+    assert_memory_equal(model_weight(model, ATTN_OUTPUT), apart, sizeof apart);
 
     attn_model_destroy(model);
     unlink(path);

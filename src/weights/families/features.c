@@ -120,7 +120,7 @@ void layer_describe_features(const struct layer *layer,
                     layer->head_norm_last ? " after the rotation" : "");
     if (layer->value_norm.kind != ATTN_NORM_NONE)
         add_feature(&list, "%s of values", norms[layer->value_norm.kind]);
-    if (layer->linears[LAYER_GATE].weight != NULL)
+    if (layer->linears[ATTN_GATE].weight != NULL)
         add_feature(&list, "gate");
     if (layer->out_norm.kind != ATTN_NORM_NONE)
         add_feature(&list, "%s of heads' outputs", norms[layer->out_norm.kind]);

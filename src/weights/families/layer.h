@@ -95,17 +95,6 @@ struct layer_linear {
     size_t first_row, num_heads, head_rows, group_heads, group_rows;
 };
 
-enum {
-    LAYER_QUERY,
-    LAYER_KEY,
-    LAYER_VALUE,
-    LAYER_OUTPUT,
-    LAYER_GATE,
-    LAYER_LATENT_QUERY, /* of latent rows, see struct layer_latent */
-    LAYER_LATENT_KEY,
-    NUM_LAYER_LINEARS
-};
-
 /* Latent attention (DeepSeek-V2, 2024). A latent row of keys has `key` numbers, which are
  * normed, and then those of one rotated head that all key heads share. In the file the
  * rotated numbers are the last of each query head, and key heads have the others only. */
@@ -150,6 +139,6 @@ struct layer {
     struct layer_norm value_norm;  /* in each head, without weight */
     struct layer_norm out_norm;    /* of the heads' outputs, all heads together */
     struct layer_norm norm_before; /* of the block, on queries (and keys, unless cross) */
-    const struct safetensors_tensor *sinks;         /* [H], or NULL */
-    struct layer_linear linears[NUM_LAYER_LINEARS]; /* LAYER_GATE: weight may be NULL */
+    const struct safetensors_tensor *sinks;        /* [H], or NULL */
+    struct layer_linear linears[ATTN_NUM_LINEARS]; /* ATTN_GATE: weight may be NULL */
 };

@@ -16,7 +16,7 @@ static void locate_linear(const struct locator *locator, size_t which,
     const struct family *family = locator->family;
     struct layer_linear *linear = &locator->layer->linears[which];
     char name[MATCH_NAME_SIZE], bias_name[MATCH_NAME_SIZE];
-    bool is_key = which == LAYER_KEY || which == LAYER_VALUE;
+    bool is_key = which == ATTN_KEY || which == ATTN_VALUE;
     size_t index = is_key ? locator->layer->lender : locator->layer->index;
 
     linear->transposed = family->weights.transposed;
@@ -33,9 +33,9 @@ static void locate_linear(const struct locator *locator, size_t which,
     else
         locator_check(locator, linear->weight, rows, linear->in_size);
 
-    const char *own = which == LAYER_QUERY   ? family->biases.query
-                      : which == LAYER_VALUE ? family->biases.value
-                                             : NULL;
+    const char *own = which == ATTN_QUERY   ? family->biases.query
+                      : which == ATTN_VALUE ? family->biases.value
+                                            : NULL;
     linear->bias = locator_find(locator, index, own != NULL ? own : module_name,
                                 own != NULL ? "" : ".bias", bias_name);
     if (locator->biases->has[which] && linear->bias == NULL)
@@ -60,39 +60,39 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     size_t plain = size - layer->latent.shared; /* what a key head has by itself */
     const size_t blocks[] = {0, heads * size, (heads + kv_heads) * size};
     const size_t groups[] = {0, shared * size, (shared + 1) * size};
-    const size_t sizes[NUM_LAYER_LINEARS] = {[LAYER_QUERY] = size,
-                                             [LAYER_KEY] = plain,
-                                             [LAYER_VALUE] = layer->value_size,
-                                             [LAYER_GATE] = layer->value_size};
+    const size_t sizes[ATTN_NUM_LINEARS] = {[ATTN_QUERY] = size,
+                                            [ATTN_KEY] = plain,
+                                            [ATTN_VALUE] = layer->value_size,
+                                            [ATTN_GATE] = layer->value_size};
     const size_t quarters[] = {0, heads / 2 * size, heads / 4 * size};
     enum family_split split = locator->family->weights.split;
-    bool of_query = which == LAYER_QUERY || which == LAYER_GATE;
+    bool of_query = which == ATTN_QUERY || which == ATTN_GATE;
 
     linear->num_heads = of_query ? heads : kv_heads;
     linear->head_rows = sizes[which];
     linear->group_heads = linear->num_heads;
     linear->group_rows = linear->num_heads * linear->head_rows;
     if (split == SPLIT_GATED && of_query) {
-        linear->first_row = which == LAYER_GATE ? size : 0;
+        linear->first_row = which == ATTN_GATE ? size : 0;
         linear->group_heads = 1;
         linear->group_rows = 2 * size;
-    } else if (which == LAYER_GATE) {
+    } else if (which == ATTN_GATE) {
         linear->first_row = 0; /* of a tensor of its own */
     } else if (locator->stack->stack->query_apart) {
-        linear->first_row = which == LAYER_VALUE ? kv_heads * size : 0;
+        linear->first_row = which == ATTN_VALUE ? kv_heads * size : 0;
     } else if (split == SPLIT_BLOCKS || (split == SPLIT_ONE_KEY && kv_heads == 1)) {
         linear->first_row = blocks[which];
     } else if (split == SPLIT_QUARTERS) {
         linear->first_row = quarters[which];
         linear->group_heads = heads / 4;
         linear->group_rows = heads / 4 * 3 * size;
-    } else if (split == SPLIT_LATENT && which != LAYER_QUERY) {
-        linear->first_row = which == LAYER_VALUE ? plain : 0;
+    } else if (split == SPLIT_LATENT && which != ATTN_QUERY) {
+        linear->first_row = which == ATTN_VALUE ? plain : 0;
         linear->group_heads = 1;
         linear->group_rows = plain + layer->value_size;
     } else if (split == SPLIT_GROUPS || split == SPLIT_ONE_KEY) {
         linear->first_row = groups[which];
-        linear->group_heads = which == LAYER_QUERY ? shared : 1;
+        linear->group_heads = which == ATTN_QUERY ? shared : 1;
         linear->group_rows = (shared + 1) * size + layer->value_size;
     }
 }
@@ -115,33 +115,33 @@ static void locate_latents(const struct locator *locator, size_t queries, size_t
     size_t width = locator->stack->width, rows = latent->key + latent->shared;
     size_t keys = queries - layer->num_heads * latent->shared;
 
-    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++)
+    for (size_t which = ATTN_QUERY; which <= ATTN_VALUE; which++)
         set_linear_rows(locator, which, &linears[which]);
-    linears[LAYER_KEY].in_size = linears[LAYER_VALUE].in_size = latent->key;
-    linears[LAYER_LATENT_KEY] = whole_linear(width, rows);
-    linears[LAYER_QUERY].in_size = latent->query > 0 ? latent->query : width;
+    linears[ATTN_KEY].in_size = linears[ATTN_VALUE].in_size = latent->key;
+    linears[ATTN_LATENT_KEY] = whole_linear(width, rows);
+    linears[ATTN_QUERY].in_size = latent->query > 0 ? latent->query : width;
     if (latent->query > 0) {
-        linears[LAYER_LATENT_QUERY] = whole_linear(width, latent->query);
-        locate_linear(locator, LAYER_LATENT_QUERY, "q_a_proj", latent->query);
+        linears[ATTN_LATENT_QUERY] = whole_linear(width, latent->query);
+        locate_linear(locator, ATTN_LATENT_QUERY, "q_a_proj", latent->query);
     }
-    locate_linear(locator, LAYER_QUERY, latent->query > 0 ? "q_b_proj" : "q_proj",
+    locate_linear(locator, ATTN_QUERY, latent->query > 0 ? "q_b_proj" : "q_proj",
                   queries);
-    locate_linear(locator, LAYER_LATENT_KEY, locator->stack->stack->names[0], rows);
-    locate_linear(locator, LAYER_KEY, "kv_b_proj", keys + values);
-    locate_linear(locator, LAYER_VALUE, "kv_b_proj", keys + values);
+    locate_linear(locator, ATTN_LATENT_KEY, locator->stack->stack->names[0], rows);
+    locate_linear(locator, ATTN_KEY, "kv_b_proj", keys + values);
+    locate_linear(locator, ATTN_VALUE, "kv_b_proj", keys + values);
 }
 
 /* Finds the gate, of `hidden` rows: in a tensor of its own, or in that of queries. */
 static void locate_gate(const struct locator *locator, size_t hidden) {
     const char *const *names = locator->stack->stack->names;
     bool gated = locator->family->weights.split == SPLIT_GATED;
-    struct layer_linear *gate = &locator->layer->linears[LAYER_GATE];
+    struct layer_linear *gate = &locator->layer->linears[ATTN_GATE];
 
-    if (!gated && names[LAYER_GATE] == NULL)
+    if (!gated && names[ATTN_GATE] == NULL)
         return;
     gate->in_size = locator->stack->width;
-    set_linear_rows(locator, LAYER_GATE, gate);
-    locate_linear(locator, LAYER_GATE, names[gated ? LAYER_QUERY : LAYER_GATE],
+    set_linear_rows(locator, ATTN_GATE, gate);
+    locate_linear(locator, ATTN_GATE, names[gated ? ATTN_QUERY : ATTN_GATE],
                   gated ? 2 * hidden : hidden);
 }
 
@@ -154,19 +154,19 @@ static void locate_inputs(const struct locator *locator, size_t hidden, size_t k
     bool separate = gated || locator->family->weights.split == SPLIT_SEPARATE;
     bool apart = locator->stack->stack->query_apart;
 
-    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
+    for (size_t which = ATTN_QUERY; which <= ATTN_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
         const size_t all_rows[] = {gated ? 2 * hidden : hidden, kv_hidden, values};
         size_t rows = all_rows[which], total = hidden + kv_hidden + values;
 
-        if (which == LAYER_VALUE && layer->keys_are_values) {
-            *linear = layer->linears[LAYER_KEY];
+        if (which == ATTN_VALUE && layer->keys_are_values) {
+            *linear = layer->linears[ATTN_KEY];
             continue;
         }
         linear->in_size = locator->stack->width;
         set_linear_rows(locator, which, linear);
         if (apart)
-            total = which == LAYER_QUERY ? hidden : kv_hidden + values;
+            total = which == ATTN_QUERY ? hidden : kv_hidden + values;
         locate_linear(locator, which, names[separate || apart ? which : 0],
                       separate ? rows : total);
     }
@@ -197,9 +197,8 @@ static void locate_linears(const struct locator *locator) {
         locate_latents(locator, hidden, values);
     else
         locate_inputs(locator, hidden, kv_hidden, values, outputs);
-    layer->linears[LAYER_OUTPUT] = whole_linear(outputs, width);
-    locate_linear(locator, LAYER_OUTPUT, locator->stack->stack->names[LAYER_OUTPUT],
-                  width);
+    layer->linears[ATTN_OUTPUT] = whole_linear(outputs, width);
+    locate_linear(locator, ATTN_OUTPUT, locator->stack->stack->names[ATTN_OUTPUT], width);
 }
 
 /* Finds the sinks, and the table of the bias by distance: of this layer, of the first
@@ -245,7 +244,7 @@ static bool is_head_tensor(const struct locator *locator, const char *name) {
     const struct layer *layer = locator->layer;
     const char *const norms[] = {locator->family->norms.query,
                                  locator->family->norms.key};
-    const char *const unused[] = {linears[LAYER_KEY], linears[LAYER_VALUE], norms[1]};
+    const char *const unused[] = {linears[ATTN_KEY], linears[ATTN_VALUE], norms[1]};
 
     for (size_t i = 0; layer->query_norm.of_heads != NULL && i < 2; i++) {
         if (strstr(name, ".bias") == NULL &&
@@ -279,7 +278,7 @@ static bool is_known_tensor(const struct locator *locator,
         &layer->query_norm,  &layer->key_norm,          &layer->out_norm,
         &layer->norm_before, &layer->latent.query_norm, &layer->latent.key_norm};
 
-    for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         if (tensor == layer->linears[i].weight || tensor == layer->linears[i].bias)
             return true;
     }
