@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/heap.h"
+#include "math/features.h"
 #include "math/reserve.h"
 
 #include <attnd/attention.h>
@@ -148,6 +149,7 @@ static bool create_rotation(attn_model *model) {
 
 attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model) {
     attn_status status = ATTN_E_OVERFLOW;
+    struct features features;
 
     attn_model *model = calloc(1, sizeof *model);
     if (model == NULL)
@@ -156,6 +158,8 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
     model->info.engine.name = model->info.engine.cpu = model->info.engine.precision =
         "none";
     set_defaults(&model->info);
+    features_list(&model->info, NULL, &features);
+    model->indirect = features.indirect;
     if (!count_arrays(model))
         goto fail;
 

@@ -73,6 +73,7 @@ struct attn_model {
     attn_model_info info;
     struct model_array arrays[MODEL_NUM_ARRAYS]; /* by enum model_array_id */
     struct model_rotation rotation;
+    bool indirect;        /* see struct features */
     struct engine engine; /* made once the weights are written */
 };
 

@@ -3,11 +3,11 @@
 #include "weights/prune.h"
 
 #include "base/error.h"
+#include "math/features.h"
 #include "math/model.h"
 #include "safetensors/write.h"
 #include "weights/layout_table.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,48 +70,16 @@ static void copy_kept_rows(const struct model_array *from, const struct model_ar
     }
 }
 
-/* Returns what a layer has that no layer of PRUNED_LAYOUT has; NULL: nothing. */
-static const char *find_extra(const attn_model_info *info) {
-    double plain = 1 / sqrt((double)info->width.score);
-    const struct {
-        bool present;
-        const char *name;
-    } extras[] = {
-        {info->num_kv_heads != info->num_heads, "heads that share a key head"},
-        {info->width.score != info->width.head, "values of another size than keys"},
-        {fabs(info->score.scale - plain) > 1e-12 * plain, "a scale of its own"},
-        {info->latent.query > 0 || info->latent.key > 0, "latent rows"},
-        {info->mask.window > 0, "a window"},
-        {info->mask.chunk > 0, "chunks of keys"},
-        {info->score.softcap > 0, "a softcap"},
-        {info->projection.clip > 0, "a clip"},
-        {info->score.sinks, "sinks"},
-        {info->score.bias != ATTN_BIAS_NONE, "a bias by distance"},
-        {info->head_norm.kind != ATTN_NORM_NONE, "norms of queries and keys"},
-        {info->linears[ATTN_GATE].weight, "a gate"},
-        {info->out_norm.kind != ATTN_NORM_NONE, "a norm of the heads' outputs"},
-        {info->value_norm.kind != ATTN_NORM_NONE, "norms of values"},
-        {info->query_factor.length > 0, "a factor of queries"},
-        {info->rotation.size > 0, "rotary positions"},
-        {info->pre_norm.applied, "a norm before it (pre_norm=true)"},
-    };
-
-    for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++) {
-        if (extras[i].present)
-            return extras[i].name;
-    }
-    return NULL;
-}
-
 attn_status prune_check(const attn_model_info *info, attn_error *ret_error) {
-    const char *extra = find_extra(info);
+    struct features features;
 
-    if (extra == NULL)
+    features_list(info, NULL, &features);
+    if (features.extra == NULL)
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_UNSUPPORTED,
                      "the layer has %s, which a file of layout " PRUNED_LAYOUT
                      " cannot hold; serve the whole layer, and send head_mask",
-                     extra);
+                     features.extra);
 }
 
 attn_status prune_create_model(const attn_model *model, const bool *left_out,

@@ -200,8 +200,9 @@ static void test_what_d2l_cannot_hold_is_named_beside_the_remedy(void **state) {
         {{.head_norm.kind = ATTN_NORM_RMS}, "norms of queries and keys"},
         {{.linears[ATTN_GATE].weight = true}, "a gate"},
         {{.out_norm.kind = ATTN_NORM_RMS}, "a norm of the heads' outputs"},
-        {{.rotation.size = 4}, "rotary positions"},
-        {{.pre_norm.applied = true}, "a norm before it (pre_norm=true)"},
+        {{.rotation = {.size = 4, .type = "default"}}, "rotary positions"},
+        {{.pre_norm = {.kind = ATTN_NORM_RMS, .applied = true}},
+         "a norm before it (pre_norm=true)"},
     };
     (void)state;
 
