@@ -2,7 +2,7 @@
 /* features.c: adds what the files of a layer have to the list of its features. */
 #include "weights/families/features.h"
 
-#include "weights/families/model/make.h"
+#include "weights/layer/make.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "math/features.h"
-#include "weights/families/layer.h"
+#include "weights/layer/layer.h"
 
 /* Writes what makes the layer more than plain attention, such as "causal, rope default
  * 10000, window 4096"; or "plain". */

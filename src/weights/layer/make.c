@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* make.c: puts a layer into the engine's terms. Pairs of interleaved rotations are moved
  * apart, and norms that multiply by 1 + w become norms that multiply by w. */
-#include "weights/families/model/make.h"
+#include "weights/layer/make.h"
 
 #include "base/error.h"
-#include "weights/families/gather.h"
-#include "weights/families/model/distance.h"
-#include "weights/families/model/frequencies.h"
-#include "weights/families/model/latent.h"
+#include "weights/layer/distance.h"
+#include "weights/layer/frequencies.h"
+#include "weights/layer/gather.h"
+#include "weights/layer/latent.h"
 
 #include <stdio.h>
 
@@ -24,13 +24,10 @@ static void fill_linears(const struct layer *layer, attn_model_info *info) {
     info->num_kv_heads = layer->num_kv_heads;
     info->width.head = layer->value_size;
     info->width.score = layer->head_size;
-    info->linears[ATTN_QUERY].bias = linears[ATTN_QUERY].bias != NULL;
-    info->linears[ATTN_KEY].bias = linears[ATTN_KEY].bias != NULL;
-    info->linears[ATTN_VALUE].bias = linears[ATTN_VALUE].bias != NULL;
-    info->linears[ATTN_OUTPUT].bias = linears[ATTN_OUTPUT].bias != NULL;
-    info->linears[ATTN_OUTPUT].weight = true;
-    info->linears[ATTN_GATE].weight = linears[ATTN_GATE].weight != NULL;
-    info->linears[ATTN_GATE].bias = linears[ATTN_GATE].bias != NULL;
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
+        info->linears[i].weight = linears[i].weight != NULL;
+        info->linears[i].bias = linears[i].bias != NULL || linears[i].stage_bias != NULL;
+    }
 }
 
 static void fill_latents(const struct layer *layer, attn_model_info *info) {
@@ -41,9 +38,6 @@ static void fill_latents(const struct layer *layer, attn_model_info *info) {
         info->latent.key = latent->key + latent->shared;
         info->latent.shared = latent->shared;
     }
-    info->linears[ATTN_LATENT_QUERY].bias =
-        layer->linears[ATTN_LATENT_QUERY].bias != NULL;
-    info->linears[ATTN_LATENT_KEY].bias = layer->linears[ATTN_LATENT_KEY].bias != NULL;
     info->latent.eps = latent->key_norm.eps;
 }
 
@@ -73,9 +67,10 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
                      attn_model_info *ret_info) {
     *ret_info = (attn_model_info){
         .layout = layer->family,
-        .kind = layer->cross     ? "cross"
-                : layer->borrows ? "borrowed"
-                                 : "self",
+        .kind = layer->part[0] == '\0' ? NULL
+                : layer->cross         ? "cross"
+                : layer->borrows       ? "borrowed"
+                                       : "self",
         .layer = layer->index,
         .mask = {.causal = layer->causal, .window = layer->window, .chunk = layer->chunk},
         .score = {.scale = layer->scale,
@@ -88,6 +83,10 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
         .query_factor = {.beta = layer->query_factor.beta,
                          .length = layer->query_factor.length,
                          .offset = layer->query_factor.offset}};
+    if (layer->additive[0] != NULL) {
+        ret_info->score.kind = ATTN_ADDITIVE;
+        ret_info->width.additive = layer->additive[0]->shape[0];
+    }
     fill_linears(layer, ret_info);
     fill_latents(layer, ret_info);
     fill_norms(layer, pre_norm, ret_info);
@@ -126,8 +125,7 @@ static attn_status read_norm_weight(const struct layer_norm *norm, size_t count,
     size_t heads = norm->of_heads != NULL ? count / weight->elements : 1;
     for (size_t h = 0; status == ATTN_OK && h < heads; h++)
         status = safetensors_read_all(
-            h == 0 ? weight
-                   : folder_tensors_find_numbered(norm->of_heads, weight->name, h),
+            h == 0 ? weight : tensor_view_find_numbered(norm->of_heads, weight->name, h),
             ret_numbers + h * weight->elements, ret_error);
     for (size_t i = 0; norm->plus_one && i < count; i++)
         ret_numbers[i] += 1;
@@ -154,7 +152,10 @@ static attn_status read_vectors(const struct layer *layer, attn_model *model,
                   {layer->latent.query_norm.weight, MODEL_LATENT_QUERY_NORM},
                   {layer->latent.key_norm.weight, MODEL_LATENT_KEY_NORM},
                   {before->bias, MODEL_PRE_NORM_BIAS},
-                  {layer->sinks, MODEL_SINKS}};
+                  {layer->sinks, MODEL_SINKS},
+                  {layer->additive[0], MODEL_ADDITIVE_QUERY},
+                  {layer->additive[1], MODEL_ADDITIVE_KEY},
+                  {layer->additive[2], MODEL_ADDITIVE_SCORE}};
     attn_status status = ATTN_OK;
 
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
@@ -215,9 +216,8 @@ static void scale_values(const struct layer *layer, attn_model *model) {
     }
 }
 
-attn_status layer_read_model(const void *context, attn_model *model,
+attn_status layer_read_model(const struct layer *layer, attn_model *model,
                              attn_error *ret_error) {
-    const struct layer *layer = context;
     const struct layer_bias *bias = &layer->bias;
     size_t heads = layer->num_heads;
 
