@@ -161,24 +161,15 @@ static void test_ends_of_direct_sequences_match_the_reference(void **state) {
     assert_true(!native || num_direct > 4);
 }
 
-/* Returns the summed magnitudes of the products that make output `i`. */
-static double sum_products(const attn_model *model, const float *heads, size_t i) {
-    const attn_model_info *info = &model->info;
-    size_t hidden = info->num_heads * info->width.head, out = info->width.out;
-    const float *weight = model_weight(model, ATTN_OUTPUT) + i % out * hidden;
-    double sum = 0;
-
-    for (size_t j = 0; j < hidden; j++)
-        sum += fabs((double)weight[j] * (double)heads[i / out * hidden + j]);
-    return sum;
-}
-
 /* What heads contribute are parts of the outputs, behind gate and norm. */
 static void compare_contributions(uint64_t *seed, unsigned case_number) {
     const unsigned features = RANDOM_GATE | RANDOM_OUT_NORM;
     attn_model *model = make_model(seed, features);
     const attn_model_info *info = attn_model_get_info(model);
-    size_t heads = info->num_heads, out = info->width.out;
+    size_t heads = info->num_heads, out = info->width.out,
+           hidden = heads * info->width.head;
+    const float *weight = model_weight(model, ATTN_OUTPUT);
+    const float *bias = model_bias(model, ATTN_OUTPUT);
     struct random_request r;
     attn_sizes sizes;
 
@@ -194,15 +185,15 @@ static void compare_contributions(uint64_t *seed, unsigned case_number) {
     assert_int_equal(attn_run(model, &r.request, scratch, &result), ATTN_OK);
 
     for (size_t i = 0; i < sizes.outputs; i++) {
-        double sum = 0, magnitude = 0, got = (double)result.outputs[i];
-        if (model_bias(model, ATTN_OUTPUT) != NULL)
-            sum = (double)model_bias(model, ATTN_OUTPUT)[i % out];
-        magnitude = fabs(sum);
-        for (size_t h = 0; h < heads; h++) {
-            size_t at = (i / out * heads + h) * out + i % out;
-            sum += (double)result.contributions[at];
-        }
-        magnitude += sum_products(model, result.heads, i);
+        double got = (double)result.outputs[i];
+        double sum = bias != NULL ? (double)bias[i % out] : 0, magnitude = fabs(sum);
+        if (weight != NULL)
+            magnitude += sum_products(hidden, weight + i % out * hidden,
+                                      result.heads + i / out * hidden);
+        else
+            magnitude += fabs((double)result.heads[i]);
+        for (size_t h = 0; h < heads; h++)
+            sum += (double)result.contributions[(i / out * heads + h) * out + i % out];
         if (!(fabs(got - sum) <= ATTN_TOLERANCE_F32 * magnitude))
             fail_msg("case %u: output %zu is %.9g, not %.9g", case_number, i, got, sum);
     }
