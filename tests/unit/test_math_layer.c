@@ -30,7 +30,7 @@ static attn_model *make_model(uint64_t *seed, unsigned features) {
     info.width.additive = 0;
     if (random_between(seed, 0, 1) == 1)
         info.width.head = 32 * random_between(seed, 1, 2);
-    if (!info.projection.output)
+    if (!info.linears[ATTN_OUTPUT].weight)
         info.width.out = info.num_heads * info.width.head;
     random_add_features(seed, features, &info);
     attn_model *model = random_model(seed, &info);
@@ -169,6 +169,8 @@ static void compare_contributions(uint64_t *seed, unsigned case_number) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t heads = info->num_heads, out = info->width.out,
            hidden = heads * info->width.head;
+    const float *weight = model_weight(model, ATTN_OUTPUT);
+    const float *bias = model_bias(model, ATTN_OUTPUT);
     struct random_request r;
     attn_sizes sizes;
 
@@ -185,10 +187,12 @@ static void compare_contributions(uint64_t *seed, unsigned case_number) {
 
     for (size_t i = 0; i < sizes.outputs; i++) {
         double got = (double)result.outputs[i];
-        double sum = model->output_bias != NULL ? (double)model->output_bias[i % out] : 0;
-        double magnitude =
-            fabs(sum) + sum_products(hidden, model->output_weight + i % out * hidden,
-                                     result.heads + i / out * hidden);
+        double sum = bias != NULL ? (double)bias[i % out] : 0, magnitude = fabs(sum);
+        if (weight != NULL)
+            magnitude += sum_products(hidden, weight + i % out * hidden,
+                                      result.heads + i / out * hidden);
+        else
+            magnitude += fabs((double)result.heads[i]);
         for (size_t h = 0; h < heads; h++)
             sum += (double)result.contributions[(i / out * heads + h) * out + i % out];
         if (!(fabs(got - sum) <= ATTN_TOLERANCE_F32 * magnitude))
@@ -219,7 +223,7 @@ static void test_gates_far_from_0_are_0_or_1_and_infinite_ones_no_numbers(void *
         .layout = "test",
         .num_heads = 1,
         .width = {.query = 1, .key = 1, .value = 1, .head = size, .out = size},
-        .projection = {.gate = true, .gate_bias = true}};
+        .linears = {[ATTN_GATE].weight = true, [ATTN_GATE].bias = true}};
     const attn_request request = {.num_sequences = 1,
                                   .query_lens = &len,
                                   .key_lens = &len,
@@ -231,9 +235,9 @@ static void test_gates_far_from_0_are_0_or_1_and_infinite_ones_no_numbers(void *
 
     (void)state;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
-    memcpy(model->gate_bias, biases, sizeof biases);
+    memcpy(model_bias(model, ATTN_GATE), biases, sizeof biases);
     for (size_t i = 0; i < size; i++)
-        model->value_weight[i] = 1;
+        model_weight(model, ATTN_VALUE)[i] = 1;
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     attn_result result = run(model, &request, &sizes);
     for (size_t i = 0; i < size; i++) {

@@ -191,14 +191,16 @@ static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t
     seed = unit_seed(seed);
     for (unsigned i = 0; i < sample_cases(cases); i++) {
         attn_model_info info = random_model_info(&seed);
-        if (keys > KERNEL_CHUNK_KEYS && info.projection.output)
+        if (keys > KERNEL_CHUNK_KEYS && info.linears[ATTN_OUTPUT].weight)
             info.num_heads = random_between(&seed, 1, 2);
         random_add_features(&seed, FEATURES, &info);
         attn_model *model = random_model(&seed, &info);
         /* float32 holds the tolerance for scores up to about 100. */
-        for (size_t h = 0;
-             keys > 100 && model->alibi_slopes != NULL && h < info.num_heads; h++)
-            model->alibi_slopes[h] = ldexpf(model->alibi_slopes[h], -6);
+        for (size_t h = 0; keys > 100 && model->arrays[MODEL_SLOPES].numbers != NULL &&
+                           h < info.num_heads;
+             h++)
+            model->arrays[MODEL_SLOPES].numbers[h] =
+                ldexpf(model->arrays[MODEL_SLOPES].numbers[h], -6);
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
         struct random_request r;
         random_request_init(&seed, model, queries, keys, &r);
@@ -293,8 +295,10 @@ static attn_model *featured_model(uint64_t *seed) {
     attn_model_info info = random_model_info(seed);
     random_add_features(seed, FEATURES, &info);
     attn_model *model = random_model(seed, &info);
-    for (size_t h = 0; model->alibi_slopes != NULL && h < info.num_heads; h++)
-        model->alibi_slopes[h] = ldexpf(model->alibi_slopes[h], -7);
+    for (size_t h = 0; model->arrays[MODEL_SLOPES].numbers != NULL && h < info.num_heads;
+         h++)
+        model->arrays[MODEL_SLOPES].numbers[h] =
+            ldexpf(model->arrays[MODEL_SLOPES].numbers[h], -7);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
 }

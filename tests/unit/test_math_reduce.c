@@ -37,9 +37,10 @@ static void compare_layers(uint64_t *seed, unsigned count, size_t queries, size_
         random_add_features(seed, RANDOM_EVERYTHING, &info);
         attn_model *model = random_model(seed, &info);
         /* over so many keys, steep slopes make scores of thousands */
-        for (size_t h = 0;
-             model->alibi_slopes != NULL && keys > 1000 && h < info.num_heads; h++)
-            model->alibi_slopes[h] /= 64;
+        for (size_t h = 0; model->arrays[MODEL_SLOPES].numbers != NULL && keys > 1000 &&
+                           h < info.num_heads;
+             h++)
+            model->arrays[MODEL_SLOPES].numbers[h] /= 64;
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
         random_request_init(seed, model, queries, keys, &r);
         random_request_add(seed, RANDOM_EVERYTHING, model, &r);
