@@ -31,6 +31,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
 
     struct run run;
     run_init(&run, model, request, &plan, scratch, result);
+
     if ((steps & ATTN_STEP_PROJECT_IN) != 0 && !model->info.projection.given) {
         run_project_inputs(&run);
         run_finish_rows(&run);
@@ -40,11 +41,11 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         attend_in_phases(&run);
         run_project_sums(&run);
         run_finish_sums(&run);
-        if (request->need_heads && !model->info.projection.output &&
+        if (request->need_heads && !model->info.linears[ATTN_OUTPUT].weight &&
             !request->omit_outputs)
             run_copy_heads(&run, result->outputs);
     }
-    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.projection.output &&
+    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.linears[ATTN_OUTPUT].weight &&
         !request->omit_outputs)
         run_project_outputs(&run, result->outputs);
     if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && request->need_contributions)

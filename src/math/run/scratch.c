@@ -104,7 +104,7 @@ static void take_outputs(struct run *run, const attn_result *result,
     const struct plan *plan = run->plan;
     size_t queries = plan->sizes.num_queries;
     /* The heads' outputs may overwrite the queries, or be a result themselves. */
-    bool in_outputs = !request->omit_outputs && !info->projection.output;
+    bool in_outputs = !request->omit_outputs && !info->linears[ATTN_OUTPUT].weight;
     bool in_result = plan->kind != PLAN_HEADS && (request->need_heads || in_outputs);
     bool own = !info->projection.given && !in_result &&
                run->model->engine.score_size != info->width.head;
