@@ -51,12 +51,11 @@ static void read_stack(const char *type, const json_t *config, size_t i,
         .section = {.object = object, .error = &ret_read->error, .asked = asked}};
     struct match_stack *found = &ret_read->found;
     size_t listed = kind_count_layers(ret_read->match.family, &found->section);
-    found->num_heads =
-        config_get_count(&found->section, stack->heads_keys, stack->heads, 0);
-    found->width = config_get_count(&found->section, stack->width_keys, stack->width, 0);
+    found->num_heads = config_get_count(&found->section, stack->heads_keys, stack->heads);
+    found->width = config_get_count(&found->section, stack->width_keys, stack->width);
     found->num_layers = config_get_count(
         &found->section, stack->layers_keys,
-        layers->types_keys != NULL && listed > 0 ? listed : stack->layers, 0);
+        layers->types_keys != NULL && listed > 0 ? listed : stack->layers);
 }
 
 /* Writes numbers that the features do not have. */

@@ -320,9 +320,8 @@ static attn_status read_traits(const char *type, const json_t *config, size_t in
     struct layer_biases biases;
 
     *ret_error = (attn_error){.status = ATTN_OK};
-    found.num_heads =
-        config_get_count(&found.section, stack->heads_keys, stack->heads, 0);
-    found.width = config_get_count(&found.section, stack->width_keys, stack->width, 0);
+    found.num_heads = config_get_count(&found.section, stack->heads_keys, stack->heads);
+    found.width = config_get_count(&found.section, stack->width_keys, stack->width);
     assert_int_equal(ret_error->status, ATTN_OK);
     return traits_read(&match, &found, index, ret_layer, &biases);
 }

@@ -43,6 +43,7 @@ enum family_mask {
     MASK_CAUSAL,
     MASK_ALWAYS_CAUSAL,
     MASK_IF_DECODER,          /* causal where is_decoder is true */
+    MASK_UNLESS_ENCODER,      /* causal unless is_decoder is false */
     MASK_UNLESS_BIDIRECTIONAL /* causal unless use_bidirectional_attention is true */
 };
 
@@ -97,9 +98,10 @@ struct family_layers {
     const char *without;      /* those of layers without attention */
     const char *list_keys;    /* numbers of the layers with attention */
     const char *pattern_keys; /* a text, where the layers with attention have a * */
-    const char *period_keys, *offset_keys;
-    size_t period, offset; /* N % period == offset; 0, 0: all */
-    bool last;             /* the last of each period instead, whatever `offset` */
+    const char *period_keys;  /* N % period == offset; NULL: all */
+    const char *offset_keys;  /* absent: `offset` */
+    size_t offset;
+    bool last; /* the last of each period instead, whatever `offset` */
 };
 
 /* How the tensors of the projections lie in a file. */
@@ -117,7 +119,6 @@ struct family_biases {
     const char *always;
     const char *if_set; /* where `keys` is true */
     const char *keys;
-    bool otherwise;            /* when `keys` is absent */
     const char *output_keys;   /* where it is true, the output projection has one */
     const char *as_stored;     /* where the file has it */
     const char *query, *value; /* their names; NULL: as the weight's */
@@ -125,17 +126,13 @@ struct family_biases {
 
 struct family_sizes {
     enum family_heads kv_rule;
-    const char *kv_keys;
-    size_t kv_heads;   /* when kv_keys is absent; 0: H */
-    size_t kv_sliding; /* layers with a window have so many times as many; 0: as many */
-    const char *head_keys;
-    size_t head; /* when head_keys are absent; 0: width / H */
-    const char *value_keys;
-    size_t value; /* when value_keys are absent; 0: as queries and keys */
+    const char *kv_keys; /* absent or 0: H */
+    size_t kv_sliding;   /* layers with a window have so many times as many; 0: as many */
+    const char *head_keys;  /* absent or 0: width / H */
+    const char *value_keys; /* absent: as queries and keys */
     /* Of layers without a window, unless config.json has an object of layers' own sizes,
      * per_layer_config. The number of key heads counts where keys are values. */
     const char *full_head_keys, *full_kv_keys;
-    size_t full_head; /* when full_head_keys are absent */
 };
 
 /* Sizes of latent attention when their keys are absent, see SPLIT_LATENT. */
@@ -154,13 +151,11 @@ struct family_norms {
     attn_norm before;
     bool bare;               /* that before has no weight */
     const char *before_if;   /* a key: it is there where that is true */
-    bool before_otherwise;   /* when before_if is absent */
     bool before_skips_first; /* layer 0 has none */
 
     attn_norm heads;
     const char *query, *key; /* names in the module; NULL: none */
     const char *heads_if;    /* a key: they exist where it is true; NULL: always */
-    bool heads_otherwise;    /* when heads_if is absent */
     bool heads_whole;        /* over all heads together */
     bool heads_each;         /* each head has weights: [H, D]; or where the names have a
                                 '#', which is the number of the head, [D] each */
@@ -177,14 +172,13 @@ struct family_rotation {
     bool rotates;
     const char *only_if; /* KEY=VALUE: it rotates where that holds; NULL: always */
     enum family_rotated layers;
-    bool null_base; /* a base of null means no rotation */
-    bool interleaved;
-    const char *interleaved_keys; /* `interleaved` is when they are absent */
-    bool backward;                /* by the negative angle */
-    const char *values_if;        /* a key: where it is true, values are rotated too */
-    bool alpha;                   /* the base of "dynamic" with alpha is fixed */
-    bool plain;                   /* config.json has no object of scaling */
-    const char *base_keys;        /* NULL: always `base` */
+    bool null_base;          /* a base of null means no rotation */
+    const char *interleaved; /* a key: where it is true, pairs are neighbours */
+    bool backward;           /* by the negative angle */
+    const char *values_if;   /* a key: where it is true, values are rotated too */
+    bool alpha;              /* the base of "dynamic" with alpha is fixed */
+    bool plain;              /* config.json has no object of scaling */
+    const char *base_keys;   /* NULL: always `base` */
     double base;
     const char *local_keys; /* the base of layers with a window */
     double local_base;      /* 0: as for all layers */
@@ -195,7 +189,6 @@ struct family_rotation {
     bool rounds_part;    /* down to an even number, else it must be one */
     /* How many numbers of D are rotated; behind part_keys where both are there. */
     const char *dims_keys;
-    size_t dims;
     enum layer_sections sections; /* of pairs, as mrope_section counts them */
     bool grid; /* image_size and patch_size have a grid, num_register_tokens precede it */
     unsigned char section_sizes[ATTN_AXES]; /* when that is absent; 0, 0, 0: it may not */
@@ -213,27 +206,23 @@ struct family_windows {
     const char *keys;
     const char *earlier_keys; /* of keys before the query's own, counts before `keys` */
     const char *half_keys;    /* of half of it, counts before `keys` */
-    size_t size;              /* when absent; 0: none */
     bool halved;              /* half of it is the window */
     const char *halved_if;    /* a key: the same, where it is true */
-    size_t from;              /* max_window_layers when absent; 0: 28 */
+    const char *from_keys;    /* the first layer with a window, or without one */
     const char *period_keys;
-    size_t period;
     bool skips_first;       /* by the period layer 0 has none, too */
     bool skips_last;        /* the last layer has none, whatever layer_types says */
     const char *chunk_keys; /* of chunks of keys, see attn_model_info; NULL: none. Layers
                                have them as layer_types says, else those that rotate */
-    size_t chunk;           /* when absent */
 };
 
 /* What happens to a score before softmax, but for biases by distance. */
 struct family_scores {
     enum family_scale scale;
-    const char *scale_keys;  /* the scale itself */
-    double scale_otherwise;  /* when scale_keys are absent; 0: 1/sqrt(D) */
-    const char *factor_keys; /* of keys, and so of the scale; NULL: 1 */
-    const char *softcap_keys;
-    double softcap;
+    const char *scale_keys;   /* the scale itself */
+    double scale_otherwise;   /* when scale_keys are absent; 0: 1/sqrt(D) */
+    const char *factor_keys;  /* of keys, and so of the scale; NULL: 1 */
+    const char *softcap_keys; /* absent: 50 */
     const char *clip_keys;
     bool clip_last;     /* queries and keys are clipped after their norms */
     const char *sinks;  /* in the module */
@@ -247,7 +236,7 @@ struct family_factor {
     bool rotary; /* beta and length are those of the rotation, in its object */
     const char *beta_keys, *length_keys;
     double beta; /* when absent */
-    size_t length, offset;
+    size_t offset;
     const char *only_if; /* a key: not where it is false or 0; NULL: always */
     bool unrotated;      /* only in layers without a rotation */
 };
@@ -255,7 +244,6 @@ struct family_factor {
 /* Keys and values that the last layers take from an earlier layer of their kind. */
 struct family_borrowing {
     const char *count_keys; /* how many layers do; NULL: none */
-    size_t count;           /* when absent */
 };
 
 /* What is added to a score by the distance of the key; nothing in cross attention. */
@@ -264,17 +252,15 @@ struct family_distance {
     const char *only_if; /* a key: only where it is true */
     const char *table;   /* in layer 0's module, or in every layer's */
     bool every_layer;
-    bool outside; /* the table is not in a module, but under the prefix */
-    const char *max_keys;
-    size_t buckets, farthest; /* when absent */
-    bool fixed;               /* `buckets` counts, not the rows of the table */
+    bool outside;         /* the table is not in a module, but under the prefix */
+    const char *max_keys; /* of the farthest distance; NULL: it and the number of buckets
+                             are fixed, whatever the rows of the table */
 };
 
 struct family {
     const char *type;    /* model_type of config.json, and the name; a constant */
     const char *also;    /* another model_type that may mean it; weight shapes decide */
     const char *untyped; /* a key that tells this family where model_type is absent */
-    bool decodes;        /* is_decoder when that is absent */
     struct stack stacks[3];
     const char *demands; /* see config_check_demands() */
     const char *ignored; /* keys of attention that its class has, and does not use */

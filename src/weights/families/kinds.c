@@ -58,6 +58,10 @@ static bool has_number(const json_t *list, size_t index) {
     return false;
 }
 
+static size_t get_period(const struct kind_source *layer, const char *keys) {
+    return config_get_count(layer->section, keys, config_default(keys, 1));
+}
+
 bool kind_attends(const struct kind_source *layer) {
     const struct family_layers *layers = &layer->family->layers;
     const json_t *types = find_types(layer->family, layer->section);
@@ -78,11 +82,11 @@ bool kind_attends(const struct kind_source *layer) {
     if (pattern != NULL)
         return strnlen(pattern, layer->index + 1) > layer->index &&
                pattern[layer->index] == '*';
-    if (layers->period == 0)
+    if (layers->period_keys == NULL)
         return true;
-    size_t period = config_get_count(layer->section, layers->period_keys, layers->period,
-                                     layers->period);
-    size_t offset = config_get_index(layer->section, layers->offset_keys, layers->offset);
+    size_t period = get_period(layer, layers->period_keys), offset = layers->offset;
+    if (layers->offset_keys != NULL)
+        offset = config_get_index(layer->section, layers->offset_keys);
     if (layers->last)
         offset = period - 1;
     return layer->index % period == offset;
@@ -144,8 +148,7 @@ static bool slides_by_number(const struct kind_source *layer) {
 
     if (text != NULL && text[0] != '\0')
         return text[layer->index % strlen(text)] == 'L';
-    size_t period = config_get_count(layer->section, windows->period_keys,
-                                     windows->period, windows->period);
+    size_t period = get_period(layer, windows->period_keys);
     return (layer->index + (windows->rule == WINDOW_UNLESS_NTH)) % period != 0 &&
            !(windows->skips_first && layer->index == 0);
 }
@@ -164,8 +167,7 @@ bool kind_is_sliding(const struct kind_source *layer, size_t window) {
     if (is_given(types))
         return is_type(layer, types, "sliding_attention");
 
-    size_t number = config_get_index(layer->section, "max_window_layers",
-                                     windows->from > 0 ? windows->from : 28);
+    size_t number = config_get_index(layer->section, windows->from_keys);
     switch (windows->rule) {
     case WINDOW_QWEN:
         return window > 0 && index >= number;
@@ -196,7 +198,7 @@ static bool is_rotated_by_list(const struct kind_source *layer) {
     const json_t *item = json_array_get(list, layer->index);
 
     if (!is_given(list) || (json_is_array(list) && json_array_size(list) == 0)) {
-        size_t period = config_get_count(layer->section, "no_rope_layer_interval", 4, 4);
+        size_t period = config_get_count(layer->section, "no_rope_layer_interval", 4);
         return (layer->index + 1) % period != 0;
     }
     if (!json_is_integer(item) || json_integer_value(item) < 0 ||
@@ -216,8 +218,7 @@ bool kind_is_rotated(const struct kind_source *layer, bool sliding) {
     case ROTATED_SLIDING:
         return sliding;
     case ROTATED_UNLESS_FULL:
-        return sliding ||
-               config_get_count(layer->section, windows->keys, windows->size, 0) == 0;
+        return sliding || config_get_count(layer->section, windows->keys, 0) == 0;
     case ROTATED_LISTED:
         return is_rotated_by_list(layer);
     }
@@ -233,11 +234,12 @@ size_t kind_find_lender(const struct kind_source *layer, bool sliding, size_t wi
     *ret_borrows = false;
     if (borrowing->count_keys == NULL)
         return layer->index;
-    size_t count = config_get_index(section, borrowing->count_keys, borrowing->count);
+    size_t count = config_get_index(section, borrowing->count_keys);
     if (count >= layer->num_layers) {
         error_keep(section->error, ATTN_E_VALUE,
-                   "%s is %zu, but must be less than %zu, the number of layers",
-                   borrowing->count_keys, count, layer->num_layers);
+                   "%.*s is %zu, but must be less than %zu, the number of layers",
+                   (int)strcspn(borrowing->count_keys, "="), borrowing->count_keys, count,
+                   layer->num_layers);
         return layer->index;
     }
 
@@ -250,7 +252,8 @@ size_t kind_find_lender(const struct kind_source *layer, bool sliding, size_t wi
     }
     error_keep(section->error, ATTN_E_VALUE,
                "layer %zu takes keys of an earlier layer of its kind, but there is none "
-               "before the last %zu; correct %s or layer_types",
-               layer->index, count, borrowing->count_keys);
+               "before the last %zu; correct %.*s or layer_types",
+               layer->index, count, (int)strcspn(borrowing->count_keys, "="),
+               borrowing->count_keys);
     return 0;
 }

@@ -115,7 +115,7 @@ static attn_status check_layers(const struct family *family, struct match_stack 
                 name, stack->num_layers);
     }
     size_t end =
-        stack->num_layers + config_get_index(&stack->section, stack->stack->more_keys, 0);
+        stack->num_layers + config_get_index(&stack->section, stack->stack->more_keys);
     if (find_first_weight(stack, tensors, end, name) == NULL)
         return ret_error->status;
     return error_set(
@@ -143,9 +143,9 @@ static void refuse_no_attention(const struct family *family,
         }
     }
     error_keep(section->error, ATTN_E_VALUE,
-               "by %s none of %zu layers has attention; is it the config.json of this "
+               "by %.*s none of %zu layers has attention; is it the config.json of this "
                "model?",
-               named, num_layers);
+               (int)strcspn(named, "="), named, num_layers);
 }
 
 /* Layers without attention cost no tensor, but time: each is looked up in lists that may
@@ -155,17 +155,18 @@ static void refuse_no_attention(const struct family *family,
 /* Finds how many layers there are, and the first that attends. */
 static void count_layers(const struct family *family, struct match_stack *stack) {
     const struct config_section *section = &stack->section;
+    const char *keys = stack->stack->layers_keys;
     size_t listed = kind_count_layers(family, section);
+    bool counts =
+        family->layers.types_keys != NULL && listed > 0 && !config_is_null(section, keys);
     struct kind_source layer = {family, section, 0, 0};
 
-    stack->num_layers = config_get_count(
-        section, stack->stack->layers_keys,
-        family->layers.types_keys != NULL && listed > 0 ? listed : stack->stack->layers,
-        stack->stack->layers);
+    stack->num_layers =
+        config_get_count(section, keys, counts ? listed : stack->stack->layers);
     if (stack->num_layers > LAYERS_MAX) {
         error_keep(section->error, ATTN_E_VALUE,
                    "there are %zu layers, but attnd serves at most %d; correct %s",
-                   stack->num_layers, LAYERS_MAX, stack->stack->layers_keys);
+                   stack->num_layers, LAYERS_MAX, keys);
         return;
     }
     layer.num_layers = stack->num_layers;
@@ -193,12 +194,9 @@ static attn_status describe_stack(const struct match *match, const struct stack 
     }
     const struct config_section *section = &ret_stack->section;
 
-    *ret_present = config_get_bool(section, stack->present,
-                                   stack->present == NULL || match->family->decodes);
-    ret_stack->num_heads =
-        config_get_count(section, stack->heads_keys, stack->heads, stack->heads);
-    ret_stack->width =
-        config_get_count(section, stack->width_keys, stack->width, stack->width);
+    *ret_present = stack->present == NULL || config_get_bool(section, stack->present);
+    ret_stack->num_heads = config_get_count(section, stack->heads_keys, stack->heads);
+    ret_stack->width = config_get_count(section, stack->width_keys, stack->width);
     if (*ret_present)
         count_layers(match->family, ret_stack);
     return ret_error->status;
@@ -207,9 +205,10 @@ static attn_status describe_stack(const struct match *match, const struct stack 
 /* Refuses a folder without the layers that a key of config.json announces. */
 static attn_status refuse_absent_stack(const struct stack *stack, attn_error *ret_error) {
     return error_set(ret_error, ATTN_E_FORMAT,
-                     "%s is true, but no tensor has a name that ends in '%s%s%s.weight' "
-                     "(# is 0); copy the folder again",
-                     stack->present, stack->layer, stack->module, stack->names[0]);
+                     "%.*s is true, but no tensor has a name that ends in "
+                     "'%s%s%s.weight' (# is 0); copy the folder again",
+                     (int)strcspn(stack->present, "="), stack->present, stack->layer,
+                     stack->module, stack->names[0]);
 }
 
 /* Finds the stacks of match->family in the folder; num_stacks becomes 0 without any. */

@@ -70,7 +70,7 @@ static const json_t *find_rotation_object(const struct rotation_source *source) 
 
 /* Returns a number of the object that the rope_type requires. */
 static double read_needed(const struct rotation_source *source, const char *key) {
-    double number = config_get_number(&source->inside, key, 0, 0);
+    double number = config_get_number(&source->inside, key, 0);
 
     if (number == 0)
         error_keep(source->error, ATTN_E_VALUE,
@@ -81,17 +81,16 @@ static double read_needed(const struct rotation_source *source, const char *key)
 /* Returns `key` of the object, else `beside` of the section, else the default. */
 static double read_either(const struct rotation_source *source, const char *key,
                           const char *beside, double otherwise) {
-    double number = config_get_number(&source->inside, key, 0, 0);
+    double number = config_get_number(&source->inside, key, 0);
 
-    return number > 0 ? number
-                      : config_get_number(source->section, beside, otherwise, otherwise);
+    return number > 0 ? number : config_get_number(source->section, beside, otherwise);
 }
 
 /* Returns R, how many numbers of a head are rotated. */
 static size_t read_rotation_dims(const struct rotation_source *source, size_t head_size) {
     const struct family_rotation *family = &source->family->rotation;
     const char *dims_keys = family->dims_keys, *beside = family->part_keys;
-    size_t dims = config_get_count(source->section, dims_keys, family->dims, 0);
+    size_t dims = config_get_count(source->section, dims_keys, 0);
     double part = read_either(source, "partial_rotary_factor",
                               beside != NULL ? beside : "partial_rotary_factor", 0);
 
@@ -147,11 +146,11 @@ static void read_sections(const struct rotation_source *source,
 static void read_grid(const struct rotation_source *source,
                       struct layer_rotation *rotation) {
     const struct config_section *section = source->section;
-    size_t image = config_get_count(section, "image_size", 224, 224);
-    size_t patch = config_get_count(section, "patch_size", 16, 16);
+    size_t image = config_get_count(section, "image_size", 224);
+    size_t patch = config_get_count(section, "patch_size", 16);
 
     rotation->grid = image / patch;
-    rotation->grid_first = 1 + config_get_index(section, "num_register_tokens", 0);
+    rotation->grid_first = 1 + config_get_index(section, "num_register_tokens");
     if (rotation->grid == 0 || rotation->dims % 4 != 0)
         error_keep(
             source->error, ATTN_E_VALUE,
@@ -185,12 +184,13 @@ static void read_rotation_lengths(const struct rotation_source *source,
     static const char original[] = "original_max_position_embeddings";
 
     rotation->max_positions = config_get_count(
-        source->section, "max_position_embeddings n_positions,max_seq_len", 0, 0);
-    rotation->original_positions =
-        config_get_count(source->section, original, source->family->rotation.original, 0);
+        source->section, "max_position_embeddings n_positions,max_seq_len", 0);
+    size_t unset =
+        config_is_null(source->section, original) ? 0 : source->family->rotation.original;
+    rotation->original_positions = config_get_count(source->section, original, unset);
     if (rotation->original_positions == 0)
-        rotation->original_positions = config_get_count(
-            &source->inside, original, rotation->max_positions, rotation->max_positions);
+        rotation->original_positions =
+            config_get_count(&source->inside, original, rotation->max_positions);
 
     if (rotation->type == ROTATION_DYNAMIC ? rotation->max_positions == 0
                                            : rotation->original_positions == 0)
@@ -231,7 +231,7 @@ static void read_llama3(const struct rotation_source *source,
  * follows from the numbers of positions. */
 static void read_extension(const struct rotation_source *source,
                            struct layer_rotation *rotation) {
-    rotation->factor = config_get_number(&source->inside, "factor", 0, 0);
+    rotation->factor = config_get_number(&source->inside, "factor", 0);
     if (rotation->factor == 0 && rotation->max_positions == 0)
         error_keep(source->error, ATTN_E_VALUE,
                    "factor and max_position_embeddings are missing, but this rope_type "
@@ -243,7 +243,7 @@ static double read_if_set(const struct config_section *inside, const char *key) 
     const json_t *value = config_find(inside, key, NULL);
     bool zero = json_is_number(value) && json_number_value(value) == 0;
 
-    return zero ? 0 : config_get_number(inside, key, 0, 0);
+    return zero ? 0 : config_get_number(inside, key, 0);
 }
 
 /* Reads the factor of queries, whose length is that before scaling. */
@@ -255,7 +255,7 @@ static void read_query_beta(const struct rotation_source *source,
 
     rotation->query_beta = read_if_set(inside, beta);
     if (rotation->original_positions == 0)
-        rotation->original_positions = config_get_count(inside, original, 0, 0);
+        rotation->original_positions = config_get_count(inside, original, 0);
     if (config_find(inside, beta, NULL) == NULL ||
         (rotation->query_beta > 0 && rotation->original_positions == 0))
         error_keep(source->error, ATTN_E_VALUE,
@@ -268,10 +268,10 @@ static void read_yarn(const struct rotation_source *source,
     const struct config_section *inside = &source->inside;
 
     read_extension(source, rotation);
-    rotation->beta_fast = config_get_number(inside, "beta_fast", 32, 32);
-    rotation->beta_slow = config_get_number(inside, "beta_slow", 1, 1);
-    rotation->truncate = config_get_bool(inside, "truncate", true);
-    rotation->attention_factor = config_get_number(inside, "attention_factor", 0, 0);
+    rotation->beta_fast = config_get_number(inside, "beta_fast", 32);
+    rotation->beta_slow = config_get_number(inside, "beta_slow", 1);
+    rotation->truncate = config_get_bool(inside, "truncate=true");
+    rotation->attention_factor = config_get_number(inside, "attention_factor", 0);
     rotation->mscale = read_if_set(inside, "mscale");
     rotation->mscale_all_dim = read_if_set(inside, "mscale_all_dim");
 }
@@ -280,7 +280,7 @@ static void read_longrope(const struct rotation_source *source,
                           struct layer_rotation *rotation) {
     read_extension(source, rotation);
     rotation->attention_factor =
-        config_get_number(&source->inside, "attention_factor", 0, 0);
+        config_get_number(&source->inside, "attention_factor", 0);
     rotation->short_factors = read_factors(source, "short_factor", rotation->dims / 2);
     rotation->long_factors = read_factors(source, "long_factor", rotation->dims / 2);
 }
@@ -303,7 +303,7 @@ static void read_rotation_scaling(const struct rotation_source *source,
         rotation->factor = read_needed(source, "factor");
         break;
     case ROTATION_PROPORTIONAL:
-        rotation->factor = config_get_number(&source->inside, "factor", 1, 1);
+        rotation->factor = config_get_number(&source->inside, "factor", 1);
         break;
     case ROTATION_LLAMA3:
         read_llama3(source, rotation);
@@ -320,8 +320,9 @@ static void read_rotation_scaling(const struct rotation_source *source,
 /* Reads which pairs of a whole head turn: the first ones, by their share. */
 static void read_turning(const struct rotation_source *source, size_t head_size,
                          struct layer_rotation *rotation) {
+    bool null = config_is_null(&source->inside, "partial_rotary_factor");
     double part = config_get_number(&source->inside, "partial_rotary_factor",
-                                    source->family->rotation.part_turning, 1);
+                                    null ? 1 : source->family->rotation.part_turning);
 
     if (part > 1 || head_size % 2 != 0)
         error_keep(source->error, ATTN_E_VALUE,
@@ -339,7 +340,7 @@ static void read_alpha(const struct rotation_source *source,
 
     if (!source->family->rotation.alpha || rotation->type != ROTATION_DYNAMIC)
         return;
-    double alpha = config_get_number(&source->inside, "alpha", 0, 0);
+    double alpha = config_get_number(&source->inside, "alpha", 0);
     if (alpha == 0 || rotation->dims <= 2)
         return;
     rotation->type = ROTATION_DEFAULT;
@@ -401,10 +402,9 @@ void rotation_read(const struct family *family, const struct config_section *sec
         return;
     if (source.inside.object == NULL && family->rotation.unset != NULL && !local)
         *ret_rotation = *family->rotation.unset;
-    ret_rotation->interleaved = config_get_bool(
-        section, family->rotation.interleaved_keys, family->rotation.interleaved);
+    ret_rotation->interleaved = config_get_bool(section, family->rotation.interleaved);
     ret_rotation->backward = family->rotation.backward;
-    ret_rotation->values = config_get_bool(section, family->rotation.values_if, false);
+    ret_rotation->values = config_get_bool(section, family->rotation.values_if);
     if (ret_rotation->base == 0)
         ret_rotation->base =
             read_either(&source, "rope_theta",

@@ -11,6 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of biases by distance: how many buckets there are when config.json does not say, and
+ * which distance is the farthest. */
+#define BUCKETS  32
+#define FARTHEST 128
+
 #define LATENT_EPS 1e-6 /* of the norms of latent rows, whatever config.json has */
 
 /* What all functions here read from. */
@@ -25,11 +30,11 @@ struct traits {
 
 /* Returns Falcon's number: of its own in the new architecture, else all or one. */
 static size_t read_multi_query(const struct traits *traits, size_t num_heads) {
-    bool is_new = config_get_bool(traits->section, "new_decoder_architecture", false);
-    bool multi_query = config_get_bool(traits->section, "multi_query", true);
+    bool is_new = config_get_bool(traits->section, "new_decoder_architecture");
+    bool multi_query = config_get_bool(traits->section, "multi_query=true");
 
     if (is_new)
-        return config_get_count(traits->section, traits->family->sizes.kv_keys, num_heads,
+        return config_get_count(traits->section, traits->family->sizes.kv_keys,
                                 num_heads);
     return multi_query ? 1 : num_heads;
 }
@@ -38,16 +43,15 @@ static size_t read_multi_query(const struct traits *traits, size_t num_heads) {
 static void read_latent_sizes(const struct traits *traits, struct layer *layer) {
     const struct config_section *section = traits->section;
     const struct family_latent *absent = &traits->family->latent;
-    size_t plain =
-        config_get_count(section, "qk_nope_head_dim", absent->plain, absent->plain);
+    size_t plain = config_get_count(section, "qk_nope_head_dim", absent->plain);
 
-    layer->latent.query = config_get_count(section, "q_lora_rank", absent->query, 0);
-    layer->latent.key =
-        config_get_count(section, "kv_lora_rank", absent->key, absent->key);
-    layer->latent.shared = config_get_count(section, traits->family->rotation.dims_keys,
-                                            absent->rotating, absent->rotating);
-    layer->value_size =
-        config_get_count(section, "v_head_dim", absent->value, absent->value);
+    layer->latent.query =
+        config_get_count(section, "q_lora_rank",
+                         config_is_null(section, "q_lora_rank") ? 0 : absent->query);
+    layer->latent.key = config_get_count(section, "kv_lora_rank", absent->key);
+    layer->latent.shared =
+        config_get_count(section, traits->family->rotation.dims_keys, absent->rotating);
+    layer->value_size = config_get_count(section, "v_head_dim", absent->value);
     layer->head_size = plain + layer->latent.shared;
     if (layer->latent.shared % 2 != 0)
         error_keep(section->error, ATTN_E_VALUE,
@@ -80,16 +84,16 @@ static void read_head_sizes(const struct traits *traits, struct layer *layer) {
         layer->num_kv_heads = read_multi_query(traits, heads);
     else
         layer->num_kv_heads = config_get_count(
-            traits->section, own_keys != NULL ? own_keys : family->sizes.kv_keys,
-            family->sizes.kv_heads > 0 ? family->sizes.kv_heads : heads, heads);
+            traits->section, own_keys != NULL ? own_keys : family->sizes.kv_keys, heads);
+    if (layer->num_kv_heads == 0)
+        layer->num_kv_heads = heads;
     check_shared_heads(traits, layer);
 
     if (family->weights.split == SPLIT_LATENT) {
         read_latent_sizes(traits, layer);
         return;
     }
-    layer->head_size =
-        config_get_count(traits->section, family->sizes.head_keys, family->sizes.head, 0);
+    layer->head_size = config_get_count(traits->section, family->sizes.head_keys, 0);
     if (layer->head_size == 0 && width % heads != 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
                    "%zu heads do not divide the width, which is %zu", heads, width);
@@ -102,8 +106,8 @@ static void read_value_size(const struct traits *traits, struct layer *layer) {
     const struct family_sizes *sizes = &traits->family->sizes;
 
     if (layer->value_size == 0)
-        layer->value_size = config_get_count(traits->section, sizes->value_keys,
-                                             sizes->value, layer->head_size);
+        layer->value_size =
+            config_get_count(traits->section, sizes->value_keys, layer->head_size);
     if (layer->value_size == 0)
         layer->value_size = layer->head_size;
 }
@@ -129,16 +133,15 @@ static void read_own_sizes(const struct traits *traits, bool sliding,
             error_keep(section->error, ATTN_E_VALUE,
                        "per_layer_config must be an object, with an object for each "
                        "layer that differs");
-        layer->num_kv_heads = config_get_count(&own, sizes->kv_keys, layer->num_kv_heads,
-                                               layer->num_kv_heads);
-        layer->head_size =
-            config_get_count(&own, sizes->head_keys, layer->head_size, layer->head_size);
+        layer->num_kv_heads =
+            config_get_count(&own, "num_key_value_heads", layer->num_kv_heads);
+        layer->head_size = config_get_count(&own, "head_dim", layer->head_size);
     } else if (!sliding) {
-        layer->head_size = config_get_count(section, sizes->full_head_keys,
-                                            sizes->full_head, layer->head_size);
+        layer->head_size =
+            config_get_count(section, sizes->full_head_keys, layer->head_size);
         if (layer->keys_are_values)
-            layer->num_kv_heads = config_get_count(
-                section, sizes->full_kv_keys, layer->num_kv_heads, layer->num_kv_heads);
+            layer->num_kv_heads =
+                config_get_count(section, sizes->full_kv_keys, layer->num_kv_heads);
     }
     check_shared_heads(traits, layer);
 }
@@ -156,20 +159,20 @@ static double read_scale(const struct traits *traits, size_t head_size) {
         return 1;
     case SCALE_UNLESS_OFF:
     case SCALE_GPT2:
-        if (!config_get_bool(section, "scale_attn_weights", true))
+        if (!config_get_bool(section, "scale_attn_weights=true"))
             scale = 1;
         if (scores->scale == SCALE_GPT2 &&
-            config_get_bool(section, "scale_attn_by_inverse_layer_idx", false))
+            config_get_bool(section, "scale_attn_by_inverse_layer_idx"))
             scale /= (double)(traits->index + 1);
         break;
     case SCALE_SCALAR:
-        return 1 / sqrt(config_get_number(section, "query_pre_attn_scalar", 256, 256));
+        return 1 / sqrt(config_get_number(section, "query_pre_attn_scalar", 256));
     case SCALE_KEY:
         scale = scores->scale_otherwise > 0 ? scores->scale_otherwise : plain;
-        scale = config_get_number(section, scores->scale_keys, scale, scale);
+        scale = config_get_number(section, scores->scale_keys, scale);
         break;
     }
-    return scale * config_get_number(section, scores->factor_keys, 1, 1);
+    return scale * config_get_number(section, scores->factor_keys, 1);
 }
 
 /* Returns whether the layer is causal. */
@@ -182,12 +185,15 @@ static bool read_mask(const struct traits *traits) {
     if (match->causal != NULL)
         return !stack->cross && strcmp(match->causal, "true") == 0;
     if (stack->mask == MASK_IF_DECODER)
-        causal = config_get_bool(section, "is_decoder", traits->family->decodes);
+        causal = config_get_bool(section, "is_decoder");
+    if (stack->mask == MASK_UNLESS_ENCODER)
+        causal = config_get_bool(section, "is_decoder=true");
     if (stack->mask == MASK_UNLESS_BIDIRECTIONAL)
-        causal = !config_get_bool(section, "use_bidirectional_attention", false);
+        causal = !config_get_bool(section, "use_bidirectional_attention");
     if (!causal || stack->mask == MASK_ALWAYS_CAUSAL)
         return causal;
-    return config_get_bool(section, "is_causal", match->bidirectional == NULL);
+    return config_get_bool(section,
+                           match->bidirectional == NULL ? "is_causal=true" : "is_causal");
 }
 
 /* Reads the window; returns whether the layer has one. */
@@ -201,14 +207,14 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
     const json_t *set = config_find(traits->section, keys, NULL);
     bool listed = family->windows.rule == WINDOW_UNLESS_ROTATED &&
                   kind_count_layers(family, traits->section) > 0;
-    bool on = config_get_bool(traits->section, only_if, only_if == NULL) || listed;
+    bool on = only_if == NULL || config_get_bool(traits->section, only_if) || listed;
     bool zero = on && json_is_number(set) && json_number_value(set) == 0;
     if (on && !zero)
-        window = config_get_count(traits->section, keys, family->windows.size, 0);
-    earlier = config_get_count(traits->section, family->windows.earlier_keys, 0, 0);
+        window = config_get_count(traits->section, keys, 0);
+    earlier = config_get_count(traits->section, family->windows.earlier_keys, 0);
     if (earlier > 0)
         window = earlier + 1;
-    half = config_get_count(traits->section, family->windows.half_keys, 0, 0);
+    half = config_get_count(traits->section, family->windows.half_keys, 0);
     if (half > 0)
         window = 2 * half;
     if (!kind_is_sliding(&traits->kind, zero ? 1 : window))
@@ -216,30 +222,29 @@ static bool read_window(const struct traits *traits, struct layer *layer) {
 
     if (window == 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
-                   "layer %zu has sliding attention, but %s is %s", traits->index,
-                   on ? keys : only_if,
+                   "layer %zu has sliding attention, but %.*s is %s", traits->index,
+                   on ? (int)strcspn(keys, "=") : 64, on ? keys : only_if,
                    !on    ? "not true"
                    : zero ? "0"
                           : "not set");
-    bool by_key = config_get_bool(traits->section, family->windows.halved_if, false);
+    bool by_key = config_get_bool(traits->section, family->windows.halved_if);
     layer->window = family->windows.halved || by_key ? window / 2 : window;
     /* half and one, of which the mask by that key alone leaves out the farthest */
     if (by_key)
         layer->window +=
-            layer->causal || !config_get_bool(traits->section, "is_causal", true);
+            layer->causal || !config_get_bool(traits->section, "is_causal=true");
     /* a window of half a key on each side is the key itself, which 0 does not mean */
     if (layer->window == 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
-                   "%s is %zu, but must be at least 2, since half of it counts", keys,
-                   window);
+                   "%.*s is %zu, but must be at least 2, since half of it counts",
+                   (int)strcspn(keys, "="), keys, window);
     return true;
 }
 
 /* Reads the chunk of keys; a size of null is none. `layer` has its rotation. */
 static void read_chunk(const struct traits *traits, struct layer *layer) {
     const struct family_windows *windows = &traits->family->windows;
-    size_t chunk =
-        config_get_count(traits->section, windows->chunk_keys, windows->chunk, 0);
+    size_t chunk = config_get_count(traits->section, windows->chunk_keys, 0);
 
     if (!kind_is_chunked(&traits->kind, layer->rotation.dims > 0))
         return;
@@ -248,8 +253,8 @@ static void read_chunk(const struct traits *traits, struct layer *layer) {
         layer->causal = true; /* whatever is_causal says */
     if (chunk == 0 && kind_count_layers(traits->family, traits->section) > 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
-                   "layer %zu has chunked attention, but %s is not set", traits->index,
-                   windows->chunk_keys);
+                   "layer %zu has chunked attention, but %.*s is not set", traits->index,
+                   (int)strcspn(windows->chunk_keys, "="), windows->chunk_keys);
 }
 
 /* Refuses what says another mask, or too little of it, unless that is known. */
@@ -301,8 +306,7 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     bool on_heads = family->norms.query != NULL || family->norms.heads_bare;
     bool left_out = family->norms.heads_rotated && layer->rotation.dims == 0;
     check_eps(traits);
-    double eps = config_get_number(section, family->norms.eps_keys, family->norms.eps,
-                                   family->norms.eps);
+    double eps = config_get_number(section, family->norms.eps_keys, family->norms.eps);
 
     struct layer_norm norm = {.plus_one = family->norms.plus_one, .eps = eps};
     const struct layer_norm of_latents = {.kind = ATTN_NORM_RMS, .eps = LATENT_EPS};
@@ -312,8 +316,7 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     if (layer->latent.key > 0)
         layer->latent.key_norm = of_latents;
     if (family->norms.before_if != NULL)
-        before = config_get_bool(section, family->norms.before_if,
-                                 family->norms.before_otherwise);
+        before = config_get_bool(section, family->norms.before_if);
     norm.kind = family->norms.before;
     norm.bare = family->norms.bare;
     if (before && !(family->norms.before_skips_first && traits->index == 0))
@@ -322,8 +325,7 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     norm.bare = family->norms.heads_bare;
 
     if (family->norms.heads_if != NULL)
-        on_heads = config_get_bool(section, family->norms.heads_if,
-                                   family->norms.heads_otherwise);
+        on_heads = config_get_bool(section, family->norms.heads_if);
 
     norm.kind = ATTN_NORM_RMS;
     if (family->norms.out != NULL)
@@ -348,8 +350,8 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
     struct layer_bias *bias = &layer->bias;
 
     if (family->distance.kind == ATTN_BIAS_NONE || layer->cross ||
-        !config_get_bool(section, family->distance.only_if,
-                         family->distance.only_if == NULL))
+        (family->distance.only_if != NULL &&
+         !config_get_bool(section, family->distance.only_if)))
         return;
     bias->kind = family->distance.kind;
     if (bias->kind != ATTN_BIAS_BUCKETS)
@@ -357,13 +359,9 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
 
     bias->both_sides = traits->stack->stack->mask == MASK_NONE;
     bias->table_rows =
-        config_get_count(section, "relative_attention_num_buckets",
-                         family->distance.buckets, family->distance.buckets);
-    bias->max_distance =
-        config_get_count(section, family->distance.max_keys, family->distance.farthest,
-                         family->distance.farthest);
-    bias->num_buckets =
-        family->distance.fixed ? family->distance.buckets : bias->table_rows;
+        config_get_count(section, "relative_attention_num_buckets", BUCKETS);
+    bias->max_distance = config_get_count(section, family->distance.max_keys, FARTHEST);
+    bias->num_buckets = family->distance.max_keys == NULL ? BUCKETS : bias->table_rows;
     size_t exact = bias->num_buckets / (bias->both_sides ? 4 : 2);
     if (exact == 0 || bias->max_distance <= exact || bias->num_buckets > bias->table_rows)
         error_keep(section->error, ATTN_E_VALUE,
@@ -379,7 +377,7 @@ static void read_query_factor(const struct traits *traits, struct layer *layer) 
     /* older files of Llama 4 have a number */
     const json_t *set = config_find(section, factor->only_if, NULL);
     bool on = json_is_integer(set) ? json_integer_value(set) != 0
-                                   : config_get_bool(section, factor->only_if, true);
+                                   : config_get_bool(section, factor->only_if);
 
     if (factor->rotary) {
         layer->query_factor.beta = layer->rotation.query_beta;
@@ -394,9 +392,9 @@ static void read_query_factor(const struct traits *traits, struct layer *layer) 
     if (json_is_number(beta) && json_number_value(beta) == 0)
         return; /* a factor of 1 */
     layer->query_factor.beta =
-        config_get_number(section, factor->beta_keys, factor->beta, factor->beta);
-    layer->query_factor.length =
-        config_get_count(section, factor->length_keys, factor->length, factor->length);
+        config_get_number(section, factor->beta_keys, factor->beta);
+    layer->query_factor.length = config_get_count(section, factor->length_keys,
+                                                  config_default(factor->length_keys, 0));
     layer->query_factor.offset = factor->offset;
 }
 
@@ -407,9 +405,7 @@ static bool has_letter(const char *letters, char letter) {
 static void read_biases(const struct traits *traits, struct layer_biases *ret_biases) {
     static const char letters[] = "qkvogQK";
     const struct family *family = traits->family;
-    bool conditional =
-        config_get_bool(traits->section, family->biases.keys,
-                        family->biases.keys != NULL && family->biases.otherwise);
+    bool conditional = config_get_bool(traits->section, family->biases.keys);
 
     for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
         ret_biases->has[i] =
@@ -419,7 +415,7 @@ static void read_biases(const struct traits *traits, struct layer_biases *ret_bi
     }
     if (family->biases.output_keys != NULL)
         ret_biases->has[LAYER_OUTPUT] =
-            config_get_bool(traits->section, family->biases.output_keys, false);
+            config_get_bool(traits->section, family->biases.output_keys);
 }
 
 void traits_name(const struct match_stack *stack, size_t index,
@@ -449,7 +445,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
         check_shared_heads(&traits, &layer);
     }
     layer.keys_are_values =
-        !sliding && config_get_bool(section, family->weights.keys_are_values, false);
+        !sliding && config_get_bool(section, family->weights.keys_are_values);
     read_own_sizes(&traits, sliding, &layer);
     read_value_size(&traits, &layer);
     layer.scale = read_scale(&traits, layer.head_size);
@@ -468,12 +464,16 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     read_norms(&traits, &layer);
     read_query_factor(&traits, &layer);
     read_distance_bias(&traits, &layer);
-    layer.softcap = config_get_number(section, family->scores.softcap_keys,
-                                      family->scores.softcap, 0);
+    if (family->scores.softcap_keys != NULL)
+        layer.softcap = config_get_number(
+            section, family->scores.softcap_keys,
+            config_is_null(section, family->scores.softcap_keys) ? 0 : 50);
     double factor = family->scores.value_factor;
-    layer.value_factor = config_get_number(section, family->scores.value_factor_keys,
-                                           factor > 0 ? factor : 1, 1);
-    layer.clip = config_get_number(section, family->scores.clip_keys, 0, 0);
+    layer.value_factor = config_get_number(
+        section, family->scores.value_factor_keys,
+        factor > 0 && !config_is_null(section, family->scores.value_factor_keys) ? factor
+                                                                                 : 1);
+    layer.clip = config_get_number(section, family->scores.clip_keys, 0);
     layer.clip_last = layer.clip > 0 && family->scores.clip_last;
     read_biases(&traits, ret_biases);
     if (section->error->status == ATTN_OK)

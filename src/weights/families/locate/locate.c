@@ -14,6 +14,7 @@
 static void locate_linear(const struct locator *locator, size_t which,
                           const char *module_name, size_t rows) {
     const struct family *family = locator->family;
+    const char *keys = family->biases.keys;
     struct layer_linear *linear = &locator->layer->linears[which];
     char name[MATCH_NAME_SIZE], bias_name[MATCH_NAME_SIZE];
     bool is_key = which == LAYER_KEY || which == LAYER_VALUE;
@@ -43,11 +44,10 @@ static void locate_linear(const struct locator *locator, size_t which,
     if (!locator->biases->has[which] && !locator->biases->optional[which] &&
         linear->bias != NULL)
         error_keep(locator->error, ATTN_E_FORMAT,
-                   "tensor '%.120s' is a bias that %s%s%s does not have; is it the "
+                   "tensor '%.120s' is a bias that %s%s%.*s does not have; is it the "
                    "config.json of this model?",
-                   bias_name, family->type,
-                   family->biases.keys != NULL ? " without " : "",
-                   family->biases.keys != NULL ? family->biases.keys : "");
+                   bias_name, family->type, keys != NULL ? " without " : "",
+                   keys != NULL ? (int)strcspn(keys, "=") : 0, keys);
     locator_check(locator, linear->bias, rows, VECTOR);
 }
 

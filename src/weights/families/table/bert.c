@@ -9,21 +9,21 @@
 #define BEHIND_OUTPUT "output.LayerNorm.weight output.LayerNorm.bias " \
                       "output.LayerNorm.gamma output.LayerNorm.beta"
 /* The two stacks of BERT; the second exists in decoders. */
-#define STACKS_BERT(first_norm, second_norm, if_cross, h, w, n) { \
+#define STACKS_BERT(mask_of, first_norm, second_norm, if_cross, h, w, n) { \
     {.part = "", .layer = "encoder.layer.#.", .module = "attention.", \
      .names = NAMES_BERT, .norm = first_norm, KEYS_COMMON, SIZES(h, w, n), \
-     .mask = MASK_IF_DECODER}, \
+     .mask = mask_of}, \
     {.part = "", .layer = "encoder.layer.#.", .module = "crossattention.", \
      .names = NAMES_BERT, .norm = second_norm, KEYS_COMMON, SIZES(h, w, n), \
      .present = if_cross, .cross = true}}
 #define BERT(type_name, h, w, n) { \
     .type = type_name, .biases.always = "qkvo", .weights.ignored = BEHIND_OUTPUT, \
-    .stacks = STACKS_BERT(NULL, NULL, "add_cross_attention", h, w, n), \
+    .stacks = STACKS_BERT(MASK_IF_DECODER, NULL, NULL, "add_cross_attention", h, w, n), \
     .demands = "position_embedding_type=absolute"}
 /* With a norm before, inside the module. */
 #define BERT_NORM(type_name, name, eps, h, w, n) { \
     .type = type_name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps), \
-    .stacks = STACKS_BERT("attention." name, "crossattention." name, \
+    .stacks = STACKS_BERT(MASK_IF_DECODER, "attention." name, "crossattention." name, \
                           "add_cross_attention", h, w, n), \
     .demands = "position_embedding_type=absolute"}
 /* With one weight of queries, keys and values, and rotated. */
@@ -45,10 +45,9 @@
     .rotation.rotates = true, .rotation.base_keys = "global_rope_theta", \
     .rotation.base = 160000, .rotation.local_keys = "local_rope_theta", \
     .rotation.local_base = 10000, .rotation.local_scaled = true, \
-    .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention", \
+    .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention=128", \
     .windows.half_keys = "sliding_window", \
-    .windows.size = 128, .windows.period_keys = "global_attn_every_n_layers", \
-    .windows.period = 3, .windows.halved = true
+    .windows.period_keys = "global_attn_every_n_layers=3", .windows.halved = true
 
 static const struct family families[] = {
     BERT("bert", 12, 768, 12),
@@ -65,9 +64,10 @@ static const struct family families[] = {
     BERT_NORM("roberta-prelayernorm", "LayerNorm", 1e-12, 12, 768, 12),
     BERT_NORM("xlm-roberta-xl", "self_attn_layer_norm", 1e-5, 32, 2560, 36),
     {   /* in decoders each layer also attends to an image */
-        .type = "blip_text_model", .biases.always = "qkvo", .decodes = true,
+        .type = "blip_text_model", .biases.always = "qkvo",
         .weights.ignored = BEHIND_OUTPUT,
-        .stacks = STACKS_BERT(NULL, NULL, "is_decoder", 8, 768, 12)},
+        .stacks = STACKS_BERT(MASK_UNLESS_ENCODER, NULL, NULL, "is_decoder=true", 8, 768,
+                              12)},
     {   BERT_ROTATED("nomic_bert", "encoder.layers.#.", "attn.", "Wqkv", "out_proj",
         1000, 12, 768, 12),
         .demands = "rotary_emb_interleaved=false prenorm=false rotary_emb_fraction=1 "
@@ -111,7 +111,7 @@ static const struct family families[] = {
                     .mask = MASK_IF_DECODER}},
         .demands = "add_cross_attention=false", .biases.always = "qkvo",
         .weights.ignored = BEHIND_OUTPUT, ROTATION, .rotation.plain = true,
-        .rotation.interleaved = true, .rotation.values_if = "rotary_value"},
+        .rotation.interleaved = "=true", .rotation.values_if = "rotary_value"},
     {   .type = "modernbert",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
                     .names = PACKED("Wqkv", "Wo"),
@@ -128,8 +128,7 @@ static const struct family families[] = {
         .biases.always = "qkvo", .weights.ignored = NORM_BEHIND,
         .distance.kind = ATTN_BIAS_BUCKETS,
         .distance.table = "encoder.relative_attention_bias.weight",
-        .distance.outside = true, .distance.buckets = 32, .distance.farthest = 128,
-        .distance.fixed = true},
+        .distance.outside = true},
     WAV2VEC2("wav2vec2"),
     WAV2VEC2("hubert"),
     WAV2VEC2("unispeech"),

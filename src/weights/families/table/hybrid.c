@@ -20,7 +20,7 @@
 #define QWEN_GATED(type_name, w, n, kv) \
     .type = type_name, .stacks = {STACK_LLAMA(16, w, n)}, \
     .layers.without = "linear_attention", .layers.last = true, \
-    .layers.period_keys = "full_attention_interval", .layers.period = 4, \
+    .layers.period_keys = "full_attention_interval=4", \
     .weights.split = SPLIT_GATED, .biases.if_set = "qkvog", \
     .biases.keys = "attention_bias", HEADS(kv, 256), RMS(1e-6), \
     .norms.plus_one = true, .norms.query = "q_norm", .norms.key = "k_norm", \
@@ -41,19 +41,19 @@ static const struct family families[] = {
         .rotation.only_if = "position_embedding_type=rope", .scores.scale = SCALE_KEY,
         .scores.scale_keys = "attention_multiplier", .scores.scale_otherwise = 1},
     {   .type = "jamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-6),
-        .layers.period_keys = "attn_layer_period", .layers.period = 8,
-        .layers.offset_keys = "attn_layer_offset", .layers.offset = 4},
+        .layers.period_keys = "attn_layer_period=8",
+        .layers.offset_keys = "attn_layer_offset=4"},
     LFM2("lfm2", 2560),
     LFM2("lfm2_moe", 2048),
     {   .type = "minimax", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
-        OTHER_MIXERS, .layers.period = 2, RMS(1e-5), BASE(1e6),
+        OTHER_MIXERS, .layers.period_keys = "=2", RMS(1e-5), BASE(1e6),
         .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
     {   .type = "nemotron_h",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "mixer.", KEYS_COMMON,
                     .names = NAMES_PROJ("o_proj"), .norm = "norm", SIZES(32, 4096, 4),
                     .mask = MASK_CAUSAL}}, HEADS(8, 128), .biases.as_stored = "qkvo",
         .ignored = "sliding_window", OTHER_MIXERS,
-        .layers.types_keys = "layers_block_type layer_types", .layers.period = 4,
+        .layers.types_keys = "layers_block_type layer_types", .layers.period_keys = "=4",
         .layers.offset = 2, .layers.pattern_keys = "hybrid_override_pattern",
         RMS_NORM("layer_norm_epsilon rms_norm_eps", 1e-5)},
     {   QWEN_GATED("qwen3_next", 2048, 48, 2)},

@@ -7,8 +7,7 @@
 /* The names of version 4, which are on disk, and those of version 5. */
 #define VIT_STACK(name, norm_name, eps, layer_name, ...) { \
     .type = name, .biases.always = "o", .biases.if_set = "qkv", \
-    .biases.keys = "qkv_bias", \
-    .biases.otherwise = true, LAYER_NORM("layer_norm_eps", eps), \
+    .biases.keys = "qkv_bias=true", LAYER_NORM("layer_norm_eps", eps), \
     .stacks = {{.part = "", .layer = layer_name, .module = "attention.", \
                 .names = __VA_ARGS__, .norm = norm_name, KEYS_COMMON, \
                 SIZES(12, 768, 12)}}}
@@ -53,7 +52,7 @@ static const struct family families[] = {
                     .names = NAMES_PROJ("o_proj"), .norm = "norm1", KEYS_COMMON,
                     SIZES(6, 384, 12)}}},
     {   .type = "videomae", .biases.always = "o", .biases.if_set = "qv",
-        .biases.keys = "qkv_bias qv_bias", .biases.otherwise = true,
+        .biases.keys = "qkv_bias qv_bias=true",
         .biases.query = "attention.q_bias", .biases.value = "attention.v_bias",
         LAYER_NORM("layer_norm_eps", 1e-12),
         .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",

@@ -11,17 +11,17 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define MORE_LAYERS .stacks[0].more_keys = "num_nextn_predict_layers"
 /* What files of Cohere call a rotation of neighbours. */
 #define ROPE_GPTJ .demands = "position_embedding_type=rope_gptj"
-#define QWEN_WINDOW(which) \
+#define QWEN_WINDOW(which, from) \
     .windows.rule = which, .windows.only_if = "use_sliding_window", \
-    .windows.keys = "sliding_window", .windows.size = 4096
+    .windows.keys = "sliding_window=4096", .windows.from_keys = "max_window_layers=" #from
 #define HEAD_NORMS \
     .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS
 #define WINDOWS(which, length) \
-    .windows.rule = which, .windows.keys = "sliding_window", .windows.size = length
+    .windows.rule = which, .windows.keys = "sliding_window=" #length
 #define QWEN3(type_name, stack, kv, d, which) { \
     .type = type_name, .stacks = {stack}, HEADS(kv, d), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION, \
-    QWEN_WINDOW(which)}
+    QWEN_WINDOW(which, 28)}
 
 /* Without a norm before. */
 #define STACK_NO_NORM(h, w, n) \
@@ -35,19 +35,19 @@ static const struct layer_rotation gpt_oss_rotation = {
     .type = type_name, .stacks = {STACK_LLAMA(8, 2304, 26)}, \
     BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR, \
     .norms.plus_one = true, RMS(1e-6), ROTATION, WINDOWS(WINDOW_UNLESS_NTH, 4096), \
-    .windows.period = 2, .scores.softcap_keys = "attn_logit_softcapping", \
-    .scores.softcap = 50}
+    .windows.period_keys = "=2", .scores.softcap_keys = "attn_logit_softcapping"}
 #define EXAONE4(type_name, stack) \
     .type = type_name, .stacks = {stack}, HEADS(32, 0), RMS(1e-5), HEAD_NORMS, ROTATION, \
-    WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period_keys = "sliding_window_pattern", \
-    .windows.period = 4, .rotation.layers = ROTATED_UNLESS_FULL
+    WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period_keys = "sliding_window_pattern=4", \
+    .rotation.layers = ROTATED_UNLESS_FULL
 #define GLM(type_name) { \
     .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 40)}, HEADS(2, 128), \
-    BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true, RMS(1.5625e-07), \
-    ROTATION, PART(0.5), .rotation.interleaved = true}
+    BIASES_IF("qkv", "attention_bias=true"), RMS(1.5625e-07), \
+    ROTATION, PART(0.5), .rotation.interleaved = "=true"}
 #define ERNIE45(type_name, h, w, n, kv, d) { \
     .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d), \
-    BIASES_IF("qkvo", "use_bias"), RMS(1e-5), BASE(500000), .rotation.interleaved = true}
+    BIASES_IF("qkvo", "use_bias"), RMS(1e-5), BASE(500000), \
+    .rotation.interleaved = "=true"}
 #define GRANITE(type_name, otherwise) { \
     .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), ROTATION, \
@@ -58,8 +58,7 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define QWEN2_VL(type_name) { \
     .type = type_name, .stacks = {STACK_LLAMA(64, 8192, 80)}, HEADS(8, 0), \
     .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS), \
-    .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(WINDOW_QWEN), \
-    .windows.from = 80}
+    .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(WINDOW_QWEN, 80)}
 #define QWEN3_VL(type_name, h, w, n, d) { \
     .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(h, d), \
     .ignored = "sliding_window", \
@@ -81,13 +80,13 @@ static const struct layer_rotation gemma4_rotation = {
     .norms.key = "key_layernorm", .norms.heads = ATTN_NORM_RMS, \
     .norms.heads_last = true, ROTATION, .rotation.alpha = true}
 /* Values are normed, and the last layers take those of earlier ones. */
-#define GEMMA3N(type_name, w, n, kv, period_of_full) \
+#define GEMMA3N(type_name, w, n, kv, period_of_full, shared) \
     .type = type_name, .stacks = {STACK_LLAMA(8, w, n)}, HEADS(kv, 256), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, \
     .norms.values = ATTN_NORM_RMS, .scores.scale = SCALE_ONE, BASE(1e6), \
     .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000, \
-    WINDOWS(WINDOW_UNLESS_NTH, 512), .windows.period = period_of_full, \
-    .borrowing.count_keys = "num_kv_shared_layers"
+    WINDOWS(WINDOW_UNLESS_NTH, 512), .windows.period_keys = "=" #period_of_full, \
+    .borrowing.count_keys = "num_kv_shared_layers=" #shared
 LLAMA3_UNSET(apertus_rotation, 12e6, 8, 8192);
 LLAMA3_UNSET(cwm_rotation, 1e6, 16, 8192);
 
@@ -102,10 +101,10 @@ static const struct family families[] = {
     {   .type = "mixtral", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-5),
         BASE(1e6), WINDOWS(WINDOW_ALL, 0)},
     {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.always = "qkv",
-        HEADS(32, 0), RMS(1e-6), ROTATION, QWEN_WINDOW(WINDOW_QWEN)},
+        HEADS(32, 0), RMS(1e-6), ROTATION, QWEN_WINDOW(WINDOW_QWEN, 28)},
     {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)},
-        BIASES_IF("qkv", "qkv_bias"), .biases.otherwise = true, HEADS(16, 0), RMS(1e-6),
-        ROTATION, QWEN_WINDOW(WINDOW_QWEN2_MOE)},
+        BIASES_IF("qkv", "qkv_bias=true"), HEADS(16, 0), RMS(1e-6),
+        ROTATION, QWEN_WINDOW(WINDOW_QWEN2_MOE, 28)},
     QWEN3("qwen3", STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 32, 4096, 32), 32, 128,
           WINDOW_QWEN), /* voyage-4-nano has its key, which transformers does not read */
     QWEN3("qwen3_moe", STACK_LLAMA(32, 2048, 24), 4, 0, WINDOW_ALL),
@@ -129,7 +128,7 @@ static const struct family families[] = {
         .rotation.longrope_alias = "su yarn", .rotation.original = 4096,
         WINDOWS(WINDOW_ALL, 0)},
     {   .type = "starcoder2", .stacks = {STACK_LLAMA(24, 3072, 30)},
-        BIASES_IF("qkvo", "use_bias"), .biases.otherwise = true, HEADS(2, 0),
+        BIASES_IF("qkvo", "use_bias=true"), HEADS(2, 0),
         LAYER_NORM("norm_epsilon", 1e-5), ROTATION, WINDOWS(WINDOW_ALL, 0)},
     {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)},
         BIASES_IF("qkvo", "attention_bias"), HEADS(16, 256), .norms.plus_one = true,
@@ -141,26 +140,26 @@ static const struct family families[] = {
         BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR,
         .norms.plus_one = true, RMS(1e-6), HEAD_NORMS, BASE(1e6),
         .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000,
-        WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 6,
+        WINDOWS(WINDOW_UNLESS_NTH, 4096),
         .windows.halved_if = "use_bidirectional_attention",
-        .windows.period_keys = "sliding_window_pattern"},
-    {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .borrowing.count = 15,
+        .windows.period_keys = "sliding_window_pattern=6"},
+    {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5, 15),
         .ignored = "query_pre_attn_scalar"},
-    {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .windows.skips_last = true,
+    {   GEMMA3N("gemma4_text", 2304, 30, 4, 6, 0), .windows.skips_last = true,
         .rotation.unset = &gemma4_rotation,
-        .rotation.part_turning = 0.25, .sizes.full_head_keys = "global_head_dim",
-        .sizes.full_head = 512, .sizes.full_kv_keys = "num_global_key_value_heads",
+        .rotation.part_turning = 0.25, .sizes.full_head_keys = "global_head_dim=512",
+        .sizes.full_kv_keys = "num_global_key_value_heads",
         .weights.keys_are_values = "attention_k_eq_v"},
     {   .type = "cohere", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_LAYER,
         .norms.heads_if = "use_qk_norm", .norms.heads_each = true, BASE(500000),
-        .rotation.interleaved = true, ROPE_GPTJ},
+        .rotation.interleaved = "=true", ROPE_GPTJ},
     {   .type = "cohere2", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5), ROTATION,
-        .rotation.interleaved = true, .rotation.layers = ROTATED_SLIDING,
-        WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 4,
-        .windows.period_keys = "sliding_window_pattern", ROPE_GPTJ},
+        .rotation.interleaved = "=true", .rotation.layers = ROTATED_SLIDING,
+        WINDOWS(WINDOW_UNLESS_NTH, 4096),
+        .windows.period_keys = "sliding_window_pattern=4", ROPE_GPTJ},
     {   .type = "stablelm", .stacks = {STACK_LLAMA(32, 2560, 32)}, HEADS(32, 0),
         BIASES_IF("qkv", "use_qkv_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_layernorm.norms.#", .norms.key = "k_layernorm.norms.#",
@@ -173,20 +172,20 @@ static const struct family families[] = {
                     .mask = MASK_CAUSAL}}, .weights.split = SPLIT_GROUPS,
         .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_layernorm", .norms.key = "k_layernorm",
-        .norms.heads = ATTN_NORM_LAYER, .norms.heads_if = "qk_layernorm",
-        .norms.heads_otherwise = true, ROTATION, PART(0.5)},
+        .norms.heads = ATTN_NORM_LAYER, .norms.heads_if = "qk_layernorm=true", ROTATION,
+        PART(0.5)},
     HUNYUAN("hunyuan_v1_dense"),
     HUNYUAN("hunyuan_v1_moe"),
     {   /* layers that rotate have norms without weight, others a factor of queries */
         .type = "llama4_text", .stacks = {STACK_LLAMA(40, 5120, 48)}, HEADS(8, 128),
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(500000),
-        .rotation.interleaved = true, .rotation.layers = ROTATED_LISTED,
+        .rotation.interleaved = "=true", .rotation.layers = ROTATED_LISTED,
         .norms.heads = ATTN_NORM_RMS, .norms.heads_bare = true, .norms.heads_last = true,
-        .norms.heads_rotated = true, .norms.heads_if = "use_qk_norm",
-        .norms.heads_otherwise = true, .windows.chunk_keys = "attention_chunk_size",
-        .windows.chunk = 8192, .factor.beta_keys = "attn_scale", .factor.beta = 0.1,
-        .factor.length_keys = "floor_scale", .factor.length = 8192, .factor.offset = 1,
-        .factor.unrotated = true, .factor.only_if = "attn_temperature_tuning"},
+        .norms.heads_rotated = true, .norms.heads_if = "use_qk_norm=true",
+        .windows.chunk_keys = "attention_chunk_size=8192",
+        .factor.beta_keys = "attn_scale", .factor.beta = 0.1,
+        .factor.length_keys = "floor_scale=8192", .factor.offset = 1,
+        .factor.unrotated = true, .factor.only_if = "attn_temperature_tuning=true"},
     {   /* no norm has a weight */
         .type = "nanochat", .stacks = {STACK_NO_NORM(6, 768, 12)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), .norms.bare = true,
@@ -205,17 +204,19 @@ static const struct family families[] = {
         /* the same base, but unscaled, in layers with a window */
         .rotation.local_keys = "rope_theta",
         .rotation.local_base = 500000, WINDOWS(WINDOW_UNLESS_NTH, 4096),
-        .windows.period = 4},
+        .windows.period_keys = "=4"},
     {   OLMO2("olmo_hybrid", 1e-6, 30, 3840), ROTATION, .rotation.null_base = true,
-        .layers.without = "linear_attention", .layers.period = 4, .layers.offset = 3},
+        .layers.without = "linear_attention", .layers.period_keys = "=4",
+        .layers.offset = 3},
     {   /* the norm before it has neither weight nor bias */
         .type = "olmo", .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM(NULL, 1e-5), .norms.bare = true,
         ROTATION, .scores.clip_keys = "clip_qkv"},
     {   .type = "gpt_oss", .stacks = {STACK_LLAMA(64, 2880, 36)}, HEADS(8, 64),
-        BIASES_IF("qkvo", "attention_bias"), .biases.otherwise = true, RMS(1e-5),
+        BIASES_IF("qkvo", "attention_bias=true"), RMS(1e-5),
         BASE(150000), .rotation.unset = &gpt_oss_rotation,
-        WINDOWS(WINDOW_UNLESS_NTH, 128), .windows.period = 2, .scores.sinks = "sinks"},
+        WINDOWS(WINDOW_UNLESS_NTH, 128), .windows.period_keys = "=2",
+        .scores.sinks = "sinks"},
     {   .type = "apertus",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("o_proj"), .norm = "attention_layernorm",
@@ -228,7 +229,7 @@ static const struct family families[] = {
                     .norm = "input_layernorm", SIZES(16, 2048, 32), .mask = MASK_CAUSAL}},
         HEADS(0, 128), BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS,
         ROTATION, .rotation.layers = ROTATED_SLIDING, WINDOWS(WINDOW_UNLESS_NTH, 1024),
-        .windows.period_keys = "global_attn_every_n_layers", .windows.period = 4},
+        .windows.period_keys = "global_attn_every_n_layers=4"},
     {   /* with quantization_config, transformers rounds rows and weights, too */
         .type = "bitnet", .stacks = {STACK_LLAMA(20, 2560, 30)},
         .demands = "quantization_config=null", HEADS(5, 0),
@@ -238,10 +239,10 @@ static const struct family families[] = {
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), ROTATION},
     {   .type = "cwm", .stacks = {STACK_LLAMA(48, 6144, 64)}, HEADS(8, 128), RMS(1e-5),
         BASE(1e6), .rotation.unset = &cwm_rotation, WINDOWS(WINDOW_UNLESS_1ST, 8192),
-        .windows.period = 4},
+        .windows.period_keys = "=4"},
     {   .type = "dots1", .stacks = {STACK_LLAMA(32, 4608, 62)}, HEADS(32, 0),
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION,
-        WINDOWS(WINDOW_QWEN, 4096), .windows.from = 62},
+        WINDOWS(WINDOW_QWEN, 4096), .windows.from_keys = "max_window_layers=62"},
     ERNIE45("ernie4_5", 16, 1024, 18, 2, 128),
     ERNIE45("ernie4_5_moe", 20, 2560, 28, 4, 0),
     {   EXAONE4("exaone4", STACK_NO_NORM(32, 4096, 32))},
@@ -257,10 +258,10 @@ static const struct family families[] = {
         .norms.heads_if = "use_qk_norm", ROTATION, PART(0.5), MORE_LAYERS},
     {   .type = "glm4v_text", .stacks = {STACK_LLAMA(32, 4096, 40)}, HEADS(2, 0),
         .biases.always = "qkv", RMS(1e-5), ROTATION, PART(1),
-        .rotation.interleaved = true, SECTIONS(SECTIONS_BLOCKS),
+        .rotation.interleaved = "=true", SECTIONS(SECTIONS_BLOCKS),
         .rotation.section_sizes = {8, 12, 12}},
     {   .type = "glm4v_moe_text", .stacks = {STACK_LLAMA(96, 4096, 46)}, HEADS(8, 0),
-        BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true, RMS(1e-5), ROTATION,
+        BIASES_IF("qkv", "attention_bias=true"), RMS(1e-5), ROTATION,
         PART(0.5), SECTIONS(SECTIONS_BLOCKS), .rotation.section_sizes = {8, 12, 12},
         MORE_LAYERS},
     GRANITE("granite", 1),
@@ -268,9 +269,9 @@ static const struct family families[] = {
     GRANITE("hyperclovax", 0),
     {   .type = "helium", .stacks = {STACK_LLAMA(20, 2560, 24)}, HEADS(20, 128),
         BIASES_IF("qkv", "attention_bias"), RMS(1e-8), BASE(100000),
-        .rotation.interleaved = true},
+        .rotation.interleaved = "=true"},
     {   .type = "jais2", .stacks = {STACK_LLAMA(26, 3328, 32)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), .biases.otherwise = true,
+        BIASES_IF("qkvo", "attention_bias=true"),
         LAYER_NORM("layer_norm_eps", 1e-5), ROTATION},
     {   .type = "minimax_m2", .stacks = {STACK_LLAMA(48, 3072, 62)}, HEADS(8, 128),
         RMS(1e-6), HEAD_NORMS, .norms.heads_whole = true, BASE(5e6), PART(1),
@@ -285,7 +286,7 @@ static const struct family families[] = {
         WINDOWS(WINDOW_ALL, 0),
         .demands = "rope_scaling.short_mscale=null rope_parameters.short_mscale=null"},
     {   .type = "seed_oss", .stacks = {STACK_LLAMA(80, 4096, 64)}, HEADS(8, 128),
-        BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true,
+        BIASES_IF("qkv", "attention_bias=true"),
         .biases.output_keys = "attention_out_bias", RMS(1e-6), ROTATION},
     {   .type = "smollm3", .stacks = {STACK_LLAMA(16, 2048, 36)}, HEADS(4, 0),
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), BASE(2e6),

@@ -23,8 +23,7 @@
      .norm = "input_layernorm", .names = NAMES_PROJ("o_proj"), KEYS_COMMON, \
      SIZES(h, w, n), .mask = mask_of}
 #define HEADS(kv, d) \
-    .sizes.kv_keys = "num_key_value_heads", .sizes.kv_heads = kv, \
-    .sizes.head_keys = "head_dim", .sizes.head = d
+    .sizes.kv_keys = "num_key_value_heads=" #kv, .sizes.head_keys = "head_dim=" #d
 #define BIASES_IF(letters, key) .biases.if_set = letters, .biases.keys = key
 #define BASE(value) \
     .rotation.rotates = true, .rotation.base_keys = "rope_theta", .rotation.base = value
