@@ -13,13 +13,12 @@ static void print_layer(const struct match *match, const struct match_stack *sta
                         size_t index) {
     static const char letters[] = "qkvo";
     char features[FEATURES_TEXT_SIZE], biases[sizeof letters] = "";
-    struct layer_biases has = {.has = {false}};
     struct layer layer;
 
-    if (traits_read(match, stack, index, &layer, &has) != ATTN_OK)
+    if (traits_read(match, stack, index, &layer) != ATTN_OK)
         return;
     for (size_t i = LAYER_QUERY, used = 0; i <= LAYER_OUTPUT; i++) {
-        if (has.has[i])
+        if (layer.linears[i].has_bias)
             biases[used++] = letters[i];
     }
     layer_describe_features(&layer, features);

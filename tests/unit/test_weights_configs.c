@@ -80,12 +80,11 @@ static void describe_layer_text(struct read_stack *read, size_t i, char *ret_tex
     const struct kind_source kind = {read->match.family, &read->found.section,
                                      read->found.num_layers, i};
     struct layer layer;
-    struct layer_biases biases;
 
     snprintf(ret_text, size, "no attention");
     if (!kind_attends(&kind))
         return;
-    if (traits_read(&read->match, &read->found, i, &layer, &biases) != ATTN_OK) {
+    if (traits_read(&read->match, &read->found, i, &layer) != ATTN_OK) {
         snprintf(ret_text, size, "error: %s", read->error.text);
         return;
     }
@@ -94,7 +93,8 @@ static void describe_layer_text(struct read_stack *read, size_t i, char *ret_tex
     describe_numbers(&layer, ret_text + used, size - used);
     used = strlen(ret_text);
     for (size_t k = 0; k < NUM_LAYER_LINEARS && used + 1 < size; k++)
-        used += (size_t)snprintf(ret_text + used, size - used, " %d", biases.has[k]);
+        used += (size_t)snprintf(ret_text + used, size - used, " %d",
+                                 layer.linears[k].has_bias);
 }
 
 /* Compares the layers of stack `i`. */

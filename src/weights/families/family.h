@@ -82,7 +82,6 @@ struct stack {
     const char *norm;    /* inside the layer: the first name that exists; NULL: none */
     const char *present; /* a key: where it is true, the folder must have these layers;
                             else the model has none. NULL: no such key */
-    bool query_apart;    /* queries have a tensor of their own, whatever the split */
     const char *heads_keys, *width_keys, *layers_keys;
     const char *more_keys; /* how many layers, which predict more tokens, may follow */
     const char *kv_keys;   /* NULL: those of the family */
@@ -249,10 +248,9 @@ struct family_borrowing {
 /* What is added to a score by the distance of the key; nothing in cross attention. */
 struct family_distance {
     attn_bias kind;
-    const char *only_if; /* a key: only where it is true */
-    const char *table;   /* in layer 0's module, or in every layer's */
-    bool every_layer;
-    bool outside;         /* the table is not in a module, but under the prefix */
+    const char *only_if;  /* a key: only where it is true */
+    const char *table;    /* in layer 0's module; behind a '/': under the prefix */
+    bool every_layer;     /* each layer's module has one */
     const char *max_keys; /* of the farthest distance; NULL: it and the number of buckets
                              are fixed, whatever the rows of the table */
 };

@@ -152,10 +152,9 @@ static void ask_for_keys(const struct match *match, const struct match_stack *st
     attn_error ignored = {.status = ATTN_OK};
     struct match_stack apart = *stack;
     struct layer layer;
-    struct layer_biases biases;
 
     apart.section.error = &ignored;
-    traits_read(match, &apart, index, &layer, &biases);
+    traits_read(match, &apart, index, &layer);
 }
 
 /* Adds the layers of a stack that are asked for. */
@@ -164,7 +163,6 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
                              const struct folder_options *options) {
     for (size_t i = 0; i < stack->num_layers; i++) {
         struct layer *layer = &folder->layers[folder->num_layers];
-        struct layer_biases biases;
         const struct kind_source kind = {match->family, &stack->section,
                                          stack->num_layers, i};
         if (!kind_attends(&kind))
@@ -174,12 +172,12 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
             continue;
         }
 
-        attn_status status = traits_read(match, stack, i, layer, &biases);
+        attn_status status = traits_read(match, stack, i, layer);
         if (status == ATTN_OK && options->layer != NULL &&
             strcmp(layer->part, options->layer) != 0)
             continue;
         if (status == ATTN_OK)
-            status = locate_tensors(match, stack, &folder->tensors, &biases, layer);
+            status = locate_tensors(match, stack, &folder->tensors, layer);
         if (status != ATTN_OK)
             return status;
         folder->num_layers++;

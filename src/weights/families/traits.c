@@ -328,7 +328,8 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
         on_heads = config_get_bool(section, family->norms.heads_if);
 
     norm.kind = ATTN_NORM_RMS;
-    if (family->norms.out != NULL)
+    norm.name = family->norms.out;
+    if (norm.name != NULL)
         layer->out_norm = norm;
 
     norm.kind = family->norms.heads;
@@ -338,6 +339,8 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     config_find(section, "qk_norm", NULL);
     config_find(section, "use_qk_norm", NULL);
     layer->query_norm = layer->key_norm = norm;
+    layer->query_norm.name = family->norms.query;
+    layer->key_norm.name = family->norms.key;
     layer->head_norm_whole = family->norms.heads_whole;
     layer->head_norm_each = family->norms.heads_each;
     layer->head_norm_last = family->norms.heads_last;
@@ -361,6 +364,7 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
     bias->table_rows =
         config_get_count(section, "relative_attention_num_buckets", BUCKETS);
     bias->max_distance = config_get_count(section, family->distance.max_keys, FARTHEST);
+    bias->table_layer = family->distance.every_layer ? traits->index : 0;
     bias->num_buckets = family->distance.max_keys == NULL ? BUCKETS : bias->table_rows;
     size_t exact = bias->num_buckets / (bias->both_sides ? 4 : 2);
     if (exact == 0 || bias->max_distance <= exact || bias->num_buckets > bias->table_rows)
@@ -402,20 +406,23 @@ static bool has_letter(const char *letters, char letter) {
     return letters != NULL && strchr(letters, letter) != NULL;
 }
 
-static void read_biases(const struct traits *traits, struct layer_biases *ret_biases) {
+static void read_biases(const struct traits *traits, struct layer *layer) {
     static const char letters[] = "qkvogQK";
     const struct family *family = traits->family;
     bool conditional = config_get_bool(traits->section, family->biases.keys);
 
     for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
-        ret_biases->has[i] =
+        layer->linears[i].has_bias =
             has_letter(family->biases.always, letters[i]) ||
             (conditional && has_letter(family->biases.if_set, letters[i]));
-        ret_biases->optional[i] = has_letter(family->biases.as_stored, letters[i]);
+        layer->linears[i].may_have_bias =
+            has_letter(family->biases.as_stored, letters[i]);
     }
     if (family->biases.output_keys != NULL)
-        ret_biases->has[LAYER_OUTPUT] =
+        layer->linears[LAYER_OUTPUT].has_bias =
             config_get_bool(traits->section, family->biases.output_keys);
+    layer->linears[LAYER_QUERY].bias_name = family->biases.query;
+    layer->linears[LAYER_VALUE].bias_name = family->biases.value;
 }
 
 void traits_name(const struct match_stack *stack, size_t index,
@@ -425,8 +432,7 @@ void traits_name(const struct match_stack *stack, size_t index,
 }
 
 attn_status traits_read(const struct match *match, const struct match_stack *stack,
-                        size_t index, struct layer *ret_layer,
-                        struct layer_biases *ret_biases) {
+                        size_t index, struct layer *ret_layer) {
     const struct family *family = match->family;
     const struct config_section *section = &stack->section;
     const struct traits traits = {match, family,
@@ -475,7 +481,9 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
                                                                                  : 1);
     layer.clip = config_get_number(section, family->scores.clip_keys, 0);
     layer.clip_last = layer.clip > 0 && family->scores.clip_last;
-    read_biases(&traits, ret_biases);
+    if (layer.window > 0 || !family->scores.sinks_sliding)
+        layer.sinks_name = family->scores.sinks;
+    read_biases(&traits, &layer);
     if (section->error->status == ATTN_OK)
         *ret_layer = layer;
     return section->error->status;

@@ -34,21 +34,24 @@ static void locate_linear(const struct locator *locator, size_t which,
     else
         locator_check(locator, linear->weight, rows, linear->in_size);
 
-    const char *own = which == LAYER_QUERY   ? family->biases.query
-                      : which == LAYER_VALUE ? family->biases.value
-                                             : NULL;
+    const char *own = linear->bias_name;
     linear->bias = locator_find(locator, index, own != NULL ? own : module_name,
                                 own != NULL ? "" : ".bias", bias_name);
-    if (locator->biases->has[which] && linear->bias == NULL)
+    if (linear->has_bias && linear->bias == NULL)
         locator_refuse_missing(locator, bias_name);
-    if (!locator->biases->has[which] && !locator->biases->optional[which] &&
-        linear->bias != NULL)
+    if (!linear->has_bias && !linear->may_have_bias && linear->bias != NULL)
         error_keep(locator->error, ATTN_E_FORMAT,
                    "tensor '%.120s' is a bias that %s%s%.*s does not have; is it the "
                    "config.json of this model?",
                    bias_name, family->type, keys != NULL ? " without " : "",
                    keys != NULL ? (int)strcspn(keys, "=") : 0, keys);
     locator_check(locator, linear->bias, rows, VECTOR);
+}
+
+/* Returns whether queries have a tensor, and keys and values one together. */
+static bool has_queries_apart(const struct locator *locator) {
+    const char *const *names = locator->stack->stack->names;
+    return names[LAYER_KEY] != NULL && strcmp(names[LAYER_KEY], names[LAYER_VALUE]) == 0;
 }
 
 /* Sets which rows are the heads of a linear. */
@@ -78,7 +81,7 @@ static void set_linear_rows(const struct locator *locator, size_t which,
         linear->group_rows = 2 * size;
     } else if (which == LAYER_GATE) {
         linear->first_row = 0; /* of a tensor of its own */
-    } else if (locator->stack->stack->query_apart) {
+    } else if (has_queries_apart(locator)) {
         linear->first_row = which == LAYER_VALUE ? kv_heads * size : 0;
     } else if (split == SPLIT_BLOCKS || (split == SPLIT_ONE_KEY && kv_heads == 1)) {
         linear->first_row = blocks[which];
@@ -97,13 +100,11 @@ static void set_linear_rows(const struct locator *locator, size_t which,
     }
 }
 
-/* Returns a linear of `rows` outputs, which are not divided into heads. */
-static struct layer_linear whole_linear(size_t in_size, size_t rows) {
-    return (struct layer_linear){.in_size = in_size,
-                                 .num_heads = 1,
-                                 .head_rows = rows,
-                                 .group_heads = 1,
-                                 .group_rows = rows};
+/* Sets a linear of `rows` outputs, which are not divided into heads. */
+static void set_whole(struct layer_linear *linear, size_t in_size, size_t rows) {
+    linear->in_size = in_size;
+    linear->num_heads = linear->group_heads = 1;
+    linear->head_rows = linear->group_rows = rows;
 }
 
 /* Finds the linears of latent attention, but for the output projection. `queries` and
@@ -118,10 +119,10 @@ static void locate_latents(const struct locator *locator, size_t queries, size_t
     for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++)
         set_linear_rows(locator, which, &linears[which]);
     linears[LAYER_KEY].in_size = linears[LAYER_VALUE].in_size = latent->key;
-    linears[LAYER_LATENT_KEY] = whole_linear(width, rows);
+    set_whole(&linears[LAYER_LATENT_KEY], width, rows);
     linears[LAYER_QUERY].in_size = latent->query > 0 ? latent->query : width;
     if (latent->query > 0) {
-        linears[LAYER_LATENT_QUERY] = whole_linear(width, latent->query);
+        set_whole(&linears[LAYER_LATENT_QUERY], width, latent->query);
         locate_linear(locator, LAYER_LATENT_QUERY, "q_a_proj", latent->query);
     }
     locate_linear(locator, LAYER_QUERY, latent->query > 0 ? "q_b_proj" : "q_proj",
@@ -152,7 +153,7 @@ static void locate_inputs(const struct locator *locator, size_t hidden, size_t k
     struct layer *layer = locator->layer;
     bool gated = locator->family->weights.split == SPLIT_GATED;
     bool separate = gated || locator->family->weights.split == SPLIT_SEPARATE;
-    bool apart = locator->stack->stack->query_apart;
+    bool apart = has_queries_apart(locator);
 
     for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
@@ -197,22 +198,20 @@ static void locate_linears(const struct locator *locator) {
         locate_latents(locator, hidden, values);
     else
         locate_inputs(locator, hidden, kv_hidden, values, outputs);
-    layer->linears[LAYER_OUTPUT] = whole_linear(outputs, width);
+    set_whole(&layer->linears[LAYER_OUTPUT], outputs, width);
     locate_linear(locator, LAYER_OUTPUT, locator->stack->stack->names[LAYER_OUTPUT],
                   width);
 }
 
-/* Finds the sinks, and the table of the bias by distance: of this layer, of the first
- * one, or of the whole stack. */
+/* Finds the sinks, and the table of the bias by distance: in the module of a layer, or
+ * under the prefix. */
 static void locate_tables(const struct locator *locator) {
-    const struct family *family = locator->family;
+    const char *table = locator->family->distance.table;
     struct layer *layer = locator->layer;
     char name[MATCH_NAME_SIZE] = "";
 
-    if (family->scores.sinks != NULL &&
-        (layer->window > 0 || !family->scores.sinks_sliding)) {
-        layer->sinks =
-            locator_find(locator, layer->index, family->scores.sinks, "", name);
+    if (layer->sinks_name != NULL) {
+        layer->sinks = locator_find(locator, layer->index, layer->sinks_name, "", name);
         if (layer->sinks == NULL)
             locator_refuse_missing(locator, name);
         locator_check(locator, layer->sinks, layer->num_heads, VECTOR);
@@ -220,14 +219,12 @@ static void locate_tables(const struct locator *locator) {
     if (layer->bias.kind != ATTN_BIAS_BUCKETS)
         return;
 
-    if (family->distance.outside) {
-        snprintf(name, sizeof name, "%s%s", locator->stack->prefix,
-                 family->distance.table);
+    if (table[0] == '/') {
+        snprintf(name, sizeof name, "%s%s", locator->stack->prefix, table + 1);
         layer->bias.table = folder_tensors_find(locator->tensors, name);
     } else {
         layer->bias.table =
-            locator_find(locator, family->distance.every_layer ? layer->index : 0,
-                         family->distance.table, "", name);
+            locator_find(locator, layer->bias.table_layer, table, "", name);
     }
     if (layer->bias.table == NULL)
         locator_refuse_missing(locator, name);
@@ -243,8 +240,7 @@ static bool begins_with(const char *name, const char *start, size_t size) {
 static bool is_head_tensor(const struct locator *locator, const char *name) {
     const char *const *linears = locator->stack->stack->names;
     const struct layer *layer = locator->layer;
-    const char *const norms[] = {locator->family->norms.query,
-                                 locator->family->norms.key};
+    const char *const norms[] = {layer->query_norm.name, layer->key_norm.name};
     const char *const unused[] = {linears[LAYER_KEY], linears[LAYER_VALUE], norms[1]};
 
     for (size_t i = 0; layer->query_norm.of_heads != NULL && i < 2; i++) {
@@ -340,12 +336,10 @@ static void check_module(const struct locator *locator) {
 }
 
 attn_status locate_tensors(const struct match *match, const struct match_stack *stack,
-                           const struct folder_tensors *tensors,
-                           const struct layer_biases *biases, struct layer *layer) {
+                           const struct folder_tensors *tensors, struct layer *layer) {
     const struct locator locator = {.family = match->family,
                                     .stack = stack,
                                     .tensors = tensors,
-                                    .biases = biases,
                                     .layer = layer,
                                     .error = stack->section.error};
 

@@ -27,7 +27,7 @@ static const struct family families[] = {
                    {.part = "", .layer = "h.#.", .module = "crossattention.", KEYS_GPT,
                     SIZES(12, 768, 12), .names = {"q_attn", "c_attn", "c_attn", "c_proj"},
                     .norm = "ln_cross_attn", .present = "add_cross_attention",
-                    .cross = true, .query_apart = true}}, .weights.split = SPLIT_BLOCKS,
+                    .cross = true}}, .weights.split = SPLIT_BLOCKS,
         .weights.transposed = true, .biases.always = "qkvo", .scores.scale = SCALE_GPT2,
         .weights.ignored = "bias masked_bias", LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   /* Karpathy's; the same names, but weights are [out, in] and biases optional */
