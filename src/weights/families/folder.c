@@ -126,11 +126,11 @@ static attn_status check_selection(const char *list, size_t num_layers,
 /* Checks the norms that pre_norm=true asks for. Single layers may have none. */
 static attn_status check_pre_norm(const struct folder *folder, const struct match *match,
                                   attn_error *ret_error) {
-    size_t count = match->family->norms.before_skips_first;
+    size_t count = 0;
 
     for (size_t i = 0; i < folder->num_layers; i++) {
         const struct layer_norm *norm = &folder->layers[i].norm_before;
-        count += norm->kind != ATTN_NORM_NONE;
+        count += norm->kind != ATTN_NORM_NONE || norm->bare;
         if (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && !norm->bare)
             return error_set(ret_error, ATTN_E_FORMAT,
                              "the norm before layer %s is not in the files; leave out "
@@ -163,8 +163,8 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
                              const struct folder_options *options) {
     for (size_t i = 0; i < stack->num_layers; i++) {
         struct layer *layer = &folder->layers[folder->num_layers];
-        const struct kind_source kind = {match->family, &stack->section,
-                                         stack->num_layers, i};
+        const struct layer_source kind = {match->family, &stack->section,
+                                          stack->num_layers, i};
         if (!kind_attends(&kind))
             continue;
         if (!is_selected(options->layers, i)) {

@@ -20,7 +20,7 @@ struct layer_norm {
     attn_norm kind;
     const char *name; /* in the module, but of the norm before; '#' is a head's number */
     bool plus_one;    /* it multiplies by 1 + w */
-    bool bare;        /* it has no weight, which is as one of 1 */
+    bool bare; /* it has no weight, which is as one of 1; an identity has no kind */
     double eps;
     const struct safetensors_tensor *weight; /* NULL: the file has none */
     /* Where the weights of heads after the first are, whose names differ by the number of

@@ -106,7 +106,7 @@ static attn_status check_layers(const struct family *family, struct match_stack 
     char name[MATCH_NAME_SIZE];
 
     for (size_t i = 0; i < stack->num_layers; i++) {
-        const struct kind_source layer = {family, &stack->section, stack->num_layers, i};
+        const struct layer_source layer = {family, &stack->section, stack->num_layers, i};
         if (kind_attends(&layer) && find_first_weight(stack, tensors, i, name) == NULL)
             return error_set(
                 ret_error, ATTN_E_FORMAT,
@@ -132,8 +132,7 @@ static void refuse_no_attention(const struct family *family,
     const char *const keys[] = {kind_count_layers(family, section) == 0 ? NULL
                                 : layers->types_keys != NULL ? layers->types_keys
                                                              : "layer_types",
-                                layers->list_keys, layers->pattern_keys,
-                                layers->period_keys};
+                                layers->list_keys, layers->period_keys};
     const char *named = "layer_types";
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -159,7 +158,7 @@ static void count_layers(const struct family *family, struct match_stack *stack)
     size_t listed = kind_count_layers(family, section);
     bool counts =
         family->layers.types_keys != NULL && listed > 0 && !config_is_null(section, keys);
-    struct kind_source layer = {family, section, 0, 0};
+    struct layer_source layer = {family, section, 0, 0};
 
     stack->num_layers =
         config_get_count(section, keys, counts ? listed : stack->stack->layers);
@@ -249,15 +248,6 @@ static bool is_oriented(const struct match *match, const struct folder_tensors *
            weight->shape[match->family->weights.transposed ? 0 : 1] == stack->width;
 }
 
-/* Returns whether the entry is for folders with this model_type, which may be NULL. */
-static bool is_candidate_family(const struct family *family, const json_t *config,
-                                const char *type) {
-    if (type != NULL)
-        return strcmp(family->type, type) == 0 ||
-               (family->also != NULL && strcmp(family->also, type) == 0);
-    return family->untyped != NULL && json_object_get(config, family->untyped) != NULL;
-}
-
 /* Explains why no entry of the table is for this model_type. */
 static attn_status refuse_type(const char *type, attn_error *ret_error) {
     const char *anchor, *reason;
@@ -302,7 +292,7 @@ attn_status match_check_type(const json_t *config, attn_error *ret_error) {
         return ret_error->status;
     find_text(&config, &type);
     for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
-        if (is_candidate_family(family, config, type))
+        if (family_fits(family, config, type))
             return ATTN_OK;
     }
     return refuse_type(type, ret_error);
@@ -415,7 +405,7 @@ attn_status match_find(const json_t *config, const struct folder_tensors *tensor
         .object = config, .error = ret_error, .asked = asked};
     for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
         struct match tried = {.family = family, .text = text};
-        if (!is_candidate_family(family, config, type))
+        if (!family_fits(family, config, type))
             continue;
         status = match_stacks(&root, tensors, prefix, &tried, ret_error);
         if (status != ATTN_OK)

@@ -57,10 +57,6 @@ static const json_t *find_rotation_object(const struct rotation_source *source) 
     const json_t *full = json_object_get(found, "full_attention");
     const json_t *sliding = json_object_get(found, "sliding_attention");
     by_type = full != NULL || sliding != NULL;
-    if (by_type && source->family->rotation.null_base)
-        error_keep(source->error, ATTN_E_UNSUPPORTED,
-                   "rotary parameters by type of layer make this family's class rotate "
-                   "nothing; give rope_theta directly in rope_parameters");
     if (by_type)
         return source->sliding ? sliding : full;
     /* the family says if an object for all layers scales those with their own base */
@@ -103,15 +99,18 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
                        "partial_rotary_factor is %g, but this family rotates whole heads",
                        part);
         dims = part <= 1 ? (size_t)((double)head_size * part) : 0;
-        dims -= family->rounds_part ? dims % 2 : 0;
     }
 
+    return dims;
+}
+
+static void check_dims(const struct rotation_source *source, size_t head_size,
+                       size_t dims) {
     if (dims == 0 || dims > head_size || dims % 2 != 0)
         error_keep(source->error, ATTN_E_VALUE,
                    "the rotated part of a head of size %zu would be %zu numbers, but "
                    "must be even and within the head",
                    head_size, dims);
-    return dims;
 }
 
 /* Reads how many pairs have their position from each axis. */
@@ -142,33 +141,19 @@ static void read_sections(const struct rotation_source *source,
             listed ? "" : " is missing, and", pairs);
 }
 
-/* Reads the grid of patches. The class token comes first, then the registers. */
-static void read_grid(const struct rotation_source *source,
-                      struct layer_rotation *rotation) {
-    const struct config_section *section = source->section;
-    size_t image = config_get_count(section, "image_size", 224);
-    size_t patch = config_get_count(section, "patch_size", 16);
-
-    rotation->grid = image / patch;
-    rotation->grid_first = 1 + config_get_index(section, "num_register_tokens");
-    if (rotation->grid == 0 || rotation->dims % 4 != 0)
-        error_keep(
-            source->error, ATTN_E_VALUE,
-            "patch_size %zu must be within image_size %zu, and heads of size %zu a "
-            "multiple of 4",
-            patch, image, rotation->dims);
-}
-
-/* Returns the rope_type. Older files of some families use another name for longrope. */
+/* Returns the rope_type. Older files of some families use other words for it. */
 static enum layer_rotation_type read_rotation_type(const struct rotation_source *source) {
     const char *type = config_get_text(&source->inside, "rope_type,type", "default");
+    const char *word = source->family->rotation.words;
+    size_t size = strlen(type);
 
-    if (wordlist_has(source->family->rotation.longrope_alias, type))
-        type = "longrope";
-    if (source->family->rotation.sections != SECTIONS_NONE && strcmp(type, "mrope") == 0)
-        type = "default"; /* an older word for sections alone */
+    while (word != NULL && (strncmp(word, type, size) != 0 || word[size] != '='))
+        word = strchr(word, ' ') != NULL ? strchr(word, ' ') + 1 : NULL;
+    const char *meant = word != NULL ? word + size + 1 : type;
     for (size_t i = ROTATION_DEFAULT; i <= ROTATION_PROPORTIONAL; i++) {
-        if (strcmp(rotation_type_name((enum layer_rotation_type)i), type) == 0)
+        const char *name = rotation_type_name((enum layer_rotation_type)i);
+        size_t end = word != NULL ? strcspn(meant, " ") : size;
+        if (strlen(name) == end && strncmp(name, meant, end) == 0)
             return (enum layer_rotation_type)i;
     }
     error_keep(source->error, ATTN_E_UNSUPPORTED,
@@ -185,9 +170,10 @@ static void read_rotation_lengths(const struct rotation_source *source,
 
     rotation->max_positions = config_get_count(
         source->section, "max_position_embeddings n_positions,max_seq_len", 0);
-    size_t unset =
-        config_is_null(source->section, original) ? 0 : source->family->rotation.original;
-    rotation->original_positions = config_get_count(source->section, original, unset);
+    if (config_is_null(source->section, original))
+        rotation->original_positions = 0;
+    rotation->original_positions =
+        config_get_count(source->section, original, rotation->original_positions);
     if (rotation->original_positions == 0)
         rotation->original_positions =
             config_get_count(&source->inside, original, rotation->max_positions);
@@ -322,7 +308,7 @@ static void read_turning(const struct rotation_source *source, size_t head_size,
                          struct layer_rotation *rotation) {
     bool null = config_is_null(&source->inside, "partial_rotary_factor");
     double part = config_get_number(&source->inside, "partial_rotary_factor",
-                                    null ? 1 : source->family->rotation.part_turning);
+                                    null ? 1 : source->family->rotation.part);
 
     if (part > 1 || head_size % 2 != 0)
         error_keep(source->error, ATTN_E_VALUE,
@@ -333,49 +319,10 @@ static void read_turning(const struct rotation_source *source, size_t head_size,
     rotation->turning = (size_t)(fmin(part, 1) * (double)head_size / 2);
 }
 
-/* With "alpha" the base of a dynamic rotation is the same for all lengths. */
-static void read_alpha(const struct rotation_source *source,
-                       struct layer_rotation *rotation) {
-    double size = (double)rotation->dims;
-
-    if (!source->family->rotation.alpha || rotation->type != ROTATION_DYNAMIC)
-        return;
-    double alpha = config_get_number(&source->inside, "alpha", 0);
-    if (alpha == 0 || rotation->dims <= 2)
-        return;
-    rotation->type = ROTATION_DEFAULT;
-    rotation->base *= pow(alpha, size / (size - 2));
-}
-
-/* Returns whether the family rotates, and its condition KEY=VALUE, if any, holds. */
-static bool is_rotated(const struct family *family,
-                       const struct config_section *section) {
-    const char *condition = family->rotation.only_if;
-    char key[64];
-
-    if (!family->rotation.rotates || condition == NULL)
-        return family->rotation.rotates;
-    size_t size = strcspn(condition, "=");
-    snprintf(key, sizeof key, "%.*s", (int)size, condition);
-    const json_t *value = config_find(section, key, NULL);
-    /* an absent key counts as false, or as a text that differs from the wanted one */
-    const char *wanted = condition + size + 1;
-    if (strcmp(wanted, "false") == 0)
-        return !json_is_true(value);
-    return json_is_string(value) && strcmp(json_string_value(value), wanted) == 0;
-}
-
-/* Returns whether config.json gives null for the base, in the object or beside it. */
-static bool is_base_null(const struct rotation_source *source) {
-    const json_t *inside = json_object_get(source->inside.object, "rope_theta");
-    const json_t *beside =
-        config_find(source->section, source->family->rotation.base_keys, NULL);
-
-    return json_is_null(inside != NULL ? inside : beside);
-}
-
-void rotation_read(const struct family *family, const struct config_section *section,
-                   size_t head_size, bool sliding, struct layer_rotation *ret_rotation) {
+void rotation_read(const struct layer_source *layer, size_t head_size, bool sliding,
+                   struct layer_rotation *ret_rotation) {
+    const struct family *family = layer->family;
+    const struct config_section *section = layer->section;
     struct rotation_source source = {
         .family = family,
         .section = section,
@@ -384,12 +331,12 @@ void rotation_read(const struct family *family, const struct config_section *sec
         .error = section->error};
     bool local = sliding && family->rotation.local_base > 0;
 
+    *ret_rotation = (struct layer_rotation){.dims = 0};
+    if (family->rotation.base == 0)
+        return;
     /* known to the family, also where this layer does not rotate by them */
     config_find(section, family->rotation.base_keys, NULL);
     config_find(section, family->rotation.local_keys, NULL);
-    *ret_rotation = (struct layer_rotation){.dims = 0};
-    if (!is_rotated(family, section))
-        return;
     if (local &&
         json_is_null(json_object_get(section->object, family->rotation.local_keys)))
         error_keep(section->error, ATTN_E_VALUE,
@@ -398,13 +345,9 @@ void rotation_read(const struct family *family, const struct config_section *sec
                    family->rotation.local_keys);
 
     source.inside.object = find_rotation_object(&source);
-    if (family->rotation.null_base && is_base_null(&source))
-        return;
     if (source.inside.object == NULL && family->rotation.unset != NULL && !local)
         *ret_rotation = *family->rotation.unset;
     ret_rotation->interleaved = config_get_bool(section, family->rotation.interleaved);
-    ret_rotation->backward = family->rotation.backward;
-    ret_rotation->values = config_get_bool(section, family->rotation.values_if);
     if (ret_rotation->base == 0)
         ret_rotation->base =
             read_either(&source, "rope_theta",
@@ -416,13 +359,14 @@ void rotation_read(const struct family *family, const struct config_section *sec
         read_turning(&source, head_size, ret_rotation);
     else
         ret_rotation->dims = read_rotation_dims(&source, head_size);
+    if (family->rotation.adjust != NULL)
+        family->rotation.adjust(layer, &source.inside, ret_rotation);
+    if (ret_rotation->type != ROTATION_PROPORTIONAL)
+        check_dims(&source, head_size, ret_rotation->dims);
     if (family->rotation.sections != SECTIONS_NONE)
         read_sections(&source, ret_rotation);
-    if (family->rotation.grid)
-        read_grid(&source, ret_rotation);
-    read_alpha(&source, ret_rotation);
     if (source.inside.object != NULL)
         read_rotation_scaling(&source, ret_rotation);
-    if (source.inside.object != NULL && family->factor.rotary)
+    if (source.inside.object != NULL && family->rotation.query_beta)
         read_query_beta(&source, ret_rotation);
 }

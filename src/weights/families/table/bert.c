@@ -2,6 +2,34 @@
 /* bert.c: encoders of text and sound. */
 #include "weights/families/table/words.h"
 
+#include <string.h>
+
+static bool is_rotary(const struct layer_source *layer, bool sliding) {
+    const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
+    (void)sliding;
+    return json_is_string(type) && strcmp(json_string_value(type), "rotary") == 0;
+}
+
+static void rotate_roformer(const struct layer_source *source,
+                            const struct config_section *inside,
+                            struct layer_rotation *rotation) {
+    (void)inside;
+    rotation->values = config_get_bool(source->section, "rotary_value");
+}
+
+/* Half of local_attention, or sliding_window, which is already half of it. */
+static size_t halve_window(const struct layer_source *layer, bool causal, size_t window) {
+    size_t half = config_get_count(layer->section, "sliding_window", 0);
+    (void)causal;
+    return half > 0 ? half : window / 2;
+}
+
+/* The first layer has an identity in place of the norm before. */
+static void drop_first_norm(const struct layer_source *source, struct layer *layer) {
+    if (source->index == 0)
+        layer->norm_before = (struct layer_norm){.bare = true};
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define NORM_BEHIND "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta"
@@ -31,7 +59,7 @@
     .type = type_name, .weights.split = SPLIT_BLOCKS, .biases.as_stored = "qkvo", \
     .stacks = {{.part = "", .layer = path, .module = inside, SIZES(__VA_ARGS__), \
                 .names = PACKED(qkv, output), KEYS_GPT}}, \
-    .rotation.rotates = true, .rotation.base_keys = "rotary_emb_base rope_theta", \
+    .rotation.base_keys = "rotary_emb_base rope_theta", \
     .rotation.base = value
 #define WAV2VEC2(name) { \
     .type = name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
@@ -41,13 +69,13 @@
                 SIZES(12, 768, 12)}}}
 #define MODERNBERT \
     .biases.if_set = "qkvo", .biases.keys = "attention_bias", \
-    LAYER_NORM("norm_eps", 1e-5), .norms.before_skips_first = true, \
-    .rotation.rotates = true, .rotation.base_keys = "global_rope_theta", \
+    LAYER_NORM("norm_eps", 1e-5), .adjust = drop_first_norm, \
+    .rotation.base_keys = "global_rope_theta", \
     .rotation.base = 160000, .rotation.local_keys = "local_rope_theta", \
     .rotation.local_base = 10000, .rotation.local_scaled = true, \
-    .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention=128", \
-    .windows.half_keys = "sliding_window", \
-    .windows.period_keys = "global_attn_every_n_layers=3", .windows.halved = true
+    .windows.slides = kind_slides_unless_first, .windows.keys = "local_attention=128", \
+    .windows.length = halve_window, \
+    .windows.period_keys = "global_attn_every_n_layers=3"
 
 static const struct family families[] = {
     BERT("bert", 12, 768, 12),
@@ -104,14 +132,14 @@ static const struct family families[] = {
         .biases.always = "qkvo",
         .weights.ignored = NORM_BEHIND " self.rotary_embeddings.inv_freq",
         LAYER_NORM("layer_norm_eps", 1e-12), ROTATION, .rotation.plain = true,
-        .rotation.only_if = "position_embedding_type=rotary"},
+        .rotation.only_if = is_rotary},
     {   .type = "roformer",
         .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",
                     .names = NAMES_BERT, KEYS_COMMON, SIZES(12, 768, 12),
                     .mask = MASK_IF_DECODER}},
         .demands = "add_cross_attention=false", .biases.always = "qkvo",
         .weights.ignored = BEHIND_OUTPUT, ROTATION, .rotation.plain = true,
-        .rotation.interleaved = "=true", .rotation.values_if = "rotary_value"},
+        .rotation.interleaved = "=true", .rotation.adjust = rotate_roformer},
     {   .type = "modernbert",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
                     .names = PACKED("Wqkv", "Wo"),

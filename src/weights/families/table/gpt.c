@@ -2,6 +2,69 @@
 /* gpt.c: decoders with the names of GPT-2, GPT-NeoX, Falcon and Bloom. */
 #include "weights/families/table/words.h"
 
+#include <string.h>
+
+/* Returns whether the layer is local by attention_types, [[["global", "local"], 12]]:
+ * kinds, and how often they are repeated. */
+static bool is_gpt_neo_local(const struct layer_source *layer, size_t window) {
+    const json_t *groups = config_find(layer->section, "attention_types", NULL);
+    size_t first = 0, i;
+    json_t *group;
+    (void)window;
+
+    if (groups == NULL || json_is_null(groups))
+        return layer->index % 2 == 1;
+    json_array_foreach(groups, i, group) {
+        const json_t *kinds = json_array_get(group, 0);
+        json_int_t times = json_integer_value(json_array_get(group, 1));
+        size_t count = json_array_size(kinds);
+        if (count == 0 || times < 1 || times > (json_int_t)CONFIG_COUNT_MAX)
+            break;
+        if (layer->index - first >= count * (size_t)times) {
+            first += count * (size_t)times;
+            continue;
+        }
+
+        const char *kind =
+            json_string_value(json_array_get(kinds, (layer->index - first) % count));
+        if (kind != NULL && (strcmp(kind, "local") == 0 || strcmp(kind, "global") == 0))
+            return strcmp(kind, "local") == 0;
+        break;
+    }
+    error_keep(layer->section->error, ATTN_E_VALUE,
+               "attention_types must say global or local for layer %zu, as in "
+               "[[[\"global\", \"local\"], 12]]",
+               layer->index);
+    return false;
+}
+
+static void share_one_key_head(const struct layer_source *source, struct layer *layer) {
+    if (config_get_bool(source->section, "multi_query=true"))
+        layer->num_kv_heads = 1;
+}
+
+/* The new architecture has a number of its own, else all query heads share one, or none
+ * does. */
+static void read_falcon_heads(const struct layer_source *source, struct layer *layer) {
+    const struct config_section *section = source->section;
+
+    if (config_get_bool(section, "new_decoder_architecture"))
+        layer->num_kv_heads =
+            config_get_count(section, "num_kv_heads n_head_kv", layer->num_heads);
+    else
+        share_one_key_head(source, layer);
+}
+
+static bool has_no_alibi(const struct layer_source *layer, bool sliding) {
+    (void)sliding;
+    return !json_is_true(config_find(layer->section, "alibi", NULL));
+}
+
+static void read_falcon_alibi(const struct layer_source *source, struct layer *layer) {
+    if (config_get_bool(source->section, "alibi"))
+        layer->bias.kind = ATTN_BIAS_ALIBI_ROUNDED;
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* With the keys of the code that came with the weights before transformers had it. */
@@ -14,10 +77,8 @@
                 .width_keys = "hidden_size n_embed", \
                 .layers_keys = "num_hidden_layers n_layer"}}, \
     .weights.split = SPLIT_GROUPS, .biases.if_set = "qkvo", .biases.keys = "bias", \
-    .sizes.kv_keys = "num_kv_heads n_head_kv", \
-    LAYER_NORM("layer_norm_epsilon", 1e-5), \
-    ROTATION, .rotation.only_if = "alibi=false", \
-    .distance.kind = ATTN_BIAS_ALIBI_ROUNDED, .distance.only_if = "alibi"
+    LAYER_NORM("layer_norm_epsilon", 1e-5), ROTATION, .rotation.only_if = has_no_alibi, \
+    .adjust = read_falcon_alibi
 
 static const struct family families[] = {
     {   .type = "gpt2",
@@ -31,7 +92,7 @@ static const struct family families[] = {
         .weights.transposed = true, .biases.always = "qkvo", .scores.scale = SCALE_GPT2,
         .weights.ignored = "bias masked_bias", LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   /* Karpathy's; the same names, but weights are [out, in] and biases optional */
-        .type = "nanogpt", .also = "gpt2", .untyped = "block_size",
+        .type = "nanogpt",
         .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
                     SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
                     .norm = "ln_1", .mask = MASK_CAUSAL}},
@@ -52,7 +113,7 @@ static const struct family families[] = {
                     .layers_keys = "num_layers num_hidden_layers", .mask = MASK_CAUSAL}},
         .biases.always = "o", .weights.ignored = "bias masked_bias",
         .scores.scale = SCALE_ONE, LAYER_NORM("layer_norm_epsilon", 1e-5),
-        .windows.rule = WINDOW_GPT_NEO, .windows.keys = "window_size=256",
+        .windows.slides = is_gpt_neo_local, .windows.keys = "window_size=256",
         .ignored = "sliding_window"},
     {   .type = "gpt_neox",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "attention.", KEYS_COMMON,
@@ -61,7 +122,7 @@ static const struct family families[] = {
                     SIZES(64, 6144, 44), .mask = MASK_CAUSAL}},
         .weights.split = SPLIT_GROUPS, BIASES_IF("qkvo", "attention_bias=true"),
         .weights.ignored = "bias masked_bias", LAYER_NORM("layer_norm_eps", 1e-5),
-        .rotation.rotates = true, .rotation.base_keys = "rotary_emb_base",
+        .rotation.base_keys = "rotary_emb_base",
         .rotation.base = 10000, .rotation.part_keys = "rotary_pct",
         .rotation.part = 0.25},
     {   .type = "gptj",
@@ -69,11 +130,12 @@ static const struct family families[] = {
                     .names = NAMES_PROJ("out_proj"), .norm = "ln_1", SIZES(16, 4096, 28),
                     .mask = MASK_CAUSAL}},
         .weights.ignored = "bias masked_bias", LAYER_NORM("layer_norm_epsilon", 1e-5),
-        .rotation.rotates = true, .rotation.plain = true, .rotation.interleaved = "=true",
+        .rotation.plain = true, .rotation.interleaved = "=true",
         .rotation.base = 10000, .rotation.dims_keys = "rotary_dim=64"},
-    {   FALCON("falcon"), .sizes.kv_rule = HEADS_MULTI_QUERY},
-    {   FALCON("RefinedWebModel"), .sizes.kv_rule = HEADS_MULTI_QUERY}, /* falcon-7b */
-    {   FALCON("RefinedWeb")}, /* falcon-40b, which implies new_decoder_architecture */
+    {   FALCON("falcon"), .sizes.adjust = read_falcon_heads},
+    {   FALCON("RefinedWebModel"), .sizes.adjust = read_falcon_heads}, /* falcon-7b */
+    {   /* falcon-40b, which implies new_decoder_architecture */
+        FALCON("RefinedWeb"), .sizes.kv_keys = "num_kv_heads n_head_kv"},
     {   .type = "bloom",
         .stacks = {{.part = "", .layer = "h.#.", .module = "self_attention.",
                     .names = PACKED("query_key_value", "dense"),
@@ -115,7 +177,7 @@ static const struct family families[] = {
                     SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
                     .norm = "ln_1", .mask = MASK_CAUSAL}}, .weights.split = SPLIT_ONE_KEY,
         .weights.ignored = "bias", .biases.always = "qkvo",
-        .sizes.kv_rule = HEADS_MULTI_QUERY, .scores.scale = SCALE_UNLESS_OFF,
+        .sizes.adjust = share_one_key_head, .scores.scale = SCALE_UNLESS_OFF,
         .demands = "add_cross_attention=false", LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   .type = "codegen",
         .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
@@ -123,7 +185,7 @@ static const struct family families[] = {
                     SIZES(16, 4096, 28), .mask = MASK_CAUSAL}},
         .weights.split = SPLIT_QUARTERS, .weights.ignored = "causal_mask",
         LAYER_NORM("layer_norm_epsilon", 1e-5),
-        .rotation.rotates = true, .rotation.plain = true, .rotation.interleaved = "=true",
+        .rotation.plain = true, .rotation.interleaved = "=true",
         .rotation.base = 10000, .rotation.dims_keys = "rotary_dim=64"},
     {   .type = "ctrl",
         .stacks = {{.part = "", .layer = "h.#.", .module = "multi_head_attention.",
@@ -149,9 +211,8 @@ static const struct family families[] = {
                     .norm = "input_layernorm", SIZES(32, 2560, 32),
                     .mask = MASK_CAUSAL}}, .weights.split = SPLIT_GROUPS,
         .weights.ignored = "dense_bias bias masked_bias",
-        LAYER_NORM("layer_norm_eps", 1e-5), .rotation.rotates = true,
-        .rotation.base_keys = "rotary_emb_base", .rotation.base = 10000,
-        .rotation.part_keys = "rotary_pct", .rotation.part = 1},
+        LAYER_NORM("layer_norm_eps", 1e-5), .rotation.base_keys = "rotary_emb_base",
+        .rotation.base = 10000, .rotation.part_keys = "rotary_pct", .rotation.part = 1},
     {   .type = "dbrx",
         .stacks = {{.part = "", .layer = "blocks.#.", .module = "norm_attn_norm.attn.",
                     .names = PACKED("Wqkv", "out_proj"), .norm = "norm_attn_norm.norm_1",
@@ -159,9 +220,8 @@ static const struct family families[] = {
                     .width_keys = "d_model hidden_size",
                     .layers_keys = "n_layers num_hidden_layers", SIZES(16, 2048, 24)}},
         .weights.split = SPLIT_BLOCKS, .sizes.kv_keys = "attn_config.kv_n_heads=1",
-        LAYER_NORM(NULL, 1e-5), .rotation.rotates = true,
-        .rotation.base_keys = "rope_theta,attn_config.rope_theta", .rotation.base = 10000,
-        .scores.clip_keys = "attn_config.clip_qkv"},
+        LAYER_NORM(NULL, 1e-5), .rotation.base_keys = "rope_theta,attn_config.rope_theta",
+        .rotation.base = 10000, .scores.clip_keys = "attn_config.clip_qkv"},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

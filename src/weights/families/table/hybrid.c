@@ -2,6 +2,31 @@
 /* hybrid.c: decoders of which only some layers have attention. */
 #include "weights/families/table/words.h"
 
+#include <string.h>
+
+static bool jamba_attends(const struct layer_source *layer) {
+    size_t period = config_get_count(layer->section, "attn_layer_period", 8);
+    return layer->index % period ==
+           config_get_index(layer->section, "attn_layer_offset=4");
+}
+
+/* By a text, where the layers with attention have a *. */
+static bool nemotron_attends(const struct layer_source *layer) {
+    const char *pattern =
+        config_get_text(layer->section, "hybrid_override_pattern", NULL);
+
+    if (pattern == NULL)
+        return layer->index % 4 == 2;
+    return strnlen(pattern, layer->index + 1) > layer->index &&
+           pattern[layer->index] == '*';
+}
+
+static bool is_rope(const struct layer_source *layer, bool sliding) {
+    const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
+    (void)sliding;
+    return json_is_string(type) && strcmp(json_string_value(type), "rope") == 0;
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define BIASES BIASES_IF("qkvo", "attention_bias")
@@ -29,7 +54,7 @@
 /* Their texts have positions of three axes. */
 #define QWEN35(type_name, w, n, kv) { \
     QWEN_GATED(type_name, w, n, kv), .rotation.sections = SECTIONS_INTERLEAVED, \
-    .rotation.section_sizes = {11, 11, 10}}
+    .rotation.section_sizes = {11, 11, 10}, .rotation.words = "mrope=default"}
 
 static const struct family families[] = {
     {   .type = "bamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), BIASES,
@@ -38,23 +63,23 @@ static const struct family families[] = {
     {   .type = "granitemoehybrid", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0),
         BIASES, OTHER_MIXERS, .layers.types_keys = "layer_types layers_block_type",
         RMS(1e-6), ROTATION,
-        .rotation.only_if = "position_embedding_type=rope", .scores.scale = SCALE_KEY,
+        .rotation.only_if = is_rope, .scores.scale = SCALE_KEY,
         .scores.scale_keys = "attention_multiplier", .scores.scale_otherwise = 1},
     {   .type = "jamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-6),
-        .layers.period_keys = "attn_layer_period=8",
-        .layers.offset_keys = "attn_layer_offset=4"},
+        .layers.attends = jamba_attends, .layers.period_keys = "attn_layer_period"},
     LFM2("lfm2", 2560),
     LFM2("lfm2_moe", 2048),
     {   .type = "minimax", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
         OTHER_MIXERS, .layers.period_keys = "=2", RMS(1e-5), BASE(1e6),
-        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
+        .windows.slides = kind_slides_always, .windows.keys = "sliding_window"},
     {   .type = "nemotron_h",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "mixer.", KEYS_COMMON,
                     .names = NAMES_PROJ("o_proj"), .norm = "norm", SIZES(32, 4096, 4),
                     .mask = MASK_CAUSAL}}, HEADS(8, 128), .biases.as_stored = "qkvo",
         .ignored = "sliding_window", OTHER_MIXERS,
-        .layers.types_keys = "layers_block_type layer_types", .layers.period_keys = "=4",
-        .layers.offset = 2, .layers.pattern_keys = "hybrid_override_pattern",
+        .layers.types_keys = "layers_block_type layer_types",
+        .layers.attends = nemotron_attends,
+        .layers.period_keys = "hybrid_override_pattern",
         RMS_NORM("layer_norm_epsilon rms_norm_eps", 1e-5)},
     {   QWEN_GATED("qwen3_next", 2048, 48, 2)},
     QWEN35("qwen3_5_text", 4096, 32, 4),

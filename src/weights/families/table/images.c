@@ -2,6 +2,31 @@
 /* images.c: encoders of images, and of images beside text. */
 #include "weights/families/table/words.h"
 
+/* Reads the grid of patches. The class token comes first, then the registers. */
+static void read_grid(const struct layer_source *source,
+                      const struct config_section *inside,
+                      struct layer_rotation *rotation) {
+    const struct config_section *section = source->section;
+    size_t image = config_get_count(section, "image_size", 224);
+    size_t patch = config_get_count(section, "patch_size", 16);
+    (void)inside;
+
+    rotation->grid = image / patch;
+    rotation->grid_first = 1 + config_get_index(section, "num_register_tokens");
+    if (rotation->grid == 0 || rotation->dims % 4 != 0)
+        error_keep(
+            section->error, ATTN_E_VALUE,
+            "patch_size %zu must be within image_size %zu, and heads of size %zu a "
+            "multiple of 4",
+            patch, image, rotation->dims);
+}
+
+static void name_videomae_biases(const struct layer_source *source, struct layer *layer) {
+    (void)source;
+    layer->linears[LAYER_QUERY].bias_name = "attention.q_bias";
+    layer->linears[LAYER_VALUE].bias_name = "attention.v_bias";
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* The names of version 4, which are on disk, and those of version 5. */
@@ -46,15 +71,14 @@ static const struct family families[] = {
     VIT("vit_msn", "layernorm_before", 1e-6, "layers.#."),
     VIT("yolos", "layernorm_before", 1e-12, "layers.#."),
     {   .type = "dinov3_vit", LAYER_NORM("layer_norm_eps", 1e-5),
-        .biases.as_stored = "qkvo", .rotation.rotates = true, .rotation.grid = true,
+        .biases.as_stored = "qkvo", .rotation.adjust = read_grid,
         .rotation.base_keys = "rope_theta", .rotation.base = 100,
         .stacks = {{.part = "", .layer = "layer.#.", .module = "attention.",
                     .names = NAMES_PROJ("o_proj"), .norm = "norm1", KEYS_COMMON,
                     SIZES(6, 384, 12)}}},
     {   .type = "videomae", .biases.always = "o", .biases.if_set = "qv",
         .biases.keys = "qkv_bias qv_bias=true",
-        .biases.query = "attention.q_bias", .biases.value = "attention.v_bias",
-        LAYER_NORM("layer_norm_eps", 1e-12),
+        .adjust = name_videomae_biases, LAYER_NORM("layer_norm_eps", 1e-12),
         .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",
                     .names = {"attention.query", "attention.key", "attention.value",
                               "output.dense"},

@@ -2,6 +2,19 @@
 /* seq2seq.c: encoders beside decoders. */
 #include "weights/families/table/words.h"
 
+/* A share of a head is rounded down to an even number. */
+static void round_dims(const struct layer_source *source,
+                       const struct config_section *inside,
+                       struct layer_rotation *rotation) {
+    (void)source, (void)inside;
+    rotation->dims -= rotation->dims % 2;
+}
+
+/* Each layer has a table of its own, not the first one alone. */
+static void find_own_table(const struct layer_source *source, struct layer *layer) {
+    layer->bias.table_layer = source->index;
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* The three stacks of encoder-decoder models. Keys without a side are the encoder's. */
@@ -51,7 +64,7 @@
      .heads_keys = "num_heads num_attention_heads", .width_keys = "d_model hidden_size", \
      .layers_keys = keys_of_layers, SIZES(h, 512, n), .mask = mask_of, .cross = is_cross}
 #define KEYS_T5 "num_layers num_hidden_layers"
-#define T5(type_name, each, h, n) { \
+#define T5(type_name, h, n) \
     .type = type_name, .scores.scale = SCALE_ONE, \
     .sizes.head_keys = "d_kv head_dim=64", \
     .stacks = {STACK_T5("encoder", "0", "SelfAttention", MASK_NONE, false, KEYS_T5, \
@@ -61,9 +74,9 @@
                STACK_T5("decoder", "1", "EncDecAttention", MASK_NONE, true, \
                         "num_decoder_layers," KEYS_T5, h, n)}, \
     RMS_NORM("layer_norm_epsilon", 1e-6), \
-    .distance.kind = ATTN_BIAS_BUCKETS, .distance.every_layer = each, \
+    .distance.kind = ATTN_BIAS_BUCKETS, \
     .distance.table = "relative_attention_bias.weight", \
-    .distance.max_keys = "relative_attention_max_distance"}
+    .distance.max_keys = "relative_attention_max_distance"
 
 static const struct family families[] = {
     {   .type = "whisper",
@@ -91,7 +104,7 @@ static const struct family families[] = {
                                    "post_attention_layernorm", MASK_NONE, true)},
         LAYER_NORM(NULL, 1e-5), ROTATION, .rotation.interleaved = "=true",
         .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.9,
-        .rotation.rounds_part = true},
+        .rotation.adjust = round_dims},
     {   .type = "t5gemma",
         .stacks = {STACK_T5GEMMA("encoder", "self", "pre_self_attn_layernorm", MASK_NONE,
                                  false),
@@ -101,12 +114,12 @@ static const struct family families[] = {
                                  MASK_NONE, true)},
         BIASES_IF("qkvo", "attention_bias"),
         .sizes.head_keys = "head_dim=256", .scores.scale = SCALE_SCALAR,
-        .norms.plus_one = true, RMS(1e-6), ROTATION, .windows.rule = WINDOW_UNLESS_NTH,
-        .windows.keys = "sliding_window=4096", .windows.period_keys = "=2",
-        .scores.softcap_keys = "attn_logit_softcapping"},
-    T5("t5", false, 8, 6),
-    T5("mt5", false, 6, 8),
-    T5("umt5", true, 6, 8),
+        .norms.plus_one = true, RMS(1e-6), ROTATION,
+        .windows.slides = kind_slides_unless_last, .windows.keys = "sliding_window=4096",
+        .windows.period_keys = "=2", .scores.softcap_keys = "attn_logit_softcapping"},
+    {   T5("t5", 8, 6)},
+    {   T5("mt5", 6, 8)},
+    {   T5("umt5", 6, 8), .adjust = find_own_table},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

@@ -4,7 +4,8 @@
  * that name computes the layer. */
 #pragma once
 
-#include "weights/families/family.h"
+#include "base/error.h"
+#include "weights/families/kinds.h"
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
@@ -25,8 +26,7 @@
 #define HEADS(kv, d) \
     .sizes.kv_keys = "num_key_value_heads=" #kv, .sizes.head_keys = "head_dim=" #d
 #define BIASES_IF(letters, key) .biases.if_set = letters, .biases.keys = key
-#define BASE(value) \
-    .rotation.rotates = true, .rotation.base_keys = "rope_theta", .rotation.base = value
+#define BASE(value) .rotation.base_keys = "rope_theta", .rotation.base = value
 #define PART(value) \
     .rotation.part_keys = "partial_rotary_factor", .rotation.part = value
 #define ROTATION BASE(10000)
@@ -35,12 +35,17 @@
 #define RMS_NORM(keys, value) \
     .norms.before = ATTN_NORM_RMS, .norms.eps_keys = keys, .norms.eps = value
 #define RMS(value)  RMS_NORM("rms_norm_eps", value)
+#define HEAD_NORMS \
+    .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS
+#define WINDOWS(which, length) \
+    .windows.slides = which, .windows.keys = "sliding_window=" #length
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
 /* The files of the table. */
 extern const struct family_list families_gpt;
 extern const struct family_list families_llama;
+extern const struct family_list families_gemma;
 extern const struct family_list families_hybrid;
 extern const struct family_list families_latent;
 extern const struct family_list families_bert;
