@@ -9,8 +9,8 @@
 #pragma once
 
 #include "weights/families/config.h"
-#include "weights/families/layer.h"
 #include "weights/families/wordlist.h"
+#include "weights/layer/layer.h"
 
 /* Which rows of which tensor are queries, keys and values. */
 enum family_split {

@@ -172,7 +172,7 @@ bool wire_native_read(const struct wire_input *input, struct wire_request *ret_r
 
 /* Finds the layer of a capture that the request names: by a string, or an integer. */
 static bool native_read_layer(const struct wire_native_body *body,
-                              const struct capture *capture,
+                              const struct capture_layers *capture,
                               const struct capture_layer **ret_layer) {
     const struct wire_span *span = &body->members[WIRE_NATIVE_LAYER];
     struct wire_cursor cursor = wire_cursor_at(&body->text, span);
