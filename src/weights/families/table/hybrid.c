@@ -33,9 +33,8 @@ static bool is_rope(const struct layer_source *layer, bool sliding) {
 #define OTHER_MIXERS .layers.without = "linear_attention conv mamba mlp moe"
 #define LFM2(type_name, w) { \
     .type = type_name, \
-    .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON, \
-                .names = NAMES_PROJ("out_proj"), .norm = "operator_norm", \
-                SIZES(32, w, 32), .mask = MASK_CAUSAL}}, \
+    .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", "operator_norm", 32, w, 32, \
+        MASK_CAUSAL, NAMES_PROJ("out_proj"))}, \
     OTHER_MIXERS, .layers.list_keys = "full_attn_idxs", HEADS(8, 0), \
     RMS_NORM("norm_eps", 1e-5), .norms.query = "q_layernorm", \
     .norms.key = "k_layernorm", .norms.heads = ATTN_NORM_RMS, \
@@ -62,8 +61,7 @@ static const struct family families[] = {
         PART(0.5)},
     {   .type = "granitemoehybrid", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0),
         BIASES, OTHER_MIXERS, .layers.types_keys = "layer_types layers_block_type",
-        RMS(1e-6), ROTATION,
-        .rotation.only_if = is_rope, .scores.scale = SCALE_KEY,
+        RMS(1e-6), ROTATION, .rotation.only_if = is_rope, .scores.scale = SCALE_KEY,
         .scores.scale_keys = "attention_multiplier", .scores.scale_otherwise = 1},
     {   .type = "jamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-6),
         .layers.attends = jamba_attends, .layers.period_keys = "attn_layer_period"},
@@ -72,11 +70,9 @@ static const struct family families[] = {
     {   .type = "minimax", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
         OTHER_MIXERS, .layers.period_keys = "=2", RMS(1e-5), BASE(1e6),
         .windows.slides = kind_slides_always, .windows.keys = "sliding_window"},
-    {   .type = "nemotron_h",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "mixer.", KEYS_COMMON,
-                    .names = NAMES_PROJ("o_proj"), .norm = "norm", SIZES(32, 4096, 4),
-                    .mask = MASK_CAUSAL}}, HEADS(8, 128), .biases.as_stored = "qkvo",
-        .ignored = "sliding_window", OTHER_MIXERS,
+    {   .type = "nemotron_h", .stacks = {STACK(KEYS_COMMON, "layers.#.", "mixer.", "norm",
+        32, 4096, 4, MASK_CAUSAL, NAMES_PROJ("o_proj"))}, HEADS(8, 128),
+        .biases.as_stored = "qkvo", .ignored = "sliding_window", OTHER_MIXERS,
         .layers.types_keys = "layers_block_type layer_types",
         .layers.attends = nemotron_attends,
         .layers.period_keys = "hybrid_override_pattern",

@@ -33,9 +33,8 @@ static void name_videomae_biases(const struct layer_source *source, struct layer
 #define VIT_STACK(name, norm_name, eps, layer_name, ...) { \
     .type = name, .biases.always = "o", .biases.if_set = "qkv", \
     .biases.keys = "qkv_bias=true", LAYER_NORM("layer_norm_eps", eps), \
-    .stacks = {{.part = "", .layer = layer_name, .module = "attention.", \
-                .names = __VA_ARGS__, .norm = norm_name, KEYS_COMMON, \
-                SIZES(12, 768, 12)}}}
+    .stacks = {STACK(KEYS_COMMON, layer_name, "attention.", norm_name, 12, 768, 12, \
+        MASK_NONE, __VA_ARGS__)}}
 #define VIT(name, norm_name, eps, new_layer) \
     VIT_STACK(name, norm_name, eps, "encoder.layer.#.", \
               {"attention.query", "attention.key", "attention.value", "output.dense"}), \
@@ -73,20 +72,16 @@ static const struct family families[] = {
     {   .type = "dinov3_vit", LAYER_NORM("layer_norm_eps", 1e-5),
         .biases.as_stored = "qkvo", .rotation.adjust = read_grid,
         .rotation.base_keys = "rope_theta", .rotation.base = 100,
-        .stacks = {{.part = "", .layer = "layer.#.", .module = "attention.",
-                    .names = NAMES_PROJ("o_proj"), .norm = "norm1", KEYS_COMMON,
-                    SIZES(6, 384, 12)}}},
+        .stacks = {STACK(KEYS_COMMON, "layer.#.", "attention.", "norm1", 6, 384, 12,
+        MASK_NONE, NAMES_PROJ("o_proj"))}},
     {   .type = "videomae", .biases.always = "o", .biases.if_set = "qv",
-        .biases.keys = "qkv_bias qv_bias=true",
-        .adjust = name_videomae_biases, LAYER_NORM("layer_norm_eps", 1e-12),
-        .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",
-                    .names = {"attention.query", "attention.key", "attention.value",
-                              "output.dense"},
-                    .norm = "layernorm_before", KEYS_COMMON, SIZES(12, 768, 12)}}},
+        .biases.keys = "qkv_bias qv_bias=true", .adjust = name_videomae_biases,
+        LAYER_NORM("layer_norm_eps", 1e-12), .stacks = {STACK(KEYS_COMMON,
+        "encoder.layer.#.", "attention.", "layernorm_before", 12, 768, 12, MASK_NONE,
+        {"attention.query", "attention.key", "attention.value", "output.dense"})}},
     {   .type = "aimv2_vision_model", RMS(1e-5), BIASES_IF("qkvo", "qkv_bias"),
-        .stacks = {{.part = "", .layer = "encoder.layers.#.", .module = "attention.",
-                    .names = NAMES_PROJ("out_proj"), .norm = "rms_norm1", KEYS_COMMON,
-                    SIZES(8, 1024, 24)}}},
+        .stacks = {STACK(KEYS_COMMON, "encoder.layers.#.", "attention.", "rms_norm1", 8,
+        1024, 24, MASK_NONE, NAMES_PROJ("out_proj"))}},
     {   TOWER("blip", 1e-5), .weights.split = SPLIT_BLOCKS,
         .stacks = {{.part = "vision.", .section = "vision_config",
                     .layer = "vision_model.encoder.layers.#.", .module = "self_attn.",

@@ -96,10 +96,9 @@ static const struct layer_rotation mistral4_rotation = {
 static const struct family families[] = {
     {   LATENT("deepseek_v2", 32, 4096, 32, 1e-6, SHARED, read_deepseek_sizes),
         .rotation.interleaved = "=true"},
-    {   LATENT("deepseek_v3", 128, 7168, 61, 1e-6, SHARED, read_deepseek_sizes),
+    {   LATENT("deepseek_v3", 128, 7168, 61, 1e-6, SHARED, read_deepseek_sizes), HALVES},
+    {   LATENT("glm4_moe_lite", 20, 2048, 47, 1e-5, SHARED ",head_dim", read_glm_sizes),
         HALVES},
-    {   LATENT("glm4_moe_lite", 20, 2048, 47, 1e-5, SHARED ",head_dim",
-               read_glm_sizes), HALVES},
     {   LATENT("youtu", 16, 2048, 32, 1e-6, SHARED, read_deepseek_sizes), HALVES},
     {   LATENT("mistral4", 32, 4096, 36, 1e-6, SHARED, read_mistral4_sizes), HALVES,
         .rotation.unset = &mistral4_rotation, .rotation.query_beta = true},
@@ -107,10 +106,9 @@ static const struct family families[] = {
         .ignored = "attention_chunk_size", BIASES_IF("qkv", "attention_bias"),
         HEADS(4, 192), .sizes.adjust = read_mimo_sizes, RMS(1e-5), BASE(5e6),
         .rotation.local_keys = "swa_rope_theta", .rotation.local_base = 10000,
-        PART(0.334), .windows.slides = mimo_slides,
-        .windows.keys = "sliding_window=129", .windows.length = read_mimo_window,
-        .windows.period_keys = "=6", .scores.sinks = "attention_sink_bias",
-        .adjust = adjust_mimo},
+        PART(0.334), .windows.slides = mimo_slides, .windows.keys = "sliding_window=129",
+        .windows.length = read_mimo_window, .windows.period_keys = "=6",
+        .scores.sinks = "attention_sink_bias", .adjust = adjust_mimo},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

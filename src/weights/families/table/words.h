@@ -9,20 +9,22 @@
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
-#define KEYS_COMMON .heads_keys = "num_attention_heads", .width_keys = "hidden_size", \
-                    .layers_keys = "num_hidden_layers"
-#define KEYS_GPT    .heads_keys = "n_head num_attention_heads", \
-                    .width_keys = "n_embd hidden_size", \
-                    .layers_keys = "n_layer num_hidden_layers"
+#define KEYS(h, w, n) .heads_keys = h, .width_keys = w, .layers_keys = n
+#define KEYS_COMMON KEYS("num_attention_heads", "hidden_size", "num_hidden_layers")
+#define KEYS_GPT \
+    KEYS("n_head num_attention_heads", "n_embd hidden_size", "n_layer num_hidden_layers")
 #define NAMES_PROJ(o) {"q_proj", "k_proj", "v_proj", o}
 #define PACKED(qkv, o) {qkv, NULL, NULL, o}
 #define SIZES(h, w, n) .heads = h, .width = w, .layers = n
+/* One stack of names and keys without a part. */
+#define STACK(keys, path, inside, before, h, w, n, mask_of, ...) \
+    {.part = "", .layer = path, .module = inside, .norm = before, .names = __VA_ARGS__, \
+     keys, SIZES(h, w, n), .mask = mask_of}
 /* Llama's names, which many share. */
 #define STACK_LLAMA(h, w, n) STACK_DECODER(MASK_CAUSAL, h, w, n)
 #define STACK_DECODER(mask_of, h, w, n) \
-    {.part = "", .layer = "layers.#.", .module = "self_attn.", \
-     .norm = "input_layernorm", .names = NAMES_PROJ("o_proj"), KEYS_COMMON, \
-     SIZES(h, w, n), .mask = mask_of}
+    STACK(KEYS_COMMON, "layers.#.", "self_attn.", "input_layernorm", h, w, n, mask_of, \
+          NAMES_PROJ("o_proj"))
 #define HEADS(kv, d) \
     .sizes.kv_keys = "num_key_value_heads=" #kv, .sizes.head_keys = "head_dim=" #d
 #define BIASES_IF(letters, key) .biases.if_set = letters, .biases.keys = key
