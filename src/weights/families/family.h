@@ -75,9 +75,10 @@ struct stack {
 /* Which layers have attention. Others are left out, and the numbers of layers stay. The
  * first that config.json has decides: types, a list, else `attends` or the period. */
 struct family_layers {
-    const char *types_keys; /* words, one for each layer; NULL: "layer_types" */
-    const char *without;    /* those of layers without attention */
-    const char *list_keys;  /* numbers of the layers with attention */
+    const char
+        *types_keys;       /* words, one for each; NULL: "layer_types"; "": no such key */
+    const char *without;   /* those of layers without attention */
+    const char *list_keys; /* numbers of the layers with attention */
     bool (*attends)(const struct layer_source *layer); /* NULL: by the period */
     const char *period_keys; /* the first of each period attends; NULL: all do */
     bool last;               /* the last of each period, instead */
@@ -155,10 +156,11 @@ struct family_rotation {
 /* A causal window of W has the keys i - W < j <= i, another those at most W away. Cross
  * attention has none. */
 struct family_windows {
-    /* Says if a layer has a window, which is `window`, or 0; NULL: none has. */
-    bool (*slides)(const struct layer_source *layer, size_t window);
+    const char *keys;    /* NULL: no layer has a window */
     const char *only_if; /* a key: layers have windows only where it is true */
-    const char *keys;
+    /* Says, where config.json lists no types, if a layer has a window, which is `window`,
+     * or 0; NULL: all layers have it, whatever their types. */
+    bool (*slides)(const struct layer_source *layer, size_t window);
     /* Makes the window of a layer, which may be causal, of what `keys` say; or NULL. */
     size_t (*length)(const struct layer_source *layer, bool causal, size_t window);
     const char *from_keys;   /* the first layer with a window, or without one */

@@ -86,7 +86,20 @@ bool kind_is_listed(const struct layer_source *layer, const char *wanted, bool *
     return true;
 }
 
-bool kind_is_between(const struct layer_source *layer, size_t first) {
+bool kind_slides(const struct layer_source *layer, size_t window) {
+    const struct family_windows *windows = &layer->family->windows;
+    bool slides;
+
+    if (windows->slides == NULL)
+        return window > 0;
+    return kind_is_listed(layer, "sliding_attention", &slides)
+               ? slides
+               : windows->slides(layer, window);
+}
+
+/* Returns whether the layer, of numbers from `first` on, is none of every period-th. A
+ * text such as "LLLG" in place of a period has L for such layers. */
+static bool is_between(const struct layer_source *layer, size_t first) {
     const char *keys = layer->family->windows.period_keys;
     const char *text = json_string_value(config_find(layer->section, keys, NULL));
 
@@ -96,23 +109,12 @@ bool kind_is_between(const struct layer_source *layer, size_t first) {
     return (layer->index + first) % period != 0;
 }
 
-bool kind_slides_always(const struct layer_source *layer, size_t window) {
-    (void)layer;
-    return window > 0;
-}
-
 bool kind_slides_unless_last(const struct layer_source *layer, size_t window) {
-    bool slides;
     (void)window;
-    return kind_is_listed(layer, "sliding_attention", &slides)
-               ? slides
-               : kind_is_between(layer, 1);
+    return is_between(layer, 1);
 }
 
 bool kind_slides_unless_first(const struct layer_source *layer, size_t window) {
-    bool slides;
     (void)window;
-    return kind_is_listed(layer, "sliding_attention", &slides)
-               ? slides
-               : kind_is_between(layer, 0);
+    return is_between(layer, 0);
 }

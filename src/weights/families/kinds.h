@@ -18,12 +18,9 @@ bool kind_attends(const struct layer_source *layer);
  * `wanted`; any other must be full attention. */
 bool kind_is_listed(const struct layer_source *layer, const char *wanted, bool *ret_is);
 
-/* Returns whether the layer, of numbers from `first` on, is none of every period-th. A
- * text such as "LLLG" in place of a period has L for such layers. */
-bool kind_is_between(const struct layer_source *layer, size_t first);
+/* Returns whether the layer has a window, which is `window`, or 0. */
+bool kind_slides(const struct layer_source *layer, size_t window);
 
-/* Rules of windows, see struct family_windows: all layers have one; or all but each
- * period's last, or first, unless config.json lists types. */
-bool kind_slides_always(const struct layer_source *layer, size_t window);
+/* Rules of windows, see struct family_windows: all but each period's last or first. */
 bool kind_slides_unless_last(const struct layer_source *layer, size_t window);
 bool kind_slides_unless_first(const struct layer_source *layer, size_t window);

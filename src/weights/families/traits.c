@@ -125,7 +125,7 @@ static void read_window(const struct traits *traits, struct layer *layer) {
     const struct config_section *section = traits->section;
     const char *keys = windows->keys, *only_if = windows->only_if;
 
-    if (windows->slides == NULL || layer->cross)
+    if (keys == NULL || layer->cross)
         return;
     const json_t *set = config_find(section, keys, NULL);
     bool on = only_if == NULL || config_get_bool(section, only_if);
@@ -135,7 +135,7 @@ static void read_window(const struct traits *traits, struct layer *layer) {
     if (windows->length != NULL)
         layer->window = windows->length(&traits->source, layer->causal, window);
     /* without a window of 0, which hides nothing */
-    if (!windows->slides(&traits->source, zero ? 1 : layer->window)) {
+    if (!kind_slides(&traits->source, zero ? 1 : layer->window)) {
         layer->window = 0;
         return;
     }

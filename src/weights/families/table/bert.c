@@ -10,11 +10,8 @@ static bool is_rotary(const struct layer_source *layer, bool sliding) {
     return json_is_string(type) && strcmp(json_string_value(type), "rotary") == 0;
 }
 
-static void rotate_roformer(const struct layer_source *source,
-                            const struct config_section *inside,
-                            struct layer_rotation *rotation) {
-    (void)inside;
-    rotation->values = config_get_bool(source->section, "rotary_value");
+static void rotate_values(const struct layer_source *source, struct layer *layer) {
+    layer->rotation.values = config_get_bool(source->section, "rotary_value");
 }
 
 /* Half of local_attention, or sliding_window, which is already half of it. */
@@ -125,7 +122,7 @@ static const struct family families[] = {
         "attention.", NULL, 12, 768, 12, MASK_IF_DECODER, NAMES_BERT)},
         .demands = "add_cross_attention=false", .biases.always = "qkvo",
         .weights.ignored = BEHIND_OUTPUT, ROTATION, .rotation.plain = true,
-        .rotation.interleaved = "=true", .rotation.adjust = rotate_roformer},
+        .rotation.interleaved = "=true", .adjust = rotate_values},
     {   .type = "modernbert", .stacks = {STACK(KEYS_COMMON, "layers.#.", "attn.",
         "attn_norm", 12, 768, 22, MASK_NONE, PACKED("Wqkv", "Wo"))},
         .weights.split = SPLIT_BLOCKS, MODERNBERT},

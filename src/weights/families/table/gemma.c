@@ -4,12 +4,6 @@
 
 #include <stdio.h>
 
-/* Whatever layer_types says, the last layer does not. */
-static bool gemma4_slides(const struct layer_source *layer, size_t window) {
-    config_find(layer->section, "layer_types", NULL);
-    return layer->index + 1 < layer->num_layers && kind_slides_unless_last(layer, window);
-}
-
 /* Without use_bidirectional_attention the window is as it is said; with it, half of it
  * and one, of which the mask by that key alone leaves out the farthest. */
 static size_t halve_gemma3_window(const struct layer_source *layer, bool causal,
@@ -24,7 +18,6 @@ static size_t halve_gemma3_window(const struct layer_source *layer, bool causal,
 static void borrow_keys(const struct layer_source *source, const char *keys,
                         struct layer *layer) {
     const struct config_section *section = source->section;
-    bool (*slides)(const struct layer_source *, size_t) = source->family->windows.slides;
     struct layer_source lender = *source;
     size_t count = config_get_index(section, keys), end = source->num_layers - count;
 
@@ -39,7 +32,7 @@ static void borrow_keys(const struct layer_source *source, const char *keys,
     layer->borrows = source->index >= end;
     for (lender.index = end; layer->borrows && lender.index-- > 0;) {
         layer->lender = lender.index;
-        if (slides(&lender, layer->window) == (layer->window > 0))
+        if (kind_slides(&lender, layer->window) == (layer->window > 0))
             return;
     }
     if (layer->borrows)
@@ -69,6 +62,8 @@ static void read_gemma4_sizes(const struct layer_source *source, struct layer *l
     struct config_section own = {.error = section->error};
     char number[24];
 
+    if (source->index + 1 == source->num_layers)
+        layer->window = 0; /* whatever layer_types says */
     layer->keys_are_values =
         layer->window == 0 && config_get_bool(section, "attention_k_eq_v");
     if (all != NULL && !json_is_null(all)) {
@@ -102,12 +97,12 @@ static void read_gemma4_sizes(const struct layer_source *source, struct layer *l
 static const struct layer_rotation gemma4_rotation = {
     .type = ROTATION_PROPORTIONAL, .factor = 1};
 /* Values are normed, and the last layers take those of earlier ones. */
-#define GEMMA3N(type_name, w, n, kv, slides, period_of_full) \
+#define GEMMA3N(type_name, w, n, kv, period_of_full) \
     .type = type_name, .stacks = {STACK_LLAMA(8, w, n)}, HEADS(kv, 256), \
     BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, \
     .scores.scale = SCALE_ONE, BASE(1e6), \
     .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000, \
-    WINDOWS(slides, 512), .windows.period_keys = "=" #period_of_full
+    WINDOWS(kind_slides_unless_last, 512), .windows.period_keys = "=" #period_of_full
 
 static const struct family families[] = {
     {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)},
@@ -122,11 +117,11 @@ static const struct family families[] = {
         .rotation.local_base = 10000, WINDOWS(kind_slides_unless_last, 4096),
         .windows.length = halve_gemma3_window,
         .windows.period_keys = "sliding_window_pattern=6"},
-    {   GEMMA3N("gemma3n_text", 2048, 35, 2, kind_slides_unless_last, 5),
-        .adjust = adjust_gemma3n, .ignored = "query_pre_attn_scalar"},
-    {   GEMMA3N("gemma4_text", 2304, 30, 4, gemma4_slides, 6),
-        .rotation.unset = &gemma4_rotation, .rotation.part = 0.25,
-        .sizes.adjust = read_gemma4_sizes, .adjust = adjust_gemma4},
+    {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .adjust = adjust_gemma3n,
+        .ignored = "query_pre_attn_scalar"},
+    {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .rotation.unset = &gemma4_rotation,
+        .rotation.part = 0.25, .sizes.adjust = read_gemma4_sizes,
+        .adjust = adjust_gemma4},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

@@ -69,7 +69,7 @@ static const struct family families[] = {
     LFM2("lfm2_moe", 2048),
     {   .type = "minimax", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
         OTHER_MIXERS, .layers.period_keys = "=2", RMS(1e-5), BASE(1e6),
-        .windows.slides = kind_slides_always, .windows.keys = "sliding_window"},
+        .windows.keys = "sliding_window"},
     {   .type = "nemotron_h", .stacks = {STACK(KEYS_COMMON, "layers.#.", "mixer.", "norm",
         32, 4096, 4, MASK_CAUSAL, NAMES_PROJ("o_proj"))}, HEADS(8, 128),
         .biases.as_stored = "qkvo", .ignored = "sliding_window", OTHER_MIXERS,

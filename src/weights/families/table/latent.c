@@ -56,11 +56,7 @@ static size_t read_mimo_window(const struct layer_source *layer, bool causal,
 }
 
 static bool mimo_slides(const struct layer_source *layer, size_t window) {
-    bool slides;
-    (void)window;
-    return kind_is_listed(layer, "sliding_attention", &slides)
-               ? slides
-               : layer->index > 0 && kind_is_between(layer, 1);
+    return layer->index > 0 && kind_slides_unless_last(layer, window);
 }
 
 /* Only layers with a window have sinks. */

@@ -7,34 +7,23 @@
 
 /* Layers from max_window_layers on. */
 static bool slides_from(const struct layer_source *layer, size_t window) {
-    const char *keys = layer->family->windows.from_keys;
-    bool slides;
-    return kind_is_listed(layer, "sliding_attention", &slides)
-               ? slides
-               : layer->index >= config_get_index(layer->section, keys) && window > 0;
+    size_t from = config_get_index(layer->section, layer->family->windows.from_keys);
+    return window > 0 && layer->index >= from;
 }
 
 /* Even layers before max_window_layers. */
 static bool slides_before(const struct layer_source *layer, size_t window) {
-    const char *keys = layer->family->windows.from_keys;
-    bool slides;
-    return kind_is_listed(layer, "sliding_attention", &slides)
-               ? slides
-               : layer->index < config_get_index(layer->section, keys) && window > 0 &&
-                     layer->index % 2 == 0;
+    return window > 0 && !slides_from(layer, window) && layer->index % 2 == 0;
 }
 
-static bool slides_by_type(const struct layer_source *layer, size_t window) {
-    bool slides;
-    return kind_is_listed(layer, "sliding_attention", &slides) ? slides : window > 0;
+static bool slides_always(const struct layer_source *layer, size_t window) {
+    (void)layer;
+    return window > 0;
 }
 
 /* A null window means full layers only. */
 static bool exaone_slides(const struct layer_source *layer, size_t window) {
-    bool slides;
-    return kind_is_listed(layer, "sliding_attention", &slides)
-               ? slides
-               : window > 0 && kind_is_between(layer, 1);
+    return window > 0 && kind_slides_unless_last(layer, window);
 }
 
 static bool is_sliding(const struct layer_source *layer, bool sliding) {
@@ -66,12 +55,10 @@ static bool is_rotated_by_list(const struct layer_source *layer, bool sliding) {
     return json_integer_value(item) == 1;
 }
 
-/* Layers that do not rotate; layer_types overrule use_sliding_window. */
+/* Layers that do not rotate. */
 static bool smollm_slides(const struct layer_source *layer, size_t window) {
-    bool on = config_get_bool(layer->section, "use_sliding_window"), slides;
-    return kind_is_listed(layer, "sliding_attention", &slides)
-               ? slides
-               : on && window > 0 && !is_rotated_by_list(layer, false);
+    return config_get_bool(layer->section, "use_sliding_window") && window > 0 &&
+           !is_rotated_by_list(layer, false);
 }
 
 /* A base of null means no rotation. */
@@ -165,12 +152,10 @@ static void norm_rotated_heads(const struct layer_source *source, struct layer *
     layer->head_norm_last = true;
 }
 
-/* Rotates by the negative angle. */
-static void rotate_back(const struct layer_source *source,
-                        const struct config_section *inside,
-                        struct layer_rotation *rotation) {
-    (void)source, (void)inside;
-    rotation->backward = true;
+/* It rotates by the negative angle. */
+static void adjust_nanochat(const struct layer_source *source, struct layer *layer) {
+    layer->rotation.backward = true;
+    add_bare_norms(source, layer);
 }
 
 /* Positions before scaling, when they are absent beside its object. */
@@ -277,9 +262,9 @@ static const struct family families[] = {
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(1e8),
         .demands = "model_type=llama"},
     {   .type = "mistral", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-6),
-        ROTATION, WINDOWS(kind_slides_always, 4096)},
+        ROTATION, WINDOW(4096)},
     {   .type = "mixtral", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-5),
-        BASE(1e6), WINDOWS(kind_slides_always, 0)},
+        BASE(1e6), WINDOW(0)},
     {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.always = "qkv",
         HEADS(32, 0), RMS(1e-6), ROTATION, QWEN_WINDOW(slides_from, 28)},
     {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)},
@@ -287,7 +272,7 @@ static const struct family families[] = {
         QWEN_WINDOW(slides_before, 28)},
     QWEN3("qwen3", STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 32, 4096, 32), 32, 128,
           slides_from), /* voyage-4-nano has its key, which transformers does not read */
-    QWEN3("qwen3_moe", STACK_LLAMA(32, 2048, 24), 4, 0, kind_slides_always),
+    QWEN3("qwen3_moe", STACK_LLAMA(32, 2048, 24), 4, 0, NULL),
     QWEN2_VL("qwen2_vl_text"),
     QWEN2_VL("qwen2_5_vl_text"),
     QWEN3_VL("qwen3_vl_text", 32, 4096, 32, 128),
@@ -302,10 +287,10 @@ static const struct family families[] = {
         "input_layernorm", 32, 3072, 32, MASK_CAUSAL, PACKED("qkv_proj", "o_proj"))},
         .weights.split = SPLIT_BLOCKS, HEADS(0, 0), RMS(1e-5), ROTATION, PART(1),
         .rotation.words = "su=longrope yarn=longrope", .rotation.adjust = preset_phi3,
-        WINDOWS(kind_slides_always, 0)},
+        WINDOW(0)},
     {   .type = "starcoder2", .stacks = {STACK_LLAMA(24, 3072, 30)},
         BIASES_IF("qkvo", "use_bias=true"), HEADS(2, 0), LAYER_NORM("norm_epsilon", 1e-5),
-        ROTATION, WINDOWS(kind_slides_always, 0)},
+        ROTATION, WINDOW(0)},
     {   .type = "cohere", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_LAYER,
@@ -337,14 +322,14 @@ static const struct family families[] = {
     {   /* no norm has a weight */
         .type = "nanochat", .stacks = {STACK_NO_NORM(6, 768, 12)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), .norms.bare = true,
-        ROTATION, .rotation.adjust = rotate_back, .adjust = add_bare_norms},
+        ROTATION, .adjust = adjust_nanochat},
     {   .type = "olmoe", .stacks = {STACK_LLAMA(16, 2048, 16)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS,
         .norms.heads_whole = true, ROTATION, .scores.clip_keys = "clip_qkv",
         .adjust = clip_after_norms},
     {   .type = "ministral3", .stacks = {STACK_LLAMA(32, 4096, 34)}, HEADS(8, 128),
-        RMS(1e-5), ROTATION, .rotation.unset = &ministral3_rotation,
-        WINDOWS(kind_slides_always, 0), .rotation.query_beta = true},
+        RMS(1e-5), ROTATION, .rotation.unset = &ministral3_rotation, WINDOW(0),
+        .rotation.query_beta = true},
     {   OLMO2("olmo2", 1e-5, 32, 4096), ROTATION},
     {   OLMO2("flex_olmo", 1e-6, 32, 4096), BASE(500000)},
     {   OLMO2("olmo3", 1e-5, 32, 4096), BASE(500000),
@@ -419,13 +404,13 @@ static const struct family families[] = {
         RMS(1e-6), HEAD_NORMS, .norms.heads_whole = true, BASE(5e6), PART(1),
         .rotation.dims_keys = "rotary_dim"},
     {   .type = "ministral", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
-        RMS(1e-6), ROTATION, WINDOWS(slides_by_type, 4096)},
+        RMS(1e-6), ROTATION, WINDOWS(slides_always, 4096)},
     {   .type = "nemotron", .stacks = {STACK_LLAMA(48, 6144, 32)}, HEADS(0, 0),
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("norm_eps", 1e-5),
         .norms.plus_one = true, ROTATION, PART(0.5)},
     {   .type = "phimoe", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
         BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("rms_norm_eps", 1e-5), BASE(1e6),
-        WINDOWS(kind_slides_always, 0),
+        WINDOW(0),
         .demands = "rope_scaling.short_mscale=null rope_parameters.short_mscale=null"},
     {   .type = "seed_oss", .stacks = {STACK_LLAMA(80, 4096, 64)}, HEADS(8, 128),
         BIASES_IF("qkv", "attention_bias=true"), .adjust = read_seed_bias, RMS(1e-6),

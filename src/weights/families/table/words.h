@@ -39,8 +39,8 @@
 #define RMS(value)  RMS_NORM("rms_norm_eps", value)
 #define HEAD_NORMS \
     .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS
-#define WINDOWS(which, length) \
-    .windows.slides = which, .windows.keys = "sliding_window=" #length
+#define WINDOW(length) .windows.keys = "sliding_window=" #length
+#define WINDOWS(which, length) .windows.slides = which, WINDOW(length)
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
