@@ -48,14 +48,12 @@ static void drop_first_norm(const struct layer_source *source, struct layer *lay
 #define BERT_NORM(type_name, name, eps, h, w, n) { \
     .type = type_name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps), \
     .stacks = STACKS_BERT(MASK_IF_DECODER, "attention." name, "crossattention." name, \
-                          "add_cross_attention", h, w, n), \
-    .demands = "position_embedding_type=absolute"}
+        "add_cross_attention", h, w, n), .demands = "position_embedding_type=absolute"}
 /* With one weight of queries, keys and values, and rotated. */
 #define BERT_ROTATED(type_name, path, inside, qkv, output, value, ...) \
     .type = type_name, .weights.split = SPLIT_BLOCKS, .biases.as_stored = "qkvo", \
     .stacks = {STACK(KEYS_GPT, path, inside, NULL, __VA_ARGS__, MASK_NONE, \
-        PACKED(qkv, output))}, \
-    .rotation.base_keys = "rotary_emb_base rope_theta", \
+        PACKED(qkv, output))}, .rotation.base_keys = "rotary_emb_base rope_theta", \
     .rotation.base = value
 #define WAV2VEC2(name) { \
     .type = name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
@@ -65,11 +63,10 @@ static void drop_first_norm(const struct layer_source *source, struct layer *lay
 #define MODERNBERT \
     .biases.if_set = "qkvo", .biases.keys = "attention_bias", \
     LAYER_NORM("norm_eps", 1e-5), .adjust = drop_first_norm, \
-    .rotation.base_keys = "global_rope_theta", \
-    .rotation.base = 160000, .rotation.local_keys = "local_rope_theta", \
-    .rotation.local_base = 10000, .rotation.local_scaled = true, \
-    .windows.slides = kind_slides_unless_first, .windows.keys = "local_attention=128", \
-    .windows.length = halve_window, \
+    .rotation.base_keys = "global_rope_theta", .rotation.base = 160000, \
+    .rotation.local_keys = "local_rope_theta", .rotation.local_base = 10000, \
+    .rotation.local_scaled = true, .windows.slides = kind_slides_unless_first, \
+    .windows.keys = "local_attention=128", .windows.length = halve_window, \
     .windows.period_keys = "global_attn_every_n_layers=3"
 
 static const struct family families[] = {
@@ -101,8 +98,8 @@ static const struct family families[] = {
         "out_proj", 20000, 16, 1024, 24)},
     {   .type = "eurobert", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "input_layernorm", 12, 768, 12, MASK_NONE, NAMES_PROJ("o_proj"))},
-        .sizes.kv_keys = "num_key_value_heads", .sizes.head_keys = "head_dim",
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), ROTATION},
+        .sizes.kv_keys = "num_key_value_heads", .sizes.head_keys = "head_dim", BIASES,
+        RMS(1e-5), ROTATION},
     {   .type = "albert", .stacks = {STACK(KEYS("num_attention_heads", "hidden_size",
         "num_hidden_groups"), "encoder.albert_layer_groups.#.albert_layers.0.",
         "attention.", NULL, 64, 4096, 1, MASK_NONE, {"query", "key", "value", "dense"})},

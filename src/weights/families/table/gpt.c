@@ -69,12 +69,11 @@ static void read_falcon_alibi(const struct layer_source *source, struct layer *l
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* With the keys of the code that came with the weights before transformers had it. */
 #define FALCON(type_name) \
-    .type = type_name, \
-    .stacks = {STACK(KEYS("num_attention_heads n_head", "hidden_size n_embed", \
-        "num_hidden_layers n_layer"), "h.#.", "self_attention.", \
+    .type = type_name, .stacks = {STACK(KEYS("num_attention_heads n_head", \
+        "hidden_size n_embed", "num_hidden_layers n_layer"), "h.#.", "self_attention.", \
         "ln_attn input_layernorm", 71, 4544, 32, MASK_CAUSAL, \
-        PACKED("query_key_value", "dense"))}, \
-    .weights.split = SPLIT_GROUPS, .biases.if_set = "qkvo", .biases.keys = "bias", \
+        PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS, \
+    .biases.if_set = "qkvo", .biases.keys = "bias", \
     LAYER_NORM("layer_norm_epsilon", 1e-5), ROTATION, .rotation.only_if = has_no_alibi, \
     .adjust = read_falcon_alibi
 

@@ -52,9 +52,8 @@ static void name_videomae_biases(const struct layer_source *source, struct layer
     .type = type_name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps)
 /* Text and images; what differs is the mask of the text, and eps. */
 #define TWO_TOWERS(type_name, eps, h, w, mask_of) { \
-    TOWER(type_name, eps), \
-    .stacks = {STACK_TEXT("text.", "text_config", h, w, 12, mask_of), \
-               STACK_VISION("vision.", "vision_config", 12, 768, 12)}}
+    TOWER(type_name, eps), .stacks = {STACK_TEXT("text.", "text_config", h, w, 12, \
+        mask_of), STACK_VISION("vision.", "vision_config", 12, 768, 12)}}
 #define ONE_TOWER(type_name, eps, path, h, w, mask_of) \
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, path, h, w, 12, mask_of)}}, \
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, "", h, w, 12, mask_of)}}

@@ -199,9 +199,8 @@ static const struct layer_rotation gpt_oss_rotation = {
     .windows.slides = which, .windows.only_if = "use_sliding_window", \
     .windows.keys = "sliding_window=4096", .windows.from_keys = "max_window_layers=" #from
 #define QWEN3(type_name, stack, kv, d, which) { \
-    .type = type_name, .stacks = {stack}, HEADS(kv, d), \
-    BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION, \
-    QWEN_WINDOW(which, 28)}
+    .type = type_name, .stacks = {stack}, HEADS(kv, d), BIASES, RMS(1e-6), HEAD_NORMS, \
+    ROTATION, QWEN_WINDOW(which, 28)}
 
 /* Without a norm before. */
 #define STACK_NO_NORM(h, w, n) \
@@ -209,36 +208,32 @@ static const struct layer_rotation gpt_oss_rotation = {
         NAMES_PROJ("o_proj"))
 #define OLMO2(type_name, value, h, w) \
     .type = type_name, .stacks = {STACK_NO_NORM(h, w, 32)}, HEADS(0, 0), \
-    BIASES_IF("qkvo", "attention_bias"), .norms.eps_keys = "rms_norm_eps", \
+    BIASES, .norms.eps_keys = "rms_norm_eps", \
     .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true
 #define EXAONE4(type_name, stack) \
     .type = type_name, .stacks = {stack}, HEADS(32, 0), RMS(1e-5), HEAD_NORMS, ROTATION, \
     WINDOWS(exaone_slides, 4096), .windows.period_keys = "sliding_window_pattern=4", \
     .rotation.only_if = exaone_rotates
 #define GLM(type_name) { \
-    .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 40)}, HEADS(2, 128), \
-    BIASES_IF("qkv", "attention_bias=true"), RMS(1.5625e-07), \
-    ROTATION, PART(0.5), .rotation.interleaved = "=true"}
+    LLAMA(type_name, 32, 4096, 40, 2, 128), BIASES_IF("qkv", "attention_bias=true"), \
+    RMS(1.5625e-07), ROTATION, PART(0.5), .rotation.interleaved = "=true"}
 #define ERNIE45(type_name, h, w, n, kv, d) { \
-    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d), \
-    BIASES_IF("qkvo", "use_bias"), RMS(1e-5), BASE(500000), \
-    .rotation.interleaved = "=true"}
+    LLAMA(type_name, h, w, n, kv, d), BIASES_IF("qkvo", "use_bias"), RMS(1e-5), \
+    BASE(500000), .rotation.interleaved = "=true"}
 #define GRANITE(type_name, otherwise) { \
-    .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0), \
-    BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), ROTATION, \
+    LLAMA(type_name, 32, 4096, 32, 0, 0), BIASES, RMS(1e-6), ROTATION, \
     .scores.scale = SCALE_KEY, .scores.scale_keys = "attention_multiplier", \
     .scores.scale_otherwise = otherwise}
 /* Texts of models with images, whose positions have three axes. */
 #define SECTIONS(order) .rotation.sections = order, .rotation.words = "mrope=default"
 #define QWEN2_VL(type_name) { \
-    .type = type_name, .stacks = {STACK_LLAMA(64, 8192, 80)}, HEADS(8, 0), \
+    LLAMA(type_name, 64, 8192, 80, 8, 0), \
     .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS), \
     .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(slides_from, 80)}
 #define QWEN3_VL(type_name, h, w, n, d) { \
-    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(h, d), \
-    .ignored = "sliding_window", \
-    BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, BASE(500000), \
-    SECTIONS(SECTIONS_INTERLEAVED), .rotation.section_sizes = {24, 20, 20}}
+    LLAMA(type_name, h, w, n, h, d), .ignored = "sliding_window", BIASES, RMS(1e-6), \
+    HEAD_NORMS, BASE(500000), SECTIONS(SECTIONS_INTERLEAVED), \
+    .rotation.section_sizes = {24, 20, 20}}
 #define LLAMA3_UNSET(name, theta, times, original) \
     static const struct layer_rotation name = { \
         .type = ROTATION_LLAMA3, .base = theta, .factor = times, .low_freq_factor = 1, \
@@ -248,28 +243,23 @@ static const struct layer_rotation ministral3_rotation = {
     .truncate = true, .mscale = 1, .mscale_all_dim = 1, .original_positions = 16384,
     .query_beta = 0.1};
 #define HUNYUAN(type_name) { \
-    .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0), \
-    BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), .norms.query = "query_layernorm", \
+    LLAMA(type_name, 32, 4096, 32, 0, 0), \
+    BIASES, RMS(1e-5), .norms.query = "query_layernorm", \
     .norms.key = "key_layernorm", .norms.heads = ATTN_NORM_RMS, \
     ROTATION, .rotation.adjust = fix_base, .adjust = norm_rotated_heads}
 LLAMA3_UNSET(apertus_rotation, 12e6, 8, 8192);
 LLAMA3_UNSET(cwm_rotation, 1e6, 16, 8192);
 
 static const struct family families[] = {
-    {   .type = "llama", .stacks = {STACK_LLAMA(32, 4096, 32)},
-        BIASES_IF("qkvo", "attention_bias"), HEADS(0, 0), RMS(1e-6), ROTATION},
-    {   .type = "voxtral_text", .stacks = {STACK_LLAMA(32, 3072, 30)}, HEADS(8, 128),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(1e8),
+    {   LLAMA("llama", 32, 4096, 32, 0, 0), BIASES, RMS(1e-6), ROTATION},
+    {   LLAMA("voxtral_text", 32, 3072, 30, 8, 128), BIASES, RMS(1e-5), BASE(1e8),
         .demands = "model_type=llama"},
-    {   .type = "mistral", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-6),
-        ROTATION, WINDOW(4096)},
-    {   .type = "mixtral", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-5),
-        BASE(1e6), WINDOW(0)},
-    {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.always = "qkv",
-        HEADS(32, 0), RMS(1e-6), ROTATION, QWEN_WINDOW(slides_from, 28)},
-    {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)},
-        BIASES_IF("qkv", "qkv_bias=true"), HEADS(16, 0), RMS(1e-6), ROTATION,
-        QWEN_WINDOW(slides_before, 28)},
+    {   LLAMA("mistral", 32, 4096, 32, 8, 0), RMS(1e-6), ROTATION, WINDOW(4096)},
+    {   LLAMA("mixtral", 32, 4096, 32, 8, 0), RMS(1e-5), BASE(1e6), WINDOW(0)},
+    {   LLAMA("qwen2", 32, 4096, 32, 32, 0), .biases.always = "qkv", RMS(1e-6), ROTATION,
+        QWEN_WINDOW(slides_from, 28)},
+    {   LLAMA("qwen2_moe", 16, 2048, 24, 16, 0), BIASES_IF("qkv", "qkv_bias=true"),
+        RMS(1e-6), ROTATION, QWEN_WINDOW(slides_before, 28)},
     QWEN3("qwen3", STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 32, 4096, 32), 32, 128,
           slides_from), /* voyage-4-nano has its key, which transformers does not read */
     QWEN3("qwen3_moe", STACK_LLAMA(32, 2048, 24), 4, 0, NULL),
@@ -288,24 +278,20 @@ static const struct family families[] = {
         .weights.split = SPLIT_BLOCKS, HEADS(0, 0), RMS(1e-5), ROTATION, PART(1),
         .rotation.words = "su=longrope yarn=longrope", .rotation.adjust = preset_phi3,
         WINDOW(0)},
-    {   .type = "starcoder2", .stacks = {STACK_LLAMA(24, 3072, 30)},
-        BIASES_IF("qkvo", "use_bias=true"), HEADS(2, 0), LAYER_NORM("norm_epsilon", 1e-5),
-        ROTATION, WINDOW(0)},
-    {   .type = "cohere", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
+    {   LLAMA("starcoder2", 24, 3072, 30, 2, 0), BIASES_IF("qkvo", "use_bias=true"),
+        LAYER_NORM("norm_epsilon", 1e-5), ROTATION, WINDOW(0)},
+    {   LLAMA("cohere", 64, 8192, 40, 0, 0), BIASES, LAYER_NORM("layer_norm_eps", 1e-5),
         .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_LAYER,
         .norms.heads_if = "use_qk_norm", .norms.heads_each = true, BASE(500000),
         .rotation.interleaved = "=true", ROPE_GPTJ},
-    {   .type = "cohere2", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5), ROTATION,
-        .rotation.interleaved = "=true", .rotation.only_if = is_sliding,
+    {   LLAMA("cohere2", 64, 8192, 40, 0, 0), BIASES, LAYER_NORM("layer_norm_eps", 1e-5),
+        ROTATION, .rotation.interleaved = "=true", .rotation.only_if = is_sliding,
         WINDOWS(kind_slides_unless_last, 4096),
         .windows.period_keys = "sliding_window_pattern=4", ROPE_GPTJ},
-    {   .type = "stablelm", .stacks = {STACK_LLAMA(32, 2560, 32)}, HEADS(32, 0),
-        BIASES_IF("qkv", "use_qkv_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
-        .norms.query = "q_layernorm.norms.#", .norms.key = "k_layernorm.norms.#",
-        .norms.heads = ATTN_NORM_LAYER, .norms.heads_if = "qk_layernorm",
-        .norms.heads_each = true, ROTATION, PART(0.25)},
+    {   LLAMA("stablelm", 32, 2560, 32, 32, 0), BIASES_IF("qkv", "use_qkv_bias"),
+        LAYER_NORM("layer_norm_eps", 1e-5), .norms.query = "q_layernorm.norms.#",
+        .norms.key = "k_layernorm.norms.#", .norms.heads = ATTN_NORM_LAYER,
+        .norms.heads_if = "qk_layernorm", .norms.heads_each = true, ROTATION, PART(0.25)},
     {   .type = "persimmon", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "input_layernorm", 64, 4096, 36, MASK_CAUSAL,
         PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
@@ -315,21 +301,18 @@ static const struct family families[] = {
         PART(0.5)},
     HUNYUAN("hunyuan_v1_dense"),
     HUNYUAN("hunyuan_v1_moe"),
-    {   .type = "llama4_text", .stacks = {STACK_LLAMA(40, 5120, 48)}, HEADS(8, 128),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(500000),
+    {   LLAMA("llama4_text", 40, 5120, 48, 8, 128), BIASES, RMS(1e-5), BASE(500000),
         .rotation.interleaved = "=true", .rotation.only_if = is_rotated_by_list,
         .adjust = adjust_llama4},
     {   /* no norm has a weight */
         .type = "nanochat", .stacks = {STACK_NO_NORM(6, 768, 12)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), .norms.bare = true,
+        BIASES, RMS(1e-6), .norms.bare = true,
         ROTATION, .adjust = adjust_nanochat},
-    {   .type = "olmoe", .stacks = {STACK_LLAMA(16, 2048, 16)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS,
+    {   LLAMA("olmoe", 16, 2048, 16, 0, 0), BIASES, RMS(1e-5), HEAD_NORMS,
         .norms.heads_whole = true, ROTATION, .scores.clip_keys = "clip_qkv",
         .adjust = clip_after_norms},
-    {   .type = "ministral3", .stacks = {STACK_LLAMA(32, 4096, 34)}, HEADS(8, 128),
-        RMS(1e-5), ROTATION, .rotation.unset = &ministral3_rotation, WINDOW(0),
-        .rotation.query_beta = true},
+    {   LLAMA("ministral3", 32, 4096, 34, 8, 128), RMS(1e-5), ROTATION,
+        .rotation.unset = &ministral3_rotation, WINDOW(0), .rotation.query_beta = true},
     {   OLMO2("olmo2", 1e-5, 32, 4096), ROTATION},
     {   OLMO2("flex_olmo", 1e-6, 32, 4096), BASE(500000)},
     {   OLMO2("olmo3", 1e-5, 32, 4096), BASE(500000),
@@ -342,34 +325,32 @@ static const struct family families[] = {
         .layers.last = true},
     {   /* the norm before it has neither weight nor bias */
         .type = "olmo", .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM(NULL, 1e-5), .norms.bare = true,
+        BIASES, LAYER_NORM(NULL, 1e-5), .norms.bare = true,
         ROTATION, .scores.clip_keys = "clip_qkv"},
-    {   .type = "gpt_oss", .stacks = {STACK_LLAMA(64, 2880, 36)}, HEADS(8, 64),
-        BIASES_IF("qkvo", "attention_bias=true"), RMS(1e-5), BASE(150000),
-        .rotation.unset = &gpt_oss_rotation, WINDOWS(kind_slides_unless_last, 128),
-        .windows.period_keys = "=2", .scores.sinks = "sinks"},
+    {   LLAMA("gpt_oss", 64, 2880, 36, 8, 64), BIASES_IF("qkvo", "attention_bias=true"),
+        RMS(1e-5), BASE(150000), .rotation.unset = &gpt_oss_rotation,
+        WINDOWS(kind_slides_unless_last, 128), .windows.period_keys = "=2",
+        .scores.sinks = "sinks"},
     {   .type = "apertus", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "attention_layernorm", 32, 4096, 32, MASK_CAUSAL, NAMES_PROJ("o_proj"))},
-        HEADS(0, 0), BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS,
-        BASE(12e6), .rotation.unset = &apertus_rotation},
+        HEADS(0, 0), BIASES, RMS(1e-5), HEAD_NORMS, BASE(12e6),
+        .rotation.unset = &apertus_rotation},
     {   .type = "afmoe", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "input_layernorm", 16, 2048, 32, MASK_CAUSAL,
-        {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})}, HEADS(0, 128),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS, ROTATION,
-        .rotation.only_if = is_sliding, WINDOWS(kind_slides_unless_last, 1024),
+        {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})}, HEADS(0, 128), BIASES,
+        RMS(1e-5), HEAD_NORMS, ROTATION, .rotation.only_if = is_sliding,
+        WINDOWS(kind_slides_unless_last, 1024),
         .windows.period_keys = "global_attn_every_n_layers=4"},
     {   /* with quantization_config, transformers rounds rows and weights, too */
-        .type = "bitnet", .stacks = {STACK_LLAMA(20, 2560, 30)},
-        .demands = "quantization_config=null", HEADS(5, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), .adjust = norm_bitnet_outputs,
+        LLAMA("bitnet", 20, 2560, 30, 5, 0),
+        .demands = "quantization_config=null",
+        BIASES, RMS(1e-5), .adjust = norm_bitnet_outputs,
         BASE(500000)},
-    {   .type = "arcee", .stacks = {STACK_LLAMA(32, 2560, 32)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), ROTATION},
-    {   .type = "cwm", .stacks = {STACK_LLAMA(48, 6144, 64)}, HEADS(8, 128), RMS(1e-5),
-        BASE(1e6), .rotation.unset = &cwm_rotation,
-        WINDOWS(kind_slides_unless_first, 8192), .windows.period_keys = "=4"},
-    {   .type = "dots1", .stacks = {STACK_LLAMA(32, 4608, 62)}, HEADS(32, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION,
+    {   LLAMA("arcee", 32, 2560, 32, 0, 0), BIASES, RMS(1e-5), ROTATION},
+    {   LLAMA("cwm", 48, 6144, 64, 8, 128), RMS(1e-5), BASE(1e6),
+        .rotation.unset = &cwm_rotation, WINDOWS(kind_slides_unless_first, 8192),
+        .windows.period_keys = "=4"},
+    {   LLAMA("dots1", 32, 4608, 62, 32, 0), BIASES, RMS(1e-6), HEAD_NORMS, ROTATION,
         WINDOWS(slides_from, 4096), .windows.from_keys = "max_window_layers=62"},
     ERNIE45("ernie4_5", 16, 1024, 18, 2, 128),
     ERNIE45("ernie4_5_moe", 20, 2560, 28, 4, 0),
@@ -377,49 +358,42 @@ static const struct family families[] = {
     {   EXAONE4("exaone_moe", STACK_LLAMA(32, 4096, 32))},
     {   /* another mixer gets the norm's output besides, so the norm stays outside */
         .type = "falcon_h1", .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(8, 0),
-        BIASES_IF("qkvo", "attention_bias"), ROTATION,
+        BIASES, ROTATION,
         .adjust = scale_falcon_keys},
     GLM("glm"),
     GLM("glm4"),
-    {   .type = "glm4_moe", .stacks = {STACK_LLAMA(96, 4096, 46)}, HEADS(8, 0),
-        BIASES_IF("qkv", "attention_bias"), RMS(1e-5), HEAD_NORMS,
-        .norms.heads_if = "use_qk_norm", ROTATION, PART(0.5), MORE_LAYERS},
-    {   .type = "glm4v_text", .stacks = {STACK_LLAMA(32, 4096, 40)}, HEADS(2, 0),
-        .biases.always = "qkv", RMS(1e-5), ROTATION, PART(1),
-        .rotation.interleaved = "=true", SECTIONS(SECTIONS_BLOCKS),
+    {   LLAMA("glm4_moe", 96, 4096, 46, 8, 0), BIASES_IF("qkv", "attention_bias"),
+        RMS(1e-5), HEAD_NORMS, .norms.heads_if = "use_qk_norm", ROTATION, PART(0.5),
+        MORE_LAYERS},
+    {   LLAMA("glm4v_text", 32, 4096, 40, 2, 0), .biases.always = "qkv", RMS(1e-5),
+        ROTATION, PART(1), .rotation.interleaved = "=true", SECTIONS(SECTIONS_BLOCKS),
         .rotation.section_sizes = {8, 12, 12}},
-    {   .type = "glm4v_moe_text", .stacks = {STACK_LLAMA(96, 4096, 46)}, HEADS(8, 0),
+    {   LLAMA("glm4v_moe_text", 96, 4096, 46, 8, 0),
         BIASES_IF("qkv", "attention_bias=true"), RMS(1e-5), ROTATION, PART(0.5),
         SECTIONS(SECTIONS_BLOCKS), .rotation.section_sizes = {8, 12, 12}, MORE_LAYERS},
     GRANITE("granite", 1),
     GRANITE("granitemoe", 1),
     GRANITE("hyperclovax", 0),
-    {   .type = "helium", .stacks = {STACK_LLAMA(20, 2560, 24)}, HEADS(20, 128),
-        BIASES_IF("qkv", "attention_bias"), RMS(1e-8), BASE(100000),
-        .rotation.interleaved = "=true"},
-    {   .type = "jais2", .stacks = {STACK_LLAMA(26, 3328, 32)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias=true"), LAYER_NORM("layer_norm_eps", 1e-5),
-        ROTATION},
-    {   .type = "minimax_m2", .stacks = {STACK_LLAMA(48, 3072, 62)}, HEADS(8, 128),
-        RMS(1e-6), HEAD_NORMS, .norms.heads_whole = true, BASE(5e6), PART(1),
+    {   LLAMA("helium", 20, 2560, 24, 20, 128), BIASES_IF("qkv", "attention_bias"),
+        RMS(1e-8), BASE(100000), .rotation.interleaved = "=true"},
+    {   LLAMA("jais2", 26, 3328, 32, 0, 0), BIASES_IF("qkvo", "attention_bias=true"),
+        LAYER_NORM("layer_norm_eps", 1e-5), ROTATION},
+    {   LLAMA("minimax_m2", 48, 3072, 62, 8, 128), RMS(1e-6), HEAD_NORMS,
+        .norms.heads_whole = true, BASE(5e6), PART(1),
         .rotation.dims_keys = "rotary_dim"},
-    {   .type = "ministral", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
-        RMS(1e-6), ROTATION, WINDOWS(slides_always, 4096)},
-    {   .type = "nemotron", .stacks = {STACK_LLAMA(48, 6144, 32)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("norm_eps", 1e-5),
+    {   LLAMA("ministral", 32, 4096, 32, 8, 0), RMS(1e-6), ROTATION,
+        WINDOWS(slides_always, 4096)},
+    {   LLAMA("nemotron", 48, 6144, 32, 0, 0), BIASES, LAYER_NORM("norm_eps", 1e-5),
         .norms.plus_one = true, ROTATION, PART(0.5)},
-    {   .type = "phimoe", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
-        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("rms_norm_eps", 1e-5), BASE(1e6),
-        WINDOW(0),
+    {   LLAMA("phimoe", 32, 4096, 32, 8, 0), BIASES, LAYER_NORM("rms_norm_eps", 1e-5),
+        BASE(1e6), WINDOW(0),
         .demands = "rope_scaling.short_mscale=null rope_parameters.short_mscale=null"},
-    {   .type = "seed_oss", .stacks = {STACK_LLAMA(80, 4096, 64)}, HEADS(8, 128),
-        BIASES_IF("qkv", "attention_bias=true"), .adjust = read_seed_bias, RMS(1e-6),
-        ROTATION},
-    {   .type = "smollm3", .stacks = {STACK_LLAMA(16, 2048, 36)}, HEADS(4, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), BASE(2e6),
+    {   LLAMA("seed_oss", 80, 4096, 64, 8, 128), BIASES_IF("qkv", "attention_bias=true"),
+        .adjust = read_seed_bias, RMS(1e-6), ROTATION},
+    {   LLAMA("smollm3", 16, 2048, 36, 4, 0), BIASES, RMS(1e-6), BASE(2e6),
         .rotation.only_if = is_rotated_by_list, WINDOWS(smollm_slides, 0)},
-    {   .type = "solar_open", .stacks = {STACK_LLAMA(64, 4096, 48)}, HEADS(8, 128),
-        BIASES_IF("qkv", "attention_bias"), RMS(1e-5), BASE(1e6)},
+    {   LLAMA("solar_open", 64, 4096, 48, 8, 128), BIASES_IF("qkv", "attention_bias"),
+        RMS(1e-5), BASE(1e6)},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

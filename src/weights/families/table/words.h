@@ -28,6 +28,9 @@
 #define HEADS(kv, d) \
     .sizes.kv_keys = "num_key_value_heads=" #kv, .sizes.head_keys = "head_dim=" #d
 #define BIASES_IF(letters, key) .biases.if_set = letters, .biases.keys = key
+#define BIASES BIASES_IF("qkvo", "attention_bias")
+#define LLAMA(type_name, h, w, n, kv, d) \
+    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d)
 #define BASE(value) .rotation.base_keys = "rope_theta", .rotation.base = value
 #define PART(value) \
     .rotation.part_keys = "partial_rotary_factor", .rotation.part = value
