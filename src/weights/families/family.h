@@ -24,17 +24,6 @@ enum family_split {
                        first name is the tensor that makes latent rows of keys */
 };
 
-enum family_scale {
-    SCALE_HEAD_SIZE, /* 1/sqrt(D) */
-    SCALE_ONE,
-    SCALE_UNLESS_OFF, /* 1/sqrt(D), or 1 where scale_attn_weights is false */
-    SCALE_GPT2,       /* the same; divided by N + 1 in layer N where
-                         scale_attn_by_inverse_layer_idx is true */
-    SCALE_SCALAR,     /* 1/sqrt(query_pre_attn_scalar) */
-    SCALE_KEY,        /* see scale_keys */
-    SCALE_YARN        /* 1/sqrt(D), times what mscale_all_dim of yarn asks for */
-};
-
 /* But for MASK_ALWAYS_CAUSAL, a causal one is none where is_causal is false. */
 enum family_mask {
     MASK_NONE,
@@ -169,9 +158,9 @@ struct family_windows {
 
 /* What happens to a score before softmax, but for biases by distance. */
 struct family_scores {
-    enum family_scale scale;
-    const char *scale_keys;   /* the scale itself */
-    double scale_otherwise;   /* when scale_keys are absent; 0: 1/sqrt(D) */
+    const char *scale_keys;
+    double scale;             /* when absent; 0: 1/sqrt(D) */
+    const char *root_keys;    /* of a number whose root divides instead */
     const char *softcap_keys; /* absent: 50 */
     const char *clip_keys;
     const char *sinks; /* in the module */

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "weights/families/kinds.h"
 #include "weights/families/rotation.h"
-#include "weights/layer/frequencies.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -72,30 +71,12 @@ static void correct_head_sizes(const struct traits *traits, struct layer *layer)
 static double read_scale(const struct traits *traits, size_t head_size) {
     const struct config_section *section = traits->section;
     const struct family_scores *scores = &traits->family->scores;
-    double plain = 1 / sqrt((double)head_size), scale = plain;
+    double scale = scores->scale > 0 ? scores->scale : 1 / sqrt((double)head_size);
 
-    switch (scores->scale) {
-    case SCALE_HEAD_SIZE:
-    case SCALE_YARN: /* depends on the rotation, too */
-        break;
-    case SCALE_ONE:
-        return 1;
-    case SCALE_UNLESS_OFF:
-    case SCALE_GPT2:
-        if (!config_get_bool(section, "scale_attn_weights=true"))
-            scale = 1;
-        if (scores->scale == SCALE_GPT2 &&
-            config_get_bool(section, "scale_attn_by_inverse_layer_idx"))
-            scale /= (double)(traits->source.index + 1);
-        break;
-    case SCALE_SCALAR:
-        return 1 / sqrt(config_get_number(section, "query_pre_attn_scalar", 256));
-    case SCALE_KEY:
-        scale = scores->scale_otherwise > 0 ? scores->scale_otherwise : plain;
-        scale = config_get_number(section, scores->scale_keys, scale);
-        break;
-    }
-    return scale;
+    if (scores->root_keys == NULL)
+        return config_get_number(section, scores->scale_keys, scale);
+    double root = (double)config_default(scores->root_keys, 1);
+    return 1 / sqrt(config_get_number(section, scores->root_keys, root));
 }
 
 /* Returns whether the layer is causal. */
@@ -298,8 +279,6 @@ static void read_rotation(const struct traits *traits, struct layer *layer) {
         error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
                    "rope_type is dynamic, but the lengths of this model count from 1, "
                    "which attnd does not do" REFUSAL_REMEDY);
-    if (family->scores.scale == SCALE_YARN)
-        layer->scale *= rotation_score_factor(&layer->rotation);
     layer->query_factor.beta = layer->rotation.query_beta;
     if (layer->rotation.query_beta > 0)
         layer->query_factor.length = layer->rotation.original_positions;

@@ -53,8 +53,7 @@ static void drop_first_norm(const struct layer_source *source, struct layer *lay
 #define BERT_ROTATED(type_name, path, inside, qkv, output, value, ...) \
     .type = type_name, .weights.split = SPLIT_BLOCKS, .biases.as_stored = "qkvo", \
     .stacks = {STACK(KEYS_GPT, path, inside, NULL, __VA_ARGS__, MASK_NONE, \
-        PACKED(qkv, output))}, .rotation.base_keys = "rotary_emb_base rope_theta", \
-    .rotation.base = value
+        PACKED(qkv, output))}, BASE_OF("rotary_emb_base rope_theta", value)
 #define WAV2VEC2(name) { \
     .type = name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
     .norms.before_if = "do_stable_layer_norm", \
@@ -63,8 +62,7 @@ static void drop_first_norm(const struct layer_source *source, struct layer *lay
 #define MODERNBERT \
     .biases.if_set = "qkvo", .biases.keys = "attention_bias", \
     LAYER_NORM("norm_eps", 1e-5), .adjust = drop_first_norm, \
-    .rotation.base_keys = "global_rope_theta", .rotation.base = 160000, \
-    .rotation.local_keys = "local_rope_theta", .rotation.local_base = 10000, \
+    BASE_OF("global_rope_theta", 160000), LOCAL_BASE("local_rope_theta", 10000), \
     .rotation.local_scaled = true, .windows.slides = kind_slides_unless_first, \
     .windows.keys = "local_attention=128", .windows.length = halve_window, \
     .windows.period_keys = "global_attn_every_n_layers=3"
@@ -118,8 +116,8 @@ static const struct family families[] = {
     {   .type = "roformer", .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
         "attention.", NULL, 12, 768, 12, MASK_IF_DECODER, NAMES_BERT)},
         .demands = "add_cross_attention=false", .biases.always = "qkvo",
-        .weights.ignored = BEHIND_OUTPUT, ROTATION, .rotation.plain = true,
-        .rotation.interleaved = "=true", .adjust = rotate_values},
+        .weights.ignored = BEHIND_OUTPUT, ROTATION, .rotation.plain = true, NEIGHBOURS,
+        .adjust = rotate_values},
     {   .type = "modernbert", .stacks = {STACK(KEYS_COMMON, "layers.#.", "attn.",
         "attn_norm", 12, 768, 22, MASK_NONE, PACKED("Wqkv", "Wo"))},
         .weights.split = SPLIT_BLOCKS, MODERNBERT},

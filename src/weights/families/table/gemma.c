@@ -90,17 +90,17 @@ static void read_gemma4_sizes(const struct layer_source *source, struct layer *l
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define GEMMA2(type_name) { \
-    LLAMA(type_name, 8, 2304, 26, 4, 256), BIASES, .scores.scale = SCALE_SCALAR, \
-    .norms.plus_one = true, RMS(1e-6), ROTATION, WINDOWS(kind_slides_unless_last, 4096), \
-    .windows.period_keys = "=2", .scores.softcap_keys = "attn_logit_softcapping"}
+    LLAMA(type_name, 8, 2304, 26, 4, 256), BIASES, .norms.plus_one = true, RMS(1e-6), \
+    .scores.root_keys = "query_pre_attn_scalar=256", ROTATION, \
+    PERIODS(kind_slides_unless_last, 4096, "=2"), \
+    .scores.softcap_keys = "attn_logit_softcapping"}
 static const struct layer_rotation gemma4_rotation = {
     .type = ROTATION_PROPORTIONAL, .factor = 1};
 /* Values are normed, and the last layers take those of earlier ones. */
 #define GEMMA3N(type_name, w, n, kv, period_of_full) \
     LLAMA(type_name, 8, w, n, kv, 256), BIASES, RMS(1e-6), HEAD_NORMS, \
-    .scores.scale = SCALE_ONE, BASE(1e6), .rotation.local_keys = "rope_local_base_freq", \
-    .rotation.local_base = 10000, WINDOWS(kind_slides_unless_last, 512), \
-    .windows.period_keys = "=" #period_of_full
+    .scores.scale = 1, BASE(1e6), LOCAL_BASE("rope_local_base_freq", 10000), \
+    PERIODS(kind_slides_unless_last, 512, "=" #period_of_full)
 
 static const struct family families[] = {
     {   LLAMA("gemma", 16, 3072, 28, 16, 256), BIASES, .norms.plus_one = true, RMS(1e-6),
@@ -108,9 +108,9 @@ static const struct family families[] = {
     GEMMA2("gemma2"),
     GEMMA2("vaultgemma"),
     {   .type = "gemma3_text", .stacks = {STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 8,
-        2304, 26)}, BIASES, HEADS(4, 256), .scores.scale = SCALE_SCALAR,
-        .norms.plus_one = true, RMS(1e-6), HEAD_NORMS, BASE(1e6),
-        .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000,
+        2304, 26)}, BIASES, HEADS(4, 256),
+        .scores.root_keys = "query_pre_attn_scalar=256", .norms.plus_one = true,
+        RMS(1e-6), HEAD_NORMS, BASE(1e6), LOCAL_BASE("rope_local_base_freq", 10000),
         WINDOWS(kind_slides_unless_last, 4096), .windows.length = halve_gemma3_window,
         .windows.period_keys = "sliding_window_pattern=6"},
     {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .adjust = adjust_gemma3n,

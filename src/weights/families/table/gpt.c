@@ -65,6 +65,17 @@ static void read_falcon_alibi(const struct layer_source *source, struct layer *l
         layer->bias.kind = ATTN_BIAS_ALIBI_ROUNDED;
 }
 
+static void scale_unless_off(const struct layer_source *source, struct layer *layer) {
+    if (!config_get_bool(source->section, "scale_attn_weights=true"))
+        layer->scale = 1;
+}
+
+static void scale_by_layer(const struct layer_source *source, struct layer *layer) {
+    scale_unless_off(source, layer);
+    if (config_get_bool(source->section, "scale_attn_by_inverse_layer_idx"))
+        layer->scale /= (double)(source->index + 1);
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* With the keys of the code that came with the weights before transformers had it. */
@@ -85,7 +96,7 @@ static const struct family families[] = {
                     SIZES(12, 768, 12), .names = {"q_attn", "c_attn", "c_attn", "c_proj"},
                     .norm = "ln_cross_attn", .present = "add_cross_attention",
                     .cross = true}}, .weights.split = SPLIT_BLOCKS,
-        .weights.transposed = true, .biases.always = "qkvo", .scores.scale = SCALE_GPT2,
+        .weights.transposed = true, .biases.always = "qkvo", .adjust = scale_by_layer,
         .weights.ignored = "bias masked_bias", LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   /* Karpathy's; the same names, but weights are [out, in] and biases optional */
         .type = "nanogpt",
@@ -100,7 +111,7 @@ static const struct family families[] = {
     {   .type = "gpt_neo", .stacks = {STACK(KEYS("num_heads num_attention_heads",
         "hidden_size", "num_layers num_hidden_layers"), "h.#.", "attn.attention.", "ln_1",
         16, 2048, 24, MASK_CAUSAL, NAMES_PROJ("out_proj"))}, .biases.always = "o",
-        .weights.ignored = "bias masked_bias", .scores.scale = SCALE_ONE,
+        .weights.ignored = "bias masked_bias", .scores.scale = 1,
         LAYER_NORM("layer_norm_epsilon", 1e-5), .windows.slides = is_gpt_neo_local,
         .layers.types_keys = "", .windows.keys = "window_size=256",
         .ignored = "sliding_window"},
@@ -108,14 +119,12 @@ static const struct family families[] = {
         "input_layernorm", 64, 6144, 44, MASK_CAUSAL,
         PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
         BIASES_IF("qkvo", "attention_bias=true"), .weights.ignored = "bias masked_bias",
-        LAYER_NORM("layer_norm_eps", 1e-5), .rotation.base_keys = "rotary_emb_base",
-        .rotation.base = 10000, .rotation.part_keys = "rotary_pct",
-        .rotation.part = 0.25},
+        LAYER_NORM("layer_norm_eps", 1e-5), BASE_OF("rotary_emb_base", 10000),
+        PART_OF("rotary_pct", 0.25)},
     {   .type = "gptj", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 16, 4096, 28,
         MASK_CAUSAL, NAMES_PROJ("out_proj"))}, .weights.ignored = "bias masked_bias",
-        LAYER_NORM("layer_norm_epsilon", 1e-5), .rotation.plain = true,
-        .rotation.interleaved = "=true", .rotation.base = 10000,
-        .rotation.dims_keys = "rotary_dim=64"},
+        LAYER_NORM("layer_norm_epsilon", 1e-5), .rotation.plain = true, NEIGHBOURS,
+        .rotation.base = 10000, .rotation.dims_keys = "rotary_dim=64"},
     {   FALCON("falcon"), .sizes.adjust = read_falcon_heads},
     {   FALCON("RefinedWebModel"), .sizes.adjust = read_falcon_heads}, /* falcon-7b */
     {   /* falcon-40b, which implies new_decoder_architecture */
@@ -133,7 +142,7 @@ static const struct family families[] = {
                    "attn_config.alibi=true "
                    "attn_config.kv_n_heads=null attn_config.prefix_lm=false",
         .weights.split = SPLIT_BLOCKS,
-        .scores.scale = SCALE_KEY, .scores.scale_keys = "attn_config.softmax_scale",
+        .scores.scale_keys = "attn_config.softmax_scale",
         LAYER_NORM("layer_norm_epsilon", 1e-5),
         .scores.clip_keys = "attn_config.clip_qkv", .distance.kind = ATTN_BIAS_ALIBI},
     {   .type = "openai-gpt", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", NULL, 12, 768,
@@ -144,20 +153,19 @@ static const struct family families[] = {
         24, MASK_ALWAYS_CAUSAL, PACKED("c_attn", "c_proj"))},
         .weights.split = SPLIT_BLOCKS, .weights.transposed = true,
         .weights.ignored = "bias masked_bias", .biases.always = "qkvo",
-        .scores.scale = SCALE_GPT2, .demands = "add_cross_attention=false",
+        .adjust = scale_by_layer, .demands = "add_cross_attention=false",
         RMS_NORM("layer_norm_epsilon", 1e-5)},
     {   .type = "gpt_bigcode", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 12,
         768, 12, MASK_CAUSAL, PACKED("c_attn", "c_proj"))},
         .weights.split = SPLIT_ONE_KEY, .weights.ignored = "bias",
         .biases.always = "qkvo", .sizes.adjust = share_one_key_head,
-        .scores.scale = SCALE_UNLESS_OFF, .demands = "add_cross_attention=false",
+        .adjust = scale_unless_off, .demands = "add_cross_attention=false",
         LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   .type = "codegen", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 16, 4096,
         28, MASK_CAUSAL, PACKED("qkv_proj", "out_proj"))},
         .weights.split = SPLIT_QUARTERS, .weights.ignored = "causal_mask",
-        LAYER_NORM("layer_norm_epsilon", 1e-5), .rotation.plain = true,
-        .rotation.interleaved = "=true", .rotation.base = 10000,
-        .rotation.dims_keys = "rotary_dim=64"},
+        LAYER_NORM("layer_norm_epsilon", 1e-5), .rotation.plain = true, NEIGHBOURS,
+        .rotation.base = 10000, .rotation.dims_keys = "rotary_dim=64"},
     {   .type = "ctrl", .stacks = {STACK(KEYS_GPT, "h.#.", "multi_head_attention.",
         "layernorm1", 16, 1280, 48, MASK_CAUSAL, {"Wq", "Wk", "Wv", "dense"})},
         .biases.always = "qkvo", LAYER_NORM("layer_norm_epsilon", 1e-6)},
@@ -173,14 +181,14 @@ static const struct family families[] = {
         "attention.", "input_layernorm", 32, 2560, 32, MASK_CAUSAL,
         PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
         .weights.ignored = "dense_bias bias masked_bias",
-        LAYER_NORM("layer_norm_eps", 1e-5), .rotation.base_keys = "rotary_emb_base",
-        .rotation.base = 10000, .rotation.part_keys = "rotary_pct", .rotation.part = 1},
+        LAYER_NORM("layer_norm_eps", 1e-5), BASE_OF("rotary_emb_base", 10000),
+        PART_OF("rotary_pct", 1)},
     {   .type = "dbrx", .stacks = {STACK(KEYS("n_heads num_attention_heads",
         "d_model hidden_size", "n_layers num_hidden_layers"), "blocks.#.",
         "norm_attn_norm.attn.", "norm_attn_norm.norm_1", 16, 2048, 24, MASK_CAUSAL,
         PACKED("Wqkv", "out_proj"))}, .weights.split = SPLIT_BLOCKS,
         .sizes.kv_keys = "attn_config.kv_n_heads=1", LAYER_NORM(NULL, 1e-5),
-        .rotation.base_keys = "rope_theta,attn_config.rope_theta", .rotation.base = 10000,
+        BASE_OF("rope_theta,attn_config.rope_theta", 10000),
         .scores.clip_keys = "attn_config.clip_qkv"},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */

@@ -34,8 +34,7 @@ static bool is_rope(const struct layer_source *layer, bool sliding) {
     .type = type_name, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
         "operator_norm", 32, w, 32, MASK_CAUSAL, NAMES_PROJ("out_proj"))}, OTHER_MIXERS, \
     .layers.list_keys = "full_attn_idxs", HEADS(8, 0), RMS_NORM("norm_eps", 1e-5), \
-    .norms.query = "q_layernorm", .norms.key = "k_layernorm", \
-    .norms.heads = ATTN_NORM_RMS, BASE(1e6)}
+    NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_RMS), BASE(1e6)}
 
 /* Qwen3-Next and its followers. */
 #define QWEN_GATED(type_name, w, n, kv) \
@@ -43,8 +42,8 @@ static bool is_rope(const struct layer_source *layer, bool sliding) {
     .layers.last = true, .layers.period_keys = "full_attention_interval=4", \
     .weights.split = SPLIT_GATED, .biases.if_set = "qkvog", \
     .biases.keys = "attention_bias", RMS(1e-6), .norms.plus_one = true, \
-    .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS, \
-    ROTATION, .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.25
+    NORMS_OF_HEADS("q_norm", "k_norm", ATTN_NORM_RMS), \
+    ROTATION, PART_OF("partial_rotary_factor", 0.25)
 /* Their texts have positions of three axes. */
 #define QWEN35(type_name, w, n, kv) { \
     QWEN_GATED(type_name, w, n, kv), .rotation.sections = SECTIONS_INTERLEAVED, \
@@ -55,8 +54,8 @@ static const struct family families[] = {
         .layers.list_keys = "attn_layer_indices", RMS(1e-5), ROTATION, PART(0.5)},
     {   LLAMA("granitemoehybrid", 32, 4096, 32, 0, 0), BIASES, OTHER_MIXERS,
         .layers.types_keys = "layer_types layers_block_type", RMS(1e-6), ROTATION,
-        .rotation.only_if = is_rope, .scores.scale = SCALE_KEY,
-        .scores.scale_keys = "attention_multiplier", .scores.scale_otherwise = 1},
+        .rotation.only_if = is_rope, .scores.scale_keys = "attention_multiplier",
+        .scores.scale = 1},
     {   LLAMA("jamba", 32, 4096, 32, 8, 0), RMS(1e-6), .layers.attends = jamba_attends,
         .layers.period_keys = "attn_layer_period"},
     LFM2("lfm2", 2560),

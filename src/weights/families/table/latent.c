@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* latent.c: decoders whose keys and values differ in size, most with latent attention. */
 #include "weights/families/table/words.h"
+#include "weights/layer/frequencies.h"
 
 /* Reads the sizes of latent attention, where each query head has a key head. The others
  * are what absent keys mean. */
@@ -69,6 +70,11 @@ static void adjust_mimo(const struct layer_source *source, struct layer *layer) 
         layer->value_factor = config_get_number(source->section, factor, 0.707);
 }
 
+static void scale_by_yarn(const struct layer_source *source, struct layer *layer) {
+    (void)source;
+    layer->scale *= rotation_score_factor(&layer->rotation);
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define LATENT(type_name, h, w, n, eps, shared_keys, sizes_of) \
@@ -80,7 +86,7 @@ static void adjust_mimo(const struct layer_source *source, struct layer *layer) 
     .biases.if_set = "oQK", .biases.keys = "attention_bias", \
     .sizes.kv_keys = "num_key_value_heads", .sizes.adjust = sizes_of, RMS(eps), \
     ROTATION, \
-    .rotation.dims_keys = shared_keys "=64", .scores.scale = SCALE_YARN
+    .rotation.dims_keys = shared_keys "=64", .adjust = scale_by_yarn
 #define SHARED "qk_rope_head_dim"
 #define HALVES .rotation.interleaved = "rope_interleave=true"
 
@@ -91,7 +97,7 @@ static const struct layer_rotation mistral4_rotation = {
 
 static const struct family families[] = {
     {   LATENT("deepseek_v2", 32, 4096, 32, 1e-6, SHARED, read_deepseek_sizes),
-        .rotation.interleaved = "=true"},
+        NEIGHBOURS},
     {   LATENT("deepseek_v3", 128, 7168, 61, 1e-6, SHARED, read_deepseek_sizes), HALVES},
     {   LATENT("glm4_moe_lite", 20, 2048, 47, 1e-5, SHARED ",head_dim", read_glm_sizes),
         HALVES},
@@ -100,8 +106,8 @@ static const struct family families[] = {
         .rotation.unset = &mistral4_rotation, .rotation.query_beta = true},
     {   LLAMA("mimo_v2_flash", 64, 4096, 48, 4, 192), .ignored = "attention_chunk_size",
         BIASES_IF("qkv", "attention_bias"), .sizes.adjust = read_mimo_sizes, RMS(1e-5),
-        BASE(5e6), .rotation.local_keys = "swa_rope_theta", .rotation.local_base = 10000,
-        PART(0.334), .windows.slides = mimo_slides, .windows.keys = "sliding_window=129",
+        BASE(5e6), LOCAL_BASE("swa_rope_theta", 10000), PART(0.334),
+        .windows.slides = mimo_slides, .windows.keys = "sliding_window=129",
         .windows.length = read_mimo_window, .windows.period_keys = "=6",
         .scores.sinks = "attention_sink_bias", .adjust = adjust_mimo},
 };

@@ -212,18 +212,17 @@ static const struct layer_rotation gpt_oss_rotation = {
     .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true
 #define EXAONE4(type_name, stack) \
     .type = type_name, .stacks = {stack}, HEADS(32, 0), RMS(1e-5), HEAD_NORMS, ROTATION, \
-    WINDOWS(exaone_slides, 4096), .windows.period_keys = "sliding_window_pattern=4", \
+    PERIODS(exaone_slides, 4096, "sliding_window_pattern=4"), \
     .rotation.only_if = exaone_rotates
 #define GLM(type_name) { \
     LLAMA(type_name, 32, 4096, 40, 2, 128), BIASES_IF("qkv", "attention_bias=true"), \
-    RMS(1.5625e-07), ROTATION, PART(0.5), .rotation.interleaved = "=true"}
+    RMS(1.5625e-07), ROTATION, PART(0.5), NEIGHBOURS}
 #define ERNIE45(type_name, h, w, n, kv, d) { \
     LLAMA(type_name, h, w, n, kv, d), BIASES_IF("qkvo", "use_bias"), RMS(1e-5), \
-    BASE(500000), .rotation.interleaved = "=true"}
+    BASE(500000), NEIGHBOURS}
 #define GRANITE(type_name, otherwise) { \
     LLAMA(type_name, 32, 4096, 32, 0, 0), BIASES, RMS(1e-6), ROTATION, \
-    .scores.scale = SCALE_KEY, .scores.scale_keys = "attention_multiplier", \
-    .scores.scale_otherwise = otherwise}
+    .scores.scale_keys = "attention_multiplier", .scores.scale = otherwise}
 /* Texts of models with images, whose positions have three axes. */
 #define SECTIONS(order) .rotation.sections = order, .rotation.words = "mrope=default"
 #define QWEN2_VL(type_name) { \
@@ -244,9 +243,8 @@ static const struct layer_rotation ministral3_rotation = {
     .query_beta = 0.1};
 #define HUNYUAN(type_name) { \
     LLAMA(type_name, 32, 4096, 32, 0, 0), \
-    BIASES, RMS(1e-5), .norms.query = "query_layernorm", \
-    .norms.key = "key_layernorm", .norms.heads = ATTN_NORM_RMS, \
-    ROTATION, .rotation.adjust = fix_base, .adjust = norm_rotated_heads}
+    BIASES, RMS(1e-5), NORMS_OF_HEADS("query_layernorm", "key_layernorm", \
+    ATTN_NORM_RMS), ROTATION, .rotation.adjust = fix_base, .adjust = norm_rotated_heads}
 LLAMA3_UNSET(apertus_rotation, 12e6, 8, 8192);
 LLAMA3_UNSET(cwm_rotation, 1e6, 16, 8192);
 
@@ -270,9 +268,8 @@ static const struct family families[] = {
     {   .type = "phi", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "input_layernorm", 32, 2048, 24, MASK_CAUSAL, NAMES_PROJ("dense"))},
         .biases.always = "qkvo", HEADS(0, 0), LAYER_NORM("layer_norm_eps", 1e-5),
-        .norms.query = "q_layernorm", .norms.key = "k_layernorm",
-        .norms.heads_if = "qk_layernorm", .norms.heads = ATTN_NORM_LAYER, ROTATION,
-        PART(0.5)},
+        NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_LAYER),
+        .norms.heads_if = "qk_layernorm", ROTATION, PART(0.5)},
     {   .type = "phi3", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "input_layernorm", 32, 3072, 32, MASK_CAUSAL, PACKED("qkv_proj", "o_proj"))},
         .weights.split = SPLIT_BLOCKS, HEADS(0, 0), RMS(1e-5), ROTATION, PART(1),
@@ -281,29 +278,26 @@ static const struct family families[] = {
     {   LLAMA("starcoder2", 24, 3072, 30, 2, 0), BIASES_IF("qkvo", "use_bias=true"),
         LAYER_NORM("norm_epsilon", 1e-5), ROTATION, WINDOW(0)},
     {   LLAMA("cohere", 64, 8192, 40, 0, 0), BIASES, LAYER_NORM("layer_norm_eps", 1e-5),
-        .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_LAYER,
+        NORMS_OF_HEADS("q_norm", "k_norm", ATTN_NORM_LAYER),
         .norms.heads_if = "use_qk_norm", .norms.heads_each = true, BASE(500000),
-        .rotation.interleaved = "=true", ROPE_GPTJ},
+        NEIGHBOURS, ROPE_GPTJ},
     {   LLAMA("cohere2", 64, 8192, 40, 0, 0), BIASES, LAYER_NORM("layer_norm_eps", 1e-5),
-        ROTATION, .rotation.interleaved = "=true", .rotation.only_if = is_sliding,
-        WINDOWS(kind_slides_unless_last, 4096),
-        .windows.period_keys = "sliding_window_pattern=4", ROPE_GPTJ},
+        ROTATION, NEIGHBOURS, .rotation.only_if = is_sliding,
+        PERIODS(kind_slides_unless_last, 4096, "sliding_window_pattern=4"), ROPE_GPTJ},
     {   LLAMA("stablelm", 32, 2560, 32, 32, 0), BIASES_IF("qkv", "use_qkv_bias"),
-        LAYER_NORM("layer_norm_eps", 1e-5), .norms.query = "q_layernorm.norms.#",
-        .norms.key = "k_layernorm.norms.#", .norms.heads = ATTN_NORM_LAYER,
+        LAYER_NORM("layer_norm_eps", 1e-5),
+        NORMS_OF_HEADS("q_layernorm.norms.#", "k_layernorm.norms.#", ATTN_NORM_LAYER),
         .norms.heads_if = "qk_layernorm", .norms.heads_each = true, ROTATION, PART(0.25)},
     {   .type = "persimmon", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "input_layernorm", 64, 4096, 36, MASK_CAUSAL,
         PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
         .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5),
-        .norms.query = "q_layernorm", .norms.key = "k_layernorm",
-        .norms.heads = ATTN_NORM_LAYER, .norms.heads_if = "qk_layernorm=true", ROTATION,
-        PART(0.5)},
+        NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_LAYER),
+        .norms.heads_if = "qk_layernorm=true", ROTATION, PART(0.5)},
     HUNYUAN("hunyuan_v1_dense"),
     HUNYUAN("hunyuan_v1_moe"),
     {   LLAMA("llama4_text", 40, 5120, 48, 8, 128), BIASES, RMS(1e-5), BASE(500000),
-        .rotation.interleaved = "=true", .rotation.only_if = is_rotated_by_list,
-        .adjust = adjust_llama4},
+        NEIGHBOURS, .rotation.only_if = is_rotated_by_list, .adjust = adjust_llama4},
     {   /* no norm has a weight */
         .type = "nanochat", .stacks = {STACK_NO_NORM(6, 768, 12)}, HEADS(0, 0),
         BIASES, RMS(1e-6), .norms.bare = true,
@@ -317,9 +311,7 @@ static const struct family families[] = {
     {   OLMO2("flex_olmo", 1e-6, 32, 4096), BASE(500000)},
     {   OLMO2("olmo3", 1e-5, 32, 4096), BASE(500000),
         /* the same base, but unscaled, in layers with a window */
-        .rotation.local_keys = "rope_theta",
-        .rotation.local_base = 500000, WINDOWS(kind_slides_unless_last, 4096),
-        .windows.period_keys = "=4"},
+        LOCAL_BASE("rope_theta", 500000), PERIODS(kind_slides_unless_last, 4096, "=4")},
     {   OLMO2("olmo_hybrid", 1e-6, 30, 3840), ROTATION, .rotation.only_if = olmo_rotates,
         .layers.without = "linear_attention", .layers.period_keys = "=4",
         .layers.last = true},
@@ -329,8 +321,7 @@ static const struct family families[] = {
         ROTATION, .scores.clip_keys = "clip_qkv"},
     {   LLAMA("gpt_oss", 64, 2880, 36, 8, 64), BIASES_IF("qkvo", "attention_bias=true"),
         RMS(1e-5), BASE(150000), .rotation.unset = &gpt_oss_rotation,
-        WINDOWS(kind_slides_unless_last, 128), .windows.period_keys = "=2",
-        .scores.sinks = "sinks"},
+        PERIODS(kind_slides_unless_last, 128, "=2"), .scores.sinks = "sinks"},
     {   .type = "apertus", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "attention_layernorm", 32, 4096, 32, MASK_CAUSAL, NAMES_PROJ("o_proj"))},
         HEADS(0, 0), BIASES, RMS(1e-5), HEAD_NORMS, BASE(12e6),
@@ -339,8 +330,7 @@ static const struct family families[] = {
         "input_layernorm", 16, 2048, 32, MASK_CAUSAL,
         {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})}, HEADS(0, 128), BIASES,
         RMS(1e-5), HEAD_NORMS, ROTATION, .rotation.only_if = is_sliding,
-        WINDOWS(kind_slides_unless_last, 1024),
-        .windows.period_keys = "global_attn_every_n_layers=4"},
+        PERIODS(kind_slides_unless_last, 1024, "global_attn_every_n_layers=4")},
     {   /* with quantization_config, transformers rounds rows and weights, too */
         LLAMA("bitnet", 20, 2560, 30, 5, 0),
         .demands = "quantization_config=null",
@@ -348,8 +338,7 @@ static const struct family families[] = {
         BASE(500000)},
     {   LLAMA("arcee", 32, 2560, 32, 0, 0), BIASES, RMS(1e-5), ROTATION},
     {   LLAMA("cwm", 48, 6144, 64, 8, 128), RMS(1e-5), BASE(1e6),
-        .rotation.unset = &cwm_rotation, WINDOWS(kind_slides_unless_first, 8192),
-        .windows.period_keys = "=4"},
+        .rotation.unset = &cwm_rotation, PERIODS(kind_slides_unless_first, 8192, "=4")},
     {   LLAMA("dots1", 32, 4608, 62, 32, 0), BIASES, RMS(1e-6), HEAD_NORMS, ROTATION,
         WINDOWS(slides_from, 4096), .windows.from_keys = "max_window_layers=62"},
     ERNIE45("ernie4_5", 16, 1024, 18, 2, 128),
@@ -366,7 +355,7 @@ static const struct family families[] = {
         RMS(1e-5), HEAD_NORMS, .norms.heads_if = "use_qk_norm", ROTATION, PART(0.5),
         MORE_LAYERS},
     {   LLAMA("glm4v_text", 32, 4096, 40, 2, 0), .biases.always = "qkv", RMS(1e-5),
-        ROTATION, PART(1), .rotation.interleaved = "=true", SECTIONS(SECTIONS_BLOCKS),
+        ROTATION, PART(1), NEIGHBOURS, SECTIONS(SECTIONS_BLOCKS),
         .rotation.section_sizes = {8, 12, 12}},
     {   LLAMA("glm4v_moe_text", 96, 4096, 46, 8, 0),
         BIASES_IF("qkv", "attention_bias=true"), RMS(1e-5), ROTATION, PART(0.5),
@@ -375,7 +364,7 @@ static const struct family families[] = {
     GRANITE("granitemoe", 1),
     GRANITE("hyperclovax", 0),
     {   LLAMA("helium", 20, 2560, 24, 20, 128), BIASES_IF("qkv", "attention_bias"),
-        RMS(1e-8), BASE(100000), .rotation.interleaved = "=true"},
+        RMS(1e-8), BASE(100000), NEIGHBOURS},
     {   LLAMA("jais2", 26, 3328, 32, 0, 0), BIASES_IF("qkvo", "attention_bias=true"),
         LAYER_NORM("layer_norm_eps", 1e-5), ROTATION},
     {   LLAMA("minimax_m2", 48, 3072, 62, 8, 128), RMS(1e-6), HEAD_NORMS,

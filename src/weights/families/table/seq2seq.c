@@ -65,7 +65,7 @@ static void find_own_table(const struct layer_source *source, struct layer *laye
      .layers_keys = keys_of_layers, SIZES(h, 512, n), .mask = mask_of, .cross = is_cross}
 #define KEYS_T5 "num_layers num_hidden_layers"
 #define T5(type_name, h, n) \
-    .type = type_name, .scores.scale = SCALE_ONE, \
+    .type = type_name, .scores.scale = 1, \
     .sizes.head_keys = "d_kv head_dim=64", \
     .stacks = {STACK_T5("encoder", "0", "SelfAttention", MASK_NONE, false, KEYS_T5, \
                         h, n), \
@@ -99,17 +99,17 @@ static const struct family families[] = {
         MASK_NONE, false), STACK_MOONSHINE("decoder", "self", OF_DECODER,
         "input_layernorm", MASK_CAUSAL, false), STACK_MOONSHINE("decoder", "encoder",
         OF_DECODER, "post_attention_layernorm", MASK_NONE, true)}, LAYER_NORM(NULL, 1e-5),
-        ROTATION, .rotation.interleaved = "=true",
-        .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.9,
+        ROTATION, NEIGHBOURS, PART_OF("partial_rotary_factor", 0.9),
         .rotation.adjust = round_dims},
     {   .type = "t5gemma", .stacks = {STACK_T5GEMMA("encoder", "self",
         "pre_self_attn_layernorm", MASK_NONE, false), STACK_T5GEMMA("decoder", "self",
         "pre_self_attn_layernorm", MASK_CAUSAL, false), STACK_T5GEMMA("decoder", "cross",
         "pre_cross_attn_layernorm", MASK_NONE, true)}, BIASES,
-        .sizes.head_keys = "head_dim=256", .scores.scale = SCALE_SCALAR,
-        .norms.plus_one = true, RMS(1e-6), ROTATION,
-        .windows.slides = kind_slides_unless_last, .windows.keys = "sliding_window=4096",
-        .windows.period_keys = "=2", .scores.softcap_keys = "attn_logit_softcapping"},
+        .sizes.head_keys = "head_dim=256",
+        .scores.root_keys = "query_pre_attn_scalar=256", .norms.plus_one = true,
+        RMS(1e-6), ROTATION, .windows.slides = kind_slides_unless_last,
+        .windows.keys = "sliding_window=4096", .windows.period_keys = "=2",
+        .scores.softcap_keys = "attn_logit_softcapping"},
     {   T5("t5", 8, 6)},
     {   T5("mt5", 6, 8)},
     {   T5("umt5", 6, 8), .adjust = find_own_table},

@@ -31,19 +31,24 @@
 #define BIASES BIASES_IF("qkvo", "attention_bias")
 #define LLAMA(type_name, h, w, n, kv, d) \
     .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d)
-#define BASE(value) .rotation.base_keys = "rope_theta", .rotation.base = value
-#define PART(value) \
-    .rotation.part_keys = "partial_rotary_factor", .rotation.part = value
+#define BASE_OF(keys, value) .rotation.base_keys = keys, .rotation.base = value
+#define BASE(value) BASE_OF("rope_theta", value)
+#define LOCAL_BASE(keys, value) \
+    .rotation.local_keys = keys, .rotation.local_base = value
+#define NEIGHBOURS .rotation.interleaved = "=true"
+#define PART_OF(keys, value) .rotation.part_keys = keys, .rotation.part = value
+#define PART(value) PART_OF("partial_rotary_factor", value)
 #define ROTATION BASE(10000)
 #define LAYER_NORM(keys, value) \
     .norms.before = ATTN_NORM_LAYER, .norms.eps_keys = keys, .norms.eps = value
 #define RMS_NORM(keys, value) \
     .norms.before = ATTN_NORM_RMS, .norms.eps_keys = keys, .norms.eps = value
 #define RMS(value)  RMS_NORM("rms_norm_eps", value)
-#define HEAD_NORMS \
-    .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS
+#define NORMS_OF_HEADS(q, k, of) .norms.query = q, .norms.key = k, .norms.heads = of
+#define HEAD_NORMS NORMS_OF_HEADS("q_norm", "k_norm", ATTN_NORM_RMS)
 #define WINDOW(length) .windows.keys = "sliding_window=" #length
 #define WINDOWS(which, length) .windows.slides = which, WINDOW(length)
+#define PERIODS(which, length, keys) WINDOWS(which, length), .windows.period_keys = keys
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
