@@ -15,9 +15,9 @@
 /* Which rows of which tensor are queries, keys and values. */
 enum family_split {
     SPLIT_SEPARATE, /* a tensor each */
-    SPLIT_GATED,    /* likewise; that of queries has a head's queries, then its gate */
-    SPLIT_BLOCKS,   /* one tensor: all query heads, all key heads, all value heads */
-    SPLIT_GROUPS,   /* one tensor: per key head its query heads, itself, its value head */
+    SPLIT_GATED,  /* a tensor each; that of queries has a head's queries, then its gate */
+    SPLIT_BLOCKS, /* one tensor: all query heads, all key heads, all value heads */
+    SPLIT_GROUPS, /* one tensor: per key head its query heads, itself, its value head */
     SPLIT_ONE_KEY,  /* one tensor: blocks where there is one key head, else groups */
     SPLIT_QUARTERS, /* one tensor: four times a quarter of queries, values and keys */
     SPLIT_LATENT    /* those of latent attention, which are called alike everywhere; the
@@ -104,8 +104,8 @@ struct family_norms {
     double eps;
 
     attn_norm before;
-    bool bare;             /* that before has no weight */
-    const char *before_if; /* a key: it is there where that is true */
+    bool bare;             /* the norm before has no weight */
+    const char *before_if; /* a key that switches it on; NULL: it is on */
 
     attn_norm heads;
     const char *query, *key; /* names in the module; NULL: none */

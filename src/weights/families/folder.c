@@ -146,8 +146,8 @@ static attn_status check_pre_norm(const struct folder *folder, const struct matc
                      match->family->type);
 }
 
-/* Lets a layer that is left out ask for its keys, which the others may not have. What is
- * wrong with it does not matter. */
+/* Reads a skipped layer only to note which keys of config.json it uses; its errors are
+ * ignored. */
 static void ask_for_keys(const struct match *match, const struct match_stack *stack,
                          size_t index) {
     attn_error ignored = {.status = ATTN_OK};
