@@ -27,7 +27,7 @@
 #define HEAD "{\"queries\":["
 #define TAIL "]}"
 
-/* What is read or printed. */
+/* A text to read or to print. */
 struct wire_text {
     struct buf body;
     struct arena arena;

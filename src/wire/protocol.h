@@ -19,7 +19,7 @@ struct wire_input {
     const char *body; /* from malloc(), so aligned for any type; not NULL */
     size_t size;
     size_t json_size; /* of the JSON that it begins with; WIRE_NO_SIZE: not stated */
-    const attn_model *const *models; /* those that it may name; at least one */
+    const attn_model *const *models; /* those that it may name; NULL: none */
     size_t num_models;
     bool any_name; /* the only model is meant, whatever the request names */
     /* Those of a capture, of which one is asked; NULL: the tensors are sent. */
