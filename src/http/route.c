@@ -72,7 +72,7 @@ const struct route *route_find(const struct route_table *table, const char *path
 
 /* Whether an error about an unknown path lists the route: all that the admin address has,
  * elsewhere those of /v1 that compute. */
-static bool is_listed(const struct route *route, enum route_address address) {
+static bool is_in_error(const struct route *route, enum route_address address) {
     bool computes =
         route->access == ROUTE_INFERS || route->access == ROUTE_INFERS_CAPTURE;
     return address == ROUTE_AT_ADMIN ? is_at(route, address)
@@ -89,7 +89,7 @@ static void list_routes(const struct route_table *table, enum route_address addr
         const struct route *route = &table->routes[i];
         const char *open = strchr(route->path, '*');
         size_t known = open != NULL ? (size_t)(open - route->path) : strlen(route->path);
-        if (is_listed(route, address))
+        if (is_in_error(route, address))
             used += (size_t)snprintf(ret_text + used, size - used, "%.*s %.*s%s%s, ",
                                      (int)strcspn(route->allow, ","), route->allow,
                                      (int)known, route->path, open != NULL ? "NAME" : "",
