@@ -81,7 +81,7 @@ static int compare_problems(const char *folder, const json_t *expected,
 
 static int run_case(struct fixture *fixture, const char *folder) {
     size_t size;
-    struct wire_native_scan scan;
+    size_t reserved;
 
     /* The case. */
     char *text = read_case_file(folder, "problem.json", &size);
@@ -97,20 +97,19 @@ static int run_case(struct fixture *fixture, const char *folder) {
     free(text);
 
     /* Decoded. */
-    struct wire_request untouched, request;
+    struct wire_request untouched;
     memset(&untouched, 0xA5, sizeof untouched);
-    memcpy(&request, &untouched, sizeof request);
+    memcpy(&fixture->request, &untouched, sizeof untouched);
     arena_reset(&fixture->arena);
-    bool decoded = wire_native_scan(body, size, &scan, &fixture->problem) &&
-                   wire_native_decode(body, &scan, models, count, &fixture->arena,
-                                      &request, &fixture->problem);
+    bool decoded =
+        fixture_read(fixture, models, count, &fixture->arena, body, size, &reserved);
     free(body);
 
     int differences = 1;
     if (decoded) {
         print_error("%s: was accepted\n", folder);
     } else {
-        assert_memory_equal(&request, &untouched, sizeof request);
+        assert_memory_equal(&fixture->request, &untouched, sizeof untouched);
         json_t *got = print_problem(&fixture->problem);
         differences = compare_problems(folder, expected, got);
         json_decref(got);
