@@ -54,8 +54,8 @@ typedef struct attn_parallel {
     void *context; /* the first argument of run() */
 } attn_parallel;
 
-/* What is wanted of the attention weights instead of all of them. All memory is borrowed
- * and only read. A range of keys is its first key and its end, which is the key after
+/* Reductions that are wanted instead of all attention weights. All memory is borrowed and
+ * only read. A range of keys is its first key and its end, which is the key after
  * its last one and at most Tk; all but those of targets have at least one key. */
 typedef struct attn_reductions {
     /* [num_spans][2] or [B][num_spans][2]: ranges whose weights are summed; or NULL */
@@ -150,8 +150,8 @@ typedef struct attn_result {
      * -INFINITY for a query without a valid key. head_mask does not change them. NULL
      * when not wanted. */
     float *lse;
-    /* What attn_request.reduce wants, each NULL when not wanted, sequence after sequence.
-     * H and Tq are numbers of selected heads and queries. */
+    /* The results of attn_request.reduce, each NULL when not wanted, sequence after
+     * sequence. H and Tq are numbers of selected heads and queries. */
     /* [H, Tq, Tk]: after scale, softcap and biases, without sinks; -INFINITY where a key
      * is not attended to. One that overflows is NaN. */
     float *scores;

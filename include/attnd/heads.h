@@ -21,9 +21,9 @@
 extern "C" {
 #endif
 
-/* What one head attends to, as sums over rows of queries. w[k] is the weight of row i on
- * key k: both count rows of their sequence, whatever its positions are. Those after
- * `first` count only sequences whose keys are the queries. */
+/* Sums over rows of queries: what one head attends to. w[k] is the weight of row i on key
+ * k: both count rows of their sequence, whatever its positions are. Members after `first`
+ * count only sequences whose keys are the queries. */
 typedef struct attn_head_sums {
     double entropy;  /* -w[k] ln w[k], nats */
     double first;    /* w[0] */
@@ -34,9 +34,9 @@ typedef struct attn_head_sums {
     double near;     /* w[i - 2] .. w[i + 2] */
     double prefix;   /* w[0] .. w[i] */
     double distance; /* |i - k| w[k], tokens */
-    /* What key 0 has in these, and the other keys: their weights in all rows and in rows
-     * of sequences whose keys are the queries, and -w[k] ln(w[k] / their sum in the row),
-     * nats. */
+    /* The parts of these that key 0 has. Then of the other keys: their weights in all
+     * rows and in rows of sequences whose keys are the queries, and
+     * -w[k] ln(w[k] / their sum in the row), nats. */
     double first_self, first_previous, first_near, first_prefix, first_distance;
     double rest, rest_itself, rest_entropy;
     double target;  /* on the row's target, of rows that have one */

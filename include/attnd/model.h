@@ -21,7 +21,7 @@ typedef enum attn_norm {
     ATTN_NORM_RMS    /* x / sqrt(mean of squares + eps) * w (Zhang and Sennrich 2019) */
 } attn_norm;
 
-/* What is added to a score, by the positions of key and query. */
+/* A bias on a score, by the positions of key and query. */
 typedef enum attn_bias {
     ATTN_BIAS_NONE,
     ATTN_BIAS_ALIBI,   /* a slope of the head times the distance (Press et al. 2022) */
@@ -186,8 +186,8 @@ typedef struct attn_model_options {
     const char *prefix; /* what the tensors' names begin with, e.g. "trf_blocks.0.att." */
 } attn_model_options;
 
-/* What a model computes with. NULL means the first of the words that are listed for a
- * member. All memory is borrowed for the call. */
+/* The engine, kernels and precision of a model. NULL means the first of the words that
+ * are listed for a member. All memory is borrowed for the call. */
 typedef struct attn_engine_options {
     /* "auto", "native", "openblas". The native engine multiplies by weights that are
      * packed at load, with kernels of the library; openblas calls cblas. "auto" is native

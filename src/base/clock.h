@@ -18,3 +18,8 @@ static inline int64_t clock_thread_ns(void) {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
 }
+
+/* Returns the earlier of two times, or the shorter of two. */
+static inline int64_t clock_earlier(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}

@@ -133,7 +133,7 @@ static void add_time(struct log_line *line) {
     add_digits(line, now.tv_nsec / 1000000, 3, 'Z');
 }
 
-/* What a format writes before and after the time, the level and so on. */
+/* A format writes these before and after the time, the level and so on. */
 static const struct log_marks {
     const char *before_time, *before_level, *before_message, *before_key, *before_value;
     const char *end;

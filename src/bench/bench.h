@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What --part chooses, in the order of its words. */
+/* The choices of --part, in the order of its words. */
 enum bench_part {
     BENCH_LAYER,
     BENCH_ATTENTION,

@@ -20,7 +20,7 @@ const char *bench_peaks_precision(const struct bench_peaks *peaks) {
 }
 
 /* Runs a task. Returns the operations of one round. */
-static size_t multiply_add(const struct peak_run *run) {
+static size_t multiply_for_peak(const struct peak_run *run) {
     float numbers[] = {0.999F, 0.001F, 1.0F}; /* towards 1: neither large nor subnormal */
 
     if (run->factors != NULL)
@@ -31,17 +31,18 @@ static size_t multiply_add(const struct peak_run *run) {
 static void run_task(void *data, size_t index, size_t thread) {
     (void)index;
     (void)thread;
-    multiply_add(data);
+    multiply_for_peak(data);
 }
 
 /* Returns into how many tasks a peak is divided. */
-static size_t num_tasks(const attn_parallel *parallel) {
+static size_t num_peak_tasks(const attn_parallel *parallel) {
     return 4 * parallel->num_threads;
 }
 
 static bool run_tasks(void *context) {
     struct peak_run *run = context;
-    run->parallel->run(run->parallel->context, num_tasks(run->parallel), run_task, run);
+    run->parallel->run(run->parallel->context, num_peak_tasks(run->parallel), run_task,
+                       run);
     return true;
 }
 
@@ -52,9 +53,9 @@ static double time_peak(struct peak_run run) {
     do {
         run.count = run.count > 0 ? 2 * run.count : 100;
         began = clock_thread_ns();
-        flop = multiply_add(&run);
+        flop = multiply_for_peak(&run);
     } while (clock_thread_ns() - began < TASK_NS);
-    return (double)flop * (double)run.count * (double)num_tasks(run.parallel) /
+    return (double)flop * (double)run.count * (double)num_peak_tasks(run.parallel) /
            bench_time(run.parallel->num_threads, run_tasks, &run);
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
-#include "base/noise.h"
+#include "math/noise.h"
 #include "wire/decimal/print.h"
 #include "wire/json/tensor.h"
 #include "wire/native/native.h"
@@ -27,7 +27,7 @@
 #define HEAD "{\"queries\":["
 #define TAIL "]}"
 
-/* What is read or printed. */
+/* A text to read or to print. */
 struct wire_text {
     struct buf body;
     struct arena arena;

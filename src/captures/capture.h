@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* capture.h: what store.c and put.c share: one capture, one PUT, one holder, and the
- * store. */
+/* capture.h: what store.c, puts.c and put.c share: one capture, one PUT, one holder, and
+ * the store. A capture that arrives is in its holder's list as any other is. Between two
+ * pieces of its PUT it has no users, and may be ended. */
 #pragma once
 
 #include "base/buf.h"
@@ -30,18 +31,18 @@ struct capture {
     struct capture *next_in_bucket;  /* while it is found */
     struct capture_holder *holder;   /* while it counts */
     struct capture *previous, *next; /* in its holder's list: all that count */
-    struct capture_put *put;         /* while it is in progress */
+    struct capture_put *put;         /* that it arrives by; NULL: it is whole */
     struct capture *next_victim;     /* of those that may give room, as it `gives` */
     bool gives;
-    bool found;   /* by its name; false: it was removed */
-    size_t bytes; /* that it counts, PUT or not */
-    size_t num_users;
+    bool found;       /* by its name; false: it was removed */
+    size_t bytes;     /* that it counts, PUT or not */
+    size_t num_users; /* requests; or its PUT, while that adds bytes */
     int64_t ttl;
     int64_t last_use; /* by clock_now_ns(), which no one sets; of a PUT its last piece */
     int64_t used_at;  /* the same, in seconds since 1970 */
 };
 
-/* Who has captures, or a PUT in progress. Guarded by the store's lock. */
+/* A client that has captures, or a PUT in progress. Guarded by the store's lock. */
 struct capture_holder {
     char space[CAPTURE_HOLDER_MAX], name[CAPTURE_HOLDER_MAX];
     struct capture *newest; /* all that count; at least one */
@@ -49,23 +50,15 @@ struct capture_holder {
     struct capture_holder *next;
 };
 
-enum put_state {
-    PUT_IDLE,
-    PUT_BUSY, /* its thread adds bytes */
-    PUT_ENDED /* it is published, or was ended for `reason`: it has no capture */
-};
-
 struct capture_put {
     struct captures *store;
-    struct capture *capture; /* that it becomes; changes under the store's lock */
-    bool compares;           /* with the one that the name has: nothing is kept */
+    /* That it becomes; NULL once that is published, or was ended for `reason`. Both are
+     * guarded by the store's lock. */
+    struct capture *capture;
+    enum wire_error reason; /* Captures full, or Request timeout */
+    bool compares;          /* with the one that the name has: nothing is kept */
     size_t size;
     int64_t started;
-    /* Guarded by the store's lock. */
-    struct capture_put *next; /* in captures.puts */
-    enum put_state state;
-    enum capture_error reason;
-
     /* Its owner's alone. */
     struct sha256 hash;
     size_t taken;                   /* bytes */
@@ -86,9 +79,9 @@ static inline size_t capture_count_bytes(const struct capture *capture) {
     return bytes;
 }
 
-/* Returns whether a PUT has taken longer than it may. */
-static inline bool put_is_late(const struct capture_put *put) {
-    return clock_now_ns() - put->started > (int64_t)CAPTURES_PUT_SECONDS * 1000000000;
+/* Returns when a PUT has taken as long as it may, by clock_now_ns(). */
+static inline int64_t put_deadline(const struct capture_put *put) {
+    return put->started + (int64_t)CAPTURES_PUT_SECONDS * 1000000000;
 }
 
 struct captures {
@@ -97,9 +90,8 @@ struct captures {
     pthread_mutex_t lock; /* guards what follows, and parts of captures and PUTs */
     struct capture *buckets[CAPTURE_BUCKETS];
     struct capture_holder *holders;
-    struct capture_put *puts; /* that are in progress, the newest first */
-    size_t used;              /* bytes of captures and PUTs */
-    int64_t next_expiry;      /* none expires before */
+    size_t used;         /* bytes of captures and PUTs */
+    int64_t next_expiry; /* none expires before, and no PUT is late */
     struct capture_stats stats;
 };
 
@@ -118,6 +110,12 @@ struct capture **store_find_link(struct captures *store, const char *space,
 /* Under the lock: notes that a capture is used at `now`. */
 void store_touch(struct capture *capture, int64_t now);
 
+/* Under the lock: notes that a capture expires, or its PUT is late, at `expiry`. */
+static inline void store_note_expiry(struct captures *store, int64_t expiry) {
+    if (expiry < store->next_expiry)
+        store->next_expiry = expiry;
+}
+
 /* Under the lock: adds a capture to those that count, with no bytes yet. Returns false
  * when memory is short. */
 bool store_count_in(struct captures *store, struct capture *capture,
@@ -132,8 +130,8 @@ void store_count_out(struct capture *capture);
 void store_remove(struct capture *capture, enum capture_removal reason,
                   struct capture **dead);
 
-/* Under the lock: ends a PUT that is idle, and adds what it has kept to *dead. */
-void store_end_idle(struct capture_put *put, enum capture_error reason,
+/* Under the lock: ends a PUT whose capture has no user, and adds that to *dead. */
+void store_end_idle(struct capture_put *put, enum wire_error reason,
                     struct capture **dead);
 
 /* Frees a capture that counts no more. Accepts NULL. */
@@ -142,21 +140,21 @@ void capture_free(struct capture *capture);
 /* --- puts.c --- */
 
 /* Adds a PUT of put->size bytes to the store; of a name that is found, it becomes one
- * that compares. For its room, others may go. Returns false with *ret_fault set. */
+ * that compares. For its room, others may go. Returns false with *ret_problem set. */
 bool store_begin(struct captures *store, struct capture_put *put,
-                 const struct capture_owner *owner, struct capture_fault *ret_fault);
+                 const struct capture_owner *owner, struct wire_problem *ret_problem);
 
-/* Makes a PUT busy, or idle again. store_enter() returns false with *ret_fault set when
- * the PUT was ended. */
-bool store_enter(struct capture_put *put, struct capture_fault *ret_fault);
+/* Makes a PUT the user of its capture, or no more. store_enter() returns false with
+ * *ret_problem set when the PUT was ended, or is late. */
+bool store_enter(struct capture_put *put, struct wire_problem *ret_problem);
 void store_leave(struct capture_put *put);
 
-/* Makes what the busy PUT counts at least `bytes`. */
-bool store_grow(struct capture_put *put, size_t bytes, struct capture_fault *ret_fault);
+/* Makes what the PUT counts at least `bytes`. */
+bool store_grow(struct capture_put *put, size_t bytes, struct wire_problem *ret_problem);
 
-/* Publishes what the busy PUT has, whose hash is known, and whose file is whole. */
+/* Publishes what the PUT has, whose hash is known, and whose file is whole. */
 bool store_publish(struct capture_put *put, struct capture **ret_capture,
-                   bool *ret_created, struct capture_fault *ret_fault);
+                   bool *ret_created, struct wire_problem *ret_problem);
 
-/* Takes the PUT out of the store, with what it counts if that was not published. */
+/* Ends what the PUT counts, if that was not published. */
 void store_end(struct capture_put *put);

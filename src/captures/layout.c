@@ -16,6 +16,25 @@
 #define LAYER_STEPS    4096 /* of reading one, with its tensors and options */
 #define LAYER_NAME_MAX 64
 #define OPTION_MAX     64 /* bytes of the text of one */
+#define FORM                                                                             \
+    "docs/protocol.md says what a capture has, and "                                     \
+    "Captured.save() writes it"
+
+/* Why a field is refused. */
+static const char *const sentences[WIRE_NUM_ERRORS] = {
+    [WIRE_E_UNKNOWN_KEY] =
+        "is neither a tensor nor an option of a layer; remove it: " FORM,
+    [WIRE_E_MISSING_KEY] = "is missing; " FORM,
+    [WIRE_E_WRONG_TYPE] =
+        "in __metadata__ is not the JSON that it should be, or "
+        "out of range: scale and softcap up to 3e38, scale not 0; " FORM,
+    [WIRE_E_WRONG_DTYPE] = "has a type that it cannot have; send F32, BF16, "
+                           "F16 or F64, and positions as I64 or I32",
+    [WIRE_E_WRONG_RANK] = "has too few dimensions, or too many; a capture "
+                          "has one sequence: [tokens, heads, head size]",
+    [WIRE_E_SHAPE_MISMATCH] = "has sizes that do not fit the other tensors of "
+                              "its layer, or a size of 0; " FORM,
+};
 
 /* The tensors of a layer, how many axes they have, and where they go. */
 static const struct {
@@ -42,7 +61,7 @@ struct reader {
     char *name;    /* room for one of these */
     size_t room;   /* bytes */
     struct capture_layout *layout;
-    struct capture_fault *fault;
+    struct wire_problem *problem;
 };
 
 const char *capture_tensor_name(enum capture_tensor kind) {
@@ -86,9 +105,14 @@ static const char *name_of(struct reader *r, const char *layer, const char *what
     return r->name;
 }
 
-static bool fail_at(struct reader *r, enum capture_error error, const char *layer,
-                    enum capture_tensor kind) {
-    return capture_fail(r->fault, error, name_of(r, layer, tensors[kind].name));
+static bool refuse_field(struct reader *r, enum wire_error error, const char *field) {
+    return wire_problem_set(r->problem, error, field, "'%.64s' %s", field,
+                            sentences[error]);
+}
+
+static bool refuse_kept_tensor(struct reader *r, enum wire_error error, const char *layer,
+                               enum capture_tensor kind) {
+    return refuse_field(r, error, name_of(r, layer, tensors[kind].name));
 }
 
 static int compare_name(const void *name, const void *tensor) {
@@ -96,8 +120,8 @@ static int compare_name(const void *name, const void *tensor) {
 }
 
 /* Returns a tensor of a layer, or NULL. */
-static const struct safetensors_tensor *find_tensor(struct reader *r, const char *layer,
-                                                    enum capture_tensor kind) {
+static const struct safetensors_tensor *
+find_kept_tensor(struct reader *r, const char *layer, enum capture_tensor kind) {
     const struct safetensors_header *header = r->header;
     const char *name = name_of(r, layer, tensors[kind].name);
     return header->num_tensors == 0 ? NULL
@@ -153,10 +177,11 @@ static size_t count_bytes(const struct capture_layer *layer, enum capture_tensor
 static bool check_form(struct reader *r, const char *name, enum capture_tensor kind,
                        const struct safetensors_tensor *tensor) {
     if (!allows_type(kind, tensor->dtype))
-        return fail_at(r, CAPTURE_E_TYPE, name, kind);
+        return refuse_kept_tensor(r, WIRE_E_WRONG_DTYPE, name, kind);
     if (tensor->rank < tensors[kind].rank_min || tensor->rank > tensors[kind].rank_max)
-        return fail_at(r, CAPTURE_E_RANK, name, kind);
-    return tensor->elements > 0 || fail_at(r, CAPTURE_E_SHAPE, name, kind);
+        return refuse_kept_tensor(r, WIRE_E_WRONG_RANK, name, kind);
+    return tensor->elements > 0 ||
+           refuse_kept_tensor(r, WIRE_E_SHAPE_MISMATCH, name, kind);
 }
 
 /* Whether a tensor fits those before it, and sets the sizes that it has. */
@@ -204,19 +229,20 @@ static bool take_shape(struct capture_layer *layer, enum capture_tensor kind,
 
 static bool add_tensor(struct reader *r, size_t index, enum capture_tensor kind) {
     struct capture_layout *layout = r->layout;
-    struct capture_layer *layer = &layout->layers[index];
-    const struct safetensors_tensor *tensor = find_tensor(r, layer->name, kind);
+    struct capture_layer *layer = &layout->items[index];
+    const struct safetensors_tensor *tensor = find_kept_tensor(r, layer->name, kind);
 
     if (tensor == NULL)
-        return kind != CAPTURE_KEYS || fail_at(r, CAPTURE_E_MISSING, layer->name, kind);
+        return kind != CAPTURE_KEYS ||
+               refuse_kept_tensor(r, WIRE_E_MISSING_KEY, layer->name, kind);
     if (json_object_get(r->known, tensor->name) != NULL) /* two layers of one name */
-        return capture_fail(r->fault, CAPTURE_E_OPTION, "layers");
+        return refuse_field(r, WIRE_E_WRONG_TYPE, "layers");
     if (json_object_set_new_nocheck(r->known, tensor->name, json_true()) != 0)
-        return capture_fail(r->fault, CAPTURE_E_NO_MEMORY, NULL);
+        return wire_problem_set_no_memory(r->problem);
     if (!check_form(r, layer->name, kind, tensor))
         return false;
     if (!take_shape(layer, kind, tensor))
-        return fail_at(r, CAPTURE_E_SHAPE, layer->name, kind);
+        return refuse_kept_tensor(r, WIRE_E_SHAPE_MISMATCH, layer->name, kind);
 
     layout->parts[layout->num_parts++] =
         (struct capture_part){.kind = kind,
@@ -243,15 +269,14 @@ static bool read_option(struct reader *r, const char *layer, const char *option,
     if (text == NULL)
         return true;
     if (json_object_set_new_nocheck(r->known, name, json_false()) != 0)
-        return capture_fail(r->fault, CAPTURE_E_NO_MEMORY, NULL);
+        return wire_problem_set_no_memory(r->problem);
     attn_status status = ATTN_E_FORMAT;
     if (strlen(text) <= OPTION_MAX)
         status = parse_json(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
                             ret_value, &error);
     if (status != ATTN_OK)
-        return capture_fail(
-            r->fault, status == ATTN_E_NOMEM ? CAPTURE_E_NO_MEMORY : CAPTURE_E_OPTION,
-            name);
+        return status == ATTN_E_NOMEM ? wire_problem_set_no_memory(r->problem)
+                                      : refuse_field(r, WIRE_E_WRONG_TYPE, name);
     if (json_is_null(*ret_value)) {
         json_decref(*ret_value);
         *ret_value = NULL;
@@ -291,7 +316,7 @@ static bool add_options(struct reader *r, struct capture_layer *layer) {
         bool taken = value == NULL || take_option(layer, i, value);
         json_decref(value);
         if (!taken)
-            return capture_fail(r->fault, CAPTURE_E_OPTION,
+            return refuse_field(r, WIRE_E_WRONG_TYPE,
                                 name_of(r, layer->name, options[i]));
     }
     return true;
@@ -306,7 +331,7 @@ static bool check_names(struct reader *r) {
 
     for (size_t i = 0; i < r->header->num_tensors; i++) {
         if (!json_is_true(json_object_get(r->known, r->header->tensors[i].name)))
-            return capture_fail(r->fault, CAPTURE_E_UNKNOWN, r->header->tensors[i].name);
+            return refuse_field(r, WIRE_E_UNKNOWN_KEY, r->header->tensors[i].name);
     }
     for (; at != NULL; at = json_object_iter_next((json_t *)(uintptr_t)r->metadata, at)) {
         const char *key = json_object_iter_key(at);
@@ -314,7 +339,7 @@ static bool check_names(struct reader *r) {
         for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
             known = known || strcmp(key, others[i]) == 0;
         if (!known)
-            return capture_fail(r->fault, CAPTURE_E_UNKNOWN, key);
+            return refuse_field(r, WIRE_E_UNKNOWN_KEY, key);
     }
     return true;
 }
@@ -333,25 +358,25 @@ static bool alloc_layers(struct reader *r, const json_t *list) {
         const json_t *name = json_array_get(list, i);
         if (json_string_length(name) == 0 || /* of other types, too */
             json_string_length(name) > LAYER_NAME_MAX)
-            return capture_fail(r->fault, CAPTURE_E_OPTION, "layers");
+            return refuse_field(r, WIRE_E_WRONG_TYPE, "layers");
         size += json_string_length(name) + 1;
     }
     if (count == 0)
-        return capture_fail(r->fault, CAPTURE_E_OPTION, "layers");
+        return refuse_field(r, WIRE_E_WRONG_TYPE, "layers");
     r->room = size + 32; /* of the longest name, and that of a tensor */
     r->name = malloc(r->room);
     layout->names = malloc(size);
-    layout->layers = calloc(count, sizeof *layout->layers);
+    layout->items = calloc(count, sizeof *layout->items);
     layout->parts = calloc(r->header->num_tensors + 1, sizeof *layout->parts);
-    layout->own_bytes = size + count * sizeof *layout->layers;
-    if (r->name == NULL || layout->names == NULL || layout->layers == NULL ||
+    layout->own_bytes = size + count * sizeof *layout->items;
+    if (r->name == NULL || layout->names == NULL || layout->items == NULL ||
         layout->parts == NULL)
-        return capture_fail(r->fault, CAPTURE_E_NO_MEMORY, NULL);
+        return wire_problem_set_no_memory(r->problem);
 
-    layout->num_layers = count;
+    layout->layers = (struct capture_layers){layout->items, count};
     for (size_t i = 0, at = 0; i < count; i++) {
         const json_t *name = json_array_get(list, i);
-        layout->layers[i].name = layout->names + at;
+        layout->items[i].name = layout->names + at;
         memcpy(layout->names + at, json_string_value(name), json_string_length(name) + 1);
         at += json_string_length(name) + 1;
     }
@@ -361,13 +386,13 @@ static bool alloc_layers(struct reader *r, const json_t *list) {
 static bool read_layers(struct reader *r, const json_t *list) {
     if (!alloc_layers(r, list))
         return false;
-    for (size_t i = 0; i < r->layout->num_layers; i++) {
+    for (size_t i = 0; i < r->layout->layers.count; i++) {
         pace_add(LAYER_STEPS);
         for (size_t k = 0; k < CAPTURE_NUM_TENSORS; k++) {
             if (!add_tensor(r, i, (enum capture_tensor)k))
                 return false;
         }
-        if (!add_options(r, &r->layout->layers[i]))
+        if (!add_options(r, &r->layout->items[i]))
             return false;
     }
     if (!check_names(r))
@@ -380,13 +405,13 @@ static bool read_layers(struct reader *r, const json_t *list) {
 
 bool capture_layout_make(const struct safetensors_header *header,
                          struct capture_layout *ret_layout,
-                         struct capture_fault *ret_fault) {
+                         struct wire_problem *ret_problem) {
     struct capture_layout layout = {0};
     struct reader r = {.header = header,
                        .metadata = safetensors_header_get_metadata(header),
                        .known = json_object(),
                        .layout = &layout,
-                       .fault = ret_fault};
+                       .problem = ret_problem};
     const char *names = json_string_value(json_object_get(r.metadata, "layers"));
     json_t *list = NULL;
     json_error_t error;
@@ -394,12 +419,12 @@ bool capture_layout_make(const struct safetensors_header *header,
 
     *ret_layout = layout;
     if (names == NULL)
-        capture_fail(ret_fault, CAPTURE_E_MISSING, "layers");
+        refuse_field(&r, WIRE_E_MISSING_KEY, "layers");
     else if (r.known == NULL || parse_json(names, strlen(names), JSON_REJECT_DUPLICATES,
                                            &list, &error) == ATTN_E_NOMEM)
-        capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+        wire_problem_set_no_memory(ret_problem);
     else if (!json_is_array(list))
-        capture_fail(ret_fault, CAPTURE_E_OPTION, "layers");
+        refuse_field(&r, WIRE_E_WRONG_TYPE, "layers");
     else
         read = read_layers(&r, list);
 
@@ -416,7 +441,7 @@ bool capture_layout_make(const struct safetensors_header *header,
 void capture_layout_place(struct capture_layout *layout, unsigned char *block) {
     for (size_t i = 0; i < layout->num_parts; i++) {
         const struct capture_part *part = &layout->parts[i];
-        struct capture_layer *layer = &layout->layers[part->layer];
+        struct capture_layer *layer = &layout->items[part->layer];
         const void *at = block + part->offset;
 
         memcpy((char *)layer + tensors[part->kind].place, &at, sizeof at);
@@ -424,7 +449,7 @@ void capture_layout_place(struct capture_layout *layout, unsigned char *block) {
 }
 
 void capture_layout_deinit(struct capture_layout *layout) {
-    free(layout->layers);
+    free(layout->items);
     free(layout->names);
     free(layout->parts);
     *layout = (struct capture_layout){0};

@@ -3,9 +3,9 @@
  * each tensor go. */
 #pragma once
 
-#include "captures/fault.h"
-#include "captures/layer.h"
 #include "safetensors/header.h"
+#include "wire/checks/layer.h"
+#include "wire/problem.h"
 
 #include <stdint.h>
 
@@ -34,8 +34,8 @@ struct capture_part {
 
 /* Owned by who made it; empty when zeroed. */
 struct capture_layout {
-    struct capture_layer *layers; /* [num_layers]; their pointers are set by _place() */
-    size_t num_layers;
+    struct capture_layer *items;  /* [layers.count]; their pointers are set by _place() */
+    struct capture_layers layers; /* the same, to read */
     char *names; /* those of the layers, one after the other with terminators */
     struct capture_part *parts; /* [num_parts], in the order of their bytes */
     size_t num_parts;
@@ -48,10 +48,10 @@ struct capture_layout {
  * Texts of captured tokens may be long, and nothing here reads them. */
 size_t capture_cut_tokens(char *text, size_t size);
 
-/* Reads the header. Returns false with *ret_fault set, and *ret_layout empty. */
+/* Reads the header. Returns false with *ret_problem set, and *ret_layout empty. */
 bool capture_layout_make(const struct safetensors_header *header,
                          struct capture_layout *ret_layout,
-                         struct capture_fault *ret_fault);
+                         struct wire_problem *ret_problem);
 
 /* Points the layers at their numbers in a block of block_bytes. */
 void capture_layout_place(struct capture_layout *layout, unsigned char *block);

@@ -2,7 +2,7 @@
 /* limits.h: what bounds captures, and what is counted about them. */
 #pragma once
 
-#include "captures/fault.h"
+#include "wire/problem.h"
 
 #include <stdint.h>
 
@@ -24,5 +24,5 @@ struct capture_stats {
     size_t captures, bytes, limit;
     uint64_t found, unknown; /* lookups for attention */
     uint64_t removals[CAPTURE_NUM_REMOVALS];
-    uint64_t refusals[CAPTURE_NUM_ERRORS];
+    uint64_t refusals[WIRE_NUM_ERRORS]; /* PUTs */
 };

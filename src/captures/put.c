@@ -57,7 +57,7 @@ static void keep_rows(const struct attn_packed *packed, enum capture_tensor kind
 
 static void keep_numbers(const struct capture_put *put, const struct capture_part *part,
                          const struct numbers *numbers) {
-    const struct capture_layer *layer = &put->capture->layout.layers[part->layer];
+    const struct capture_layer *layer = &put->capture->layout.layers.items[part->layer];
     unsigned char *to = put->capture->block + part->offset;
     size_t size = part->type->bits / 8;
 
@@ -71,20 +71,23 @@ static void keep_numbers(const struct capture_put *put, const struct capture_par
 }
 
 static bool refuse_number(const struct capture_put *put, const struct capture_part *part,
-                          size_t index, struct capture_fault *ret_fault) {
-    char name[sizeof ret_fault->field];
-    snprintf(name, sizeof name, "%s.%s", put->capture->layout.layers[part->layer].name,
+                          size_t index, struct wire_problem *ret_problem) {
+    char name[sizeof ret_problem->field];
+    snprintf(name, sizeof name, "%s.%s",
+             put->capture->layout.layers.items[part->layer].name,
              capture_tensor_name(part->kind));
-    ret_fault->index = index;
-    return capture_fail(ret_fault, CAPTURE_E_NUMBER, name);
+    return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, name,
+                            "number %zu of tensor '%.64s' is not finite, or a position "
+                            "outside 0..%d; only a bias may have -inf",
+                            index, name, ATTN_POSITION_MAX);
 }
 
 static bool take_floats(const struct capture_put *put, const struct capture_part *part,
-                        const struct numbers *numbers, struct capture_fault *ret_fault) {
+                        const struct numbers *numbers, struct wire_problem *ret_problem) {
     for (size_t i = 0; i < numbers->count; i++) {
         bool masks = part->kind == CAPTURE_BIAS && numbers->values[i] == -INFINITY;
         if (!isfinite(numbers->values[i]) && !masks)
-            return refuse_number(put, part, numbers->first + i, ret_fault);
+            return refuse_number(put, part, numbers->first + i, ret_problem);
     }
     keep_numbers(put, part, numbers);
     return true;
@@ -92,14 +95,14 @@ static bool take_floats(const struct capture_put *put, const struct capture_part
 
 static bool take_positions(const struct capture_put *put, const struct capture_part *part,
                            size_t first, size_t count, const unsigned char *bytes,
-                           struct capture_fault *ret_fault) {
+                           struct wire_problem *ret_problem) {
     size_t *to = (size_t *)(void *)(put->capture->block + part->offset);
     size_t size = part->type->bits / 8;
 
     for (size_t i = 0; i < count; i++) {
         int64_t position = dtype_read_integer(bytes + i * size, size);
         if (position < 0 || position > ATTN_POSITION_MAX)
-            return refuse_number(put, part, first + i, ret_fault);
+            return refuse_number(put, part, first + i, ret_problem);
         to[first + i] = (size_t)position;
     }
     return true;
@@ -108,7 +111,7 @@ static bool take_positions(const struct capture_put *put, const struct capture_p
 /* Takes whole numbers of a tensor. */
 static bool take_numbers(const struct capture_put *put, const struct capture_part *part,
                          size_t first, size_t count, const unsigned char *bytes,
-                         struct capture_fault *ret_fault) {
+                         struct wire_problem *ret_problem) {
     size_t size = part->type->bits / 8;
     float values[NUMBERS_MAX];
 
@@ -118,12 +121,12 @@ static bool take_numbers(const struct capture_put *put, const struct capture_par
         numbers.values = values;
         pace_add(4 * some); /* a number takes about 4 ns */
         if (part->kind == CAPTURE_POSITIONS || part->kind == CAPTURE_KEY_POSITIONS) {
-            if (!take_positions(put, part, first + i, some, numbers.bytes, ret_fault))
+            if (!take_positions(put, part, first + i, some, numbers.bytes, ret_problem))
                 return false;
             continue;
         }
         part->type->to_float(numbers.bytes, some, values);
-        if (!take_floats(put, part, &numbers, ret_fault))
+        if (!take_floats(put, part, &numbers, ret_problem))
             return false;
     }
     return true;
@@ -132,7 +135,7 @@ static bool take_numbers(const struct capture_put *put, const struct capture_par
 /* Takes bytes of one tensor, of which `done` came before. */
 static bool take_bytes(struct capture_put *put, const struct capture_part *part,
                        uint64_t done, const unsigned char *bytes, size_t count,
-                       struct capture_fault *ret_fault) {
+                       struct wire_problem *ret_problem) {
     size_t size = part->type->bits / 8, first = (size_t)(done / size);
 
     if (put->num_carried > 0) {
@@ -144,16 +147,25 @@ static bool take_bytes(struct capture_put *put, const struct capture_part *part,
         if (put->num_carried < size)
             return true;
         put->num_carried = 0;
-        if (!take_numbers(put, part, first++, 1, put->carry, ret_fault))
+        if (!take_numbers(put, part, first++, 1, put->carry, ret_problem))
             return false;
     }
     put->num_carried = count % size;
     if (put->num_carried > 0)
         memcpy(put->carry, bytes + count - put->num_carried, put->num_carried);
-    return take_numbers(put, part, first, count / size, bytes, ret_fault);
+    return take_numbers(put, part, first, count / size, bytes, ret_problem);
 }
 
 /* --- the header --- */
+
+/* Refuses a file; `field` may be NULL. */
+static bool refuse_format(const char *field, const char *reason,
+                          struct wire_problem *ret_problem) {
+    return wire_problem_set(ret_problem, WIRE_E_MALFORMED_SAFETENSORS, field,
+                            "the file is not valid safetensors: %s; write it with a "
+                            "safetensors library",
+                            reason);
+}
 
 /* Takes bytes of the header's size, or of the header; returns how many. */
 static size_t take_header(struct capture_put *put, const unsigned char *bytes,
@@ -170,49 +182,50 @@ static size_t take_header(struct capture_put *put, const unsigned char *bytes,
 
 /* Allocates room for the header, when its size is known. It is in the bytes of the file,
  * which are reserved. */
-static bool begin_header(struct capture_put *put, struct capture_fault *ret_fault) {
+static bool begin_header(struct capture_put *put, struct wire_problem *ret_problem) {
+    attn_error error;
     if (safetensors_find_header(put->carry, put->size, CAPTURE_HEADER_MAX,
-                                &put->header_size, &ret_fault->reason) != ATTN_OK)
-        return capture_fail(ret_fault, CAPTURE_E_FORMAT, NULL);
+                                &put->header_size, &error) != ATTN_OK)
+        return refuse_format(NULL, error.text, ret_problem);
     if (put->header_size > 0)
         put->header = malloc(put->header_size);
-    return put->header != NULL || capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+    return put->header != NULL || wire_problem_set_no_memory(ret_problem);
 }
 
 /* Lays out what the header describes, and allocates it. */
 static bool lay_out_capture(struct capture_put *put,
                             const struct safetensors_header *header,
-                            struct capture_fault *ret_fault) {
+                            struct wire_problem *ret_problem) {
     struct capture *capture = put->capture;
     struct capture_layout *layout = &capture->layout;
 
-    if (!capture_layout_make(header, layout, ret_fault) ||
-        !store_grow(put, capture_count_bytes(capture), ret_fault))
+    if (!capture_layout_make(header, layout, ret_problem) ||
+        !store_grow(put, capture_count_bytes(capture), ret_problem))
         return false;
     capture->block = heap_alloc(layout->block_bytes);
     if (capture->block == NULL)
-        return capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+        return wire_problem_set_no_memory(ret_problem);
     capture_layout_place(layout, capture->block);
     return true;
 }
 
 /* Reads the header, which is whole. */
 static bool end_header(struct capture_put *put, const struct capture_printer *printer,
-                       struct capture_fault *ret_fault) {
+                       struct wire_problem *ret_problem) {
     char *text = (char *)put->header;
     size_t size = capture_cut_tokens(text, put->header_size);
     uint64_t data_size = put->size - SAFETENSORS_SIZE_BYTES - put->header_size;
     struct safetensors_header header = {0};
+    attn_error error;
 
-    if (!printer->reserve(printer->context, size * TREE_BYTES))
-        return capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
-    attn_status status =
-        safetensors_header_parse(text, size, data_size, &header, &ret_fault->reason);
-    bool read = status == ATTN_OK && lay_out_capture(put, &header, ret_fault);
-    if (status != ATTN_OK)
-        capture_fail(ret_fault,
-                     status == ATTN_E_NOMEM ? CAPTURE_E_NO_MEMORY : CAPTURE_E_FORMAT,
-                     header.wrong);
+    if (!printer->reserve(printer->context, size * TREE_BYTES, ret_problem))
+        return false;
+    attn_status status = safetensors_header_parse(text, size, data_size, &header, &error);
+    bool read = status == ATTN_OK && lay_out_capture(put, &header, ret_problem);
+    if (status == ATTN_E_NOMEM)
+        wire_problem_set_no_memory(ret_problem);
+    else if (status != ATTN_OK)
+        refuse_format(header.wrong, error.text, ret_problem);
     safetensors_header_deinit(&header);
     free(put->header);
     put->header = NULL;
@@ -221,8 +234,8 @@ static bool end_header(struct capture_put *put, const struct capture_printer *pr
         return false;
     put->capture->description = shared_text_create(printer->print, put->capture);
     if (put->capture->description == NULL)
-        return capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
-    return store_grow(put, capture_count_bytes(put->capture), ret_fault);
+        return wire_problem_set_no_memory(ret_problem);
+    return store_grow(put, capture_count_bytes(put->capture), ret_problem);
 }
 
 /* --- the file --- */
@@ -230,26 +243,26 @@ static bool end_header(struct capture_put *put, const struct capture_printer *pr
 /* Adds bytes to a file that is kept. */
 static bool keep_bytes(struct capture_put *put, const unsigned char *bytes, size_t size,
                        const struct capture_printer *printer,
-                       struct capture_fault *ret_fault) {
+                       struct wire_problem *ret_problem) {
     const struct capture_layout *layout = &put->capture->layout;
 
     while (size > 0) {
         size_t some;
         if (put->capture->block == NULL) { /* in the header */
             some = take_header(put, bytes, size);
-            if (put->taken == SAFETENSORS_SIZE_BYTES && !begin_header(put, ret_fault))
+            if (put->taken == SAFETENSORS_SIZE_BYTES && !begin_header(put, ret_problem))
                 return false;
             if (put->header != NULL &&
                 put->taken == SAFETENSORS_SIZE_BYTES + put->header_size) {
                 put->data_begin = put->taken;
-                if (!end_header(put, printer, ret_fault))
+                if (!end_header(put, printer, ret_problem))
                     return false;
             }
         } else {
             const struct capture_part *part = &layout->parts[put->part];
             uint64_t at = put->taken - put->data_begin;
             some = size_min((size_t)(part->end - at), size);
-            if (!take_bytes(put, part, at - part->begin, bytes, some, ret_fault))
+            if (!take_bytes(put, part, at - part->begin, bytes, some, ret_problem))
                 return false;
             put->taken += some;
             put->part += at + some == part->end;
@@ -262,32 +275,30 @@ static bool keep_bytes(struct capture_put *put, const unsigned char *bytes, size
 
 bool capture_put_add(struct capture_put *put, const unsigned char *bytes, size_t size,
                      const struct capture_printer *printer,
-                     struct capture_fault *ret_fault) {
-    if (put_is_late(put))
-        return capture_fail(ret_fault, CAPTURE_E_TIMEOUT, NULL);
-    if (size > put->size - put->taken) { /* a body of another length than was said */
-        ret_fault->reason = (attn_error){ATTN_E_FORMAT, "it has more bytes than it said"};
-        return capture_fail(ret_fault, CAPTURE_E_FORMAT, NULL);
-    }
-    if (!store_enter(put, ret_fault))
+                     struct wire_problem *ret_problem) {
+    if (!store_enter(put, ret_problem))
         return false;
-    sha256_add(&put->hash, bytes, size);
-    bool added = put->compares || keep_bytes(put, bytes, size, printer, ret_fault);
-    put->taken += put->compares ? size : 0;
+    bool added = size <= put->size - put->taken || /* a body longer than was said */
+                 refuse_format(NULL, "it has more bytes than it said", ret_problem);
+    if (added) {
+        sha256_add(&put->hash, bytes, size);
+        added = put->compares || keep_bytes(put, bytes, size, printer, ret_problem);
+        put->taken += put->compares ? size : 0;
+    }
     store_leave(put);
     return added;
 }
 
 bool capture_put_create(struct captures *store, const struct capture_owner *owner,
                         const char *name, size_t name_size, size_t size, int64_t ttl,
-                        struct capture_put **ret_put, struct capture_fault *ret_fault) {
+                        struct capture_put **ret_put, struct wire_problem *ret_problem) {
     struct capture_put *put = calloc(1, sizeof *put);
     struct capture *capture = calloc(1, sizeof *capture);
 
     if (put == NULL || capture == NULL) {
         free(put);
         free(capture);
-        return capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
+        return wire_problem_set_no_memory(ret_problem);
     }
     capture->store = put->store = store;
     capture->file_bytes = put->size = size;
@@ -296,7 +307,7 @@ bool capture_put_create(struct captures *store, const struct capture_owner *owne
     put->capture = capture;
     put->started = clock_now_ns();
     sha256_init(&put->hash);
-    if (!store_begin(store, put, owner, ret_fault)) {
+    if (!store_begin(store, put, owner, ret_problem)) {
         free(put);
         free(capture);
         return false;
@@ -312,22 +323,24 @@ static bool is_hash(const char *name) {
 }
 
 bool capture_put_finish(struct capture_put *put, struct capture **ret_capture,
-                        bool *ret_created, struct capture_fault *ret_fault) {
+                        bool *ret_created, struct wire_problem *ret_problem) {
     bool published = false;
 
-    if (!store_enter(put, ret_fault))
+    if (!store_enter(put, ret_problem))
         return false;
     struct capture *capture = put->capture; /* is not ended while it is busy */
     sha256_finish(&put->hash, capture->sha256);
     if (put->taken < put->size || (!put->compares && capture->block == NULL)) {
-        ret_fault->reason = (attn_error){ATTN_E_FORMAT, "it ends early"};
-        capture_fail(ret_fault, CAPTURE_E_FORMAT, NULL);
+        refuse_format(NULL, "it ends early", ret_problem);
     } else if (is_hash(capture->name) && strcmp(capture->name, capture->sha256) != 0) {
-        capture_fail(ret_fault, CAPTURE_E_HASH, NULL);
+        wire_problem_set(
+            ret_problem, WIRE_E_BAD_CAPTURE_NAME, NULL,
+            "a name of 64 hexadecimal digits must be the SHA-256 of the file "
+            "in lower case, and that is another one; choose another name");
     } else {
         free(capture->layout.parts);
         capture->layout.parts = NULL;
-        published = store_publish(put, ret_capture, ret_created, ret_fault);
+        published = store_publish(put, ret_capture, ret_created, ret_problem);
     }
     store_leave(put);
     return published;

@@ -7,11 +7,11 @@
 
 #define CAPTURE_HEADER_MAX ((size_t)1024 * 1024) /* bytes of JSON */
 
-/* What a PUT needs of its caller. */
+/* Functions of the caller of a PUT. */
 struct capture_printer {
     /* Reserves memory that is not the capture's own, to read the header. Returns false
-     * when there is not enough. */
-    bool (*reserve)(void *context, size_t bytes);
+     * with *ret_problem set when there is not enough. */
+    bool (*reserve)(void *context, size_t bytes, struct wire_problem *ret_problem);
     void *context;
     /* Prints what is told of the layers of a capture, once. It counts as its bytes. */
     void (*print)(void *capture, struct buf *text);
@@ -24,22 +24,22 @@ struct capture_put;
  * recently may go for them: of the holder that has most, if this one will have less, or
  * of this one. `ttl` is in ns, at most that of the store. When the name has a capture
  * already, nothing is kept: the bytes are compared. The caller destroys *ret_put. Returns
- * false with *ret_fault set. */
+ * false with *ret_problem set. */
 bool capture_put_create(struct captures *store, const struct capture_owner *owner,
                         const char *name, size_t name_size, size_t size, int64_t ttl,
-                        struct capture_put **ret_put, struct capture_fault *ret_fault);
+                        struct capture_put **ret_put, struct wire_problem *ret_problem);
 
 /* Adds bytes: checks them, and writes the numbers to where they are kept. Counts its
- * steps (base/pace.h). After a failure, with *ret_fault set, nothing may be added. */
+ * steps (base/pace.h). After a failure, with *ret_problem set, nothing may be added. */
 bool capture_put_add(struct capture_put *put, const unsigned char *bytes, size_t size,
                      const struct capture_printer *printer,
-                     struct capture_fault *ret_fault);
+                     struct wire_problem *ret_problem);
 
 /* Publishes the file when it is whole: requests find all of it from now on.
  * *ret_created is false when the name had the same bytes already. The caller becomes a
- * user of *ret_capture. Returns false with *ret_fault set. */
+ * user of *ret_capture. Returns false with *ret_problem set. */
 bool capture_put_finish(struct capture_put *put, struct capture **ret_capture,
-                        bool *ret_created, struct capture_fault *ret_fault);
+                        bool *ret_created, struct wire_problem *ret_problem);
 
 /* Ends a file, whether or not it was published. Accepts NULL. */
 void capture_put_destroy(struct capture_put *put);

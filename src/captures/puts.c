@@ -18,9 +18,7 @@ static struct capture *find_oldest(const struct capture_holder *holder) {
     struct capture *oldest = NULL;
     for (struct capture *capture = holder->newest; capture != NULL;
          capture = capture->next) {
-        bool idle = capture->put != NULL ? capture->put->state == PUT_IDLE
-                                         : capture->found && capture->num_users == 0;
-        if (idle && !capture->gives && capture->bytes > 0 &&
+        if (capture->num_users == 0 && !capture->gives && capture->bytes > 0 &&
             (oldest == NULL || capture->last_use < oldest->last_use))
             oldest = capture;
     }
@@ -76,106 +74,136 @@ static bool make_room(struct captures *store, struct capture_holder *own, size_t
         victim->gives = false;
         victim->holder->bytes += victim->bytes;
         if (fits && victim->put != NULL)
-            store_end_idle(victim->put, CAPTURE_E_YIELDED, dead);
+            store_end_idle(victim->put, WIRE_E_CAPTURES_FULL, dead);
         else if (fits)
             store_remove(victim, CAPTURE_REMOVED_ROOM, dead);
     }
     return fits;
 }
 
-/* Reserves `bytes` more for a capture. */
+/* Lets a capture count `bytes`, which are more than it does. */
 static bool reserve_bytes(struct capture *capture, size_t bytes, struct capture **dead,
-                          struct capture_fault *ret_fault) {
+                          struct wire_problem *ret_problem) {
     struct captures *store = capture->store;
+    size_t own = capture->holder->bytes, used = store->used;
 
-    ret_fault->wanted = bytes;
-    ret_fault->own = capture->holder->bytes;
-    ret_fault->used = store->used;
-    ret_fault->limit = store->limit;
     if (bytes > store->limit / 2)
-        return capture_fail(ret_fault, CAPTURE_E_TOO_LARGE, NULL);
-    if (!make_room(store, capture->holder, bytes, dead))
-        return capture_fail(ret_fault, CAPTURE_E_FULL, NULL);
-    store_set_bytes(capture, capture->bytes + bytes);
+        return wire_problem_set(
+            ret_problem, WIRE_E_CAPTURE_TOO_LARGE, NULL,
+            "the capture needs %zu bytes, more than the %zu that one holder "
+            "may have, half of --capture-memory; keep fewer layers, or "
+            "start attnd with a larger --capture-memory",
+            bytes, store->limit / 2);
+    if (!make_room(store, capture->holder, bytes - capture->bytes, dead))
+        return wire_problem_set(
+            ret_problem, WIRE_E_CAPTURES_FULL, NULL,
+            "there is no room for %zu bytes now: of %zu all captures have "
+            "%zu, and yours %zu of at most %zu, in at most %d captures; what "
+            "others have is in use, or no more than you would have; send "
+            "fewer layers, or retry when captures have expired",
+            bytes, store->limit, used, own, store->limit / 2, CAPTURES_OF_HOLDER);
+    store_set_bytes(capture, bytes);
     return true;
 }
 
+static bool refuse_other_bytes(struct wire_problem *ret_problem) {
+    return wire_problem_set(
+        ret_problem, WIRE_E_CAPTURE_EXISTS, NULL,
+        "the name has other bytes already; DELETE that capture first, "
+        "or choose another name, such as the SHA-256 of the file");
+}
+
+static bool refuse_busy(struct wire_problem *ret_problem) {
+    return wire_problem_set(
+        ret_problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
+        "another PUT of yours, or of this name, is in progress; retry "
+        "when it has ended");
+}
+
+/* Says why a PUT was ended. */
+static bool refuse_ended(const struct capture_put *put,
+                         struct wire_problem *ret_problem) {
+    if (put->reason == WIRE_E_REQUEST_TIMEOUT)
+        return wire_problem_set(ret_problem, put->reason, NULL,
+                                "the file took longer than %d s; send it faster, or keep "
+                                "fewer layers",
+                                CAPTURES_PUT_SECONDS);
+    return wire_problem_set(ret_problem, put->reason, NULL,
+                            "the room of this file went to another holder, who has less; "
+                            "delete captures of yours, or send fewer layers");
+}
+
 /* Whether a holder has a PUT in progress. */
-static bool is_busy(const struct captures *store, const char *holder) {
-    for (const struct capture_put *put = store->puts; put != NULL; put = put->next) {
-        if (put->state != PUT_ENDED && strcmp(put->capture->holder->name, holder) == 0)
-            return true;
-    }
-    return false;
+static bool has_put(const struct capture_holder *holder) {
+    const struct capture *capture = holder->newest;
+    while (capture != NULL && capture->put == NULL)
+        capture = capture->next;
+    return capture != NULL;
 }
 
 bool store_begin(struct captures *store, struct capture_put *put,
-                 const struct capture_owner *owner, struct capture_fault *ret_fault) {
+                 const struct capture_owner *owner, struct wire_problem *ret_problem) {
     struct capture *capture = put->capture, *dead;
     int64_t now = store_lock(store, &dead);
     const struct capture *old =
         *store_find_link(store, owner->space, capture->name, strlen(capture->name));
-    bool begun = false;
+    bool counts = store_count_in(store, capture, owner), begun = false;
 
     put->compares = old != NULL;
-    if (is_busy(store, owner->holder)) {
-        capture_fail(ret_fault, CAPTURE_E_BUSY, NULL);
-    } else if (old != NULL && old->file_bytes != put->size) {
-        capture_fail(ret_fault, CAPTURE_E_EXISTS, NULL);
-    } else if (!store_count_in(store, capture, owner)) {
-        capture_fail(ret_fault, CAPTURE_E_NO_MEMORY, NULL);
-    } else {
-        size_t bytes = size_max(put->size, CAPTURE_BYTES_MIN);
-        begun = old != NULL || reserve_bytes(capture, bytes, &dead, ret_fault);
-        if (!begun)
-            store_count_out(capture);
-    }
+    if (!counts)
+        wire_problem_set_no_memory(ret_problem);
+    else if (has_put(capture->holder))
+        refuse_busy(ret_problem);
+    else if (old != NULL && old->file_bytes != put->size)
+        refuse_other_bytes(ret_problem);
+    else
+        begun =
+            old != NULL || reserve_bytes(capture, size_max(put->size, CAPTURE_BYTES_MIN),
+                                         &dead, ret_problem);
 
     if (begun) {
         capture->put = put;
         capture->last_use = now;
-        put->next = store->puts;
-        store->puts = put;
+        store_note_expiry(store, put_deadline(put));
+    } else if (counts) {
+        store_count_out(capture);
     }
     store_unlock(store, dead);
     return begun;
 }
 
-bool store_enter(struct capture_put *put, struct capture_fault *ret_fault) {
+bool store_enter(struct capture_put *put, struct wire_problem *ret_problem) {
     pthread_mutex_lock(&put->store->lock);
-    bool entered = put->state == PUT_IDLE;
+    bool is_late = clock_now_ns() > put_deadline(put);
+    bool entered = put->capture != NULL && !is_late;
+    if (is_late)
+        put->reason = WIRE_E_REQUEST_TIMEOUT;
     if (entered)
-        put->state = PUT_BUSY;
+        put->capture->num_users++;
     pthread_mutex_unlock(&put->store->lock);
-    return entered || capture_fail(ret_fault, put->reason, NULL);
+    return entered || refuse_ended(put, ret_problem);
 }
 
 void store_leave(struct capture_put *put) {
     pthread_mutex_lock(&put->store->lock);
-    if (put->state == PUT_BUSY) {
-        put->state = PUT_IDLE;
+    if (put->capture != NULL) {
+        put->capture->num_users--;
         put->capture->last_use = clock_now_ns();
     }
     pthread_mutex_unlock(&put->store->lock);
 }
 
-bool store_grow(struct capture_put *put, size_t bytes, struct capture_fault *ret_fault) {
-    struct captures *store = put->store;
-    struct capture *capture = put->capture, *dead;
-    store_lock(store, &dead);
-    size_t more = bytes > capture->bytes ? bytes - capture->bytes : 0;
-    bool grown =
-        bytes <= store->limit / 2 || capture_fail(ret_fault, CAPTURE_E_TOO_LARGE, NULL);
-
-    grown = grown && (more == 0 || reserve_bytes(capture, more, &dead, ret_fault));
-    ret_fault->wanted = bytes;
-    ret_fault->limit = store->limit;
-    store_unlock(store, dead);
+bool store_grow(struct capture_put *put, size_t bytes, struct wire_problem *ret_problem) {
+    struct capture *dead;
+    store_lock(put->store, &dead);
+    bool grown = bytes <= put->capture->bytes ||
+                 reserve_bytes(put->capture, bytes, &dead, ret_problem);
+    store_unlock(put->store, dead);
     return grown;
 }
 
 bool store_publish(struct capture_put *put, struct capture **ret_capture,
-                   bool *ret_created, struct capture_fault *ret_fault) {
+                   bool *ret_created, struct wire_problem *ret_problem) {
     struct captures *store = put->store;
     struct capture *own = put->capture, *published = NULL, *dead;
     int64_t now = store_lock(store, &dead);
@@ -183,9 +211,9 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
         store_find_link(store, own->holder->space, own->name, strlen(own->name));
 
     if (*link != NULL && strcmp((*link)->sha256, own->sha256) != 0) {
-        capture_fail(ret_fault, CAPTURE_E_EXISTS, NULL);
+        refuse_other_bytes(ret_problem);
     } else if (*link == NULL && put->compares) { /* that is gone meanwhile */
-        capture_fail(ret_fault, CAPTURE_E_BUSY, NULL);
+        refuse_busy(ret_problem);
     } else {
         *ret_created = *link == NULL;
         if (*ret_created) {
@@ -194,9 +222,9 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
             own->created = time(NULL);
             own->found = true;
             store->stats.captures++;
+            own->num_users--; /* the PUT */
             own->put = NULL;
             put->capture = NULL;
-            put->state = PUT_ENDED; /* others follow the capture of one that is not */
             /* Of the file it may have kept less. */
             store_set_bytes(own, size_max(capture_count_bytes(own), CAPTURE_BYTES_MIN));
         }
@@ -204,22 +232,15 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
         published->ttl = own->ttl; /* the last PUT says how long it is kept */
         store_touch(published, now);
         published->num_users++;
-        if (now + published->ttl < store->next_expiry)
-            store->next_expiry = now + published->ttl;
+        store_note_expiry(store, now + published->ttl);
     }
     store_unlock(store, dead);
     return published != NULL;
 }
 
 void store_end(struct capture_put *put) {
-    struct captures *store = put->store;
-    struct capture_put **link = &store->puts;
-
-    pthread_mutex_lock(&store->lock);
-    while (*link != put)
-        link = &(*link)->next;
-    *link = put->next;
+    pthread_mutex_lock(&put->store->lock);
     if (put->capture != NULL)
         store_count_out(put->capture);
-    pthread_mutex_unlock(&store->lock);
+    pthread_mutex_unlock(&put->store->lock);
 }

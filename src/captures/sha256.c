@@ -71,7 +71,7 @@ static void hash_block(uint32_t state[static 8], const unsigned char *block) {
 }
 
 void sha256_init(struct sha256 *hash) {
-    /* The same of the square roots of the first 8 primes. */
+    /* First 32 bits of the fractions of the square roots of the first 8 primes. */
     *hash = (struct sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }

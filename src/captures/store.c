@@ -155,9 +155,8 @@ void store_remove(struct capture *capture, enum capture_removal reason,
         bury(capture, dead);
 }
 
-void store_end_idle(struct capture_put *put, enum capture_error reason,
+void store_end_idle(struct capture_put *put, enum wire_error reason,
                     struct capture **dead) {
-    put->state = PUT_ENDED;
     put->reason = reason;
     bury(put->capture, dead);
     put->capture = NULL;
@@ -165,23 +164,23 @@ void store_end_idle(struct capture_put *put, enum capture_error reason,
 
 /* Removes what has expired, and ends PUTs that are late. */
 static void sweep(struct captures *store, int64_t now, struct capture **dead) {
-    for (struct capture_put *put = store->puts; put != NULL; put = put->next) {
-        if (put->state == PUT_IDLE && put_is_late(put))
-            store_end_idle(put, CAPTURE_E_TIMEOUT, dead);
-    }
     if (now < store->next_expiry)
         return;
     store->next_expiry = INT64_MAX;
     for (struct capture *capture = next_capture(store, NULL), *next; capture != NULL;
          capture = next) {
-        int64_t expiry = capture->last_use + capture->ttl;
+        struct capture_put *put = capture->put;
+        int64_t expiry =
+            put != NULL ? put_deadline(put) : capture->last_use + capture->ttl;
         next = next_capture(store, capture);
-        if (!capture->found)
+        if (put == NULL && !capture->found)
             continue;
-        if (expiry <= now)
+        if (expiry > now || (put != NULL && capture->num_users > 0))
+            store_note_expiry(store, expiry);
+        else if (put != NULL)
+            store_end_idle(put, WIRE_E_REQUEST_TIMEOUT, dead);
+        else
             store_remove(capture, CAPTURE_REMOVED_EXPIRED, dead);
-        else if (expiry < store->next_expiry)
-            store->next_expiry = expiry;
     }
 }
 
@@ -248,7 +247,7 @@ static struct capture_info describe_capture(const struct capture *capture) {
                                  .name = capture->name,
                                  .sha256 = capture->sha256,
                                  .bytes = capture->bytes,
-                                 .num_layers = capture->layout.num_layers,
+                                 .num_layers = capture->layout.layers.count,
                                  .created = capture->created,
                                  .last_use = capture->used_at,
                                  .ttl = capture->ttl};
@@ -314,25 +313,13 @@ struct shared_text *capture_hold_description(const struct capture *capture) {
     return shared_text_hold(capture->description);
 }
 
-const struct capture_layer *capture_get_layers(const struct capture *capture,
-                                               size_t *ret_count) {
-    *ret_count = capture->layout.num_layers;
-    return capture->layout.layers;
-}
-
-const struct capture_layer *capture_find_layer(const struct capture *capture,
-                                               const char *name, size_t size) {
-    for (size_t i = 0; i < capture->layout.num_layers; i++) {
-        const struct capture_layer *layer = &capture->layout.layers[i];
-        if (strncmp(layer->name, name, size) == 0 && layer->name[size] == '\0')
-            return layer;
-    }
-    return NULL;
+const struct capture_layers *capture_get_layers(const struct capture *capture) {
+    return capture != NULL ? &capture->layout.layers : NULL;
 }
 
 /* --- the store --- */
 
-void captures_count_refusal(struct captures *store, enum capture_error error) {
+void captures_count_refusal(struct captures *store, enum wire_error error) {
     pthread_mutex_lock(&store->lock);
     store->stats.refusals[error]++;
     pthread_mutex_unlock(&store->lock);

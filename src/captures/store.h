@@ -6,23 +6,23 @@
  * is thread-safe. */
 #pragma once
 
-#include "captures/fault.h"
 #include "captures/limits.h"
 
 #include <stdint.h>
 
 struct captures;
 struct capture;
+struct capture_layers;
 struct shared_text;
 
-/* Who asks. Captures of another space do not exist for it. A holder is of one space, and
- * may have half of the budget. Texts of at most CAPTURE_HOLDER_MAX bytes, which are
- * copied. */
+/* The client that asks. Captures of another space do not exist for it. A holder is of one
+ * space, and may have half of the budget. Texts of at most CAPTURE_HOLDER_MAX bytes,
+ * which are copied. */
 struct capture_owner {
     const char *space, *holder;
 };
 
-/* What is told about a capture. */
+/* The description of a capture, without its layers. */
 struct capture_info {
     const char *space, *name, *sha256; /* while the capture has a user */
     size_t bytes;                      /* that it counts */
@@ -68,12 +68,15 @@ struct capture *captures_next(struct captures *store, const char *space,
 /* Returns what is told about a capture, which the caller uses. */
 struct capture_info capture_get_info(const struct capture *capture);
 
+/* Returns the layers of a capture, for as long as it has a user; NULL for NULL. */
+const struct capture_layers *capture_get_layers(const struct capture *capture);
+
 /* Returns what capture_printer.print has printed of it, for the caller to hold. */
 struct shared_text *capture_hold_description(const struct capture *capture);
 
 /* Counts a PUT that was refused, and reads all counts; without a store, NULL, all are
  * 0. */
-void captures_count_refusal(struct captures *store, enum capture_error error);
+void captures_count_refusal(struct captures *store, enum wire_error error);
 struct capture_stats captures_get_stats(struct captures *store);
 
 /* Returns how many more bytes captures may take; 0 for NULL. */

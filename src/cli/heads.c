@@ -20,7 +20,7 @@
 
 /* --- analysis --- */
 
-/* What a request is added to. */
+/* The sums that each request is added to. */
 struct analysis {
     const attn_model *model;
     struct attn_heads *heads;
@@ -109,7 +109,7 @@ attn_status heads_print(const struct layer_heads *layers, size_t count, int sort
 
 /* --- layers --- */
 
-/* What the command works on. */
+/* The layers and data of the command. */
 struct heads_job {
     struct config config; /* max_memory is for one layer */
     const attn_engine_options *engine;
@@ -166,7 +166,7 @@ static void report_progress(void *context, size_t done, size_t count) {
 }
 
 /* Prints what POST /v1/heads replies for each layer. */
-static attn_status print_json(const struct heads_job *job, attn_error *ret_error) {
+static attn_status print_heads_json(const struct heads_job *job, attn_error *ret_error) {
     struct buf text;
 
     buf_init(&text, SIZE_MAX);
@@ -246,7 +246,7 @@ static attn_status run_job(struct heads_job *job, attn_error *ret_error) {
     if (status != ATTN_OK)
         return status;
     if (job->config.heads.json)
-        return print_json(job, ret_error);
+        return print_heads_json(job, ret_error);
     return heads_print(job->found, job->count, job->config.heads.sort, ret_error);
 }
 

@@ -91,8 +91,8 @@ static attn_status check_states(const struct config_heads *options, struct hidde
 }
 
 /* Returns the tensor of that name, or NULL. */
-static const struct safetensors_tensor *find_tensor(const struct safetensors *file,
-                                                    const char *name) {
+static const struct safetensors_tensor *find_hidden_tensor(const struct safetensors *file,
+                                                           const char *name) {
     size_t count = 0, i = 0;
     const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
 
@@ -118,8 +118,8 @@ attn_status hidden_open(const struct config_heads *options, struct hidden **ret_
     if (may_be)
         status = safetensors_open_file(options->data, &hidden->file, &error);
     if (may_be && status == ATTN_OK) {
-        hidden->states = find_tensor(hidden->file, "hidden_states");
-        hidden->token_ids = find_tensor(hidden->file, "token_ids");
+        hidden->states = find_hidden_tensor(hidden->file, "hidden_states");
+        hidden->token_ids = find_hidden_tensor(hidden->file, "token_ids");
     }
     if (hidden->states != NULL)
         status = check_states(options, hidden, &error);
@@ -149,7 +149,7 @@ void hidden_close(struct hidden *hidden) {
 /* --- its layers --- */
 
 /* Returns the number of the layer that state `id` enters, or `count`. */
-static size_t find_layer(const struct layer *layers, size_t count, size_t id) {
+static size_t find_fed_layer(const struct layer *layers, size_t count, size_t id) {
     char text[24], part[24];
     size_t i = 0;
 
@@ -161,10 +161,10 @@ static size_t find_layer(const struct layer *layers, size_t count, size_t id) {
     return i;
 }
 
-/* Checks that state `id` enters the layer that find_layer() has found, and makes all that
- * the layer needs: borrowed keys are made of the state that enters another one. */
-static attn_status check_layer(const struct layer *layers, size_t count, size_t found,
-                               size_t id, attn_error *ret_error) {
+/* Checks that state `id` enters the layer that find_fed_layer() has found, and makes all
+ * that the layer needs: borrowed keys are made of the state that enters another one. */
+static attn_status check_fed_layer(const struct layer *layers, size_t count, size_t found,
+                                   size_t id, attn_error *ret_error) {
     if (found == count)
         return error_set(ret_error, ATTN_E_VALUE,
                          "--layers: state %zu enters no layer of the folder, whose last "
@@ -190,9 +190,9 @@ attn_status hidden_find_layers(const struct hidden *hidden, const struct folder 
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
     *ret_norm = false;
     for (size_t i = 0; i < hidden->num_ids; i++) {
-        found[i] = find_layer(layers, count, hidden->ids[i]);
+        found[i] = find_fed_layer(layers, count, hidden->ids[i]);
         attn_status status =
-            check_layer(layers, count, found[i], hidden->ids[i], ret_error);
+            check_fed_layer(layers, count, found[i], hidden->ids[i], ret_error);
         if (status != ATTN_OK) {
             free(found);
             return status;

@@ -86,7 +86,7 @@ static attn_status print_layers(const char *path, const struct folder *folder,
 }
 
 /* team_work.run */
-static attn_status check_layer(void *folder, size_t i, attn_error *ret_error) {
+static attn_status check_folder_layer(void *folder, size_t i, attn_error *ret_error) {
     return folder_check_weights(folder, i, ret_error);
 }
 
@@ -102,7 +102,7 @@ static attn_status inspect_folder(const struct model_spec *spec, struct folder *
                                   const attn_engine_options *engine,
                                   attn_error *ret_error) {
     struct team_work work = {
-        .run = check_layer, .report = report_checked, .context = folder};
+        .run = check_folder_layer, .report = report_checked, .context = folder};
 
     attn_status status = print_layers(spec->path, folder, engine, ret_error);
     fflush(stdout); /* show the table before the slow check */

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What command_prune() has made. */
+/* Everything that command_prune() has made. */
 struct pruning {
     const struct config *config;
     attn_model *whole, *pruned;
@@ -31,7 +31,8 @@ struct pruning {
 /* --- options --- */
 
 /* Checks what needs no file but --data. */
-static attn_status check_options(const struct config_heads *options, attn_error *error) {
+static attn_status check_prune_options(const struct config_heads *options,
+                                       attn_error *error) {
     struct stat data;
 
     if ((options->remove == NULL) == (options->keep == 0))
@@ -245,7 +246,7 @@ int command_prune(const struct config *config, const struct config_texts *files)
     attn_error error;
 
     signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */
-    if (check_options(&config->heads, &error) != ATTN_OK)
+    if (check_prune_options(&config->heads, &error) != ATTN_OK)
         return operand_report(&error, 2);
     int exit_code = operand_load(config, files, &pruning.whole);
     if (exit_code != 0)

@@ -166,7 +166,7 @@ static attn_status decode_text(struct request_file *file, attn_request *ret_batc
         return error_set(ret_error, ATTN_E_VALUE, "%s%s%s", problem.field,
                          problem.field[0] != '\0' ? ": " : "", problem.detail);
     *ret_batch = request.batch;
-    /* What the reply of a server would have does not matter here. */
+    /* The results that a server would send do not matter here. */
     ret_batch->need_weights = ATTN_WEIGHTS_NONE;
     ret_batch->omit_outputs = ret_batch->need_heads = ret_batch->need_lse = false;
     ret_batch->need_contributions = false;

@@ -8,7 +8,7 @@
 
 #include <attnd/attention.h>
 
-/* What --data must have, for errors. */
+/* Says what --data must have, for errors. */
 #define REQUEST_FILE_REMEDY                                                              \
     "name a file with the JSON of one POST /v1/attention on each line, or with one in "  \
     "safetensors"
@@ -30,8 +30,8 @@ void request_memory_init(struct request_memory *memory, const struct config *con
 void *request_alloc(struct request_memory *memory, size_t count, size_t size,
                     attn_error *ret_error);
 
-/* What is done with each request. It may change the batch, which is for the model, and
- * asks for nothing but outputs. */
+/* Called with each request. It may change the batch, which is for the model, and asks for
+ * nothing but outputs. */
 typedef attn_status request_use(void *context, attn_request *batch,
                                 struct request_memory *memory, attn_error *ret_error);
 

@@ -50,9 +50,7 @@ void command_refuse(const char *name, attn_error *ret_error) {
         nearest_try(&nearest, command_infos[i].name);
 
     const char *before = "see attnd --help", *word = "", *after = "";
-    if (strcmp(name, "bench") == 0)
-        before = "the program attnd-bench does that";
-    else if (nearest.name != NULL)
+    if (nearest.name != NULL)
         before = "did you mean ", word = nearest.name, after = "?";
     else if (access(name, F_OK) == 0)
         before = "to serve a file write attnd --model NAME=", word = name;

@@ -6,7 +6,7 @@
 #include "config/commands.h"
 #include "config/compute.h"
 
-/* What only `attnd heads` and `attnd prune` read; a text that is NULL was left out. */
+/* Only `attnd heads` and `attnd prune` read these; a text that is NULL was left out. */
 struct config_heads {
     char *data;   /* file of requests, or of hidden states */
     char *layers; /* ids of the hidden states, between commas */

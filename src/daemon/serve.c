@@ -27,8 +27,8 @@
 #include <unistd.h>
 
 #define EXIT_USAGE 2
-/* What a worker keeps of its arena from job to job, and the share of the budget that all
- * of them may keep together. */
+/* Bytes of its arena that a worker keeps from job to job, and the share of the budget
+ * that all of them may keep together. */
 #define ARENA_KEEP_MAX   ((size_t)64 * 1024 * 1024)
 #define ARENA_KEEP_MIN   ((size_t)256 * 1024) /* less does not pay */
 #define ARENA_KEEP_SHARE 8
@@ -39,7 +39,7 @@
 /* Signals that come faster are obeyed together, so that they do not fill the log. */
 #define OBEY_AGAIN_MS 100
 
-/* What daemon_serve() has started, in this order. */
+/* Parts that daemon_serve() has started, in this order. */
 struct daemon {
     const char *commit; /* of this build */
     struct address_ranges trusted_proxies;
@@ -88,7 +88,7 @@ static attn_status start_workers(struct daemon *daemon, const struct config *con
         max_memory = (memory - size_min(config->capture_memory, memory)) / 2;
     size_t arena_keep = find_arena_keep(max_memory, workers);
 
-    /* What idle workers keep is taken off what requests may hold. */
+    /* Requests may not hold the memory that idle workers keep. */
     daemon->max_memory = max_memory;
     sched_budget_init(&daemon->budget, max_memory - workers * arena_keep);
     const struct sched_options sched = {
@@ -191,7 +191,7 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
 
 /* Makes the line that tells the next address, in the format of the log, if there is
  * one. */
-static void make_line(struct daemon *daemon) {
+static void make_address_line(struct daemon *daemon) {
     const char *url = http_server_url(daemon->server, daemon->num_lines++);
 
     daemon->line_size = 0;
@@ -206,7 +206,7 @@ static void make_line(struct daemon *daemon) {
 }
 
 static void begin_addresses(struct daemon *daemon) {
-    make_line(daemon);
+    make_address_line(daemon);
     daemon->line_fd = output_open(STDOUT_FILENO);
 }
 
@@ -219,7 +219,7 @@ static void print_addresses(struct daemon *daemon) {
         if (output_write(daemon->line_fd, daemon->line, daemon->line_size, 0) < 0 &&
             errno == EAGAIN)
             return;
-        make_line(daemon);
+        make_address_line(daemon);
     } while (daemon->line_size > 0);
     if (daemon->line_fd != STDOUT_FILENO)
         close(daemon->line_fd);
@@ -245,8 +245,8 @@ static bool obey_signals(struct daemon *daemon) {
     return reload || debug;
 }
 
-/* What the main thread does beside its present step, until attnd ends; it may be called
- * at any rate. */
+/* Does the small work of the main thread, until attnd ends. It may be called at any
+ * rate. */
 static void do_chores(void *context) {
     struct daemon *daemon = context;
     int64_t now = clock_now_ns();

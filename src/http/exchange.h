@@ -47,7 +47,7 @@ struct reply_header {
     const char *name, *value;
 };
 
-/* What was asked, by the path and the headers. Set before the body arrives. */
+/* The path and the headers. Set before the body arrives. */
 struct exchange_request {
     char method[8];            /* cut when it is longer, as none is that a route has */
     const struct route *route; /* of the path, whatever the method; NULL: none */
@@ -72,12 +72,12 @@ struct exchange_body {
     size_t max_discarded;    /* beyond which the connection is closed */
 };
 
-/* What is done while the connection is suspended. */
+/* The job that runs while the connection is suspended. */
 struct exchange_work {
     struct sched_job job;
     struct exchange_codec codec; /* set by job_submit() */
     int64_t submitted;           /* clock_now_ns; set by job_submit() */
-    /* What a worker has decoded. It may wait for a worker once more. */
+    /* A decoded request may wait for a worker once more. */
     struct arena decoded;        /* released when the request has been computed */
     struct inference *inference; /* in `decoded` */
     bool abandoned;              /* the client left before it was computed */
@@ -102,7 +102,7 @@ struct exchange_reply {
     bool close;       /* with Connection: close */
 };
 
-/* What those are told who watch. */
+/* For metrics, statistics and the log. */
 struct exchange_record {
     int64_t started; /* clock_now_ns */
     struct request_facts facts;

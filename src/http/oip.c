@@ -189,7 +189,7 @@ void oip_handle_all_stats(struct exchange *exchange) {
 
 /* --- the repository --- */
 
-/* What an index is printed from. */
+/* The source of an index. */
 struct index_source {
     const struct generation *generation;
     bool draining, ready_only;

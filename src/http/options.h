@@ -28,7 +28,7 @@ struct http_options {
     size_t min_rate;         /* bytes per second, of bodies and replies */
     size_t max_per_client;   /* requests in progress; 0: no limit */
     const struct address_ranges *trusted_proxies;
-    /* Those of web pages elsewhere that may use the server. */
+    /* Web pages elsewhere with these origins may use the server. */
     const struct origins *cors_origins;
     bool access_log;         /* requests are logged at LOG_INFO, not LOG_DEBUG */
     struct secrets *secrets; /* NULL: neither keys nor TLS */

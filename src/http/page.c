@@ -16,7 +16,7 @@
 #define ZLIB_CONST /* zlib does not write to what it reads */
 #include <zlib.h>
 
-/* What ui.S embeds. */
+/* A text that ui.S embeds. */
 struct page_text {
     uint64_t size;
     char bytes[]; /* [size] */

@@ -24,8 +24,8 @@
 #define DISCARD_UNKNOWN_BYTES ((size_t)64 * 1024)
 
 /* Checks that a body is as it is. Returns false with *problem set. */
-static bool check_encoding(const struct exchange *exchange,
-                           struct wire_problem *problem) {
+static bool check_content_encoding(const struct exchange *exchange,
+                                   struct wire_problem *problem) {
     const char *encoding = MHD_lookup_connection_value(
         exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
     return encoding == NULL ||
@@ -132,11 +132,11 @@ static bool accept_headers(struct exchange *exchange, const char *path,
                      method, problem))
         return false;
     if (route->access == ROUTE_OF_CAPTURE && strcmp(method, MHD_HTTP_METHOD_PUT) == 0)
-        return check_encoding(exchange, problem) &&
+        return check_content_encoding(exchange, problem) &&
                captures_begin_put(exchange, framing, problem);
     if (route->check == NULL)
         return discard_needless_body(exchange, framing, problem);
-    return check_encoding(exchange, problem) && route->check(exchange, problem) &&
+    return check_content_encoding(exchange, problem) && route->check(exchange, problem) &&
            prepare_body(exchange, framing, problem);
 }
 

@@ -16,8 +16,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* What is called for each request: by libmicrohttpd, with the http_thread as `cls`, when
- * its client hangs up, and when the turn comes for which it waits. */
+/* Called for each request: by libmicrohttpd, with the http_thread as `cls`, when its
+ * client hangs up, and when the turn comes for which it waits. */
 struct http_callbacks {
     MHD_AccessHandlerCallback handle;
     MHD_RequestCompletedCallback completed;
@@ -71,11 +71,11 @@ struct http_thread {
     struct log_limit refused; /* refusals to accept */
     /* Exchanges that exist: from the request line to the end of the reply. */
     size_t num_exchanges;
-    /* Those of them whose request has arrived complete. After the thread has ended: how
-     * many got no reply. */
+    /* Exchanges whose request has arrived complete. After the thread has ended: how many
+     * got no reply. */
     size_t num_accepted;
-    /* Those whose connection is suspended, or was resumed without this thread having seen
-     * it. */
+    /* Exchanges whose connection is suspended, or was resumed without this thread having
+     * seen it. */
     size_t num_suspended;
     bool cut_off; /* a streamed reply was ended early, because time was up */
 };

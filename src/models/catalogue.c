@@ -2,87 +2,14 @@
 /* catalogue.c: compares what is loaded with what the options name now. */
 #include "models/catalogue.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/machine.h"
 #include "captures/store.h"
-#include "math/model.h"
 #include "models/team.h"
 
 #include <string.h>
 
-/* How long each worker computes with new models: before attnd serves, and while requests
- * wait for it. */
-#define WARM_UP_AT_START_NS ((int64_t)1000000000)
-#define WARM_UP_NS          ((int64_t)100000000)
-#define WARM_UP_WAIT_NS     ((int64_t)1000000000) /* for workers that are busy */
-
-/* --- publishing --- */
-
-/* Logs which engine serves the model. */
-static void log_model(const attn_model *model) {
-    const attn_model_info *info = attn_model_get_info(model);
-
-    if (info->engine.difference > 0 && strcmp(info->engine.name, "openblas") == 0)
-        log_write(LOG_WARN, "engines disagree, using openblas",
-                  LOG_TEXT("model", info->name),
-                  LOG_NUMBER("parts_per_million_apart",
-                             info->engine.difference < 1e3 ? info->engine.difference * 1e6
-                                                           : 1e9));
-    if (model->engine.fallback != NULL)
-        log_write(LOG_WARN, "cpu amx cannot serve the model, using avx512",
-                  LOG_TEXT("model", info->name),
-                  LOG_TEXT("reason", model->engine.fallback));
-    log_write(LOG_INFO, "model", LOG_TEXT("name", info->name),
-              LOG_TEXT("layout", info->layout), LOG_NUMBER("heads", info->num_heads),
-              LOG_NUMBER("head_size", info->width.head),
-              LOG_NUMBER("parameters", info->footprint.parameters),
-              LOG_TEXT("engine", info->engine.name), LOG_TEXT("cpu", info->engine.cpu),
-              LOG_TEXT("precision", info->engine.precision),
-              LOG_NUMBER("memory", info->footprint.memory));
-}
-
-/* What each worker computes with for the first time. */
-struct warm_up {
-    const struct model_list *list;
-    size_t num_new; /* of its models */
-    int64_t longest_ns;
-};
-
-/* sched_call_on_each() */
-static void warm_up_worker(void *context) {
-    const struct warm_up *warm_up = context;
-    const struct model_list *list = warm_up->list;
-    const int64_t begun = clock_now_ns();
-    size_t count = 0;
-    double flops, ns;
-
-    for (size_t i = 0; i < list->count && clock_now_ns() - begun < warm_up->longest_ns;
-         i++) {
-        if (!list->items[i].is_new)
-            continue;
-        model_try(list->items[i].model, &flops, &ns);
-        count++;
-    }
-    log_write(LOG_DEBUG, "worker warmed up", LOG_NUMBER("models", count),
-              LOG_NUMBER("of", warm_up->num_new),
-              LOG_NUMBER("microseconds", (clock_now_ns() - begun) / 1000));
-}
-
-/* Lets each worker compute a small request with each new model. Waits for workers that
- * are busy, and leaves out those that still are. */
-static void warm_up_workers(const struct catalogue *catalogue,
-                            const struct model_list *next) {
-    struct warm_up warm_up = {.list = next, .longest_ns = WARM_UP_NS};
-
-    if (catalogue->list.count == 0)
-        warm_up.longest_ns = WARM_UP_AT_START_NS;
-    for (size_t i = 0; i < next->count; i++)
-        warm_up.num_new += next->items[i].is_new;
-    if (warm_up.num_new > 0 && catalogue->pool != NULL)
-        sched_call_on_each(catalogue->pool, warm_up_worker, &warm_up, WARM_UP_WAIT_NS);
-}
+/* --- loading --- */
 
 /* Publishes `next`, and swaps it with the list of the catalogue. Returns ATTN_E_NOMEM,
  * with nothing changed, when memory is short. The caller drops `next` in both cases. */
@@ -90,7 +17,7 @@ static attn_status publish_list(struct catalogue *catalogue, struct model_list *
                                 attn_error *ret_error) {
     const struct model_list before = catalogue->list;
 
-    warm_up_workers(catalogue, next);
+    load_warm_up(next, catalogue->pool, before.count == 0);
     if (generation_publish(catalogue->generations, next) != ATTN_OK)
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
     list_close(next);
@@ -99,58 +26,106 @@ static attn_status publish_list(struct catalogue *catalogue, struct model_list *
     return ATTN_OK;
 }
 
-/* --- at start --- */
-
-/* What the threads that load at start share. */
-struct start {
-    const struct config *config;
-    struct model_list list;
-};
-
-/* team_work.run: loads an entry, or leaves it out. */
-static attn_status load_or_skip(void *context, size_t index, attn_error *ret_error) {
-    struct start *start = context;
-    struct model_entry *entry = &start->list.items[index];
+/* Loads an entry. One that cannot be loaded has the error, and keeps what is served of
+ * its name. Fails at start only, with the same error, unless attnd may start without the
+ * model. Logs what happened; at start, check_start() logs what was loaded. */
+static attn_status load_entry(const struct catalogue *catalogue,
+                              struct model_entry *entry, attn_error *ret_error) {
+    const struct model_entry *old = list_find(&catalogue->list, entry->name);
     attn_error error;
-    attn_status status = load_model(start->config, entry, &entry->model, &error);
+    attn_status status = ATTN_OK;
+    if (catalogue->serves) {
+        generations_free_unused(catalogue->generations);
+        status = load_check_free(catalogue->config, entry,
+                                 sched_budget_left(catalogue->budget) +
+                                     captures_bytes_left(catalogue->captures),
+                                 &error);
+    }
+    if (status == ATTN_OK)
+        status = load_model(catalogue->config, entry, &entry->model, &error);
 
     entry->is_new = status == ATTN_OK;
-    load_log_note(entry);
-    if (status == ATTN_OK)
+    if (!catalogue->is_quiet)
+        load_log_note(entry);
+    if (entry->is_new && catalogue->serves && !catalogue->is_quiet)
+        load_log_model(entry->model);
+    if (entry->is_new)
         return ATTN_OK;
-    if (!load_may_skip(start->config, entry, status))
+    if (!catalogue->serves && !load_may_skip(catalogue->config, entry, status))
         return error_set(ret_error, status, "%s", error.text);
-    log_write(LOG_WARN, "model skipped", LOG_TEXT("file", strrchr(entry->path, '/') + 1),
-              LOG_TEXT("reason", error.text));
+
     entry->error = error;
+    if (!catalogue->serves)
+        log_write(LOG_WARN, "model skipped",
+                  LOG_TEXT("file", strrchr(entry->path, '/') + 1),
+                  LOG_TEXT("reason", error.text));
+    else if (!catalogue->is_quiet)
+        log_write(LOG_WARN, "model not loaded", LOG_TEXT("name", entry->name),
+                  LOG_TEXT("reason", error.text));
+    if (old != NULL) {
+        entry->model = old->model;
+        entry->file = old->file;
+        entry->unloaded = old->unloaded;
+    }
     return ATTN_OK;
 }
 
-/* Warns of a folder without a model, where no other option gives one either: it may get
- * some later. Refuses one whose models are all bad. Where no option names a model, only
- * requests without one are served. */
-static attn_status check_any_model(const struct start *start, attn_error *ret_error) {
-    const char *folder = start->config->model_dir;
-    size_t num_loaded = list_count_loaded(&start->list);
-    size_t num_skipped = start->list.count - num_loaded;
+/* The list that replaces that of the catalogue. */
+struct renewal {
+    const struct catalogue *catalogue;
+    struct model_list next;
+};
+
+/* team_work.run: gives an entry what is served of its name if that is unchanged;
+ * otherwise loads it. */
+static attn_status renew_entry(void *context, size_t index, attn_error *ret_error) {
+    struct renewal *renewal = context;
+    struct model_entry *entry = &renewal->next.items[index];
+    const struct model_entry *old = list_find(&renewal->catalogue->list, entry->name);
+
+    if (old != NULL && old->unloaded) {
+        entry->unloaded = true;
+        entry->error = old->error;
+    } else if (old != NULL && old->model != NULL && entry_is_same(old, entry)) {
+        entry->model = old->model;
+    } else {
+        return load_entry(renewal->catalogue, entry, ret_error);
+    }
+    return ATTN_OK;
+}
+
+/* --- at start: a renewal of an empty list --- */
+
+/* Logs the models that were loaded, and how many were not. Warns of a folder without a
+ * model, where no other option gives one either: it may get some later. Refuses one whose
+ * models are all bad. Where no option names a model, only requests without one are
+ * served. */
+static attn_status check_start(const struct config *config, const struct model_list *list,
+                               attn_error *ret_error) {
+    size_t num_loaded = list_count_loaded(list);
+    size_t num_skipped = list->count - num_loaded;
 
     if (num_loaded == 0 && num_skipped > 0)
         return error_set(ret_error, ATTN_E_VALUE,
                          "--model-dir: all %zu models in %s were skipped; "
                          "correct one of them, the log says how",
-                         num_skipped, folder);
-    if (!config_names_models(start->config))
+                         num_skipped, config->model_dir);
+    if (!config_names_models(config))
         log_write(LOG_INFO, "no model",
                   LOG_TEXT("serves", "POST /v1/attention/dot-product"),
                   LOG_TEXT("remedy", "for models, give --model NAME=FILE, --model-dir "
                                      "DIR or --demo"));
     else if (num_loaded == 0)
-        log_write(LOG_WARN, "no model yet", LOG_TEXT("model_dir", folder),
+        log_write(LOG_WARN, "no model yet", LOG_TEXT("model_dir", config->model_dir),
                   LOG_TEXT("remedy", "put *.safetensors files, or folders with a "
                                      "config.json, there, and send SIGHUP"));
     if (num_skipped > 0)
         log_write(LOG_WARN, "models skipped", LOG_NUMBER("skipped", num_skipped),
                   LOG_NUMBER("loaded", num_loaded));
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->items[i].model != NULL)
+            load_log_model(list->items[i].model);
+    }
     return ATTN_OK;
 }
 
@@ -161,235 +136,94 @@ static void log_progress(void *context, size_t done, size_t count) {
               LOG_NUMBER("models", count));
 }
 
-/* Loads all models of the list, which was found, on all CPUs. */
-static attn_status load_list(struct start *start, attn_error *ret_error) {
-    attn_status status = load_check_fit(start->config, &start->list, ret_error);
+attn_status catalogue_start(struct catalogue *catalogue, attn_error *ret_error) {
+    const struct config *config = catalogue->config;
+    struct renewal renewal = {.catalogue = catalogue};
+    struct model_list *next = &renewal.next;
+
+    attn_status status = load_find(config, catalogue->specs, next, ret_error);
     if (status == ATTN_OK)
-        status = team_run(&(struct team_work){.count = start->list.count,
-                                              .run = load_or_skip,
+        status = load_check_fit(config, next, ret_error);
+    if (status == ATTN_OK)
+        status = team_run(&(struct team_work){.count = next->count,
+                                              .run = renew_entry,
                                               .report = log_progress,
-                                              .context = start},
+                                              .context = &renewal},
                           ret_error);
     if (status == ATTN_OK)
-        status = check_any_model(start, ret_error);
-    for (size_t i = 0; i < start->list.count && status == ATTN_OK; i++) {
-        if (start->list.items[i].model != NULL)
-            log_model(start->list.items[i].model);
-    }
-    return status;
-}
-
-attn_status catalogue_start(struct catalogue *catalogue, attn_error *ret_error) {
-    struct start start = {.config = catalogue->config};
-
-    attn_status status =
-        load_find(catalogue->config, catalogue->specs, &start.list, ret_error);
+        status = check_start(config, next, ret_error);
     if (status == ATTN_OK)
-        status = load_list(&start, ret_error);
-    if (status == ATTN_OK)
-        status = publish_list(catalogue, &start.list, ret_error);
-    list_deinit(&start.list);
+        status = publish_list(catalogue, next, ret_error);
+    list_deinit(next);
+    catalogue->serves = status == ATTN_OK;
     return status;
 }
 
 /* --- while attnd serves --- */
 
-/* Frees what is no longer held, and checks that the model fits in what is free. What
- * --max-memory lets requests take is not free, nor is what --capture-memory lets
- * captures, and what is served already is not, since requests may use it still. */
-static attn_status check_free_memory(const struct catalogue *catalogue,
-                                     const struct model_entry *entry,
-                                     attn_error *ret_error) {
-    attn_model_info info;
-    attn_status status = load_measure(catalogue->config, entry, &info, ret_error);
-    if (status != ATTN_OK)
-        return status;
+/* Logs what has changed from a list to the present one. Returns how many models are not
+ * loaded as their files are now, whatever is served instead. */
+static size_t log_reload(const struct model_list *before, const struct model_list *list,
+                         size_t num_doubles) {
+    size_t kept = 0, added = 0, replaced = 0, removed = 0, unloaded = 0;
+    size_t failed = num_doubles;
 
-    generations_free_unused(catalogue->generations);
-    size_t bytes = info.footprint.bytes > info.footprint.memory
-                       ? info.footprint.bytes
-                       : info.footprint.memory; /* to load it */
-    size_t machine = machine_free_memory("");
-    size_t kept =
-        sched_budget_left(catalogue->budget) + captures_bytes_left(catalogue->captures);
-    size_t left = machine > kept ? machine - kept : 0;
-    if (bytes <= left)
-        return ATTN_OK;
-    return error_set(
-        ret_error, ATTN_E_NOMEM,
-        "it needs %zu bytes, and of the %zu that are free, --max-memory and "
-        "--capture-memory keep %zu for requests; free memory, or lower --max-memory",
-        bytes, machine, kept);
-}
-
-/* Loads an entry while others are served; logs the model, or why there is none. */
-static bool load_entry(const struct catalogue *catalogue, struct model_entry *entry) {
-    attn_error error;
-    attn_status status = check_free_memory(catalogue, entry, &error);
-    if (status == ATTN_OK)
-        status = load_model(catalogue->config, entry, &entry->model, &error);
-
-    entry->is_new = status == ATTN_OK;
-    if (!entry->is_new)
-        entry->error = error;
-    if (catalogue->is_quiet)
-        return entry->is_new;
-    load_log_note(entry);
-    if (entry->is_new)
-        log_model(entry->model);
-    else
-        log_write(LOG_WARN, "model not loaded", LOG_TEXT("name", entry->name),
-                  LOG_TEXT("reason", error.text));
-    return entry->is_new;
-}
-
-/* Lets an entry that could not be loaded keep what is served of its name. */
-static void keep_model(struct model_entry *entry, const struct model_entry *old) {
-    entry->model = old->model;
-    entry->file = old->file;
-    entry->unloaded = old->unloaded;
-}
-
-/* Gives an entry what is served of its name if it is unchanged; otherwise loads it. */
-static void renew_entry(const struct catalogue *catalogue, struct model_entry *entry) {
-    const struct model_entry *old = list_find(&catalogue->list, entry->name);
-
-    if (old != NULL && old->unloaded) {
-        entry->unloaded = true;
-        entry->error = old->error;
-    } else if (old != NULL && old->model != NULL && entry_is_same(old, entry)) {
-        entry->model = old->model;
-    } else if (!load_entry(catalogue, entry) && old != NULL) {
-        keep_model(entry, old);
-    }
-}
-
-/* Returns whether the folder of a served layer could not be listed: `found` then has one
- * entry for its path, without a model, in place of the layers. */
-static bool folder_is_lost(const struct model_list *found,
-                           const struct model_entry *layer) {
-    for (size_t i = 0; i < found->count; i++) {
-        const struct model_entry *entry = &found->items[i];
-        if (layer->is_layer && !entry->is_layer && entry->model == NULL &&
-            entry->path != NULL && strcmp(entry->path, layer->path) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Keeps the served layers of every folder that could not be listed. */
-static attn_status keep_layers(const struct model_list *known, struct model_list *next) {
-    for (size_t i = 0; i < known->count; i++) {
-        if (folder_is_lost(next, &known->items[i]) &&
-            list_find(next, known->items[i].name) == NULL &&
-            !list_add_copy(next, &known->items[i]))
-            return ATTN_E_NOMEM;
-    }
-    return ATTN_OK;
-}
-
-/* Removes entries whose name one before them has; returns how many. */
-static size_t drop_doubles(struct model_list *list) {
-    struct model_list kept = {list->items, 0};
-    size_t found = list->count;
-
-    for (size_t i = 0; i < found; i++) {
-        struct model_entry *entry = &list->items[i];
-        if (list_find(&kept, entry->name) == NULL) {
-            kept.items[kept.count++] = *entry;
-            continue;
-        }
-        log_write(LOG_WARN, "model not loaded", LOG_TEXT("name", entry->name),
-                  LOG_TEXT("reason", "another model has this name; rename one"));
-        entry_deinit(entry);
-    }
-    *list = kept;
-    return found - kept.count;
-}
-
-/* What a reload does with the models that are configured. */
-struct reload_counts {
-    size_t kept, added, replaced, removed;
-    size_t failed;   /* not loaded as their files are now, whatever is served instead */
-    size_t unloaded; /* by a request, and left so */
-};
-
-/* Counts what changes from a list to the next one, which is not published yet. */
-static struct reload_counts count_changes(const struct model_list *before,
-                                          const struct model_list *next) {
-    struct reload_counts counts = {.failed = 0};
-
-    for (size_t i = 0; i < next->count; i++) {
-        const struct model_entry *entry = &next->items[i];
+    for (size_t i = 0; i < list->count; i++) {
+        const struct model_entry *entry = &list->items[i];
         const struct model_entry *old = list_find(before, entry->name);
         if (entry->unloaded)
-            counts.unloaded++;
+            unloaded++;
         else if (entry->error.status != ATTN_OK)
-            counts.failed++;
-        else if (!entry->is_new)
-            counts.kept++;
-        else if (old != NULL && old->model != NULL)
-            counts.replaced++;
+            failed++;
+        else if (old == NULL || old->model == NULL)
+            added++;
         else
-            counts.added++;
+            *(old->model == entry->model ? &kept : &replaced) += 1;
     }
-    return counts;
-}
-
-/* Logs what has changed from a list to the present one. */
-static void log_reload(const struct model_list *before, const struct model_list *list,
-                       struct reload_counts counts) {
     for (size_t i = 0; i < before->count; i++) {
         const char *name = before->items[i].name;
         if (before->items[i].model == NULL || list_find(list, name) != NULL)
             continue;
-        counts.removed++;
+        removed++;
         log_write(LOG_INFO, "model removed", LOG_TEXT("name", name));
     }
-    log_write(LOG_INFO, "models reloaded", LOG_NUMBER("kept", counts.kept),
-              LOG_NUMBER("added", counts.added), LOG_NUMBER("replaced", counts.replaced),
-              LOG_NUMBER("removed", counts.removed), LOG_NUMBER("failed", counts.failed),
-              LOG_NUMBER("unloaded", counts.unloaded));
-}
-
-/* Renews all entries of `next`, which were found, until *stopping is set. */
-static attn_status renew_list(const struct catalogue *catalogue,
-                              const atomic_bool *stopping, struct model_list *next,
-                              attn_error *ret_error) {
-    for (size_t i = 0; i < next->count && !atomic_load(stopping); i++)
-        renew_entry(catalogue, &next->items[i]);
-    if (keep_layers(&catalogue->list, next) != ATTN_OK)
-        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    if (list_count_loaded(next) == 0 && list_count_loaded(&catalogue->list) > 0)
-        return error_set(ret_error, ATTN_E_VALUE, "no model would be left");
-    return ATTN_OK;
+    log_write(LOG_INFO, "models reloaded", LOG_NUMBER("kept", kept),
+              LOG_NUMBER("added", added), LOG_NUMBER("replaced", replaced),
+              LOG_NUMBER("removed", removed), LOG_NUMBER("failed", failed),
+              LOG_NUMBER("unloaded", unloaded));
+    return failed;
 }
 
 void catalogue_reload(struct catalogue *catalogue, const atomic_bool *stopping) {
-    struct model_list next = {.items = NULL};
+    struct renewal renewal = {.catalogue = catalogue};
+    struct model_list *next = &renewal.next;
+    size_t num_failed = 1;
     attn_error error;
 
-    attn_status status = load_find(catalogue->config, catalogue->specs, &next, &error);
-    size_t num_doubles = drop_doubles(&next);
+    attn_status status = load_find(catalogue->config, catalogue->specs, next, &error);
+    size_t num_doubles = list_drop_doubles(next);
+    for (size_t i = 0; i < next->count && !atomic_load(stopping); i++)
+        renew_entry(&renewal, i, NULL);
     if (status == ATTN_OK)
-        status = renew_list(catalogue, stopping, &next, &error);
+        status = list_keep_layers(next, &catalogue->list, &error);
     if (atomic_load(stopping)) {
-        list_deinit(&next);
+        list_deinit(next);
         return;
     }
 
-    struct reload_counts counts = count_changes(&catalogue->list, &next);
-    counts.failed += num_doubles;
+    if (status == ATTN_OK && list_count_loaded(next) == 0 &&
+        list_count_loaded(&catalogue->list) > 0)
+        status = error_set(&error, ATTN_E_VALUE, "no model would be left");
     if (status == ATTN_OK)
-        status = publish_list(catalogue, &next, &error);
+        status = publish_list(catalogue, next, &error);
     if (status == ATTN_OK)
-        log_reload(&next, &catalogue->list, counts);
+        num_failed = log_reload(next, &catalogue->list, num_doubles);
     else
         log_write(LOG_WARN, "models not reloaded, the former ones are kept",
                   LOG_TEXT("reason", error.text));
-    if (status != ATTN_OK || counts.failed > 0)
+    if (num_failed > 0)
         generations_count_failed_reload(catalogue->generations);
-    list_deinit(&next);
+    list_deinit(next);
 }
 
 /* --- one model, by request --- */
@@ -440,39 +274,30 @@ static bool publish_entry(struct catalogue *catalogue, struct model_entry *chang
     return done || wire_problem_set_no_memory(ret_problem);
 }
 
-/* Loads an entry that was found, and publishes it: with the reason, and with what is
- * served of its name, when it cannot be loaded. */
-static bool load_found(struct catalogue *catalogue, struct model_entry *entry,
-                       struct wire_problem *ret_problem) {
-    const struct model_entry *old = list_find(&catalogue->list, entry->name);
-    if (old != NULL && old->model != NULL && entry_is_same(old, entry))
-        return true;
-
-    bool loaded = load_entry(catalogue, entry);
-    if (!loaded)
-        refuse_change(ret_problem, "load", entry->name, entry_reason(entry));
-    if (!loaded && old != NULL)
-        keep_model(entry, old);
-    return publish_entry(catalogue, entry, ret_problem) && loaded;
-}
-
 bool catalogue_load(struct catalogue *catalogue, const char *name,
                     struct wire_problem *ret_problem) {
-    const struct model_entry *known = list_find(&catalogue->list, name);
+    const struct model_entry *old = list_find(&catalogue->list, name);
     struct model_list found;
     attn_error error;
 
     if (load_find(catalogue->config, catalogue->specs, &found, &error) != ATTN_OK)
         return refuse_change(ret_problem, "load", name, error.text);
     struct model_entry *entry = list_find(&found, name);
-    bool done;
-    if (entry != NULL)
-        done = load_found(catalogue, entry, ret_problem);
-    else if (known != NULL && folder_is_lost(&found, known))
-        done = refuse_change(ret_problem, "load", name,
-                             "its folder cannot be read now; the log says why");
-    else
-        done = refuse_unknown(&found, name, ret_problem);
+    bool done = false;
+    if (entry == NULL && old != NULL && list_has_lost(&found, old)) {
+        refuse_change(ret_problem, "load", name,
+                      "its folder cannot be read now; the log says why");
+    } else if (entry == NULL) {
+        refuse_unknown(&found, name, ret_problem);
+    } else if (old != NULL && old->model != NULL && entry_is_same(old, entry)) {
+        done = true;
+    } else {
+        load_entry(catalogue, entry, NULL);
+        bool loaded = entry->is_new;
+        if (!loaded)
+            refuse_change(ret_problem, "load", name, entry_reason(entry));
+        done = publish_entry(catalogue, entry, ret_problem) && loaded;
+    }
     list_deinit(&found);
     return done;
 }

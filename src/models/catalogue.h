@@ -24,6 +24,7 @@ struct catalogue {
     struct sched_pool *pool;
     struct model_spec *specs; /* [config->models.count], owned; see load_specs() */
     struct model_list list;   /* that is published */
+    bool serves;              /* catalogue_start() has published a list */
     bool is_quiet;            /* a load or an unload is not logged */
 };
 

@@ -30,7 +30,7 @@
 /* Nanoseconds; 0: not known yet. */
 typedef _Atomic double average;
 
-/* What requests of one model, form and size took. */
+/* Times of requests of one model, form and size. */
 struct size_times {
     average decode, later;
 };

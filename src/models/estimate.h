@@ -44,7 +44,7 @@ int64_t estimate_compute(const struct estimate *estimate, const attn_model *mode
  * the form of the reply is usually that of the body. */
 int64_t estimate_reply(const struct estimate *estimate, bool text, size_t bytes);
 
-/* What a request has taken. */
+/* Times of a request that has ended. */
 struct estimate_measured {
     const attn_model *model;
     double flops; /* 0: computed together with others */

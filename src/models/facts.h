@@ -25,7 +25,7 @@ enum request_end {
 struct request_facts {
     /* Position of the path's route, whatever the method; REQUEST_ROUTES_MAX: none. */
     size_t route;
-    bool infers;           /* a worker computes replies of this route with a model */
+    bool infers;           /* a worker computes replies of this route */
     const char *model;     /* a loaded one, borrowed from it; NULL: none is known */
     enum wire_error error; /* that the reply reports; WIRE_NUM_ERRORS: none */
     int status;            /* of HTTP; 0: there was no reply */

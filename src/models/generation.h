@@ -109,7 +109,7 @@ struct model_change {
     void *context; /* for done() */
 };
 
-/* What such requests are handed to. Any thread may call submit(), which never waits. */
+/* Takes such requests. Any thread may call submit(), which never waits. */
 struct model_changer {
     void *context;
     void (*submit)(void *context, struct model_change *change);

@@ -2,6 +2,8 @@
 /* list.c: lists of models. They are short, so names are searched for from the start. */
 #include "models/list.h"
 
+#include "base/error.h"
+#include "base/log.h"
 #include "weights/families/folder.h"
 
 #include <stdio.h>
@@ -103,4 +105,43 @@ const char *entry_reason(const struct model_entry *entry) {
         return whole + name;
     const char *end = strstr(reason, path + name - 1); /* of a path that is cut */
     return end != NULL ? end + 1 : reason;
+}
+
+size_t list_drop_doubles(struct model_list *list) {
+    struct model_list kept = {list->items, 0};
+    size_t found = list->count;
+
+    for (size_t i = 0; i < found; i++) {
+        struct model_entry *entry = &list->items[i];
+        if (list_find(&kept, entry->name) == NULL) {
+            kept.items[kept.count++] = *entry;
+            continue;
+        }
+        log_write(LOG_WARN, "model not loaded", LOG_TEXT("name", entry->name),
+                  LOG_TEXT("reason", "another model has this name; rename one"));
+        entry_deinit(entry);
+    }
+    *list = kept;
+    return found - kept.count;
+}
+
+bool list_has_lost(const struct model_list *found, const struct model_entry *layer) {
+    for (size_t i = 0; i < found->count; i++) {
+        const struct model_entry *entry = &found->items[i];
+        if (layer->is_layer && !entry->is_layer && entry->model == NULL &&
+            entry->path != NULL && strcmp(entry->path, layer->path) == 0)
+            return true;
+    }
+    return false;
+}
+
+attn_status list_keep_layers(struct model_list *next, const struct model_list *known,
+                             attn_error *ret_error) {
+    for (size_t i = 0; i < known->count; i++) {
+        if (list_has_lost(next, &known->items[i]) &&
+            list_find(next, known->items[i].name) == NULL &&
+            !list_add_copy(next, &known->items[i]))
+            return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    }
+    return ATTN_OK;
 }

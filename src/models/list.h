@@ -18,8 +18,8 @@ struct model_entry {
     bool is_layer;                 /* of the folder at `path`; else that is a file */
     size_t layer;                  /* index in the folder */
     struct folder *folder; /* a share of that folder; NULL once the list is published */
-    /* What was loaded, or else found; st_ino is 0 where there was no file. Of a folder,
-     * see folder_find_state(). */
+    /* The file that was loaded, or else found; st_ino is 0 where there was none. Of a
+     * folder, see folder_find_state(). */
     struct stat file;
     attn_model *model; /* NULL: not loaded. The generations own it once it is published */
     bool is_new;       /* `model` is not published yet */
@@ -51,7 +51,7 @@ void list_close(struct model_list *list);
 /* Frees what the entry holds, and its model unless that was published. */
 void entry_deinit(struct model_entry *entry);
 
-/* Does so for all entries. A zeroed list is fine. */
+/* Frees all entries. A zeroed list is fine. */
 void list_deinit(struct model_list *list);
 
 /* Whether both are the same file with the same options, and it did not change. */
@@ -60,3 +60,15 @@ bool entry_is_same(const struct model_entry *a, const struct model_entry *b);
 /* Returns the part of entry->error that clients may see, which has no more of the path
  * than the last part; "" where there is no error. */
 const char *entry_reason(const struct model_entry *entry);
+
+/* Removes entries whose name one before them has, and logs each; returns how many. */
+size_t list_drop_doubles(struct model_list *list);
+
+/* Returns whether the folder of a served layer could not be listed: `found` then has one
+ * entry for its path, without a model, in place of the layers. */
+bool list_has_lost(const struct model_list *found, const struct model_entry *layer);
+
+/* Adds to `next` the known layers of every folder that could not be listed. Returns
+ * ATTN_E_NOMEM when memory is short. */
+attn_status list_keep_layers(struct model_list *next, const struct model_list *known,
+                             attn_error *ret_error);

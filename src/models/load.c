@@ -2,10 +2,12 @@
 /* load.c: reads --model, --model-dir and --demo. */
 #include "models/load.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/size.h"
+#include "math/model.h"
 #include "models/spec.h"
 #include "weights/checkpoint.h"
 #include "weights/families/folder.h"
@@ -18,6 +20,12 @@
 #include <unistd.h>
 
 #define MODEL_SUFFIX ".safetensors"
+
+/* How long each worker computes with new models: before attnd serves, and while requests
+ * wait for it. */
+#define WARM_UP_AT_START_NS ((int64_t)1000000000)
+#define WARM_UP_NS          ((int64_t)100000000)
+#define WARM_UP_WAIT_NS     ((int64_t)1000000000) /* for workers that are busy */
 
 struct found_models {
     const struct config *config;
@@ -260,6 +268,28 @@ attn_status load_model(const struct config *config, const struct model_entry *en
     return folder_hint(entry->path, status, ret_error);
 }
 
+void load_log_model(const attn_model *model) {
+    const attn_model_info *info = attn_model_get_info(model);
+
+    if (info->engine.difference > 0 && strcmp(info->engine.name, "openblas") == 0)
+        log_write(LOG_WARN, "engines disagree, using openblas",
+                  LOG_TEXT("model", info->name),
+                  LOG_NUMBER("parts_per_million_apart",
+                             info->engine.difference < 1e3 ? info->engine.difference * 1e6
+                                                           : 1e9));
+    if (model->engine.fallback != NULL)
+        log_write(LOG_WARN, "cpu amx cannot serve the model, using avx512",
+                  LOG_TEXT("model", info->name),
+                  LOG_TEXT("reason", model->engine.fallback));
+    log_write(LOG_INFO, "model", LOG_TEXT("name", info->name),
+              LOG_TEXT("layout", info->layout), LOG_NUMBER("heads", info->num_heads),
+              LOG_NUMBER("head_size", info->width.head),
+              LOG_NUMBER("parameters", info->footprint.parameters),
+              LOG_TEXT("engine", info->engine.name), LOG_TEXT("cpu", info->engine.cpu),
+              LOG_TEXT("precision", info->engine.precision),
+              LOG_NUMBER("memory", info->footprint.memory));
+}
+
 void load_log_note(const struct model_entry *entry) {
     bool is_first = entry->is_layer && entry->layer == 0 && entry->model != NULL;
     const char *note = is_first ? folder_get_note(entry->folder) : NULL;
@@ -277,8 +307,12 @@ bool load_may_skip(const struct config *config, const struct model_entry *entry,
            (entry->error.status == ATTN_E_UNSUPPORTED && !folder_has_family(entry->path));
 }
 
-attn_status load_measure(const struct config *config, const struct model_entry *entry,
-                         attn_model_info *ret_info, attn_error *ret_error) {
+/* Finds how many bytes load_model() would need, from the header of the file alone: sets
+ * memory, which the model would hold, and bytes, which its weights are while they are
+ * loaded. Both are 0 for a built-in model. Errors are as in load_model(). */
+static attn_status measure_entry(const struct config *config,
+                                 const struct model_entry *entry,
+                                 attn_model_info *ret_info, attn_error *ret_error) {
     const struct model_spec *spec = spec_of(entry);
     const attn_engine_options engine =
         compute_engine_options(&config->compute, spec->precision, true);
@@ -301,7 +335,7 @@ attn_status load_check_fit(const struct config *config, const struct model_list 
 
     for (size_t i = 0; i < list->count; i++) {
         attn_model_info info;
-        if (load_measure(config, &list->items[i], &info, NULL) == ATTN_OK &&
+        if (measure_entry(config, &list->items[i], &info, NULL) == ATTN_OK &&
             info.footprint.bytes <= memory)
             size_add_saturating(&sum, info.footprint.memory);
     }
@@ -316,4 +350,62 @@ attn_status load_check_fit(const struct config *config, const struct model_list 
                      "the models need %zu bytes together, but this process may use %zu; "
                      "name fewer of them, or use --precision bf16",
                      sum, memory);
+}
+
+attn_status load_check_free(const struct config *config, const struct model_entry *entry,
+                            size_t kept, attn_error *ret_error) {
+    attn_model_info info;
+    attn_status status = measure_entry(config, entry, &info, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    size_t bytes = size_max(info.footprint.bytes, info.footprint.memory); /* to load it */
+    size_t machine = machine_free_memory("");
+    size_t left = machine > kept ? machine - kept : 0;
+    if (bytes <= left)
+        return ATTN_OK;
+    return error_set(
+        ret_error, ATTN_E_NOMEM,
+        "it needs %zu bytes, and of the %zu that are free, --max-memory and "
+        "--capture-memory keep %zu for requests; free memory, or lower --max-memory",
+        bytes, machine, kept);
+}
+
+/* --- before they are served --- */
+
+/* New models, which each worker tries. */
+struct warm_up {
+    const struct model_list *list;
+    size_t num_new; /* of its models */
+    int64_t longest_ns;
+};
+
+/* sched_call_on_each() */
+static void warm_up_worker(void *context) {
+    const struct warm_up *warm_up = context;
+    const struct model_list *list = warm_up->list;
+    const int64_t begun = clock_now_ns();
+    size_t count = 0;
+    double flops, ns;
+
+    for (size_t i = 0; i < list->count && clock_now_ns() - begun < warm_up->longest_ns;
+         i++) {
+        if (!list->items[i].is_new)
+            continue;
+        model_try(list->items[i].model, &flops, &ns);
+        count++;
+    }
+    log_write(LOG_DEBUG, "worker warmed up", LOG_NUMBER("models", count),
+              LOG_NUMBER("of", warm_up->num_new),
+              LOG_NUMBER("microseconds", (clock_now_ns() - begun) / 1000));
+}
+
+void load_warm_up(const struct model_list *list, struct sched_pool *pool, bool at_start) {
+    struct warm_up warm_up = {.list = list,
+                              .longest_ns = at_start ? WARM_UP_AT_START_NS : WARM_UP_NS};
+
+    for (size_t i = 0; i < list->count; i++)
+        warm_up.num_new += list->items[i].is_new;
+    if (warm_up.num_new > 0 && pool != NULL)
+        sched_call_on_each(pool, warm_up_worker, &warm_up, WARM_UP_WAIT_NS);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* load.h: finds the models that the options name, and loads each to serve with its
- * engine. Errors are one line. */
+ * engine, which workers try before requests do. Errors are one line. */
 #pragma once
 
 #include "config/config.h"
 #include "models/list.h"
+#include "sched/pool.h"
 
 /* Parses every --model, and checks that some option names a model, which needs no file.
  * The caller owns *ret_specs, one for each --model; see load_specs_free(). Errors:
@@ -29,24 +30,31 @@ attn_status load_find(const struct config *config, const struct model_spec *spec
 attn_status load_model(const struct config *config, const struct model_entry *entry,
                        attn_model **ret_model, attn_error *ret_error);
 
+/* Logs which engine serves the model. */
+void load_log_model(const attn_model *model);
+
 /* Logs in what the mask of a folder may differ, if the entry is its first layer and was
  * loaded. Thread-safe. */
 void load_log_note(const struct model_entry *entry);
 
 /* Returns whether attnd starts without an entry that load_model() refused with `status`:
- * of --model-dir, a folder of an unknown family, as people have beside others; and all
- * that is at fault with --skip-bad-models. A lack of memory is not the file's fault. */
+ * folders of unknown families in --model-dir are skipped; with --skip-bad-models, every
+ * bad file in it is. A lack of memory is not the file's fault. */
 bool load_may_skip(const struct config *config, const struct model_entry *entry,
                    attn_status status);
-
-/* Finds how many bytes load_model() would need, from the header of the file alone: sets
- * memory, which the model would hold, and bytes, which its weights are while they are
- * loaded. Both are 0 for a built-in model. Errors are as in load_model(). */
-attn_status load_measure(const struct config *config, const struct model_entry *entry,
-                         attn_model_info *ret_info, attn_error *ret_error);
 
 /* Checks, by their headers, that all models fit in the memory that this process may use.
  * One that cannot be loaded at all does not count, since load_model() says why. Errors:
  * ATTN_E_NOMEM. */
 attn_status load_check_fit(const struct config *config, const struct model_list *list,
                            attn_error *ret_error);
+
+/* Checks that the model of one entry fits in what is free, of which `kept` bytes are for
+ * requests. What is served already is not free, since requests may use it still. Errors
+ * are as in load_model(), and ATTN_E_NOMEM. */
+attn_status load_check_free(const struct config *config, const struct model_entry *entry,
+                            size_t kept, attn_error *ret_error);
+
+/* Lets each worker compute a small request with each new model. Waits for workers that
+ * are busy, and leaves out those that still are. `pool` may be NULL. */
+void load_warm_up(const struct model_list *list, struct sched_pool *pool, bool at_start);

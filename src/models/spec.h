@@ -23,7 +23,7 @@ struct model_spec {
 attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
                              attn_error *ret_error);
 
-/* The same for FILE[,KEY=VALUE]..., an operand of attnd inspect, heads or prune. */
+/* Parses FILE[,KEY=VALUE]..., an operand of attnd inspect, heads or prune, likewise. */
 attn_status model_spec_parse_operand(const char *text, struct model_spec *ret_spec,
                                      attn_error *ret_error);
 

@@ -12,7 +12,7 @@
 
 #define REQUEST_ROUTES_MAX   40
 #define REQUEST_STATUSES_MAX 24
-/* What counts as the status of a request that got no reply; it is never sent. */
+/* Counts as the status of a request that got no reply; it is never sent. */
 #define REQUEST_NO_REPLY 499
 
 /* Zeroed, there were none. */
@@ -24,7 +24,7 @@ struct request_counts {
 /* Counts a request; `route` is REQUEST_ROUTES_MAX when it has none. */
 void request_counts_add(struct request_counts *counts, size_t route, int status);
 
-/* What several have counted together. */
+/* Sums of several request_counts. */
 struct request_sums {
     uint64_t counts[REQUEST_ROUTES_MAX + 1][REQUEST_STATUSES_MAX];
 };

@@ -55,7 +55,7 @@ static void end_task(struct team *team, size_t task, attn_status status,
         work->report(work->context, done, work->count);
 }
 
-static void *run_tasks(void *argument) {
+static void *run_team_tasks(void *argument) {
     struct team *team = argument;
     size_t task;
 
@@ -80,9 +80,9 @@ attn_status team_run(const struct team_work *work, attn_error *ret_error) {
 
     pthread_mutex_init(&team.lock, NULL);
     while (num_threads < wanted &&
-           pthread_create(&threads[num_threads], NULL, run_tasks, &team) == 0)
+           pthread_create(&threads[num_threads], NULL, run_team_tasks, &team) == 0)
         num_threads++;
-    run_tasks(&team);
+    run_team_tasks(&team);
 
     for (size_t i = 1; i < num_threads; i++)
         pthread_join(threads[i], NULL);

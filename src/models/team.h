@@ -5,7 +5,7 @@
 #include <attnd/status.h>
 #include <stddef.h>
 
-/* What team_run() does. The functions get `context`. */
+/* Tasks for team_run(). The functions get `context`. */
 struct team_work {
     size_t count;
     /* Does task `i`. Several threads call it at the same time. */

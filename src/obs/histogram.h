@@ -21,8 +21,8 @@ struct obs_histogram {
     obs_counter sum;
 };
 
-/* What a histogram, or several together, have counted. The number of values is the sum of
- * the buckets, so both agree while others count. */
+/* Counts of a histogram, or of several together. The number of values is the sum of the
+ * buckets, so both agree while others count. */
 struct obs_histogram_sums {
     uint64_t buckets[OBS_BOUNDS_MAX + 1];
     uint64_t sum;

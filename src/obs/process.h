@@ -6,7 +6,7 @@
  * read. Every call gives another last digit, so call it once. */
 double obs_process_start(void);
 
-/* What cannot be read, for example because no descriptor is left, is NAN. */
+/* A value that cannot be read, as when no descriptor is left, is NAN. */
 struct obs_process {
     double cpu;      /* seconds, of user and system */
     double resident; /* bytes */

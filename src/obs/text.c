@@ -9,7 +9,7 @@
 #define NUMBER_BYTES 32
 
 /* Returns a number as Prometheus reads it, up to 15 digits: a constant or `buffer`. */
-static const char *print_number(double value, char buffer[NUMBER_BYTES]) {
+static const char *print_sample(double value, char buffer[NUMBER_BYTES]) {
     if (isnan(value))
         return "NaN";
     if (isinf(value))
@@ -44,7 +44,7 @@ static void add_sample(struct obs_text *text, const char *suffix,
         add_quoted_value(text->body, labels[i].value);
     }
     buf_append_format(text->body, "%s %s\n", num_labels > 0 ? "}" : "",
-                      print_number(value, number));
+                      print_sample(value, number));
 }
 
 void obs_text_family(struct obs_text *text, const char *name, enum obs_type type,
@@ -76,7 +76,7 @@ void obs_text_histogram(struct obs_text *text, const struct obs_label *label,
         double bound = i < scale->num_bounds ? (double)scale->bounds[i] * scale->unit
                                              : (double)INFINITY;
         values += sums->buckets[i];
-        labels[num_labels] = (struct obs_label){"le", print_number(bound, number)};
+        labels[num_labels] = (struct obs_label){"le", print_sample(bound, number)};
         add_sample(text, "_bucket", labels, num_labels + 1, (double)values);
     }
     add_sample(text, "_sum", labels, num_labels, (double)sums->sum * scale->unit);

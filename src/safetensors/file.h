@@ -13,7 +13,7 @@
 attn_status safetensors_open_file(const char *path, struct safetensors **ret_file,
                                   attn_error *ret_error);
 
-/* The same for a file in memory, which is borrowed until safetensors_close(). */
+/* Opens a file in memory, which is borrowed until safetensors_close(); else as above. */
 attn_status safetensors_open_memory(const void *memory, size_t size,
                                     struct safetensors **ret_file, attn_error *ret_error);
 
@@ -40,6 +40,6 @@ attn_status safetensors_check_dtype(const struct safetensors_tensor *tensor,
 attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t first,
                              size_t count, float *ret_values, attn_error *ret_error);
 
-/* The same for a whole tensor; NULL is accepted and reads nothing. */
+/* Reads a whole tensor, else as safetensors_read(). NULL is fine and reads nothing. */
 attn_status safetensors_read_all(const struct safetensors_tensor *tensor,
                                  float *ret_values, attn_error *ret_error);

@@ -27,7 +27,7 @@
     "import sys, numpy as np; from safetensors.numpy import save_file; "                 \
     "save_file({'queries': np.ascontiguousarray(np.load(sys.argv[1]))}" SAVE_TO
 
-/* What makes safetensors of a file; `script` is Python that does it, or NULL. */
+/* How to convert a file to safetensors; `script` is Python that does it, or NULL. */
 struct remedy {
     const char *text;
     const char *script;

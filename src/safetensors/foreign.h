@@ -10,7 +10,7 @@
 #define SAFETENSORS_BEGIN_MIN   9   /* bytes that tell safetensors from JSON */
 #define SAFETENSORS_FOREIGN_MAX 256 /* first bytes of a file that are looked at */
 
-/* What the file should have been: the tensors of a layer, or those of a request. */
+/* The file should have been the tensors of a layer, or those of a request. */
 enum safetensors_use { SAFETENSORS_OF_LAYER, SAFETENSORS_OF_REQUEST };
 
 /* Returns whether a file that begins with these bytes is safetensors and not text. Fewer

@@ -9,7 +9,7 @@
 
 static _Thread_local bool is_parsing, allocation_failed;
 
-/* What jansson gets after malloc() has failed, until the text is parsed. Its
+/* jansson gets this memory after malloc() has failed, until the text is parsed. Its
  * lexer loses the character for which its buffer could not grow, and goes on. Such a
  * token then ends the process by an assertion, or is read past its end. So the token that
  * is being read is completed here. A longer string is safe without: jansson copies it to

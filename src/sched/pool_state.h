@@ -34,7 +34,7 @@ struct sched_pool {
     size_t num_ready;    /* workers that are past on_start */
     size_t num_at_start; /* workers that have reached on_start */
     bool stopping;
-    /* What sched_call_on_each() asks for, or NULL. Workers whose `called` is another
+    /* Asked for by sched_call_on_each(), or NULL. Workers whose `called` is another
      * number than call_number have yet to call. */
     void (*call)(void *context);
     void *call_context;

@@ -114,10 +114,6 @@ void sched_go_on(struct sched_worker *worker, int64_t cost) {
 
 /* --- jobs inside a job --- */
 
-static int64_t min_ns(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 static int64_t max_ns(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -129,12 +125,12 @@ static int64_t max_ns(int64_t a, int64_t b) {
  * rule, as far as it can be known before a job has run. */
 int64_t worker_find_wait(const struct sched_worker *worker, const struct sched_job *job) {
     const int64_t used = sched_used_ns(worker), left = used - worker->large_ns;
-    int64_t cost = min_ns(job->cost + job->later, SCHED_COST_MAX);
+    int64_t cost = clock_earlier(job->cost + job->later, SCHED_COST_MAX);
     int64_t before = cost * SHORTER_SHARE, half = cost;
 
     if (job->client != worker->client) {
-        before = min_ns(before, worker->pool->options.max_delay);
-        half = min_ns(half, worker->pool->options.max_delay);
+        before = clock_earlier(before, worker->pool->options.max_delay);
+        half = clock_earlier(half, worker->pool->options.max_delay);
     }
     return max_ns(before - used, half - left);
 }
@@ -146,7 +142,7 @@ static int64_t find_max_cost(const struct sched_worker *worker, int64_t used,
     int64_t left = used - worker->large_ns;
 
     if (!is_other || used < max_delay)
-        return min_ns(left, used / SHORTER_SHARE);
+        return clock_earlier(left, used / SHORTER_SHARE);
     return left < max_delay ? left : INT64_MAX;
 }
 

@@ -4,7 +4,11 @@
 #include "weights/checkpoint.h"
 
 #include "base/error.h"
-#include "weights/assemble.h"
+#include "math/model.h"
+#include "weights/layer/create.h"
+#include "weights/layer/make.h"
+#include "weights/layout.h"
+#include "weights/layout_layer.h"
 
 #include <string.h>
 
@@ -35,19 +39,15 @@ static attn_status refuse_metadata(const char *key, const char *text,
 static attn_status find_number(const struct safetensors *file, const char *key,
                                size_t option, size_t *ret_number, attn_error *ret_error) {
     const char *text = safetensors_get_metadata(file, key);
-    size_t number = 0;
 
-    if (option > 0 || text == NULL) {
-        *ret_number = option;
+    *ret_number = option;
+    if (option > 0 || text == NULL)
         return ATTN_OK;
-    }
-
     size_t digits = strspn(text, "0123456789");
     for (size_t i = 0; i < digits && digits <= 9; i++)
-        number = number * 10 + (size_t)(text[i] - '0');
-    if (number == 0 || text[digits] != '\0')
+        *ret_number = *ret_number * 10 + (size_t)(text[i] - '0');
+    if (*ret_number == 0 || text[digits] != '\0')
         return refuse_metadata(key, text, "an integer from 1 to 999999999", ret_error);
-    *ret_number = number;
     return ATTN_OK;
 }
 
@@ -57,27 +57,31 @@ static attn_status find_causal(const struct safetensors *file, const char *optio
                                attn_error *ret_error) {
     const char *text = option != NULL ? option : safetensors_get_metadata(file, "causal");
 
-    if (text == NULL)
-        *ret_causal = layout_default;
-    else if (strcmp(text, "true") == 0)
-        *ret_causal = true;
-    else if (strcmp(text, "false") == 0)
-        *ret_causal = false;
-    else if (option != NULL)
-        return error_set(ret_error, ATTN_E_VALUE, "causal=%.40s must be true or false",
-                         option);
-    else
+    *ret_causal = text == NULL ? layout_default : strcmp(text, "true") == 0;
+    if (text == NULL || *ret_causal || strcmp(text, "false") == 0)
+        return ATTN_OK;
+    if (option == NULL)
         return refuse_metadata("causal", text, "true or false", ret_error);
-    return ATTN_OK;
+    return error_set(ret_error, ATTN_E_VALUE, "causal=%.40s must be true or false",
+                     option);
 }
+
+/* The layer of a file. */
+struct single_layer {
+    const struct layout *layout;
+    struct tensor_view view;
+    struct layer layer; /* borrows from the view */
+    attn_model_info info;
+};
 
 /* Finds the layer of the file, with the options, which may be NULL, or else with those of
  * the file. */
 static attn_status find_layer(const char *name, const struct safetensors *file,
                               const attn_model_options *options,
-                              struct layer_sizes *ret_sizes, attn_error *ret_error) {
+                              struct single_layer *ret_single, attn_error *ret_error) {
     static const attn_model_options no_options;
-    attn_model_info *info = &ret_sizes->info;
+    struct layer *layer = &ret_single->layer;
+    size_t context_length;
     attn_status status = checkpoint_check_name(name, ret_error);
     if (status != ATTN_OK)
         return status;
@@ -90,31 +94,61 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
         prefix = safetensors_get_metadata(file, "prefix");
     if (layout_name == NULL)
         layout_name = safetensors_get_metadata(file, "layout");
-    *ret_sizes = (struct layer_sizes){.layout = NULL};
+    *ret_single = (struct single_layer){.layout = NULL};
     status = layout_recognise(file, prefix != NULL ? prefix : "", layout_name,
-                              &ret_sizes->layout, &ret_sizes->view, ret_error);
+                              &ret_single->layout, &ret_single->view, ret_error);
+    if (status == ATTN_OK)
+        status = find_number(file, "num_heads", options->num_heads, &layer->num_heads,
+                             ret_error);
+    if (status == ATTN_OK)
+        status = find_number(file, "context_length", options->context_length,
+                             &context_length, ret_error);
+    if (status == ATTN_OK)
+        status = find_causal(file, options->causal, ret_single->layout->causal,
+                             &layer->causal, ret_error);
+    if (status == ATTN_OK)
+        status =
+            layout_fill_layer(ret_single->layout, &ret_single->view, layer, ret_error);
     if (status != ATTN_OK)
         return status;
 
-    memcpy(info->name, name, strlen(name) + 1);
-    status =
-        find_number(file, "num_heads", options->num_heads, &info->num_heads, ret_error);
-    if (status == ATTN_OK)
-        status = find_number(file, "context_length", options->context_length,
-                             &info->context_length, ret_error);
-    if (status == ATTN_OK)
-        status = find_causal(file, options->causal, ret_sizes->layout->causal,
-                             &info->mask.causal, ret_error);
-    return status != ATTN_OK ? status : layer_sizes_find(ret_sizes, ret_error);
+    layer_fill_info(layer, false, &ret_single->info);
+    ret_single->info.context_length = context_length;
+    memcpy(ret_single->info.name, name, strlen(name) + 1);
+    return ATTN_OK;
 }
 
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
                                     const attn_model_options *options,
                                     const attn_engine_options *engine,
                                     attn_model **ret_model, attn_error *ret_error) {
-    struct layer_sizes sizes;
-    attn_status status = find_layer(name, file, options, &sizes, ret_error);
-    return status != ATTN_OK ? status : assemble_model(&sizes, engine, ret_model);
+    struct single_layer single;
+    attn_status status = find_layer(name, file, options, &single, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    return layer_create_model(&single.layer, &single.info, engine, ret_model, ret_error);
+}
+
+/* Reads every tensor of the layer once, part by part, and keeps none. */
+static attn_status check_numbers(const struct single_layer *single,
+                                 attn_error *ret_error) {
+    const struct tensor_view *view = &single->view;
+    float values[4096];
+    size_t most = sizeof values / sizeof values[0];
+
+    for (size_t i = 0; i < view->count; i++) {
+        const struct safetensors_tensor *tensor = &view->tensors[i];
+        if (!layout_uses(single->layout, tensor->name + view->prefix_size))
+            continue;
+        for (size_t first = 0; first < tensor->elements; first += most) {
+            size_t left = tensor->elements - first;
+            attn_status status = safetensors_read(
+                tensor, first, left < most ? left : most, values, ret_error);
+            if (status != ATTN_OK)
+                return status;
+        }
+    }
+    return ATTN_OK;
 }
 
 /* Puts the path before an error. */
@@ -144,16 +178,16 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
                                 const attn_engine_options *engine, bool check_weights,
                                 attn_model_info *ret_info, attn_error *ret_error) {
     struct safetensors *file = NULL;
-    struct layer_sizes sizes;
+    struct single_layer single;
     attn_error error;
 
     attn_status status = safetensors_open_file(path, &file, &error);
     if (status == ATTN_OK)
-        status = find_layer("described", file, options, &sizes, &error);
+        status = find_layer("described", file, options, &single, &error);
     if (status == ATTN_OK && check_weights)
-        status = assemble_check_tensors(&sizes);
+        status = check_numbers(&single, &error);
     if (status == ATTN_OK)
-        status = model_describe(&sizes.info, engine, ret_info, &error);
+        status = model_describe(&single.info, engine, ret_info, &error);
     safetensors_close(file);
     return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }

@@ -9,28 +9,7 @@
 
 /* --- files that no layout fits --- */
 
-/* Prefixes under which a layout fits, as an error shows them. */
-struct suggestion {
-    char text[160]; /* "prefix=a., prefix=b., ..." */
-    size_t size;    /* of the text; sizeof text once no more is shown */
-    size_t count;   /* of all prefixes */
-};
-
-static void suggest_prefix(struct suggestion *suggestion, const char *prefix) {
-    static const char more[] = ", ...";
-    size_t room = sizeof suggestion->text - suggestion->size;
-    const char *comma = suggestion->count++ > 0 ? ", " : "";
-
-    if (room == 0)
-        return;
-    if (strlen(comma) + strlen("prefix=") + strlen(prefix) + sizeof more <= room) {
-        suggestion->size += (size_t)snprintf(suggestion->text + suggestion->size, room,
-                                             "%sprefix=%s", comma, prefix);
-        return;
-    }
-    memcpy(suggestion->text + suggestion->size, more, sizeof more);
-    suggestion->size = sizeof suggestion->text;
-}
+#define PREFIXES_SIZE 160 /* bytes of prefixes that an error shows */
 
 /* Returns whether `name` begins with `prefix` and a dot; `prefix` may have that dot, or
  * be empty. */
@@ -40,94 +19,64 @@ static bool is_under(const char *name, const char *prefix) {
            (size == 0 || prefix[size - 1] == '.' || name[size] == '.');
 }
 
-/* Collects the prefixes under which `layout` fits, in the order of the tensors; with
- * `under`, only those that name a module under that prefix. */
-static void find_prefixes(const struct safetensors *file, const struct layout *layout,
-                          const char *under, struct suggestion *ret_suggestion) {
-    size_t count;
-    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
-    char first[LAYOUT_NAME_SIZE];
-    size_t first_size = strlen(layout_required_name(layout, 0, first));
+/* Counts the prefixes under which `layout` fits, of those that name a module under
+ * `under`. Lists them, in the order of the tensors: "prefix=a., prefix=b., ...". */
+static size_t list_prefixes(const struct tensor_view *all, const struct layout *layout,
+                            const char *under, char ret_list[PREFIXES_SIZE]) {
+    static const char more[] = ", ...";
+    const char *first = layout_first_name(layout);
+    size_t count = 0, used = 0;
 
-    *ret_suggestion = (struct suggestion){.size = 0};
-    for (size_t i = 0; i < count; i++) {
-        size_t size = strlen(tensors[i].name);
-        if (size < first_size || strcmp(tensors[i].name + size - first_size, first) != 0)
-            continue;
-
+    for (size_t i = 0; i < all->count; i++) {
         char prefix[100]; /* so that an error's line has room for it */
-        size -= first_size;
-        if (size >= sizeof prefix)
+        const char *name = all->tensors[i].name;
+        size_t size = strlen(name), prefix_size = size - strlen(first);
+        if (size < strlen(first) || prefix_size >= sizeof prefix ||
+            strcmp(name + prefix_size, first) != 0)
             continue;
-        memcpy(prefix, tensors[i].name, size);
-        prefix[size] = '\0';
 
-        struct tensor_view view = tensor_view_make(file, prefix);
-        if (is_under(prefix, under) && layout_fits(layout, &view))
-            suggest_prefix(ret_suggestion, prefix);
+        memcpy(prefix, name, prefix_size);
+        prefix[prefix_size] = '\0';
+        struct tensor_view view = tensor_view_make(all->tensors, all->count, prefix);
+        if (!is_under(prefix, under) || !layout_fits(layout, &view))
+            continue;
+        const char *comma = count++ > 0 ? ", " : "";
+        size_t needed = strlen(comma) + strlen("prefix=") + prefix_size + sizeof more;
+        if (used + needed <= PREFIXES_SIZE)
+            used +=
+                (size_t)snprintf(ret_list + used, needed, "%sprefix=%s", comma, prefix);
+        else if (used < PREFIXES_SIZE) {
+            memcpy(ret_list + used, more, sizeof more);
+            used = PREFIXES_SIZE; /* no more is shown */
+        }
     }
+    return count;
 }
 
 /* Refuses `prefix` when a layout called `name`, or any where that is NULL, fits under
  * another one; else returns ATTN_OK. The modules under the prefix come first: a dot or a
  * last name may have been forgotten, and another block is not what was asked for. */
-static attn_status refuse_prefix(const struct safetensors *file, const char *prefix,
+static attn_status refuse_prefix(const struct tensor_view *all, const char *prefix,
                                  const char *name, attn_error *ret_error) {
-    const char *const scopes[] = {prefix, ""};
-
-    for (size_t scope = 0; scope < 2; scope++) {
-        for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
-            struct suggestion suggestion;
-            if (!layout_is_called(&layout_table[i], name))
-                continue;
-            find_prefixes(file, &layout_table[i], scopes[scope], &suggestion);
-            if (suggestion.count == 0)
-                continue;
-            if (suggestion.count == 1 && scope == 0)
-                return error_set(ret_error, ATTN_E_FORMAT,
-                                 "no layout fits with prefix '%.80s', "
-                                 "but layout %s fits with another; write %s",
-                                 prefix, layout_table[i].name, suggestion.text);
-            return error_set(
-                ret_error, ATTN_E_FORMAT,
-                "no layout fits with prefix '%.80s'; choose one that layout %s "
-                "fits with (%zu in all): %s",
-                prefix, layout_table[i].name, suggestion.count, suggestion.text);
-        }
+    for (size_t i = 0; i < LAYOUT_TABLE_SIZE * 2; i++) {
+        const struct layout *layout = &layout_table[i % LAYOUT_TABLE_SIZE];
+        bool inside = i < LAYOUT_TABLE_SIZE;
+        char list[PREFIXES_SIZE];
+        size_t count = layout_is_called(layout, name)
+                           ? list_prefixes(all, layout, inside ? prefix : "", list)
+                           : 0;
+        if (count == 1 && inside)
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             "no layout fits with prefix '%.80s', "
+                             "but layout %s fits with another; write %s",
+                             prefix, layout->name, list);
+        if (count > 0)
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             "no layout fits with prefix '%.80s'; choose one that layout "
+                             "%s fits with (%zu in all): %s",
+                             prefix, layout->name, count, list);
     }
     return ATTN_OK;
-}
-
-#define ONE_HEAD "heads.0." /* what names in a file of a single head lack */
-
-/* Returns the tensor that has a required name but for a part of it, or NULL. *ret_bare
- * becomes true where ".weight" is missing, as in the name of an nn.Parameter, and
- * *ret_alone where ONE_HEAD is missing, as in the names of a single head. */
-static const struct safetensors_tensor *find_short(const struct tensor_view *view,
-                                                   const struct layout *layout,
-                                                   const char *required, bool *ret_bare,
-                                                   bool *ret_alone) {
-    bool per_head = layout->linears[LINEAR_QUERY].weight == NULL &&
-                    strncmp(required, ONE_HEAD, strlen(ONE_HEAD)) == 0;
-
-    for (int form = 0; form < 4; form++) {
-        bool bare = form & 1, alone = form & 2;
-        char name[LAYOUT_NAME_SIZE];
-        if (alone && !per_head)
-            break;
-        snprintf(name, sizeof name, "%s", required + (alone ? strlen(ONE_HEAD) : 0));
-        char *end = strstr(name, ".weight");
-        if (bare && end != NULL)
-            *end = '\0';
-
-        const struct safetensors_tensor *found = tensor_view_find(view, name);
-        if (found == NULL)
-            continue;
-        *ret_bare = *ret_bare || (bare && end != NULL);
-        *ret_alone = *ret_alone || alone;
-        return found;
-    }
-    return NULL;
 }
 
 /* Refuses shorter names when a layout called `name`, or any where that is NULL, would fit
@@ -136,32 +85,22 @@ static attn_status refuse_short_names(const struct tensor_view *view, const char
                                       attn_error *ret_error) {
     for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
         const struct layout *layout = &layout_table[i];
-        const struct safetensors_tensor *first = NULL;
-        char required[LAYOUT_NAME_SIZE], full[LAYOUT_NAME_SIZE] = "";
-        bool fits = layout_is_called(layout, name), bare = false, alone = false;
-
-        for (size_t nth = 0; fits && layout_required_name(layout, nth, required); nth++) {
-            const struct safetensors_tensor *tensor =
-                find_short(view, layout, required, &bare, &alone);
-            fits = tensor != NULL;
-            if (first == NULL && fits &&
-                strcmp(tensor->name + view->prefix_size, required) != 0) {
-                first = tensor;
-                memcpy(full, required, sizeof full);
-            }
-        }
-        if (fits && first != NULL)
+        const struct layout_scan scan = layout_scan_view(layout, view);
+        if (layout_is_called(layout, name) && scan.shorter == scan.absent)
             return error_set(
                 ret_error, ATTN_E_FORMAT,
                 "no layout fits: tensor '%.80s' would be '%.*s%s' of layout %s%s; save "
                 "it, and others like it, under such a name%s%s",
-                first->name, view->prefix_size < 80 ? (int)view->prefix_size : 80,
-                first->name, full, layout->name,
-                alone ? ", as that of a single head without an output projection" : "",
-                bare ? " and as [out, in]: transposed where y = x W, by "
-                       "np.ascontiguousarray(w.T)"
-                     : "",
-                alone && layout->causal ? "; write causal=false if it has no mask" : "");
+                scan.short_one->name,
+                view->prefix_size < 80 ? (int)view->prefix_size : 80,
+                scan.short_one->name, scan.missing, layout->name,
+                scan.alone ? ", as that of a single head without an output projection"
+                           : "",
+                scan.bare ? " and as [out, in]: transposed where y = x W, by "
+                            "np.ascontiguousarray(w.T)"
+                          : "",
+                scan.alone && layout->causal ? "; write causal=false if it has no mask"
+                                             : "");
     }
     return ATTN_OK;
 }
@@ -203,15 +142,14 @@ static bool has_queries(const struct tensor_view *view) {
 /* Explains why none of the layouts called `name` fits the tensors under `prefix`, or none
  * at all when it is NULL. The line has the option, or the names of tensors, that would
  * help. Returns ATTN_E_FORMAT, or ATTN_E_VALUE for an unknown name of a layout. */
-static attn_status layout_refuse_unrecognised(const struct safetensors *file,
-                                              const struct tensor_view *view,
-                                              const char *prefix, const char *name,
-                                              attn_error *ret_error) {
+static attn_status refuse_unrecognised(const struct tensor_view *all,
+                                       const struct tensor_view *view, const char *prefix,
+                                       const char *name, attn_error *ret_error) {
     const struct layout *nearest = NULL;
-    size_t nearest_present = 0, nearest_absent = 0;
-    char nearest_missing[LAYOUT_NAME_SIZE] = "";
+    struct layout_scan scan = {.present = 0};
+    char others[NAMES_TEXT_SIZE];
 
-    attn_status status = refuse_prefix(file, prefix, name, ret_error);
+    attn_status status = refuse_prefix(all, prefix, name, ret_error);
     if (status == ATTN_OK)
         status = refuse_short_names(view, name, ret_error);
     if (status != ATTN_OK)
@@ -219,20 +157,15 @@ static attn_status layout_refuse_unrecognised(const struct safetensors *file,
 
     /* Where no prefix helps, the nearest layout is the one with the most tensors here. */
     for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
-        if (!layout_is_called(&layout_table[i], name))
-            continue;
-        char missing[LAYOUT_NAME_SIZE];
-        size_t absent,
-            present = layout_count_present(&layout_table[i], view, &absent, missing);
-        if (nearest == NULL || present > nearest_present ||
-            (present == nearest_present && present > 0 && absent < nearest_absent)) {
+        const struct layout_scan tried = layout_scan_view(&layout_table[i], view);
+        if (layout_is_called(&layout_table[i], name) &&
+            (nearest == NULL || tried.present > scan.present ||
+             (tried.present == scan.present && scan.present > 0 &&
+              tried.absent < scan.absent))) {
             nearest = &layout_table[i];
-            nearest_present = present;
-            nearest_absent = absent;
-            memcpy(nearest_missing, missing, sizeof missing);
+            scan = tried;
         }
     }
-
     if (nearest == NULL)
         return error_set(ret_error, ATTN_E_VALUE,
                          "layout '%.40s' is unknown; known are " LAYOUT_NAMES, name);
@@ -240,8 +173,7 @@ static attn_status layout_refuse_unrecognised(const struct safetensors *file,
         return error_set(ret_error, ATTN_E_FORMAT,
                          "no tensor has a name that begins with prefix '%.80s'", prefix);
 
-    char others[NAMES_TEXT_SIZE];
-    bool none = nearest_present == 0 && name == NULL;
+    bool none = scan.present == 0 && name == NULL;
     list_unknown(view, none ? NULL : nearest, others);
     if (none && has_queries(view))
         return error_set(
@@ -254,24 +186,20 @@ static attn_status layout_refuse_unrecognised(const struct safetensors *file,
                          "no layout fits: the file has %s, but no name that one "
                          "of " LAYOUT_NAMES " uses",
                          others);
-
-    const char *start =
-        name == NULL ? "no layout fits; the nearest is" : "the tensors do not fit";
-    return error_set(ret_error, ATTN_E_FORMAT,
-                     "%s layout %s, which lacks tensor '%.80s%s' (%zu of its %zu weights "
-                     "are present)%s%s",
-                     start, nearest->name, prefix, nearest_missing, nearest_present,
-                     nearest_present + nearest_absent,
-                     others[0] != '\0' ? "; what it does not know is " : "", others);
+    return error_set(
+        ret_error, ATTN_E_FORMAT,
+        "%s layout %s, which lacks tensor '%.80s%s' (%zu of its %zu weights are "
+        "present)%s%s",
+        name == NULL ? "no layout fits; the nearest is" : "the tensors do not fit",
+        nearest->name, prefix, scan.missing, scan.present, scan.present + scan.absent,
+        others[0] != '\0' ? "; what it does not know is " : "", others);
 }
 
 /* Explains that both fit. Returns ATTN_E_FORMAT. */
-static attn_status layout_refuse_ambiguous(const struct layout *a, const struct layout *b,
-                                           attn_error *ret_error) {
-    char name_a[LAYOUT_NAME_SIZE], name_b[LAYOUT_NAME_SIZE];
+static attn_status refuse_ambiguous(const struct layout *a, const struct layout *b,
+                                    attn_error *ret_error) {
+    const char *name_a = layout_first_name(a), *name_b = layout_first_name(b);
 
-    layout_required_name(a, 0, name_a);
-    layout_required_name(b, 0, name_b);
     if (strcmp(a->name, b->name) == 0)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "layout %s has either '%s' or '%s', but both are present; "
@@ -285,12 +213,13 @@ static attn_status layout_refuse_ambiguous(const struct layout *a, const struct 
 
 /* --- files that one fits --- */
 
-/* Refuses tensors that change the results in a way that attnd does not compute. */
-static attn_status check_refused(const struct layout *layout,
-                                 const struct tensor_view *view, attn_error *ret_error) {
-    for (size_t i = 0; i < sizeof layout->refused / sizeof layout->refused[0]; i++) {
-        if (layout->refused[i] == NULL)
-            continue;
+/* Checks the tensors of a file that the layout fits; others may be there if `named`. */
+static attn_status check_known(const struct layout *layout,
+                               const struct tensor_view *view, bool named,
+                               attn_error *ret_error) {
+    attn_status status = ATTN_OK;
+
+    for (size_t i = 0; i < 2 && layout->refused[i] != NULL; i++) {
         const struct safetensors_tensor *tensor =
             tensor_view_find(view, layout->refused[i]);
         if (tensor != NULL)
@@ -299,77 +228,38 @@ static attn_status check_refused(const struct layout *layout,
                              "(torch's add_bias_kv), which attnd does not compute",
                              tensor->name);
     }
-    return ATTN_OK;
+    for (size_t i = 0; i < view->count && status == ATTN_OK; i++) {
+        const struct safetensors_tensor *tensor = &view->tensors[i];
+        const char *name = tensor->name + view->prefix_size;
+        if (layout_uses(layout, name))
+            status = safetensors_check_dtype(tensor, ret_error);
+        else if (!named && !layout_knows(layout, name))
+            status = error_set(ret_error, ATTN_E_FORMAT,
+                               "tensor '%.80s' is not part of layout %s and might change "
+                               "the results; remove it, or write layout=%s to ignore it",
+                               tensor->name, layout->name, layout->name);
+    }
+    return status;
 }
 
 attn_status layout_recognise(const struct safetensors *file, const char *prefix,
                              const char *name, const struct layout **ret_layout,
                              struct tensor_view *ret_view, attn_error *ret_error) {
-    struct tensor_view view = tensor_view_make(file, prefix);
+    struct tensor_view all = {.prefix_size = 0};
     const struct layout *found = NULL;
 
+    all.tensors = safetensors_get_tensors(file, &all.count);
+    *ret_view = tensor_view_make(all.tensors, all.count, prefix);
     for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
-        if (!layout_is_called(&layout_table[i], name) ||
-            !layout_fits(&layout_table[i], &view))
+        const struct layout *layout = &layout_table[i];
+        if (!layout_is_called(layout, name) || !layout_fits(layout, ret_view))
             continue;
         if (found != NULL)
-            return layout_refuse_ambiguous(found, &layout_table[i], ret_error);
-        found = &layout_table[i];
+            return refuse_ambiguous(found, layout, ret_error);
+        found = layout;
     }
-    if (found == NULL)
-        return layout_refuse_unrecognised(file, &view, prefix, name, ret_error);
-
-    attn_status status = check_refused(found, &view, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    for (size_t i = 0; i < view.count && status == ATTN_OK; i++) {
-        const struct safetensors_tensor *tensor = &view.tensors[i];
-        if (layout_uses(found, tensor->name + view.prefix_size))
-            status = safetensors_check_dtype(tensor, ret_error);
-        else if (name == NULL && !layout_knows(found, tensor->name + view.prefix_size))
-            status = error_set(ret_error, ATTN_E_FORMAT,
-                               "tensor '%.80s' is not part of layout %s and might change "
-                               "the results; remove it, or write layout=%s to ignore it",
-                               tensor->name, found->name, found->name);
-    }
-    if (status != ATTN_OK)
-        return status;
-
     *ret_layout = found;
-    *ret_view = view;
-    return ATTN_OK;
-}
-
-attn_status layout_count_heads(const struct layout *layout,
-                               const struct tensor_view *view, size_t *ret_num_heads,
-                               attn_error *ret_error) {
-    size_t num_heads = 0;
-
-    /* The highest number decides; then there must be no gap. */
-    for (size_t i = 0; i < view->count; i++) {
-        const char *name = view->tensors[i].name + view->prefix_size;
-        for (size_t linear = LINEAR_HEAD_QUERY; linear <= LINEAR_HEAD_VALUE; linear++) {
-            size_t head;
-            if ((layout_name_matches(name, layout->linears[linear].weight, &head) ||
-                 layout_name_matches(name, layout->linears[linear].bias, &head)) &&
-                head >= num_heads)
-                num_heads = head + 1;
-        }
-    }
-
-    for (size_t head = 0; head < num_heads; head++) {
-        for (size_t linear = LINEAR_HEAD_QUERY; linear <= LINEAR_HEAD_VALUE; linear++) {
-            char name[LAYOUT_NAME_SIZE];
-            layout_head_name(layout->linears[linear].weight, head, name);
-            if (tensor_view_find(view, name) == NULL)
-                return error_set(ret_error, ATTN_E_FORMAT,
-                                 "tensor '%.*s%s' is missing, but there are tensors of "
-                                 "head %zu; number the heads from 0 without gaps",
-                                 (int)view->prefix_size, view->tensors[0].name, name,
-                                 num_heads - 1);
-        }
-    }
-
-    *ret_num_heads = num_heads;
-    return ATTN_OK;
+    if (found == NULL)
+        return refuse_unrecognised(&all, ret_view, prefix, name, ret_error);
+    return check_known(found, ret_view, name != NULL, ret_error);
 }

@@ -8,17 +8,11 @@
  * or all layouts when `name` is NULL. Without a name, a tensor that the layout does not
  * know is refused, since it might change the results; with a name, it is ignored.
  *
- * On success *ret_layout is constant and *ret_view borrows from `file`. Errors, each with
- * the tensor, and the option to write where one helps: ATTN_E_VALUE for an unknown name;
- * ATTN_E_FORMAT when no layout fits, or several, or a tensor is unknown;
- * ATTN_E_UNSUPPORTED for a tensor whose effect attnd does not compute. */
+ * On success *ret_layout is constant and *ret_view borrows from `file`; after a failure
+ * both are unspecified. Errors, each with the tensor, and the option to write where one
+ * helps: ATTN_E_VALUE for an unknown name; ATTN_E_FORMAT when no layout fits, or several,
+ * or a tensor is unknown; ATTN_E_UNSUPPORTED for a tensor whose effect attnd does not
+ * compute. */
 attn_status layout_recognise(const struct safetensors *file, const char *prefix,
                              const char *name, const struct layout **ret_layout,
                              struct tensor_view *ret_view, attn_error *ret_error);
-
-/* Counts the heads of a layout that has one set of tensors per head. They must be
- * numbered 0..H-1, and each must have every weight. Errors: ATTN_E_FORMAT, which names
- * the tensor that is missing. */
-attn_status layout_count_heads(const struct layout *layout,
-                               const struct tensor_view *view, size_t *ret_num_heads,
-                               attn_error *ret_error);

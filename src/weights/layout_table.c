@@ -53,11 +53,11 @@ const struct layout layout_table[LAYOUT_TABLE_SIZE] = {
         .name = "llms_from_scratch_wrapper",
         .causal = true,
         .linears = {
-            [LINEAR_HEAD_QUERY] = LINEAR("heads.#.W_query"),
-            [LINEAR_HEAD_KEY]   = LINEAR("heads.#.W_key"),
-            [LINEAR_HEAD_VALUE] = LINEAR("heads.#.W_value"),
+            [LINEAR_HEAD_QUERY] = LINEAR("heads.0.W_query"),
+            [LINEAR_HEAD_KEY]   = LINEAR("heads.0.W_key"),
+            [LINEAR_HEAD_VALUE] = LINEAR("heads.0.W_value"),
         },
-        .ignored = "heads.#.mask",
+        .ignored = "heads.0.mask",
     },
     {   /* one projection for all heads, then another in each head */
         .name = "two_stage",
@@ -65,146 +65,114 @@ const struct layout layout_table[LAYOUT_TABLE_SIZE] = {
             [LINEAR_QUERY]      = LINEAR("W_Q"),
             [LINEAR_KEY]        = LINEAR("W_K"),
             [LINEAR_VALUE]      = LINEAR("W_V"),
-            [LINEAR_HEAD_QUERY] = LINEAR("heads.#.W_Q"),
-            [LINEAR_HEAD_KEY]   = LINEAR("heads.#.W_K"),
-            [LINEAR_HEAD_VALUE] = LINEAR("heads.#.W_V"),
+            [LINEAR_HEAD_QUERY] = LINEAR("heads.0.W_Q"),
+            [LINEAR_HEAD_KEY]   = LINEAR("heads.0.W_K"),
+            [LINEAR_HEAD_VALUE] = LINEAR("heads.0.W_V"),
             [LINEAR_OUTPUT]     = LINEAR("W_O"),
         },
     },
 };
 /* clang-format on */
 
-/* Returns how many of the sorted tensors have a name that sorts before `name`; with
- * `or_begins`, those that begin with it count too. The first `skip` bytes of the tensors'
- * names are ignored. */
-static size_t count_before(const struct safetensors_tensor *tensors, size_t count,
-                           size_t skip, const char *name, bool or_begins) {
-    size_t lo = 0, hi = count, size = strlen(name);
+const char *const layout_additive[3] = {LAYOUT_ADDITIVE_QUERY, LAYOUT_ADDITIVE_KEY,
+                                        LAYOUT_ADDITIVE_SCORE};
 
-    while (lo < hi) {
-        size_t middle = lo + (hi - lo) / 2;
-        int order = strncmp(tensors[middle].name + skip, name, size);
-        if (order < 0 || (order == 0 && or_begins))
-            lo = middle + 1;
-        else
-            hi = middle;
-    }
-    return lo;
-}
-
-struct tensor_view tensor_view_make(const struct safetensors *file, const char *prefix) {
-    size_t count;
-    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
-    size_t first = count_before(tensors, count, 0, prefix, false);
-    size_t end = count_before(tensors, count, 0, prefix, true);
-    return (struct tensor_view){tensors + first, end - first, strlen(prefix)};
-}
-
-const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view,
-                                                  const char *name) {
-    size_t i = count_before(view->tensors, view->count, view->prefix_size, name, false);
-    if (i == view->count || strcmp(view->tensors[i].name + view->prefix_size, name) != 0)
-        return NULL;
-    return &view->tensors[i];
-}
-
-void layout_head_name(const char *pattern, size_t head, char ret_name[LAYOUT_NAME_SIZE]) {
-    const char *mark = strchr(pattern, '#');
-    if (mark == NULL)
-        snprintf(ret_name, LAYOUT_NAME_SIZE, "%s", pattern);
-    else
-        snprintf(ret_name, LAYOUT_NAME_SIZE, "%.*s%zu%s", (int)(mark - pattern), pattern,
-                 head, mark + 1);
-}
-
-const struct safetensors_tensor *tensor_view_find_head(const struct tensor_view *view,
-                                                       const char *pattern, size_t head) {
-    char name[LAYOUT_NAME_SIZE];
-
-    layout_head_name(pattern, head, name);
-    return tensor_view_find(view, name);
+bool layout_is_called(const struct layout *layout, const char *name) {
+    return name == NULL || strcmp(layout->name, name) == 0;
 }
 
 bool layout_name_matches(const char *name, const char *pattern, size_t *ret_head) {
-    const char *mark = strchr(pattern, '#');
-    size_t head = 0, digits = 0;
+    const size_t size = strlen(LAYOUT_HEADS);
+    size_t head = 0, digits;
 
-    if (mark != NULL) {
-        size_t before = (size_t)(mark - pattern);
-        if (strncmp(name, pattern, before) != 0)
-            return false;
-        name += before;
-
+    if (pattern == NULL)
+        return false;
+    if (strncmp(pattern, LAYOUT_HEADS, size) == 0 &&
+        strncmp(name, LAYOUT_HEADS, size) == 0) {
+        name += size;
+        pattern += size + 1;
         digits = strspn(name, "0123456789");
         if (digits == 0 || digits > 9 || (digits > 1 && name[0] == '0'))
             return false;
         for (size_t i = 0; i < digits; i++)
             head = head * 10 + (size_t)(name[i] - '0');
         name += digits;
-        pattern = mark + 1;
     }
-
-    if (strcmp(name, pattern) != 0)
-        return false;
     *ret_head = head;
-    return true;
+    return strcmp(name, pattern) == 0;
 }
 
-const char *layout_required_name(const struct layout *layout, size_t nth,
-                                 char buffer[LAYOUT_NAME_SIZE]) {
-    for (size_t i = 0; i < NUM_LINEARS; i++) {
-        const char *weight = layout->linears[i].weight;
-        if (weight == NULL || nth-- > 0)
+/* Finds the tensor that is called `required` but for a part of the name, or NULL. */
+static const struct safetensors_tensor *find_short(const struct layout *layout,
+                                                   const struct tensor_view *view,
+                                                   const char *required,
+                                                   struct layout_scan *scan) {
+    const char *ending = strstr(required, ".weight");
+    bool per_head = layout->linears[LINEAR_QUERY].weight == NULL &&
+                    strncmp(required, LAYOUT_HEADS, strlen(LAYOUT_HEADS)) == 0;
+
+    for (int form = ending != NULL ? 1 : 2; form < (per_head ? 4 : 2); form++) {
+        bool bare = form & 1, alone = form & 2;
+        const char *begin = required + (alone ? strlen(LAYOUT_HEADS "0.") : 0);
+        char name[64];
+        snprintf(name, sizeof name, "%.*s",
+                 (int)(bare ? (size_t)(ending - begin) : strlen(begin)), begin);
+        const struct safetensors_tensor *found = tensor_view_find(view, name);
+        if (found == NULL)
             continue;
-        layout_head_name(weight, 0, buffer);
-        return buffer;
+        scan->bare = scan->bare || bare;
+        scan->alone = scan->alone || alone;
+        return found;
     }
     return NULL;
 }
 
-size_t layout_count_present(const struct layout *layout, const struct tensor_view *view,
-                            size_t *ret_absent, char ret_missing[LAYOUT_NAME_SIZE]) {
-    char name[LAYOUT_NAME_SIZE];
-    size_t present = 0, absent = 0;
+struct layout_scan layout_scan_view(const struct layout *layout,
+                                    const struct tensor_view *view) {
+    struct layout_scan scan = {.present = 0};
 
-    for (size_t nth = 0; layout_required_name(layout, nth, name) != NULL; nth++) {
-        if (tensor_view_find(view, name) != NULL)
-            present++;
-        else if (absent++ == 0)
-            memcpy(ret_missing, name, sizeof name);
+    for (size_t i = 0; i < NUM_LINEARS; i++) {
+        const char *name = layout->linears[i].weight;
+        if (name == NULL)
+            continue;
+        if (tensor_view_find(view, name) != NULL) {
+            scan.present++;
+            continue;
+        }
+        const struct safetensors_tensor *found = find_short(layout, view, name, &scan);
+        if (scan.absent++ == 0) {
+            scan.missing = name;
+            scan.short_one = found;
+        }
+        scan.shorter += found != NULL;
     }
-    *ret_absent = absent;
-    return present;
+    return scan;
 }
 
 bool layout_fits(const struct layout *layout, const struct tensor_view *view) {
-    char missing[LAYOUT_NAME_SIZE];
-    size_t absent;
-    layout_count_present(layout, view, &absent, missing);
-    return absent == 0;
+    return layout_scan_view(layout, view).absent == 0;
 }
 
-bool layout_is_called(const struct layout *layout, const char *name) {
-    return name == NULL || strcmp(layout->name, name) == 0;
+const char *layout_first_name(const struct layout *layout) {
+    size_t i = 0;
+    while (layout->linears[i].weight == NULL)
+        i++;
+    return layout->linears[i].weight;
 }
 
 bool layout_uses(const struct layout *layout, const char *name) {
+    bool uses = false;
     size_t head;
 
-    for (size_t i = 0; i < NUM_LINEARS; i++) {
-        const struct linear_names *linear = &layout->linears[i];
-        if ((linear->weight != NULL &&
-             layout_name_matches(name, linear->weight, &head)) ||
-            (linear->bias != NULL && layout_name_matches(name, linear->bias, &head)))
-            return true;
-    }
-    return strcmp(name, LAYOUT_ADDITIVE_QUERY) == 0 ||
-           strcmp(name, LAYOUT_ADDITIVE_KEY) == 0 ||
-           strcmp(name, LAYOUT_ADDITIVE_SCORE) == 0;
+    for (size_t i = 0; i < NUM_LINEARS && !uses; i++)
+        uses = layout_name_matches(name, layout->linears[i].weight, &head) ||
+               layout_name_matches(name, layout->linears[i].bias, &head);
+    for (size_t i = 0; i < 3 && !uses; i++)
+        uses = strcmp(name, layout_additive[i]) == 0;
+    return uses;
 }
 
 bool layout_knows(const struct layout *layout, const char *name) {
     size_t head;
-    return layout_uses(layout, name) ||
-           (layout->ignored != NULL && layout_name_matches(name, layout->ignored, &head));
+    return layout_uses(layout, name) || layout_name_matches(name, layout->ignored, &head);
 }

@@ -9,7 +9,7 @@
 #include "wire/problem.h"
 #include "wire/request.h"
 
-struct capture;
+struct capture_layers;
 
 #define WIRE_NO_SIZE   SIZE_MAX
 #define WIRE_PIECE_MIN 1024 /* bytes */
@@ -19,11 +19,11 @@ struct wire_input {
     const char *body; /* from malloc(), so aligned for any type; not NULL */
     size_t size;
     size_t json_size; /* of the JSON that it begins with; WIRE_NO_SIZE: not stated */
-    const attn_model *const *models; /* those that it may name; at least one */
+    const attn_model *const *models; /* those that it may name; NULL: none */
     size_t num_models;
     bool any_name; /* the only model is meant, whatever the request names */
-    /* A capture, of whose layers one is asked; NULL: the tensors are sent. */
-    const struct capture *capture;
+    /* Those of a capture, of which one is asked; NULL: the tensors are sent. */
+    const struct capture_layers *capture;
     bool targets_alone;  /* targets need no word of need: heads are analysed */
     struct arena *arena; /* for what is read */
     /* Reserves memory before it is allocated. Returns false with *ret_problem set when

@@ -2,9 +2,9 @@
 /* fuzz_capture.c: any bytes as the file of a capture, at once and in pieces. It is kept
  * with numbers that can be asked, the same both times, or refused; the store is empty
  * afterwards. */
-#include "captures/layer.h"
 #include "captures/put.h"
 #include "fuzz.h"
+#include "wire/checks/stored.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,20 +25,30 @@ static void must(bool holds, const char *what) {
 }
 
 /* capture_printer.reserve: gives what a server gives with the default of --max-memory. */
-static bool reserve_some(void *context, size_t bytes) {
+static bool reserve_some(void *context, size_t bytes, struct wire_problem *ret_problem) {
     (void)context;
-    return bytes <= LIMIT * 16;
+    return bytes <= LIMIT * 16 || wire_problem_set_no_memory(ret_problem);
 }
 
-static void check_fault(const struct capture_fault *fault, enum capture_error later) {
-    must(fault->error < CAPTURE_NUM_ERRORS, "an error that there is not");
-    must(fault->error <= CAPTURE_E_NUMBER || fault->error == CAPTURE_E_TOO_LARGE ||
-             fault->error == CAPTURE_E_FULL || fault->error == later,
+static void check_problem(const struct wire_problem *problem) {
+    enum wire_error error = problem->error;
+    must(error < WIRE_NUM_ERRORS, "an error that there is not");
+    must(problem->status == 400 || error == WIRE_E_CAPTURE_TOO_LARGE ||
+             error == WIRE_E_CAPTURES_FULL || error == WIRE_E_OUT_OF_MEMORY,
          "a fault that is not the file's");
-    must(strlen(fault->field) < sizeof fault->field, "a field without an end");
-    must(fault->error != CAPTURE_E_FORMAT || fault->reason.text[0] != '\0',
-         "a malformed file without a reason");
-    must(strchr(fault->reason.text, '\n') == NULL, "a reason of two lines");
+    must(strlen(problem->field) < sizeof problem->field, "a field without an end");
+    must(strchr(problem->detail, ';') != NULL, "an error without a remedy");
+    must(strchr(problem->detail, '\n') == NULL, "an error of two lines");
+}
+
+/* Returns a layer, or NULL. */
+static const struct capture_layer *find_layer(const struct capture *capture,
+                                              const char *name, size_t size) {
+    const struct capture_layer *layer;
+    struct wire_problem problem;
+    return wire_stored_find(capture_get_layers(capture), name, size, &layer, &problem)
+               ? layer
+               : NULL;
 }
 
 /* --- numbers --- */
@@ -152,17 +162,17 @@ static void compare_layers(const struct capture_layer *a, const struct capture_l
 }
 
 static void check_capture(const struct capture *capture) {
-    size_t count;
-    const struct capture_layer *layers = capture_get_layers(capture, &count);
+    const struct capture_layer *layers = capture_get_layers(capture)->items;
+    size_t count = capture_get_layers(capture)->count;
 
     must(count > 0, "a capture without layers");
-    must(capture_find_layer(capture, "", 0) == NULL, "a layer without a name");
+    must(find_layer(capture, "", 0) == NULL, "a layer without a name");
     for (size_t i = 0; i < count; i++) {
         size_t size = strlen(layers[i].name);
-        must(capture_find_layer(capture, layers[i].name, size) == &layers[i],
+        must(find_layer(capture, layers[i].name, size) == &layers[i],
              "a layer that is not found");
         const struct capture_layer *shorter =
-            capture_find_layer(capture, layers[i].name, size - 1);
+            find_layer(capture, layers[i].name, size - 1);
         must(shorter != &layers[i], "a layer of half its name");
         check_layer(&layers[i]);
     }
@@ -170,19 +180,18 @@ static void check_capture(const struct capture *capture) {
 
 /* capture_printer.print */
 static void print_names(void *capture, struct buf *text) {
-    size_t count;
-    const struct capture_layer *layers = capture_get_layers(capture, &count);
-    for (size_t i = 0; i < count; i++)
-        buf_append_text(text, layers[i].name);
+    const struct capture_layers *layers = capture_get_layers(capture);
+    for (size_t i = 0; i < layers->count; i++)
+        buf_append_text(text, layers->items[i].name);
 }
 
 /* --- files --- */
 
 /* Puts a file, in pieces of at most `piece_max` bytes, whose sizes follow from the file.
- * Returns the capture, or NULL with *ret_fault set. */
+ * Returns the capture, or NULL with *ret_problem set. */
 static struct capture *put_file(struct captures *store, const char *name,
                                 const uint8_t *data, size_t size, size_t piece_max,
-                                struct capture_fault *ret_fault) {
+                                struct wire_problem *ret_problem) {
     const struct capture_owner owner = {"", "127.0.0.1"};
     const struct capture_printer printer = {reserve_some, NULL, print_names};
     struct capture_put *put = NULL;
@@ -190,9 +199,8 @@ static struct capture *put_file(struct captures *store, const char *name,
     uint32_t random = (uint32_t)size;
     bool created = false;
 
-    *ret_fault = (struct capture_fault){.error = CAPTURE_NUM_ERRORS};
     if (!capture_put_create(store, &owner, name, strlen(name), size, TTL, &put,
-                            ret_fault))
+                            ret_problem))
         return NULL;
     bool added = true;
     for (size_t at = 0, some; added && at < size; at += some) {
@@ -204,10 +212,10 @@ static struct capture *put_file(struct captures *store, const char *name,
         unsigned char *piece = malloc(some);
         must(piece != NULL, "no memory");
         memcpy(piece, data + at, some);
-        added = capture_put_add(put, piece, some, &printer, ret_fault);
+        added = capture_put_add(put, piece, some, &printer, ret_problem);
         free(piece);
     }
-    if (added && !capture_put_finish(put, &capture, &created, ret_fault))
+    if (added && !capture_put_finish(put, &capture, &created, ret_problem))
         capture = NULL;
     must(capture == NULL || created, "a name that was there already");
     capture_put_destroy(put);
@@ -216,36 +224,35 @@ static struct capture *put_file(struct captures *store, const char *name,
 
 /* Checks that both ways to send a file end alike. */
 static void check_both(struct capture *whole, struct capture *pieces,
-                       const struct capture_fault *whole_fault,
-                       const struct capture_fault *pieces_fault) {
-    size_t count;
-
+                       const struct wire_problem *whole_problem,
+                       const struct wire_problem *pieces_problem) {
     must((whole == NULL) == (pieces == NULL), "kept in one way alone");
     if (whole == NULL) {
-        check_fault(whole_fault, CAPTURE_E_NO_MEMORY);
-        must(whole_fault->error == pieces_fault->error &&
-                 strcmp(whole_fault->field, pieces_fault->field) == 0,
-             "another fault in pieces");
+        check_problem(whole_problem);
+        must(whole_problem->error == pieces_problem->error &&
+                 strcmp(whole_problem->field, pieces_problem->field) == 0,
+             "another problem in pieces");
         return;
     }
     must(strcmp(capture_get_info(whole).sha256, capture_get_info(pieces).sha256) == 0,
          "another hash in pieces");
     check_capture(whole);
     check_capture(pieces);
-    const struct capture_layer *layers = capture_get_layers(whole, &count);
-    for (size_t i = 0; i < count; i++)
-        compare_layers(&layers[i], capture_find_layer(pieces, layers[i].name,
-                                                      strlen(layers[i].name)));
+    const struct capture_layers *layers = capture_get_layers(whole);
+    for (size_t i = 0; i < layers->count; i++)
+        compare_layers(&layers->items[i], find_layer(pieces, layers->items[i].name,
+                                                     strlen(layers->items[i].name)));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct captures *store = captures_create(LIMIT, TTL);
-    struct capture_fault faults[2];
+    struct wire_problem problems[2];
 
     must(store != NULL, "no memory");
-    struct capture *whole = put_file(store, "whole", data, size, SIZE_MAX, &faults[0]);
-    struct capture *pieces = put_file(store, "pieces", data, size, PIECE_MAX, &faults[1]);
-    check_both(whole, pieces, &faults[0], &faults[1]);
+    struct capture *whole = put_file(store, "whole", data, size, SIZE_MAX, &problems[0]);
+    struct capture *pieces =
+        put_file(store, "pieces", data, size, PIECE_MAX, &problems[1]);
+    check_both(whole, pieces, &problems[0], &problems[1]);
     must(captures_get_stats(store).captures == (whole != NULL ? 2U : 0U),
          "captures that do not count");
     must(whole == NULL || captures_delete(store, "", "whole", 5), "a lost name");

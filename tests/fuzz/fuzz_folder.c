@@ -4,8 +4,8 @@
 #include "fuzz.h"
 #include "weights/families/features.h"
 #include "weights/families/folder.h"
-#include "weights/families/gather.h"
-#include "weights/families/model/make.h"
+#include "weights/layer/gather.h"
+#include "weights/layer/make.h"
 
 #include <stdio.h>
 #include <stdlib.h>

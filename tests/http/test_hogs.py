@@ -22,6 +22,7 @@ import pytest
 from certificates import Certificate, client_context
 from checkpoints import slow_request, write_slow_layer
 from http1 import Connection, get_bytes, post_bytes
+from selector_thread import SelectorThread
 from test_admin import get_admin
 from test_unix_socket import OTHER, connect_as
 
@@ -301,16 +302,14 @@ def test_clients_behind_a_proxy_hold_the_places_of_their_requests(start_server, 
 
 # --- turns ---
 
-class Flood:
+class Flood(SelectorThread):
     """`with Flood(...)` keeps `count` fast connections that pipeline 20 requests each, in a thread.
     Who is closed comes again."""
 
     def __init__(self, place, request, count):
+        super().__init__()
         self.place, self.batch, self.count = place, of_hog(place, request) * 20, count
-        self.selector = selectors.DefaultSelector()
         self.num_bytes = 0
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self.run)
 
     def open(self):
         connection, address = hog_socket(self.place)
@@ -344,17 +343,6 @@ class Flood:
         while not self.stop.is_set():
             for key, events in self.selector.select(0.1):
                 self.step(key.fileobj, events)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        self.thread.join()
-        for key in list(self.selector.get_map().values()):
-            key.fileobj.close()
-        self.selector.close()
 
 
 def expect_service_beside_flood(place, what):

@@ -6,9 +6,12 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 import requests
 
+from folders import FOLDERS
+from safetensors_file import make_safetensors
 from server import ROOT, run_attnd
 from stored import PATH, small_file
 from test_clients import PAGE_ADDRESS, assert_output, run
@@ -82,3 +85,43 @@ def test_head_mask_multiplies(demo_server):
              for mask in ([1, 1], [1, 2])]
     once, twice = (reply.json()["heads"][1] for reply in heads)
     assert twice[0] == once[0] and twice[1] == pytest.approx([2 * number for number in once[1]], rel=1e-6)
+
+
+def test_three_axes_are_only_for_models_that_rotate_by_them(start_server):
+    assert "three axes (time, row, column) are only for models that rotate by them" in limit_about("three axes")
+    server = start_server("--demo", "--model", f"vl={FOLDERS}/qwen2_vl")
+    width = requests.get(f"{server.url}/v1/models/vl.text.0", timeout=60).json()["query_size"]
+    axes = [[0, 1], [0, 2], [0, 3]]
+    reply = post(server, "/v1/attention", model="vl.text.0", queries=[[0.5] * width] * 2, positions=axes)
+    assert reply.status_code == 200, reply.text
+    rows = [[0.4, 0.1, 0.8], [0.5, 0.8, 0.6]]
+    for path, body in (("/v1/attention", {"model": "journey"}),
+                       ("/v1/attention/dot-product", {"keys": rows, "num_heads": 1})):
+        reply = post(server, path, queries=rows, positions=axes, **body)
+        assert (reply.status_code, reply.json()["title"]) == (400, "Wrong rank"), reply.text
+
+
+def test_what_is_refused_says_so(demo_server):
+    """Neither text nor a mask with holes is taken."""
+    rows = [[0.4, 0.1, 0.8], [0.5, 0.8, 0.6]]
+    assert "no tokenizer" in limit_about("tokenizer") and "no padding mask with holes" in limit_about("mask matrix")
+    for body in ({"queries": "Your journey"}, {"queries": rows, "attention_mask": [1, 0]}):
+        reply = post(demo_server, "/v1/attention", model="journey", **body)
+        assert reply.status_code == 400 and reply.json()["detail"], reply.text
+
+
+def test_masked_keys_cost_no_attention_in_whole_blocks(demo_server):
+    """README names the block. Time is only compared with that of the same request without a mask."""
+    block, = re.findall(r"Keys that a mask hides cost no attention, in whole\s+blocks of (\d+)", README)
+    rng = np.random.default_rng(0)
+    tensors = {"queries": rng.normal(size=(256, 100)), "keys": rng.normal(size=(2304, 100))}
+    tensors = {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
+    times = {length: [] for length in (int(block), 2304)}
+    for _ in range(9):
+        for length, found in times.items():
+            body = make_safetensors(tensors | {"valid_lens": np.array(length)}, "F32", {"model": "d2l"})
+            reply = requests.post(f"{demo_server.url}/v1/attention", body, timeout=60,
+                                  headers={"Content-Type": "application/vnd.safetensors"})
+            found.append(float(re.search(r"compute;dur=([\d.]+)", reply.headers["Server-Timing"])[1]))
+    masked, whole = map(min, times.values())
+    assert masked < 0.3 * whole, times

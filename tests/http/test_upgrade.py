@@ -1,35 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/upgrade.md: what a version does with what it does not know, and what 0.1.0 does not know."""
-
-import re
+"""docs/upgrade.md: what a version does with what it does not know."""
 
 import numpy as np
-import pytest
 
 from safetensors_file import write_safetensors
-from server import ROOT, run_attnd
-
-PAGE = (ROOT / "docs/upgrade.md").read_text()
-# The options that attnd serve had in 0.1.0.
-OLD = set("""
-    causal check-config config cpu demo engine fill grace help http-threads idle-timeout json listen
-    log-format log-level man max-body max-connections max-memory model model-dir part precision queue
-    seconds shape version weights workers
-""".split())
+from server import run_attnd
 
 
 def write_file(path, **metadata):
     rng = np.random.default_rng(1)
     write_safetensors(path, {f"W_{name}.weight": rng.standard_normal((4, 4)).astype(np.float32) for name in "qkvo"},
                       "F32", {"num_heads": "2"} | metadata)
-
-
-def test_page_names_the_options_that_the_first_version_lacks():
-    table = (ROOT / "src/config/options.c").read_text()
-    entries = re.findall(r'\{OPTION\("([\w-]+)",(.*?)\},\n', table, re.S)
-    served = {name for name, entry in entries if ".command = " not in entry and name not in OLD}
-    (listed,) = re.findall(r"^```text\n(.*?)^```$", PAGE, re.S | re.M)
-    assert set(listed.split()) == served
 
 
 def test_unknown_option_is_refused_by_name():

@@ -6,12 +6,12 @@ import contextlib
 import selectors
 import socket
 import struct
-import threading
 from pathlib import Path
 
 from hogs import ALONE, BESIDE, HOG, good_client
 from http1 import get_bytes
 from measure import Result, serve
+from selector_thread import SelectorThread
 
 LIVE = get_bytes("/v2/health/live")
 THREADS, PLACES = 4, 200
@@ -59,15 +59,13 @@ def ports_of_one_thread(server, count):
     return max(ports.values(), key=len)[:count]
 
 
-class Sitters:
+class Sitters(SelectorThread):
     """`with Sitters(...)` keeps an idle connection from each port open, in a thread; who is closed comes again."""
 
     def __init__(self, server_port, ports):
+        super().__init__()
         self.server_port, self.missing = server_port, list(ports)
-        self.selector = selectors.DefaultSelector()
         self.num_closed = 0
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self.run)
 
     def open_missing(self):
         missing, self.missing = self.missing, []
@@ -91,17 +89,6 @@ class Sitters:
                 key.fileobj.close()
                 self.missing.append(key.data)
                 self.num_closed += 1
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        self.thread.join()
-        for key in list(self.selector.get_map().values()):
-            key.fileobj.close()
-        self.selector.close()
 
 
 def idle_threads(long):

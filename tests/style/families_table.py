@@ -3,7 +3,8 @@
 """families_table.py ROOT LIST [--write]: checks that docs/checkpoints.md has the families of the code.
 
 LIST is the program list_families.c, which reads the table. Models are sorted by what people call
-them. A type that has no such name here is called by itself. With --write the page gets the table."""
+them, and those with the same layers share a row. A type that has no such name here is called by
+itself. With --write the page gets the table."""
 import collections
 import pathlib
 import re
@@ -12,7 +13,7 @@ import sys
 
 BEGIN, END = "<!-- families: python3 tests/style/families_table.py writes these lines -->\n", "<!-- end -->\n"
 
-# What people call models, and their types. Types of one name share a row.
+# What people call models, and their types.
 CALLED = {
     "AFM (Arcee Foundation Model)": "arcee", "AIMv2": "aimv2_vision_model", "ALBERT": "albert", "Apertus": "apertus",
     "AST (audio spectrograms)": "audio-spectrogram-transformer", "Aya Vision": "aya_vision", "Bamba": "bamba",
@@ -70,8 +71,8 @@ def simplify(features):
         feature = re.sub(r"^keys of layer .*", "borrowed keys", re.sub(r"^rope.* interleaved", "rope of neighbours", feature))
         feature = re.sub(r"^sections .*", "sections", re.sub(r"^grid of .*", "patches of a grid", feature))
         feature = re.sub(r"^rope (yarn|llama3)", "rope", re.sub(r"^scale .*", "own scale", feature))
-        feature = re.sub(r"( of)? [\d.e+-]+(?= |$)", "", feature).replace("rope", "rotary positions")
-        yield feature + (" in a part of a head" if rotated and rotated[1] != size else "")
+        feature = re.sub(r"( of)? [\d.e+-]+(?= |$)", "", feature).replace("rope", "rotary")
+        yield feature + (" in part" if rotated and rotated[1] != size else "")
 
 
 def read_families(program):
@@ -83,8 +84,8 @@ def read_families(program):
     families = {}
     for kind, found in layers.items():
         parts = " ".join(dict.fromkeys(part.rstrip(".") for part, _ in found)).split()
-        words = [{"encoder decoder decoder.cross": "encoder, decoder and cross attention",
-                  "cross": "cross attention where there is some", "text vision": "text and images",
+        words = [{"encoder decoder decoder.cross": "encoder, decoder, cross",
+                  "cross": "perhaps cross", "text vision": "text and images",
                   "vision": "images"}.get(" ".join(parts), " ".join(parts))]
         found = [(part, features) for part, features in found if not part.endswith("cross")]
         counts = collections.Counter(feature for _, features in found for feature in features)
@@ -101,18 +102,25 @@ def read_texts(root):
 
 
 def make_table(families, texts):
-    families = families | {kind: f"the text, as `{text}`" for kind, text in texts.items() if kind not in families}
+    """Returns a row for all models whose layers are alike, and one for those of which the text is served."""
     called = {kind: name for name, kinds in CALLED.items() for kind in kinds.split()}
-    rows = collections.defaultdict(list)
+
+    def name_models(kinds):
+        models = collections.defaultdict(list)
+        for kind, shown in kinds:
+            models[called.get(kind, kind)].append(shown)
+        return ", ".join(", ".join(models[name]) if [name.lower()] == [kind.strip("`") for kind in models[name]]
+                         else f"{name} ({', '.join(models[name])})" for name in sorted(models, key=str.lower))
+
+    alike = collections.defaultdict(list)
     for kind, words in families.items():
-        rows[called.get(kind, kind)].append((kind, words))
-    lines = ["| model | `model_type` | what its layers have |", "|---|---|---|"]
-    for name in sorted(rows, key=str.lower):
-        alike = collections.defaultdict(list)
-        for kind, words in rows[name]:
-            alike[words].append(f"`{kind}`")
-        lines += [f"| {name} | {', '.join(kinds)} | {words} |" for words, kinds in alike.items()]
-    return "\n".join(lines) + "\n"
+        alike[words].append((kind, f"`{kind}`"))
+    rows = sorted(((name_models(kinds), words) for words, kinds in alike.items()),
+                  key=lambda row: row[0].strip("`").lower())
+    rows.append((name_models((kind, f"`{kind}` as `{text}`") for kind, text in texts.items() if kind not in families),
+                 "the text, as the type behind it has"))
+    lines = ["| models (`model_type`) | what their layers have |", "|---|---|"]
+    return "\n".join(lines + [f"| {models} | {words} |" for models, words in rows]) + "\n"
 
 
 def main():

@@ -6,7 +6,7 @@
 #include "family_cases.h"
 
 #include "ref.h"
-#include "weights/families/model/make.h"
+#include "weights/layer/make.h"
 
 /* Makes the model of a layer. The caller destroys it. */
 static inline attn_model *make_model(const struct layer *layer, bool pre_norm) {

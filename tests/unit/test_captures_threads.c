@@ -3,9 +3,9 @@
  * their keys by many threads. Each has keys of one number, so that one that is found
  * before it is whole is seen. */
 #include "base/buf.h"
-#include "captures/layer.h"
 #include "captures/put.h"
 #include "seed.h"
+#include "wire/checks/layer.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -29,15 +29,15 @@ static const size_t file_size = 8 + sizeof HEADER - 1 + 4 * NUM_KEYS * HEAD_SIZE
 static struct captures *store;
 static atomic_size_t num_running, num_kept, num_found, num_wrong;
 
-static bool reserve_all(void *context, size_t bytes) {
+static bool reserve_all(void *context, size_t bytes, struct wire_problem *ret_problem) {
     (void)context;
     (void)bytes;
+    (void)ret_problem;
     return true;
 }
 
 static void print_name(void *capture, struct buf *text) {
-    size_t count;
-    buf_append_text(text, capture_get_layers(capture, &count)->name);
+    buf_append_text(text, capture_get_layers(capture)->items[0].name);
 }
 
 /* Makes a file whose keys all have this number. */
@@ -65,7 +65,7 @@ static unsigned draw(struct putter *putter, unsigned count) {
 static void put_one(struct putter *putter, const char *name) {
     const struct capture_owner owner = {putter->space, putter->holder};
     const struct capture_printer printer = {reserve_all, NULL, print_name};
-    struct capture_fault fault = {.error = CAPTURE_E_FORMAT};
+    struct wire_problem problem;
     struct capture_put *put;
     struct capture *capture = NULL;
     unsigned char file[8 + sizeof HEADER + 4 * NUM_KEYS * HEAD_SIZE];
@@ -74,12 +74,12 @@ static void put_one(struct putter *putter, const char *name) {
 
     make_file(file, (float)draw(putter, 3));
     if (!capture_put_create(store, &owner, name, strlen(name), file_size, TTL, &put,
-                            &fault))
+                            &problem))
         return;
-    bool added = capture_put_add(put, file, cut, &printer, &fault);
+    bool added = capture_put_add(put, file, cut, &printer, &problem);
     if (added && draw(putter, 8) != 0 &&
-        capture_put_add(put, file + cut, file_size - cut, &printer, &fault) &&
-        capture_put_finish(put, &capture, &created, &fault))
+        capture_put_add(put, file + cut, file_size - cut, &printer, &problem) &&
+        capture_put_finish(put, &capture, &created, &problem))
         atomic_fetch_add(&num_kept, 1);
     capture_put_destroy(put);
     capture_release(capture);
@@ -89,12 +89,13 @@ static void put_one(struct putter *putter, const char *name) {
 static void use_one(struct putter *putter, const char *name) {
     struct capture *capture =
         captures_acquire(store, putter->space, name, strlen(name), true);
-    size_t count, step;
+    size_t step;
 
     if (capture == NULL)
         return;
     atomic_fetch_add(&num_found, 1);
-    const struct capture_layer *layer = capture_get_layers(capture, &count);
+    const struct capture_layers *layers = capture_get_layers(capture);
+    const struct capture_layer *layer = layers->items;
     const float *keys = layer->packed.keys;
     float sum = 0;
     for (size_t key = 0; key < NUM_KEYS; key++) {
@@ -102,7 +103,7 @@ static void use_one(struct putter *putter, const char *name) {
         for (size_t d = 0; d < HEAD_SIZE; d++)
             sum += row[d * step];
     }
-    if (count != 1 || sum != keys[0] * NUM_KEYS * HEAD_SIZE)
+    if (layers->count != 1 || sum != keys[0] * NUM_KEYS * HEAD_SIZE)
         atomic_fetch_add(&num_wrong, 1); /* cmocka's words are for the main thread */
     capture_release(capture);
 }

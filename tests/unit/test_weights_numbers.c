@@ -4,8 +4,8 @@
  * transformers documents; those of ALiBi by MPT's construction instead of BLOOM's. */
 #include "weights_file.h"
 
-#include "weights/families/model/distance.h"
-#include "weights/families/model/frequencies.h"
+#include "weights/layer/distance.h"
+#include "weights/layer/frequencies.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "find_family.h"
 #include "weights_file.h"
 
-#include "weights/families/model/frequencies.h"
+#include "weights/layer/frequencies.h"
 #include "weights/families/rotation.h"
 
 #include <math.h>

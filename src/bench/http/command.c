@@ -27,7 +27,7 @@ struct load_config {
     bool fresh, json, help;
 };
 
-/* What a run needs besides its options. */
+/* A run, besides its options. */
 struct load_run {
     const char *url_text;
     struct load_url url;

@@ -328,13 +328,9 @@ static void sweep_clients(struct loop *loop, int64_t now) {
     }
 }
 
-static int64_t min_ns(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* Returns the time between two sweeps. */
 static int64_t sweep_pause(const struct loop *loop) {
-    int64_t pause = min_ns(loop->plan->timeout_ns / 8, 50 * NS_PER_MS);
+    int64_t pause = clock_earlier(loop->plan->timeout_ns / 8, 50 * NS_PER_MS);
     return pause > NS_PER_MS ? pause : NS_PER_MS;
 }
 
@@ -343,11 +339,11 @@ static int64_t find_wake(const struct loop *loop, int64_t now) {
     int64_t wake = now < loop_end(loop) ? loop_end(loop) : NEVER;
 
     if (loop->num_ready < loop->num_clients)
-        wake = min_ns(wake, loop->swept + sweep_pause(loop));
+        wake = clock_earlier(wake, loop->swept + sweep_pause(loop));
     if (loop->plan->rate > 0 && loop->num_ready > 0)
-        return min_ns(wake, loop->next_due);
+        return clock_earlier(wake, loop->next_due);
     for (size_t i = 0; now < loop_end(loop) && i < loop->num_ready; i++)
-        wake = min_ns(wake, loop->clients[loop->ready[i]].resume);
+        wake = clock_earlier(wake, loop->clients[loop->ready[i]].resume);
     return wake;
 }
 

@@ -11,7 +11,7 @@
 
 #define LOAD_STATUS_MAX 999
 
-/* What became of a request that has no status. */
+/* How a request without a status ended. */
 enum load_outcome {
     LOAD_TIMED_OUT = 0,
     LOAD_MISREAD = -1, /* a reply that is not understood */
@@ -48,7 +48,7 @@ struct load_sample {
     int32_t outcome;  /* the status, or enum load_outcome */
 };
 
-/* What became of the requests that were due in the window. Its memory is its owner's. */
+/* How the requests ended that were due in the window. Its memory is its owner's. */
 struct load_tally {
     struct load_histogram latency;  /* of replies with a status from 200 to 299 */
     struct load_histogram lateness; /* how late requests were sent although there was a

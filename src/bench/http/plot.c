@@ -24,7 +24,7 @@ static const char head[] =
     "    text { fill: #e6edf3 } .ground { fill: #0d1117 } .grid { stroke: #30363d }\n"
     "  }\n</style>\n<rect class=\"ground\" width=\"720\" height=\"400\"/>\n";
 
-/* What the axes show: from 0 to x_max, and from 10^low to 10^high ms. */
+/* The axes show 0 to x_max, and 10^low to 10^high ms. */
 struct axes {
     double x_max;
     int low, high;

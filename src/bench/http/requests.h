@@ -21,7 +21,7 @@ struct load_request {
     uint64_t weight_end; /* the sum of the weights up to this request */
 };
 
-/* What the heads of all requests have in common; borrowed. */
+/* Shared by the heads of all requests; borrowed. */
 struct load_defaults {
     const struct load_url *url;
     const struct config_texts *headers; /* lines "NAME: VALUE" */

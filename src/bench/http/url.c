@@ -2,6 +2,7 @@
 /* url.c: parses http:// and unix: addresses. */
 #include "bench/http/url.h"
 
+#include "base/authority.h"
 #include "base/error.h"
 
 #include <ctype.h>
@@ -42,22 +43,16 @@ static attn_status parse_socket(const char *path, struct load_url *ret_url,
 
 /* Parses HOST[:PORT], of `size` bytes. */
 static bool parse_authority(const char *text, size_t size, struct load_url *ret_url) {
-    bool bracketed = text[0] == '[';
-    const char *host = text + bracketed;
-    size_t host_size =
-        strspn(host, bracketed ? HEX_DIGITS ":." : HEX_DIGITS LETTERS "-._");
-    const char *after = host + host_size;
-    unsigned port = 80;
-    int digits = 0;
+    struct authority parts;
+    if (!authority_split(text, size, &parts) || parts.host_size > LOAD_HOST_MAX ||
+        strspn(parts.host, parts.brackets ? HEX_DIGITS ":." : HEX_DIGITS LETTERS "-._") <
+            parts.host_size)
+        return false;
 
-    if (host_size == 0 || host_size > LOAD_HOST_MAX || (bracketed && *after++ != ']'))
+    unsigned port = parts.has_port ? parts.port : 80;
+    if (port == 0 || port > AUTHORITY_PORT_MAX)
         return false;
-    if (*after == ':' && isdigit((unsigned char)after[1]) &&
-        sscanf(after, ":%5u%n", &port, &digits) == 1)
-        after += digits;
-    if (after != text + size || port == 0 || port > 65535)
-        return false;
-    memcpy(ret_url->host, host, host_size);
+    memcpy(ret_url->host, parts.host, parts.host_size);
     snprintf(ret_url->port, sizeof ret_url->port, "%u", port);
     memcpy(ret_url->authority, text, size);
     return true;

@@ -2,7 +2,6 @@
 /* http/captures/captures.h: the routes of captures that are kept (src/captures). */
 #pragma once
 
-#include "captures/fault.h"
 #include "http/exchange.h"
 #include "http/net/framing.h"
 
@@ -38,11 +37,6 @@ bool captures_use(struct exchange *exchange, bool for_attention);
 /* Says that there is no such capture. */
 void captures_set_unknown(const struct exchange *exchange,
                           struct wire_problem *ret_problem);
-
-/* Sets *ret_problem to what a fault is for a client, and counts it. */
-void captures_word_fault(const struct exchange *exchange,
-                         const struct capture_fault *fault,
-                         struct wire_problem *ret_problem);
 
 /* Makes the reply of GET, or of PUT with status 200 or 201, with its ETag. The exchange
  * uses the capture, until now. */

@@ -69,7 +69,6 @@ static bool create_put(struct exchange *exchange, size_t size,
                        struct wire_problem *ret_problem) {
     const struct route_segment *name = &exchange->request.segments[0];
     char address[ADDRESS_PRINT_MAX];
-    struct capture_fault fault = {.field = ""};
     int64_t ttl;
 
     if (!read_ttl(exchange, &ttl, ret_problem))
@@ -78,9 +77,9 @@ static bool create_put(struct exchange *exchange, size_t size,
     const char *space = captures_space(exchange);
     const struct capture_owner owner = {space, *space != '\0' ? space : address};
     if (capture_put_create(exchange->options->captures, &owner, name->start, name->size,
-                           size, ttl, &exchange->body.put, &fault))
+                           size, ttl, &exchange->body.put, ret_problem))
         return true;
-    captures_word_fault(exchange, &fault, ret_problem);
+    captures_count_refusal(exchange->options->captures, ret_problem->error);
     return false;
 }
 
@@ -93,58 +92,51 @@ bool captures_begin_put(struct exchange *exchange, const struct framing *framing
         !create_put(exchange, size, ret_problem))
         return false;
     buf_init(&exchange->body.text, size_min(size, PIECE_BYTES));
-    /* Who sends a file that turns out to be wrong shall read why. */
+    /* Read the rest of a bad file, so that the client gets to read the error. */
     exchange->body.max = exchange->body.max_discarded = size;
     return true;
 }
 
 /* --- pieces --- */
 
-/* Whose memory the header takes, and the problem when there is not enough. */
-struct header_memory {
-    struct memory_share *share;
-    struct wire_problem problem;
-    bool refused;
-};
-
 /* capture_printer.reserve */
-static bool reserve_for_header(void *context, size_t bytes) {
-    struct header_memory *memory = context;
-    memory->refused = !memory_reserve(memory->share, bytes, &memory->problem);
-    return !memory->refused;
+static bool reserve_for_header(void *context, size_t bytes,
+                               struct wire_problem *ret_problem) {
+    return memory_reserve(context, bytes, ret_problem);
 }
 
 /* Publishes the file. A key that is gone meanwhile may have lost its captures before this
  * one was there. */
-static bool publish_file(struct exchange *exchange, struct capture_fault *ret_fault,
+static bool publish_file(struct exchange *exchange, struct wire_problem *ret_problem,
                          bool *ret_created) {
     const struct route_segment *name = &exchange->request.segments[0];
     const char *space = captures_space(exchange);
 
     if (!capture_put_finish(exchange->body.put, &exchange->work.capture, ret_created,
-                            ret_fault))
+                            ret_problem))
         return false;
     if (secrets_has_name(exchange->thread->secrets, space))
         return true;
     captures_delete(exchange->options->captures, space, name->start, name->size);
-    return capture_fail(ret_fault, CAPTURE_E_REMOVED, NULL);
+    return wire_problem_set(ret_problem, WIRE_E_UNAUTHORIZED, NULL,
+                            "the key was removed from this server; ask its operator for "
+                            "one");
 }
 
-/* sched_job.run: adds a piece to the capture, and publishes it with the last one. After a
- * fault, that is the reply. */
+/* sched_job.run: adds a piece to the capture, and publishes it with the last one. An
+ * error becomes the reply. */
 static void run_file_piece(struct sched_job *job, struct sched_worker *worker) {
     struct exchange *exchange = container_of(job, struct exchange, work.job);
     struct buf *piece = &exchange->body.text;
-    struct header_memory memory = {.share = &exchange->memory};
-    const struct capture_printer printer = {reserve_for_header, &memory,
+    const struct capture_printer printer = {reserve_for_header, &exchange->memory,
                                             captures_print_layers};
-    struct capture_fault fault = {.field = ""};
+    struct wire_problem problem;
     bool is_last = exchange->request.accepted, created = false;
     (void)worker;
 
     bool added = capture_put_add(exchange->body.put, (const unsigned char *)piece->data,
-                                 piece->size, &printer, &fault) &&
-                 (!is_last || publish_file(exchange, &fault, &created));
+                                 piece->size, &printer, &problem) &&
+                 (!is_last || publish_file(exchange, &problem, &created));
     piece->size = 0;
     if (!added || is_last) {
         capture_put_destroy(exchange->body.put);
@@ -153,11 +145,8 @@ static void run_file_piece(struct sched_job *job, struct sched_worker *worker) {
     }
     memory_keep(&exchange->memory, piece->capacity);
     if (!added) {
-        if (memory.refused)
-            captures_count_refusal(exchange->options->captures, fault.error);
-        else
-            captures_word_fault(exchange, &fault, &memory.problem);
-        reply_set_problem(exchange, &memory.problem);
+        captures_count_refusal(exchange->options->captures, problem.error);
+        reply_set_problem(exchange, &problem);
     } else if (is_last) {
         captures_describe(exchange, created ? MHD_HTTP_CREATED : MHD_HTTP_OK);
     }

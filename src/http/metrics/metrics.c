@@ -68,7 +68,7 @@ void metrics_count_end(struct metrics *metrics, struct metrics_thread *thread,
         [METRICS_ENCODE] = facts->encode_ns,        [METRICS_ROWS] = (int64_t)facts->rows,
         [METRICS_BODY] = (int64_t)facts->body_bytes};
 
-    /* What was not reached is 0. */
+    /* A phase that was not reached took 0. */
     for (size_t i = 0; i < METRICS_NUM_HISTOGRAMS; i++) {
         if (values[i] > 0)
             obs_histogram_count(&histograms[i], metrics_scales[i], (uint64_t)values[i]);

@@ -30,7 +30,7 @@ enum metrics_histogram {
 /* Their bounds; constant. */
 extern const struct obs_scale *const metrics_scales[METRICS_NUM_HISTOGRAMS];
 
-/* What one HTTP thread counts. Zeroed, it has counted nothing. */
+/* The counts of one HTTP thread. Zeroed, it has counted nothing. */
 struct metrics_thread {
     obs_counter begun;                   /* requests whose headers were complete */
     obs_counter ended[REQUEST_NUM_ENDS]; /* by enum request_end */

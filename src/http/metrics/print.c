@@ -151,10 +151,11 @@ static void print_captures(struct obs_text *text, struct captures *captures) {
         [CAPTURE_REMOVED_ROOM] = "room"};
     static const char *const refusals[] = {"full", "large",  "busy",
                                            "slow", "exists", "invalid"};
-    static const int reasons[CAPTURE_NUM_ERRORS] = {
-        [CAPTURE_E_FULL] = 1,   [CAPTURE_E_NO_MEMORY] = 1, [CAPTURE_E_TOO_LARGE] = 2,
-        [CAPTURE_E_BUSY] = 3,   [CAPTURE_E_TIMEOUT] = 4,   [CAPTURE_E_EXISTS] = 5,
-        [CAPTURE_E_YIELDED] = 1}; /* all others: 6 */
+    static const int reasons[WIRE_NUM_ERRORS] = {
+        [WIRE_E_CAPTURES_FULL] = 1,     [WIRE_E_OUT_OF_MEMORY] = 1,
+        [WIRE_E_REQUEST_TOO_LARGE] = 1, [WIRE_E_CAPTURE_TOO_LARGE] = 2,
+        [WIRE_E_TOO_MANY_REQUESTS] = 3, [WIRE_E_REQUEST_TIMEOUT] = 4,
+        [WIRE_E_CAPTURE_EXISTS] = 5}; /* all others: 6 */
     const struct obs_label found = {"result", "found"}, unknown = {"result", "unknown"};
     const struct capture_stats stats = captures_get_stats(captures);
     uint64_t counts[sizeof refusals / sizeof refusals[0]] = {0};
@@ -177,7 +178,7 @@ static void print_captures(struct obs_text *text, struct captures *captures) {
         print_reason(text, removals[i], stats.removals[i]);
     obs_text_family(text, "attnd_capture_refusals_total", OBS_COUNTER,
                     "PUTs of captures that were refused.");
-    for (size_t i = 0; i < CAPTURE_NUM_ERRORS; i++)
+    for (size_t i = 0; i < WIRE_NUM_ERRORS; i++)
         counts[reasons[i] > 0 ? reasons[i] - 1 : 5] += stats.refusals[i];
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
         print_reason(text, refusals[i], counts[i]);

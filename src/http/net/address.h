@@ -25,7 +25,7 @@ struct address_ranges {
     size_t count;
 };
 
-/* What begins the name of a Unix socket, unix:PATH, and of a user, unix:UID. */
+/* Begins the name of a Unix socket, unix:PATH, and of a user, unix:UID. */
 #define ADDRESS_UNIX "unix:"
 
 struct address address_of_socket(const struct sockaddr *socket_address);

@@ -18,7 +18,7 @@
 #define CLIENT_BUCKETS  1024
 #define CLIENT_KEPT_MAX 4096 /* clients without users */
 
-/* What a client has of one HTTP thread. */
+/* The turns and places that a client has of one HTTP thread. */
 struct client_share {
     struct turn_flow flow;
     size_t num_places; /* of connections, see places.h */

@@ -31,7 +31,7 @@ enum connection_phase {
     CONNECTION_REPLIES
 };
 
-/* What the connections of all threads share; owned by the server. */
+/* Shared by the connections of all threads; owned by the server. */
 struct connection_limits {
     const struct http_options *options;
     size_t max_connections; /* at all sockets */
@@ -40,7 +40,7 @@ struct connection_limits {
     struct client_table clients;
 };
 
-/* What the threads share that accept at one address. */
+/* Shared by the threads that accept at one address. */
 struct connection_places {
     size_t max;
     atomic_size_t num_taken;
@@ -63,13 +63,13 @@ struct connection {
     struct connection_list *list;
     int fd;
     struct client *client; /* the peer's */
-    /* Who holds its place: the client of the present request. NULL: it has none; see
+    /* The client of the present request, which holds its place. NULL: none; see
      * places.h. */
     struct client *holder;
     struct tls_certificate *certificate; /* that the peer was shown; NULL: no TLS */
     struct framing_target target;        /* of the present request */
     struct exchange *exchange; /* of the present request, or NULL; for its owner alone */
-    /* What the present request has reserved, or NULL. */
+    /* The memory of the present request, or NULL. */
     const struct memory_share *request;
     const char *request_id; /* of the present request, or NULL */
     enum connection_phase phase;

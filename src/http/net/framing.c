@@ -16,7 +16,7 @@ enum { HEADER_HOST, HEADER_ORIGIN, HEADER_AUTHORIZATION, NUM_SINGLE };
 static const char *const single_headers[NUM_SINGLE] = {
     MHD_HTTP_HEADER_HOST, MHD_HTTP_HEADER_ORIGIN, MHD_HTTP_HEADER_AUTHORIZATION};
 
-/* What has been found so far. */
+/* The headers that were read so far. */
 struct framing_state {
     struct framing framing;
     const char *next;          /* where the next line must begin, if parts are adjacent */
@@ -113,7 +113,8 @@ static enum MHD_Result check_length(struct framing_state *state, const char *val
     return MHD_YES;
 }
 
-static enum MHD_Result check_encoding(struct framing_state *state, const char *value) {
+static enum MHD_Result check_transfer_encoding(struct framing_state *state,
+                                               const char *value) {
     if (++state->encodings > 1 || strcasecmp(value, "chunked") != 0)
         return refuse_header(
             state, WIRE_E_BAD_REQUEST, "Transfer-Encoding",
@@ -169,7 +170,7 @@ static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const ch
     if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0)
         return check_length(state, value);
     if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0)
-        return check_encoding(state, value);
+        return check_transfer_encoding(state, value);
     if (strcasecmp(name, MHD_HTTP_HEADER_EXPECT) == 0)
         return check_expect(state, value);
     return check_single(state, name, value);

@@ -8,6 +8,7 @@
  * group, since listen() comes last. */
 #include "http/net/listen.h"
 
+#include "base/authority.h"
 #include "base/error.h"
 #include "http/net/address.h"
 
@@ -33,7 +34,7 @@
 
 /* --- reading --- */
 
-/* What unix:PATH[,KEY=VALUE]... asks for. */
+/* A unix:PATH[,KEY=VALUE]... that was read. */
 struct unix_listen {
     struct sockaddr_un address;
     mode_t mode;
@@ -44,7 +45,7 @@ bool listen_is_unix(const char *listen) {
     return strncmp(listen, ADDRESS_UNIX, strlen(ADDRESS_UNIX)) == 0;
 }
 
-static unsigned long read_number(const char *text, int base) {
+static unsigned long read_unsigned(const char *text, int base) {
     char *end;
     unsigned long number = strtoul(text, &end, base);
     return *text >= '0' && *text <= '9' && *end == '\0' ? number : NOT_A_NUMBER;
@@ -52,7 +53,7 @@ static unsigned long read_number(const char *text, int base) {
 
 /* Finds a group by its number or its name. */
 static bool find_group(const char *text, gid_t *ret_group) {
-    unsigned long number = read_number(text, 10);
+    unsigned long number = read_unsigned(text, 10);
     *ret_group = (gid_t)number;
     if (number < (gid_t)-1)
         return true;
@@ -67,7 +68,7 @@ static bool find_group(const char *text, gid_t *ret_group) {
 static attn_status parse_unix_key(const char *option, const char *item,
                                   struct unix_listen *listen, attn_error *ret_error) {
     if (strncmp(item, "mode=", 5) == 0) {
-        unsigned long mode = read_number(item + 5, 8);
+        unsigned long mode = read_unsigned(item + 5, 8);
         listen->mode = (mode_t)mode;
         if (mode <= UNIX_MODES)
             return ATTN_OK;
@@ -113,13 +114,15 @@ static attn_status parse_unix(const char *option, const char *text,
     if (copy == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "%s: out of memory", option);
     attn_status status = ATTN_OK;
+    const char *mode = NULL, *group = NULL; /* that were read */
     for (char *item = strtok_r(copy, ",", &rest); item != NULL && status == ATTN_OK;
          item = strtok_r(NULL, ",", &rest)) {
-        bool again = rest != NULL && strstr(rest, *item == 'm' ? "mode=" : "group=");
-        status = parse_unix_key(option, item, &listen, ret_error);
-        if (status == ATTN_OK && again)
-            status = error_set(ret_error, ATTN_E_VALUE,
-                               "%s: '%s' is given twice; leave one out", option, item);
+        const char **read = *item == 'm' ? &mode : &group;
+        status = *read == NULL
+                     ? parse_unix_key(option, item, &listen, ret_error)
+                     : error_set(ret_error, ATTN_E_VALUE,
+                                 "%s: '%s' is given twice; leave one out", option, *read);
+        *read = item;
     }
     free(copy);
     *ret_listen = listen;
@@ -129,31 +132,21 @@ static attn_status parse_unix(const char *option, const char *text,
 attn_status listen_split(const char *option, const char *listen,
                          char ret_host[static NI_MAXHOST],
                          char ret_port[static NI_MAXSERV], attn_error *ret_error) {
-    const char *colon = strrchr(listen, ':');
-    const char *first = listen, *last = colon;
-    bool brackets = colon != NULL && *listen == '[' && colon > listen && colon[-1] == ']';
-    if (brackets) {
-        first++;
-        last--;
-    }
+    struct authority parts;
 
-    size_t port_size = colon != NULL ? strlen(colon + 1) : 0;
-    if (colon == NULL || last <= first || last - first >= NI_MAXHOST || port_size == 0 ||
-        strspn(colon + 1, "0123456789") != port_size ||
-        (!brackets && memchr(first, ':', (size_t)(last - first)) != NULL))
+    if (!authority_split(listen, strlen(listen), &parts) || !parts.has_port ||
+        parts.host_size >= NI_MAXHOST)
         return error_set(ret_error, ATTN_E_VALUE,
                          "%s: '%s' is not HOST:PORT or unix:PATH; write an address such "
                          "as 127.0.0.1:8080, and brackets around IPv6: [::1]:8080",
                          option, listen);
-
-    if (port_size > 5 || atoi(colon + 1) > 65535)
+    if (parts.port > AUTHORITY_PORT_MAX)
         return error_set(ret_error, ATTN_E_VALUE,
                          "%s: the port of '%s' is out of range; it must be 0 to 65535",
                          option, listen);
 
-    memcpy(ret_host, first, (size_t)(last - first));
-    ret_host[last - first] = '\0';
-    memcpy(ret_port, colon + 1, port_size + 1);
+    snprintf(ret_host, NI_MAXHOST, "%.*s", (int)parts.host_size, parts.host);
+    snprintf(ret_port, NI_MAXSERV, "%u", parts.port);
     return ATTN_OK;
 }
 

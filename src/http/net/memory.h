@@ -22,11 +22,11 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* What a connection holds without a request: libmicrohttpd's buffer, structs, and the
- * text of an error. */
+/* Memory of a connection without a request: libmicrohttpd's buffer, structs, and the text
+ * of an error. */
 #define MEMORY_CONNECTION_POOL  ((size_t)64 * 1024)
 #define MEMORY_CONNECTION_BYTES (MEMORY_CONNECTION_POOL + 4096)
-/* What it holds in addition over TLS: its session, with a record for each direction. */
+/* TLS adds its session, with a record for each direction. */
 #define MEMORY_TLS_BYTES ((size_t)40 * 1024)
 
 /* One for all threads. */
@@ -38,8 +38,8 @@ struct memory {
     atomic_int_fast64_t lack; /* clock_now_ns, when a reservation last failed; or 0 */
 };
 
-/* What one request has reserved. Its owner changes it; an upload's is released by the
- * thread that drops the upload. */
+/* The memory that one request has reserved. Its owner changes it; an upload's is released
+ * by the thread that drops the upload. */
 struct memory_share {
     struct memory *memory;
     struct client *client;

@@ -3,6 +3,7 @@
  * request. */
 #include "http/net/origin.h"
 
+#include "base/authority.h"
 #include "base/error.h"
 #include "http/net/address.h"
 #include "http/net/framing.h"
@@ -28,22 +29,18 @@ static unsigned default_port(const struct origin *origin) {
 
 /* Reads host[:port], the whole of `size` bytes. The scheme is set. */
 static bool read_host(const char *text, size_t size, struct origin *origin) {
-    bool brackets = *text == '[';
-    size_t host = brackets ? strcspn(text, "]") + 1 : strspn(text, LETTERS DIGITS "-._");
+    struct authority parts;
     struct address address;
-    if (host == 0 || host > size || (brackets && !address_read(text, host, &address)))
+    if (!authority_split(text, size, &parts))
         return false;
 
     origin->host = text;
-    origin->host_size = host;
-    origin->port = default_port(origin);
-    if (host == size)
-        return true;
-    size_t digits = strspn(text + host + 1, DIGITS);
-    if (text[host] != ':' || digits == 0 || digits > 5 || host + 1 + digits != size)
+    origin->host_size = parts.host_size + 2 * (size_t)parts.brackets;
+    origin->port = parts.has_port ? parts.port : default_port(origin);
+    if (parts.has_port && (parts.port == 0 || parts.port > AUTHORITY_PORT_MAX))
         return false;
-    origin->port = (unsigned)atoi(text + host + 1);
-    return origin->port > 0 && origin->port <= 65535;
+    return parts.brackets ? address_read(text, origin->host_size, &address)
+                          : strspn(text, LETTERS DIGITS "-._") >= parts.host_size;
 }
 
 static bool read_origin(const char *text, struct origin *ret_origin) {

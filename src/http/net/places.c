@@ -19,7 +19,7 @@ enum dispensable {
     IS_GONE   /* its client left, or was told that it took too long */
 };
 
-/* Who gives way to whom. Those of a higher tier go first. */
+/* Decides which connection gives way. One of a higher tier goes first. */
 enum tier {
     STAYS,
     OF_LARGEST, /* to clients that would hold fewer places */

@@ -58,7 +58,7 @@ void turn_end(struct turns *turns, const struct turn *turn, int64_t now) {
 
 void turn_wait(struct turns *turns, struct turn *turn) {
     struct turn_flow *flow = turn->flow;
-    /* Those that came before it are few: they were given a turn with it. */
+    /* Few came before it: they were given a turn with it. */
     struct turn *next = turn->number != 0 ? flow->oldest : NULL;
     while (next != NULL && next->number < turn->number)
         next = next->next;

@@ -42,7 +42,7 @@ static bool analyse_heads(struct inference *inference, void *scratch) {
     return true;
 }
 
-static bool write_text(struct inference *inference, struct wire_problem *problem) {
+static bool write_analysis(struct inference *inference, struct wire_problem *problem) {
     struct buf *text = &inference->exchange->reply.text;
     int64_t begun = sched_used_ns(inference->worker);
 
@@ -62,5 +62,5 @@ static bool write_text(struct inference *inference, struct wire_problem *problem
 }
 
 const struct inference_kind heads_kind = {
-    attn_heads_plan, bound_text, find_head_memory, analyse_heads, write_text,
+    attn_heads_plan, bound_text, find_head_memory, analyse_heads, write_analysis,
     false,           true};

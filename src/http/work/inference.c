@@ -4,12 +4,13 @@
 
 #include "base/pace.h"
 #include "base/size.h"
+#include "captures/store.h"
 #include "sched/loop.h"
 
 /* A reply that could be larger is streamed. */
 #define UNSTREAMED_REPLY_MAX ((size_t)256 * 1024)
-/* What a streamed reply needs besides its piece: the encoder, and at most one chunk more
- * in the arena. */
+/* A streamed reply needs its piece, the encoder, and at most one chunk more in the
+ * arena. */
 #define STREAM_EXTRA_BYTES ((size_t)264 * 1024)
 
 /* wire_input.reserve */
@@ -54,7 +55,8 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
                                      .models = codec->body.models,
                                      .num_models = codec->body.num_models,
                                      .targets_alone = codec->kind->analyses,
-                                     .capture = exchange->work.capture,
+                                     .capture =
+                                         capture_get_layers(exchange->work.capture),
                                      .arena = &exchange->work.decoded,
                                      .reserve = reserve_for_input,
                                      .context = &exchange->memory};

@@ -32,7 +32,7 @@ struct inference {
     bool joined;       /* computed together with others */
 };
 
-/* What differs between a request for attention and an analysis of heads, once decoded. */
+/* Attention and an analysis of heads differ in these functions, once decoded. */
 struct inference_kind {
     attn_status (*plan)(const attn_model *model, const attn_request *request,
                         attn_sizes *ret_sizes, attn_error *ret_error);

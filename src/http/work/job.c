@@ -103,7 +103,7 @@ static size_t gather_members(struct inference *ret_members[GROUP_MAX],
     return count;
 }
 
-/* What the members have in common while they are computed. */
+/* Shared by the members while they are computed. */
 struct joined {
     attn_request request;
     attn_sizes sizes;
@@ -199,7 +199,7 @@ static bool group_finish(struct inference *first,
         return false;
     }
 
-    /* What has no memory for its reply is computed once more, alone. */
+    /* A member without memory for its reply is computed once more, alone. */
     size_t first_left = count;
     for (size_t i = count; i-- > 0;) {
         sched_checkpoint(worker); /* all replies together may take some 20 ms */
@@ -264,9 +264,9 @@ static int64_t estimate_rest(const struct inference *inference) {
 
 /* --- the phases --- */
 
-/* Decodes the body, and notes which model it is for. A body that names an unknown one is
- * not for the only one that is served. Where none can be named, the request makes one of
- * its own, which ends before the request is logged. */
+/* Decodes the body, and notes which model it is for. An unknown model name is not counted
+ * for the only model. Requests without a model are not counted for one: theirs is freed
+ * before logging. */
 static bool decode_and_note(struct inference *inference, struct wire_problem *problem) {
     bool decoded = inference_decode(inference, problem);
     if (inference->exchange->work.codec.body.num_models == 0)

@@ -81,7 +81,7 @@ static inline float rounded_product(float slope, int32_t position) {
     return dtype_round_bf16(slope * dtype_round_bf16((float)position));
 }
 
-/* What is added to the scores of keys at so many distances from a query. */
+/* Returns the bias of keys at this distance from a query. */
 static inline float look_up(const float *table, int32_t farthest, int32_t distance) {
     distance = distance < -farthest ? -farthest : distance;
     return table[distance > farthest ? farthest : distance];

@@ -50,7 +50,7 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
     }
 }
 
-/* Adds what the queries of a panel leave for other keys than the first. */
+/* Adds the weight that the queries of a panel do not put on the first key. */
 static void add_rests(const struct panel_work *work, const double *rests,
                       attn_head_sums *to) {
     const struct sequence_position *at = &work->at;
@@ -168,7 +168,7 @@ static void write_lse(const struct panel_work *work, const float *max, const flo
 
 /* --- chunks of the keys --- */
 
-/* What the kernels write of each chunk. */
+/* The kernels' results for each chunk. */
 struct chunks {
     struct range range; /* those with keys for any of the queries; at least one */
     float *max, *sum;   /* of chunk i: at i * step, [plan->batch.panel_rows] */
@@ -190,7 +190,7 @@ static size_t keys_in_chunk(size_t keys, size_t first, size_t key_len) {
     return left < key_len ? left : key_len;
 }
 
-/* What the rows of a panel attend to in a chunk, and where their weights begin. */
+/* The keys that a row of a panel attends to in a chunk, and where its weights begin. */
 struct chunk_rows {
     size_t first_keys[KERNEL_COLUMNS_MAX], end_keys[KERNEL_COLUMNS_MAX];
     float *weights[KERNEL_COLUMNS_MAX];

@@ -10,7 +10,8 @@
 
 #include "math/kernels/kernels.h"
 
-/* What some queries attend to in one head. All memory is the caller's. */
+/* The outputs of some queries in one head, with the maximum and sum of their softmax. All
+ * memory is the caller's. */
 struct partial {
     float
         *max; /* [count] what sums are relative to, an exponent of 2; -INFINITY: no key */

@@ -21,7 +21,7 @@ struct row_outputs {
 
 struct panel_work;
 
-/* What the kinds of sequences do in other ways. */
+/* How sequences of one kind differ from those of another. */
 struct work_kind {
     bool projected; /* keys and values are, and converted where the kernels say so */
     /* Returns keys and values of the heads that attend together, as they were written. */
@@ -31,7 +31,8 @@ struct work_kind {
     void (*describe)(const struct panel_work *work, struct query_panel *panel);
     /* Returns where the outputs of row `c` go. NULL: where the kernels write them. */
     struct row_outputs (*outputs)(const struct panel_work *work, size_t c);
-    /* Returns what all scores of row `c` lack; NULL: nothing. */
+    /* Returns the constant q.b_k that direct sequences leave out of all scores of row
+     * `c`. NULL: they lack nothing. */
     double (*missing_score)(const struct panel_work *work, size_t c);
 };
 

@@ -44,8 +44,8 @@ struct range {
     size_t first, end;
 };
 
-/* What each query of a panel attends to: sums over its weights w[k]. Its own position
- * is i. Sums over all keys are float32 within a block only. */
+/* Sums over the weights w[k] of each query of a panel, whose own position is i. Sums over
+ * all keys are float32 within a block only. */
 struct panel_sums {
     double entropy[KERNEL_COLUMNS_MAX];  /* -w[k] ln w[k] */
     double distance[KERNEL_COLUMNS_MAX]; /* |i - k| w[k] */
@@ -93,9 +93,9 @@ struct query_panel {
     size_t head_size;
     float scale;   /* on scaled dot products */
     float softcap; /* c: a scaled score s becomes c tanh(s / c); 0: it does not */
-    /* What is added then, or -INFINITY where a query does not attend to a key after all;
-     * but not to the scores of a uniform query, which are 0. NULL: nothing. A query whose
-     * pairs are all masked gets NaN, or of a chunk 0. attend() reads [key_len,
+    /* Added to the scores then; -INFINITY where a query does not attend to a key after
+     * all. Scores of a uniform query stay 0. NULL adds nothing. A query whose pairs are
+     * all masked gets NaN, or of a chunk 0. attend() reads [key_len,
      * columns] with bias_ld equal to columns, attend_few() [num_queries, key_len]. Rows
      * are bias_ld floats apart, which is a whole number of vectors. Only what is between
      * first_keys and end_keys is used. */
@@ -194,14 +194,15 @@ struct kernels {
      * CPU. Reads values[0..2] and writes values[2], so that no round can be left out. */
     size_t (*multiply_add)(size_t count, float *values);
 
-    /* The same for factors that must be loaded from `words` [KERNEL_PEAK_WORDS], in the
-     * first-level cache: what the products of this set reach at best. It may run a few
-     * more rounds, to the end of a product. */
+    /* Runs such rounds with factors that are loaded from `words` [KERNEL_PEAK_WORDS], in
+     * the first-level cache: products of this set reach no more. It may run a few more
+     * rounds, to the end of a product. */
     size_t (*multiply_add_loaded)(size_t count, const float *words);
 
-    /* What weights are reduced by: sums[i] += numbers[i]; the sum of some numbers, in an
-     * order that is the same in all sets; and the index of the first that is larger than
-     * `least` or NaN, or `count`. */
+    /* These three reduce weights. The first adds numbers[i] to sums[i]. The second
+     * returns the sum of some numbers, in an order that is the same in all sets. The
+     * third returns the index of the first that is larger than `least` or NaN, or
+     * `count`. */
     void (*add_floats)(const float *numbers, size_t count, double *sums);
     double (*sum_floats)(const float *numbers, size_t count);
     size_t (*find_larger)(const float *numbers, size_t count, float least);

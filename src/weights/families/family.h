@@ -5,7 +5,7 @@
  * means that the family does not have such a key, so that config.json is not asked. */
 #pragma once
 
-#include "weights/families/layer.h"
+#include "weights/layer/layer.h"
 #include "weights/families/wordlist.h"
 
 /* Which rows of which tensor are queries, keys and values. */

@@ -2,7 +2,7 @@
 /* features.c: lists what makes a layer more than plain attention. */
 #include "weights/families/features.h"
 
-#include "weights/families/model/frequencies.h"
+#include "weights/layer/frequencies.h"
 
 #include <math.h>
 #include <stdarg.h>

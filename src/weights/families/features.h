@@ -2,7 +2,7 @@
 /* features.h: describes layers of checkpoints for attnd inspect. */
 #pragma once
 
-#include "weights/families/layer.h"
+#include "weights/layer/layer.h"
 
 #define FEATURES_TEXT_SIZE 320
 

@@ -5,11 +5,12 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "math/model.h"
-#include "weights/assemble.h"
 #include "weights/checkpoint.h"
 #include "weights/families/kinds.h"
 #include "weights/families/locate/locate.h"
-#include "weights/families/model/make.h"
+#include "weights/families/tensors.h"
+#include "weights/layer/create.h"
+#include "weights/layer/make.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -179,7 +180,7 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
             strcmp(layer->part, options->layer) != 0)
             continue;
         if (status == ATTN_OK)
-            status = locate_tensors(match, stack, &folder->tensors, &biases, layer);
+            status = locate_tensors(match, stack, &folder->tensors.view, &biases, layer);
         if (status != ATTN_OK)
             return status;
         folder->num_layers++;
@@ -250,8 +251,8 @@ static attn_status find_layers(struct folder *folder,
     struct match match;
     size_t total = 0, most = 0;
 
-    attn_status status = match_find(folder->config, &folder->tensors, options->prefix,
-                                    &asked, &match, ret_error);
+    attn_status status = match_find(folder->config, &folder->tensors.view,
+                                    options->prefix, &asked, &match, ret_error);
     if (status != ATTN_OK)
         return status;
     match.causal = options->causal;
@@ -422,11 +423,9 @@ static attn_status name_layer(const struct folder *folder, size_t i,
 attn_status folder_check_weights(const struct folder *folder, size_t i,
                                  attn_error *ret_error) {
     const attn_model_info info = describe_layer(folder, i);
-    const struct weight_source source = {
-        .info = &info, .read = layer_read_model, .context = &folder->layers[i]};
     attn_error error;
 
-    attn_status status = assemble_check_weights(&source, &error);
+    attn_status status = layer_check_weights(&folder->layers[i], &info, &error);
     return status == ATTN_OK ? status : name_layer(folder, i, &error, ret_error);
 }
 
@@ -440,8 +439,6 @@ attn_status folder_create_model(const struct folder *folder, size_t i, const cha
     if (status != ATTN_OK)
         return status;
     memcpy(info.name, name, strlen(name) + 1);
-    const struct weight_source source = {
-        .info = &info, .read = layer_read_model, .context = &folder->layers[i]};
-    status = assemble_from_source(&source, engine, ret_model, &error);
+    status = layer_create_model(&folder->layers[i], &info, engine, ret_model, &error);
     return status == ATTN_OK ? status : name_layer(folder, i, &error, ret_error);
 }

@@ -3,7 +3,7 @@
  * model.safetensors or its shards. See docs/checkpoints.md. */
 #pragma once
 
-#include "weights/families/layer.h"
+#include "weights/layer/layer.h"
 
 #include <attnd/model.h>
 #include <sys/stat.h>

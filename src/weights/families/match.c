@@ -23,12 +23,12 @@ bool match_name(const struct match_stack *stack, size_t index, const char *modul
 
 /* Finds the weight of the first linear of a layer; NULL when there is none. */
 static const struct safetensors_tensor *
-find_first_weight(const struct match_stack *stack, const struct folder_tensors *tensors,
+find_first_weight(const struct match_stack *stack, const struct tensor_view *tensors,
                   size_t index, char ret_name[MATCH_NAME_SIZE]) {
     if (!match_name(stack, index, stack->stack->module, stack->stack->names[0], ".weight",
                     ret_name))
         return NULL;
-    return folder_tensors_find(tensors, ret_name);
+    return tensor_view_find(tensors, ret_name);
 }
 
 /* The prefixes found so far, as an error lists them. */
@@ -63,7 +63,7 @@ static bool is_of_more_layers(const char *prefix, size_t size) {
 /* Sets stack->prefix, which contains `under` unless that is NULL. *ret_found says whether
  * the folder has tensors of the stack. */
 static attn_status find_stack_prefix(struct match_stack *stack, const char *under,
-                                     const struct folder_tensors *tensors,
+                                     const struct tensor_view *tensors,
                                      const char *wanted, bool *ret_found,
                                      attn_error *ret_error) {
     struct found_prefixes found = {.count = 0};
@@ -74,7 +74,7 @@ static attn_status find_stack_prefix(struct match_stack *stack, const char *unde
                ".weight", ending);
     size_t ending_size = strlen(ending);
     for (size_t i = 0; i < tensors->count; i++) {
-        const char *name = tensors->items[i]->name;
+        const char *name = tensors->tensors[i].name;
         size_t size = strlen(name), prefix_size = size - ending_size;
         /* the ending must begin after a dot, not inside a word */
         if (size < ending_size || prefix_size >= sizeof stack->prefix ||
@@ -101,7 +101,7 @@ static attn_status find_stack_prefix(struct match_stack *stack, const char *unde
 
 /* Compares the layers that the folder has with those of config.json that attend. */
 static attn_status check_layers(const struct family *family, struct match_stack *stack,
-                                const struct folder_tensors *tensors,
+                                const struct tensor_view *tensors,
                                 attn_error *ret_error) {
     char name[MATCH_NAME_SIZE];
 
@@ -214,7 +214,7 @@ static attn_status refuse_absent_stack(const struct stack *stack, attn_error *re
 
 /* Finds the stacks of match->family in the folder; num_stacks becomes 0 without any. */
 static attn_status match_stacks(const struct config_section *root,
-                                const struct folder_tensors *tensors, const char *prefix,
+                                const struct tensor_view *tensors, const char *prefix,
                                 struct match *match, attn_error *ret_error) {
     const struct family *family = match->family;
     const char *under = match->text != NULL ? match->text->under : NULL;
@@ -240,7 +240,7 @@ static attn_status match_stacks(const struct config_section *root,
 
 /* Returns whether the weights have the orientation of the family. Only shapes tell GPT-2,
  * which stores [in, out], from nanoGPT, which stores [out, in] under the same names. */
-static bool is_oriented(const struct match *match, const struct folder_tensors *tensors) {
+static bool is_oriented(const struct match *match, const struct tensor_view *tensors) {
     char name[MATCH_NAME_SIZE];
     const struct match_stack *stack = &match->stacks[0];
     const struct safetensors_tensor *weight =
@@ -400,7 +400,7 @@ static void read_classes(const json_t *object, struct match *match) {
     match->bidirectional = NULL;
 }
 
-attn_status match_find(const json_t *config, const struct folder_tensors *tensors,
+attn_status match_find(const json_t *config, const struct tensor_view *tensors,
                        const char *prefix, struct attention_keys *asked,
                        struct match *ret_match, attn_error *ret_error) {
     const char *type = json_string_value(json_object_get(config, "model_type"));

@@ -5,7 +5,7 @@
 #include "weights/families/rotation.h"
 
 #include "base/error.h"
-#include "weights/families/model/frequencies.h"
+#include "weights/layer/frequencies.h"
 
 #include <math.h>
 #include <stdio.h>

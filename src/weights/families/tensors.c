@@ -19,29 +19,8 @@
 #define INDEX_FILE "model.safetensors.index.json"
 
 static int compare_tensor_names(const void *a, const void *b) {
-    const struct safetensors_tensor *const *left = a, *const *right = b;
-    return strcmp((*left)->name, (*right)->name);
-}
-
-size_t folder_tensors_lower(const struct folder_tensors *tensors, const char *name) {
-    size_t low = 0, high = tensors->count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (strcmp(tensors->items[middle]->name, name) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-const struct safetensors_tensor *folder_tensors_find(const struct folder_tensors *tensors,
-                                                     const char *name) {
-    size_t i = folder_tensors_lower(tensors, name);
-    if (i == tensors->count || strcmp(tensors->items[i]->name, name) != 0)
-        return NULL;
-    return tensors->items[i];
+    const struct safetensors_tensor *left = a, *right = b;
+    return strcmp(left->name, right->name);
 }
 
 static attn_status list_no_memory(attn_error *ret_error) {
@@ -74,23 +53,11 @@ static attn_status open_shard(struct folder_tensors *tensors, const char *path,
     return ATTN_OK;
 }
 
-/* Lists the tensors of the only file. */
-static attn_status list_one_file(struct folder_tensors *tensors, attn_error *ret_error) {
+/* Returns all tensors of an open file. */
+static struct tensor_view view_file(const struct safetensors *file) {
     size_t count;
-    const struct safetensors_tensor *all =
-        safetensors_get_tensors(tensors->files[0], &count);
-
-    tensors->items = calloc(count + 1, sizeof *tensors->items);
-    if (tensors->items == NULL)
-        return list_no_memory(ret_error);
-    for (size_t i = 0; i < count; i++)
-        tensors->items[i] = &all[i];
-    tensors->count = count;
-    return ATTN_OK;
-}
-
-static int compare_with_name(const void *name, const void *tensor) {
-    return strcmp(name, ((const struct safetensors_tensor *)tensor)->name);
+    const struct safetensors_tensor *all = safetensors_get_tensors(file, &count);
+    return tensor_view_make(all, count, "");
 }
 
 /* A shard is a file of the same folder, and nothing else. */
@@ -104,7 +71,7 @@ static bool is_file_name(const char *name) {
 static attn_status find_promised(struct folder_tensors *tensors, const char *path,
                                  const char **names, const char *name, const char *shard,
                                  attn_error *ret_error) {
-    size_t file = 0, count;
+    size_t file = 0;
 
     while (file < tensors->num_files &&
            (names[file] == NULL || strcmp(names[file], shard) != 0))
@@ -116,16 +83,14 @@ static attn_status find_promised(struct folder_tensors *tensors, const char *pat
         names[file] = shard;
     }
 
-    const struct safetensors_tensor *all =
-        safetensors_get_tensors(tensors->files[file], &count);
-    const struct safetensors_tensor *found =
-        bsearch(name, all, count, sizeof *all, compare_with_name);
+    const struct tensor_view all = view_file(tensors->files[file]);
+    const struct safetensors_tensor *found = tensor_view_find(&all, name);
     if (found == NULL)
         return error_set(ret_error, ATTN_E_FORMAT,
                          INDEX_FILE ": tensor '%.80s' is promised in %.80s, which lacks "
                                     "it; copy the folder again",
                          name, shard);
-    tensors->items[tensors->count++] = found;
+    tensors->copies[tensors->view.count++] = *found;
     return ATTN_OK;
 }
 
@@ -140,9 +105,10 @@ static attn_status list_shards(struct folder_tensors *tensors, const char *path,
     if (!json_is_object(map))
         return error_set(ret_error, ATTN_E_FORMAT,
                          INDEX_FILE ": weight_map is not an object of file names");
-    tensors->items = calloc(json_object_size(map) + 1, sizeof *tensors->items);
-    if (tensors->items == NULL)
+    tensors->copies = calloc(json_object_size(map) + 1, sizeof *tensors->copies);
+    if (tensors->copies == NULL)
         return list_no_memory(ret_error);
+    tensors->view.tensors = tensors->copies;
 
     json_object_foreach(map, name, value) {
         const char *shard = json_string_value(value);
@@ -156,7 +122,8 @@ static attn_status list_shards(struct folder_tensors *tensors, const char *path,
         if (status != ATTN_OK)
             return status;
     }
-    qsort(tensors->items, tensors->count, sizeof *tensors->items, compare_tensor_names);
+    qsort(tensors->copies, tensors->view.count, sizeof *tensors->copies,
+          compare_tensor_names);
     return ATTN_OK;
 }
 
@@ -269,10 +236,12 @@ attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_ten
     attn_status status;
     json_t *index;
 
-    *ret_tensors = (struct folder_tensors){.items = NULL};
+    *ret_tensors = (struct folder_tensors){.num_files = 0};
     if (config_has_file(path, ONE_FILE)) {
         status = open_shard(ret_tensors, path, ONE_FILE, ret_error);
-        return status != ATTN_OK ? status : list_one_file(ret_tensors, ret_error);
+        if (status == ATTN_OK)
+            ret_tensors->view = view_file(ret_tensors->files[0]);
+        return status;
     }
 
     status = config_read_file(path, INDEX_FILE, &index, ret_error);
@@ -300,30 +269,14 @@ attn_status folder_tensors_open_memory(const void *memory, size_t size,
     if (status != ATTN_OK)
         return status;
     ret_tensors->num_files = 1;
-    return list_one_file(ret_tensors, ret_error);
+    ret_tensors->view = view_file(ret_tensors->files[0]);
+    return ATTN_OK;
 }
 
 void folder_tensors_deinit(struct folder_tensors *tensors) {
     for (size_t i = 0; i < tensors->num_files; i++)
         safetensors_close(tensors->files[i]);
     free(tensors->files);
-    free(tensors->items);
-    *tensors = (struct folder_tensors){.items = NULL};
-}
-
-const struct safetensors_tensor *
-folder_tensors_find_numbered(const struct folder_tensors *tensors, const char *name,
-                             size_t number) {
-    const char *last = NULL;
-    char numbered[256];
-
-    for (const char *at = name; (at = strstr(at, ".0.")) != NULL; at++)
-        last = at;
-    if (last == NULL)
-        return NULL;
-    int size = snprintf(numbered, sizeof numbered, "%.*s.%zu%s", (int)(last - name), name,
-                        number, last + 2);
-    return size > 0 && (size_t)size < sizeof numbered
-               ? folder_tensors_find(tensors, numbered)
-               : NULL;
+    free(tensors->copies);
+    *tensors = (struct folder_tensors){.num_files = 0};
 }

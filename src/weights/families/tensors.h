@@ -3,15 +3,15 @@
  * shards that model.safetensors.index.json names. */
 #pragma once
 
-#include "safetensors/file.h"
+#include "weights/layer/view.h"
 
 #define TENSORS_SHARDS_MAX 512
 
 /* Empty when zeroed. */
 struct folder_tensors {
-    const struct safetensors_tensor **items; /* [count], in strcmp() order of names */
-    size_t count;
-    struct safetensors **files; /* [num_files] */
+    struct tensor_view view;           /* of all files */
+    struct safetensors_tensor *copies; /* what the view has of shards; else NULL */
+    struct safetensors **files;        /* [num_files] */
     size_t num_files;
 };
 
@@ -34,16 +34,3 @@ attn_status folder_tensors_open_memory(const void *memory, size_t size,
 
 /* Closes the files and frees the memory; zeroed tensors are fine. */
 void folder_tensors_deinit(struct folder_tensors *tensors);
-
-/* Returns the tensor of that name, or NULL. Takes logarithmic time. */
-const struct safetensors_tensor *folder_tensors_find(const struct folder_tensors *tensors,
-                                                     const char *name);
-
-/* Returns the tensor named like `name`, but with `number` in place of the last 0 that is
- * a part of it, between dots; or NULL. */
-const struct safetensors_tensor *
-folder_tensors_find_numbered(const struct folder_tensors *tensors, const char *name,
-                             size_t number);
-
-/* Returns the index of the first tensor whose name does not sort before `name`. */
-size_t folder_tensors_lower(const struct folder_tensors *tensors, const char *name);

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "weights/families/kinds.h"
-#include "weights/families/model/frequencies.h"
+#include "weights/layer/frequencies.h"
 #include "weights/families/rotation.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * there has queries, keys and values, and no model: its sizes and options become one. */
 #pragma once
 
-#include "captures/layer.h"
+#include "wire/checks/layer.h"
 #include "wire/checks/tensor_check.h"
 #include "wire/options.h"
 

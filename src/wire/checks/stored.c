@@ -24,19 +24,21 @@ static void print_names(const struct capture_layer *layers, size_t count, char *
                              i < LAYERS_SHOWN ? layers[i].name : "...");
 }
 
-bool wire_stored_find(const struct capture *capture, const char *name, size_t size,
+bool wire_stored_find(const struct capture_layers *capture, const char *name, size_t size,
                       const struct capture_layer **ret_layer,
                       struct wire_problem *ret_problem) {
+    const struct capture_layer *layers = capture->items;
+    size_t count = capture->count;
     char names[300];
-    size_t count;
-    const struct capture_layer *layers = capture_get_layers(capture, &count);
 
     *ret_layer = layers;
     if (name == NULL && count == 1)
         return true;
-    *ret_layer = name != NULL ? capture_find_layer(capture, name, size) : NULL;
-    if (*ret_layer != NULL)
-        return true;
+    for (size_t i = 0; name != NULL && i < count; i++) {
+        *ret_layer = &layers[i];
+        if (strncmp(layers[i].name, name, size) == 0 && layers[i].name[size] == '\0')
+            return true;
+    }
     print_names(layers, count, names, sizeof names);
     if (name == NULL)
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_LAYER, "layer",

@@ -8,7 +8,7 @@
 
 /* Finds the layer of that name, of `size` bytes; the only one when `name` is NULL. Fails
  * with Unknown layer. */
-bool wire_stored_find(const struct capture *capture, const char *name, size_t size,
+bool wire_stored_find(const struct capture_layers *capture, const char *name, size_t size,
                       const struct capture_layer **ret_layer,
                       struct wire_problem *ret_problem);
 

@@ -51,132 +51,93 @@ static void locate_linear(const struct locator *locator, size_t which,
     locator_check(locator, linear->bias, rows, VECTOR);
 }
 
-/* Sets which rows are the heads of a linear. */
-static void set_linear_rows(const struct locator *locator, size_t which,
-                            struct layer_linear *linear) {
-    const struct layer *layer = locator->layer;
-    size_t size = layer->head_size, heads = layer->num_heads;
-    size_t kv_heads = layer->num_kv_heads, shared = heads / kv_heads;
-    size_t plain = size - layer->latent.shared; /* what a key head has by itself */
-    const size_t blocks[] = {0, heads * size, (heads + kv_heads) * size};
-    const size_t groups[] = {0, shared * size, (shared + 1) * size};
-    const size_t sizes[NUM_LAYER_LINEARS] = {[LAYER_QUERY] = size,
-                                             [LAYER_KEY] = plain,
-                                             [LAYER_VALUE] = layer->value_size,
-                                             [LAYER_GATE] = layer->value_size};
-    const size_t quarters[] = {0, heads / 2 * size, heads / 4 * size};
+/* Returns whether queries have a tensor, and keys and values one together. */
+static bool has_queries_apart(const struct locator *locator) {
+    return locator->stack->stack->query_apart;
+}
+
+/* What lies in the tensor of a linear: `groups` times some heads of each member. */
+struct row_split {
+    size_t members[3], num_members, groups;
+};
+
+static struct row_split split_rows(const struct locator *locator, size_t which) {
     enum family_split split = locator->family->weights.split;
+    size_t heads = locator->layer->num_heads, kv_heads = locator->layer->num_kv_heads;
     bool of_query = which == LAYER_QUERY || which == LAYER_GATE;
+    bool of_keys = which == LAYER_KEY || which == LAYER_VALUE;
+    bool apart = has_queries_apart(locator) || split == SPLIT_LATENT;
+    bool blocks = split == SPLIT_BLOCKS || (split == SPLIT_ONE_KEY && kv_heads == 1);
 
-    linear->num_heads = of_query ? heads : kv_heads;
-    linear->head_rows = sizes[which];
-    linear->group_heads = linear->num_heads;
-    linear->group_rows = linear->num_heads * linear->head_rows;
-    if (split == SPLIT_GATED && of_query) {
-        linear->first_row = which == LAYER_GATE ? size : 0;
-        linear->group_heads = 1;
-        linear->group_rows = 2 * size;
-    } else if (which == LAYER_GATE) {
-        linear->first_row = 0; /* of a tensor of its own */
-    } else if (locator->stack->stack->query_apart) {
-        linear->first_row = which == LAYER_VALUE ? kv_heads * size : 0;
-    } else if (split == SPLIT_BLOCKS || (split == SPLIT_ONE_KEY && kv_heads == 1)) {
-        linear->first_row = blocks[which];
-    } else if (split == SPLIT_QUARTERS) {
-        linear->first_row = quarters[which];
-        linear->group_heads = heads / 4;
-        linear->group_rows = heads / 4 * 3 * size;
-    } else if (split == SPLIT_LATENT && which != LAYER_QUERY) {
-        linear->first_row = which == LAYER_VALUE ? plain : 0;
-        linear->group_heads = 1;
-        linear->group_rows = plain + layer->value_size;
-    } else if (split == SPLIT_GROUPS || split == SPLIT_ONE_KEY) {
-        linear->first_row = groups[which];
-        linear->group_heads = which == LAYER_QUERY ? shared : 1;
-        linear->group_rows = (shared + 1) * size + layer->value_size;
+    if (split == SPLIT_GATED && of_query)
+        return (struct row_split){{LAYER_QUERY, LAYER_GATE}, 2, heads};
+    if (apart && of_keys)
+        return (struct row_split){
+            {LAYER_KEY, LAYER_VALUE}, 2, split == SPLIT_LATENT ? kv_heads : 1};
+    if (apart || which > LAYER_VALUE || split == SPLIT_SEPARATE || split == SPLIT_GATED)
+        return (struct row_split){{which}, 1, 1};
+    if (split == SPLIT_QUARTERS)
+        return (struct row_split){{LAYER_QUERY, LAYER_VALUE, LAYER_KEY}, 3, 4};
+    return (struct row_split){
+        {LAYER_QUERY, LAYER_KEY, LAYER_VALUE}, 3, blocks ? 1 : kv_heads};
+}
+
+/* Sets which rows are the heads of a linear. Returns how many its tensor has. */
+static size_t set_linear_rows(const struct locator *locator, size_t which) {
+    const struct layer *layer = locator->layer;
+    struct layer_linear *linear = &locator->layer->linears[which];
+    const struct row_split split = split_rows(locator, which);
+    const struct {
+        size_t heads, rows;
+    } sizes[NUM_LAYER_LINEARS] = {
+        [LAYER_QUERY] = {layer->num_heads, layer->head_size},
+        [LAYER_KEY] = {layer->num_kv_heads, layer->head_size - layer->latent.shared},
+        [LAYER_VALUE] = {layer->num_kv_heads, layer->value_size},
+        [LAYER_OUTPUT] = {1, locator->stack->width},
+        [LAYER_GATE] = {layer->num_heads, layer->value_size},
+        [LAYER_LATENT_QUERY] = {1, layer->latent.query},
+        [LAYER_LATENT_KEY] = {1, layer->latent.key + layer->latent.shared},
+    };
+
+    linear->num_heads = sizes[which].heads;
+    linear->head_rows = sizes[which].rows;
+    linear->group_heads = linear->num_heads / split.groups;
+    linear->group_rows = 0;
+    for (size_t i = 0; i < split.num_members; i++) {
+        size_t member = split.members[i];
+        if (member == which)
+            linear->first_row = linear->group_rows;
+        linear->group_rows += sizes[member].heads / split.groups * sizes[member].rows;
     }
+    return split.groups * linear->group_rows;
 }
 
-/* Returns a linear of `rows` outputs, which are not divided into heads. */
-static struct layer_linear whole_linear(size_t in_size, size_t rows) {
-    return (struct layer_linear){.in_size = in_size,
-                                 .num_heads = 1,
-                                 .head_rows = rows,
-                                 .group_heads = 1,
-                                 .group_rows = rows};
-}
-
-/* Finds the linears of latent attention, but for the output projection. `queries` and
- * `values` are the rows of all heads. */
-static void locate_latents(const struct locator *locator, size_t queries, size_t values) {
-    struct layer *layer = locator->layer;
-    struct layer_linear *linears = layer->linears;
-    const struct layer_latent *latent = &layer->latent;
-    size_t width = locator->stack->width, rows = latent->key + latent->shared;
-    size_t keys = queries - layer->num_heads * latent->shared;
-
-    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++)
-        set_linear_rows(locator, which, &linears[which]);
-    linears[LAYER_KEY].in_size = linears[LAYER_VALUE].in_size = latent->key;
-    linears[LAYER_LATENT_KEY] = whole_linear(width, rows);
-    linears[LAYER_QUERY].in_size = latent->query > 0 ? latent->query : width;
-    if (latent->query > 0) {
-        linears[LAYER_LATENT_QUERY] = whole_linear(width, latent->query);
-        locate_linear(locator, LAYER_LATENT_QUERY, "q_a_proj", latent->query);
-    }
-    locate_linear(locator, LAYER_QUERY, latent->query > 0 ? "q_b_proj" : "q_proj",
-                  queries);
-    locate_linear(locator, LAYER_LATENT_KEY, locator->stack->stack->names[0], rows);
-    locate_linear(locator, LAYER_KEY, "kv_b_proj", keys + values);
-    locate_linear(locator, LAYER_VALUE, "kv_b_proj", keys + values);
-}
-
-/* Finds the gate, of `hidden` rows: in a tensor of its own, or in that of queries. */
-static void locate_gate(const struct locator *locator, size_t hidden) {
+/* Returns the module with the tensor of a linear; NULL: the layer has no such linear. */
+static const char *name_linear(const struct locator *locator, size_t which) {
     const char *const *names = locator->stack->stack->names;
-    bool gated = locator->family->weights.split == SPLIT_GATED;
-    struct layer_linear *gate = &locator->layer->linears[LAYER_GATE];
+    const struct layer_latent *latent = &locator->layer->latent;
+    bool is_gated = locator->family->weights.split == SPLIT_GATED;
 
-    if (!gated && names[LAYER_GATE] == NULL)
-        return;
-    gate->in_size = locator->stack->width;
-    set_linear_rows(locator, LAYER_GATE, gate);
-    locate_linear(locator, LAYER_GATE, names[gated ? LAYER_QUERY : LAYER_GATE],
-                  gated ? 2 * hidden : hidden);
-}
-
-/* Finds the projections of queries, keys and values, of so many rows, and the gate. */
-static void locate_inputs(const struct locator *locator, size_t hidden, size_t kv_hidden,
-                          size_t values, size_t outputs) {
-    const char *const *names = locator->stack->stack->names;
-    struct layer *layer = locator->layer;
-    bool gated = locator->family->weights.split == SPLIT_GATED;
-    bool separate = gated || locator->family->weights.split == SPLIT_SEPARATE;
-    bool apart = locator->stack->stack->query_apart;
-
-    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
-        struct layer_linear *linear = &layer->linears[which];
-        const size_t all_rows[] = {gated ? 2 * hidden : hidden, kv_hidden, values};
-        size_t rows = all_rows[which], total = hidden + kv_hidden + values;
-
-        if (which == LAYER_VALUE && layer->keys_are_values) {
-            *linear = layer->linears[LAYER_KEY];
-            continue;
-        }
-        linear->in_size = locator->stack->width;
-        set_linear_rows(locator, which, linear);
-        if (apart)
-            total = which == LAYER_QUERY ? hidden : kv_hidden + values;
-        locate_linear(locator, which, names[separate || apart ? which : 0],
-                      separate ? rows : total);
-    }
-    locate_gate(locator, outputs);
+    if (which == LAYER_LATENT_QUERY)
+        return latent->query > 0 ? "q_a_proj" : NULL;
+    if (which == LAYER_LATENT_KEY)
+        return latent->key > 0 ? names[0] : NULL;
+    if (which == LAYER_QUERY && latent->key > 0)
+        return latent->query > 0 ? "q_b_proj" : "q_proj";
+    if (which <= LAYER_VALUE && latent->key > 0)
+        return "kv_b_proj";
+    if (which == LAYER_GATE && is_gated)
+        return names[LAYER_QUERY];
+    return which <= LAYER_VALUE && names[which] == NULL ? names[0] : names[which];
 }
 
 static void locate_linears(const struct locator *locator) {
+    static const size_t order[NUM_LAYER_LINEARS] = {
+        LAYER_LATENT_QUERY, LAYER_QUERY, LAYER_LATENT_KEY, LAYER_KEY,
+        LAYER_VALUE,        LAYER_GATE,  LAYER_OUTPUT};
     struct layer *layer = locator->layer;
-    enum family_split split = locator->family->weights.split;
     size_t width = locator->stack->width, hidden, kv_hidden, values, outputs, packed;
+    const struct layer_latent *latent = &layer->latent;
 
     if (!size_mul(layer->num_heads, layer->head_size, &hidden) ||
         !size_mul(layer->num_kv_heads, layer->head_size, &kv_hidden) ||
@@ -187,19 +148,29 @@ static void locate_linears(const struct locator *locator) {
         error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
         return;
     }
-    if (split == SPLIT_QUARTERS && layer->num_heads % 4 != 0) {
+    if (locator->family->weights.split == SPLIT_QUARTERS && layer->num_heads % 4 != 0) {
         error_keep(locator->error, ATTN_E_VALUE,
                    "%zu heads lie in quarters, so their number must be divisible by 4",
                    layer->num_heads);
         return;
     }
-    if (split == SPLIT_LATENT)
-        locate_latents(locator, hidden, values);
-    else
-        locate_inputs(locator, hidden, kv_hidden, values, outputs);
-    layer->linears[LAYER_OUTPUT] = whole_linear(outputs, width);
-    locate_linear(locator, LAYER_OUTPUT, locator->stack->stack->names[LAYER_OUTPUT],
-                  width);
+
+    for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
+        size_t which = order[i];
+        struct layer_linear *linear = &layer->linears[which];
+        const char *name = name_linear(locator, which);
+        bool of_keys = which == LAYER_KEY || which == LAYER_VALUE;
+
+        if (which == LAYER_VALUE && layer->keys_are_values) {
+            *linear = layer->linears[LAYER_KEY];
+        } else if (name != NULL) {
+            linear->in_size = which == LAYER_OUTPUT                       ? outputs
+                              : which == LAYER_QUERY && latent->query > 0 ? latent->query
+                              : of_keys && latent->key > 0                ? latent->key
+                                                                          : width;
+            locate_linear(locator, which, name, set_linear_rows(locator, which));
+        }
+    }
 }
 
 /* Finds the sinks, and the table of the bias by distance: of this layer, of the first
@@ -223,7 +194,7 @@ static void locate_tables(const struct locator *locator) {
     if (family->distance.outside) {
         snprintf(name, sizeof name, "%s%s", locator->stack->prefix,
                  family->distance.table);
-        layer->bias.table = folder_tensors_find(locator->tensors, name);
+        layer->bias.table = tensor_view_find(locator->tensors, name);
     } else {
         layer->bias.table =
             locator_find(locator, family->distance.every_layer ? layer->index : 0,
@@ -322,14 +293,14 @@ static const char *describe_unknown(const char *name) {
 
 /* Refuses tensors of the module that attnd does not know. */
 static void check_module(const struct locator *locator) {
-    const struct folder_tensors *tensors = locator->tensors;
+    const struct tensor_view *tensors = locator->tensors;
     char module[MATCH_NAME_SIZE];
 
     match_name(locator->stack, locator->layer->index, locator->stack->stack->module, "",
                "", module);
     size_t size = strlen(module);
-    for (size_t i = folder_tensors_lower(tensors, module); i < tensors->count; i++) {
-        const struct safetensors_tensor *tensor = tensors->items[i];
+    for (size_t i = tensor_view_lower(tensors, module); i < tensors->count; i++) {
+        const struct safetensors_tensor *tensor = &tensors->tensors[i];
         if (strncmp(tensor->name, module, size) != 0)
             break;
         if (!is_known_tensor(locator, tensor, tensor->name + size))
@@ -340,7 +311,7 @@ static void check_module(const struct locator *locator) {
 }
 
 attn_status locate_tensors(const struct match *match, const struct match_stack *stack,
-                           const struct folder_tensors *tensors,
+                           const struct tensor_view *tensors,
                            const struct layer_biases *biases, struct layer *layer) {
     const struct locator locator = {.family = match->family,
                                     .stack = stack,

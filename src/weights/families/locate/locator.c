@@ -5,7 +5,6 @@
 #include "base/error.h"
 
 #include <stdio.h>
-#include <string.h>
 
 const struct safetensors_tensor *locator_find(const struct locator *locator, size_t index,
                                               const char *name, const char *ending,
@@ -13,7 +12,7 @@ const struct safetensors_tensor *locator_find(const struct locator *locator, siz
     if (!match_name(locator->stack, index, locator->stack->stack->module, name, ending,
                     ret_name))
         return NULL;
-    return folder_tensors_find(locator->tensors, ret_name);
+    return tensor_view_find(locator->tensors, ret_name);
 }
 
 void locator_refuse_missing(const struct locator *locator, const char *name) {
@@ -26,32 +25,20 @@ void locator_check(const struct locator *locator, const struct safetensors_tenso
                    size_t rows, size_t columns) {
     if (tensor == NULL)
         return;
-    size_t rank = columns == VECTOR ? 1 : 2;
     const struct layer *layer = locator->layer;
+    char values[64] = "", reason[200];
 
     if (tensor->dtype->to_float == NULL)
         error_keep(locator->error, ATTN_E_UNSUPPORTED,
                    "tensor '%.120s' has dtype %s: the weights are quantized; save them "
                    "in bfloat16 or float32",
                    tensor->name, tensor->dtype->name);
-    if (tensor->rank == rank && tensor->shape[0] == rows &&
-        (rank == 1 || tensor->shape[1] == columns))
-        return;
-
-    char shape[64] = "", expected[64], values[64] = "";
     if (layer->value_size != layer->head_size)
         snprintf(values, sizeof values, "values of size %zu, ", layer->value_size);
-    for (size_t i = 0; i < tensor->rank && i < 2; i++)
-        snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%zu",
-                 i > 0 ? "," : "", tensor->shape[i]);
-    if (rank == 1)
-        snprintf(expected, sizeof expected, "%zu", rows);
-    else
-        snprintf(expected, sizeof expected, "%zu,%zu", rows, columns);
-    error_keep(locator->error, ATTN_E_SHAPE,
-               "tensor '%.120s' has shape [%s%s], expected [%s]: config.json means %zu "
-               "heads, %zu key heads and size %zu, %s%zu wide",
-               tensor->name, shape, tensor->rank > 2 ? ",..." : "", expected,
-               layer->num_heads, layer->num_kv_heads, layer->head_size, values,
-               locator->stack->width);
+    snprintf(reason, sizeof reason,
+             "config.json means %zu heads, %zu key heads and size %zu, %s%zu wide",
+             layer->num_heads, layer->num_kv_heads, layer->head_size, values,
+             locator->stack->width);
+    tensor_fit(tensor, &rows, columns == VECTOR ? NULL : &columns, reason,
+               locator->error);
 }

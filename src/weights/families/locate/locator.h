@@ -10,7 +10,7 @@
 struct locator {
     const struct family *family;
     const struct match_stack *stack;
-    const struct folder_tensors *tensors;
+    const struct tensor_view *tensors;
     const struct layer_biases *biases;
     struct layer *layer;
     attn_error *error; /* the first error of all functions */

@@ -20,9 +20,9 @@ static void locate_norm(const struct locator *locator, size_t index, const char 
     for (size_t i = 0; i < 2 && norm->weight == NULL; i++) {
         if (!match_name(locator->stack, index, module, name, weights[i], found))
             continue;
-        norm->weight = folder_tensors_find(locator->tensors, found);
+        norm->weight = tensor_view_find(locator->tensors, found);
         match_name(locator->stack, index, module, name, biases[i], found);
-        norm->bias = folder_tensors_find(locator->tensors, found);
+        norm->bias = tensor_view_find(locator->tensors, found);
     }
     locator_check(locator, norm->weight, rows, columns);
     locator_check(locator, norm->bias, rows, columns);
@@ -112,7 +112,7 @@ static void locate_head_norm(const struct locator *locator, size_t index,
     norm->of_heads = locator->tensors;
     for (size_t h = 1; h < heads; h++) {
         const struct safetensors_tensor *weight =
-            folder_tensors_find_numbered(locator->tensors, norm->weight->name, h);
+            tensor_view_find_numbered(locator->tensors, norm->weight->name, h);
         if (weight == NULL)
             error_keep(locator->error, ATTN_E_FORMAT,
                        "tensor '%.120s' has none beside it for head %zu; copy the folder "

@@ -2,7 +2,7 @@
 /* distance.h: what is added to scores by the distance of a key from the query. */
 #pragma once
 
-#include "weights/families/layer.h"
+#include "weights/layer/layer.h"
 
 /* Computes the slope of each head, [num_heads] (Press et al. 2022), rounded to bfloat16
  * where the family does. */

@@ -9,7 +9,7 @@
  * sinks, gate, norm of the heads' outputs, project. */
 #pragma once
 
-#include "weights/families/tensors.h"
+#include "weights/layer/view.h"
 
 #include <attnd/attention.h>
 #include <stdbool.h>
@@ -24,7 +24,7 @@ struct layer_norm {
     const struct safetensors_tensor *weight; /* NULL: the file has none */
     /* Where the weights of heads after the first are, whose names differ by the number of
      * the head; NULL: `weight` has them all. */
-    const struct folder_tensors *of_heads;
+    const struct tensor_view *of_heads;
     const struct safetensors_tensor *bias; /* NULL: none */
 };
 
@@ -91,8 +91,13 @@ struct layer_linear {
     bool transposed;                       /* weight is [in, out] instead of [out, in] */
     size_t in_size;
     /* Head h begins at row first_row + h / group_heads * group_rows +
-     * h % group_heads * head_rows, of weight and bias. */
-    size_t first_row, num_heads, head_rows, group_heads, group_rows;
+     * h % group_heads * head_rows, of the weight; of the bias so many rows later. */
+    size_t first_row, num_heads, head_rows, group_heads, group_rows, bias_rows;
+    /* Where weights and biases of heads after the first are, as in struct layer_norm. */
+    const struct tensor_view *of_heads;
+    /* A map of M rows before those of the heads: weight [M, in_size], bias [M] or NULL.
+     * Weights of heads are then [head_rows, M]. NULL: none. */
+    const struct safetensors_tensor *stage, *stage_bias;
 };
 
 enum {
@@ -117,13 +122,14 @@ struct layer_latent {
 };
 
 struct layer {
-    const char *family;         /* a constant */
-    char part[LAYER_PART_SIZE]; /* the name behind the folder's: "3", "decoder.3.cross" */
-    size_t index;               /* among the layers of its stack */
-    bool cross;                 /* keys come from elsewhere */
-    bool borrows;               /* keys and values are those of an earlier layer */
-    bool keys_are_values;       /* the linear of values is that of keys */
-    size_t lender;              /* which has the tensors of keys and values; or `index` */
+    const char *family; /* of a single file its layout; a constant */
+    /* The name behind the folder's: "3", "decoder.3.cross"; of a single file "". */
+    char part[LAYER_PART_SIZE];
+    size_t index;         /* among the layers of its stack */
+    bool cross;           /* keys come from elsewhere */
+    bool borrows;         /* keys and values are those of an earlier layer */
+    bool keys_are_values; /* the linear of values is that of keys */
+    size_t lender;        /* which has the tensors of keys and values; or `index` */
     size_t num_heads, num_kv_heads, head_size;
     size_t value_size;   /* of a head's values and outputs */
     double value_factor; /* of values */
@@ -150,6 +156,8 @@ struct layer {
     struct layer_norm value_norm;  /* in each head, without weight */
     struct layer_norm out_norm;    /* of the heads' outputs, all heads together */
     struct layer_norm norm_before; /* of the block, on queries (and keys, unless cross) */
-    const struct safetensors_tensor *sinks;         /* [H], or NULL */
+    const struct safetensors_tensor *sinks; /* [H], or NULL */
+    /* Query [A, D], key [A, D] and score [A] of additive scoring; NULL: it is not. */
+    const struct safetensors_tensor *additive[3];
     struct layer_linear linears[NUM_LAYER_LINEARS]; /* LAYER_GATE: weight may be NULL */
 };

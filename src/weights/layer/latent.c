@@ -2,7 +2,7 @@
 /* latent.c: folds the head that all key heads share into the weights of each: rows of the
  * identity matrix copy it from the end of a latent row. The attention is then an ordinary
  * one, of as many key heads as query heads. */
-#include "weights/families/model/latent.h"
+#include "weights/layer/latent.h"
 
 #include "base/error.h"
 

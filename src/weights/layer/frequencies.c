@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* frequencies.c: the frequencies of rotary positions, scaled as config.json asks. */
-#include "weights/families/model/frequencies.h"
+#include "weights/layer/frequencies.h"
 
 #include "base/error.h"
 

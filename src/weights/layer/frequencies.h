@@ -3,7 +3,7 @@
 #pragma once
 
 #include "math/model.h"
-#include "weights/families/layer.h"
+#include "weights/layer/layer.h"
 
 /* Returns the word of config.json for the type; a constant. */
 const char *rotation_type_name(enum layer_rotation_type type);

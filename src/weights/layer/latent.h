@@ -3,7 +3,7 @@
 #pragma once
 
 #include "math/model.h"
-#include "weights/families/layer.h"
+#include "weights/layer/layer.h"
 
 /* Lays out weights that were read as the file has them, at the begin of each array: key
  * weights [H * (S - r), C], value weights [H * D, C], and query weights whose heads end

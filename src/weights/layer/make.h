@@ -3,14 +3,14 @@
 #pragma once
 
 #include "math/model.h"
-#include "weights/families/layer.h"
+#include "weights/layer/layer.h"
 
 /* Describes what attn_model_create() is asked for, but for the name and context_length.
  * With `pre_norm` the norm before the layer is part of the model, where there is one. The
  * texts are constants. */
 void layer_fill_info(const struct layer *layer, bool pre_norm, attn_model_info *ret_info);
 
-/* Reads all numbers of a struct layer into a model that was created as layer_fill_info()
- * says. Errors, with one line: ATTN_E_NOMEM, ATTN_E_VALUE, those of
- * safetensors_read(). */
-attn_status layer_read_model(const void *layer, attn_model *model, attn_error *ret_error);
+/* Reads all numbers of a layer into a model that was created as layer_fill_info() says.
+ * Errors, with one line: ATTN_E_NOMEM, ATTN_E_VALUE, those of safetensors_read(). */
+attn_status layer_read_model(const struct layer *layer, attn_model *model,
+                             attn_error *ret_error);

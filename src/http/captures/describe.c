@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http/captures/info.c: describes captures, and finds the one that a path names. */
+/* http/captures/describe.c: describes captures, and finds the one that a path names. */
 #include "base/container_of.h"
 #include "base/pace.h"
-#include "captures/layer.h"
 #include "captures/store.h"
 #include "http/captures/captures.h"
 #include "http/handover.h"
 #include "http/reply.h"
+#include "wire/checks/layer.h"
 #include "wire/json/write.h"
 
 #include <stdio.h>
 
 #define LISTED_STEPS 400 /* of a capture in the list, and about as many ns */
+
+bool captures_are_on(const struct exchange *exchange, struct wire_problem *ret_problem) {
+    if (exchange->options->captures != NULL)
+        return true;
+    return wire_problem_set(ret_problem, WIRE_E_CAPTURES_OFF, NULL,
+                            "this server keeps no captures; start attnd with "
+                            "--capture-memory 4GiB, or send the tensors to "
+                            "POST /v1/attention/dot-product");
+}
 
 void captures_set_unknown(const struct exchange *exchange,
                           struct wire_problem *ret_problem) {
@@ -102,13 +111,12 @@ static void print_kept_layer(const struct capture_layer *layer, struct buf *text
 }
 
 void captures_print_layers(void *capture, struct buf *text) {
-    size_t count;
-    const struct capture_layer *layers = capture_get_layers(capture, &count);
+    const struct capture_layers *layers = capture_get_layers(capture);
 
     buf_append_text(text, ",\"layers\":[");
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < layers->count; i++) {
         buf_append_text(text, i > 0 ? "," : "");
-        print_kept_layer(&layers[i], text);
+        print_kept_layer(&layers->items[i], text);
     }
     buf_append_text(text, "]}");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* captures/layer.h: one layer of a capture, as it is kept: queries and keys of one
+/* wire/checks/layer.h: one layer of a capture, as it is kept: queries and keys of one
  * sequence, and the options that belong to them. */
 #pragma once
 
@@ -29,12 +29,8 @@ struct capture_layer {
     const size_t *positions, *key_positions; /* [Tq], [Tk]; NULL: left out */
 };
 
-struct capture;
-
-/* Returns the layer of that name, of `size` bytes, or NULL. */
-const struct capture_layer *capture_find_layer(const struct capture *capture,
-                                               const char *name, size_t size);
-
-/* Returns all layers, *ret_count of them, in the order of the file. */
-const struct capture_layer *capture_get_layers(const struct capture *capture,
-                                               size_t *ret_count);
+/* All layers of a capture, in the order of the file. */
+struct capture_layers {
+    const struct capture_layer *items; /* [count] */
+    size_t count;
+};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* distance.c: slopes and buckets of biases by distance. */
-#include "weights/families/model/distance.h"
+#include "weights/layer/distance.h"
 
 #include "base/dtype.h"
 #include "base/error.h"

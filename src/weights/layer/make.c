@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* make.c: puts a layer into the engine's terms. Pairs of interleaved rotations are moved
  * apart, and norms that multiply by 1 + w become norms that multiply by w. */
-#include "weights/families/model/make.h"
+#include "weights/layer/make.h"
 
 #include "base/error.h"
-#include "weights/families/gather.h"
-#include "weights/families/model/distance.h"
-#include "weights/families/model/frequencies.h"
-#include "weights/families/model/latent.h"
+#include "weights/layer/distance.h"
+#include "weights/layer/frequencies.h"
+#include "weights/layer/gather.h"
+#include "weights/layer/latent.h"
 
 #include <stdio.h>
+
+static bool has_bias(const struct layer_linear *linear) {
+    return linear->bias != NULL || linear->stage_bias != NULL;
+}
 
 static void fill_linears(const struct layer *layer, attn_model_info *info) {
     const struct layer_linear *linears = layer->linears;
@@ -24,11 +28,11 @@ static void fill_linears(const struct layer *layer, attn_model_info *info) {
     info->num_kv_heads = layer->num_kv_heads;
     info->width.head = layer->value_size;
     info->width.score = layer->head_size;
-    info->projection.query_bias = linears[LAYER_QUERY].bias != NULL;
-    info->projection.key_bias = linears[LAYER_KEY].bias != NULL;
-    info->projection.value_bias = linears[LAYER_VALUE].bias != NULL;
+    info->projection.query_bias = has_bias(&linears[LAYER_QUERY]);
+    info->projection.key_bias = has_bias(&linears[LAYER_KEY]);
+    info->projection.value_bias = has_bias(&linears[LAYER_VALUE]);
     info->projection.output_bias = linears[LAYER_OUTPUT].bias != NULL;
-    info->projection.output = true;
+    info->projection.output = linears[LAYER_OUTPUT].weight != NULL;
     info->projection.gate = linears[LAYER_GATE].weight != NULL;
     info->projection.gate_bias = linears[LAYER_GATE].bias != NULL;
 }
@@ -72,9 +76,10 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
                      attn_model_info *ret_info) {
     *ret_info = (attn_model_info){
         .layout = layer->family,
-        .kind = layer->cross     ? "cross"
-                : layer->borrows ? "borrowed"
-                                 : "self",
+        .kind = layer->part[0] == '\0' ? NULL
+                : layer->cross         ? "cross"
+                : layer->borrows       ? "borrowed"
+                                       : "self",
         .layer = layer->index,
         .mask = {.causal = layer->causal, .window = layer->window, .chunk = layer->chunk},
         .score = {.scale = layer->scale,
@@ -87,6 +92,10 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
         .query_factor = {.beta = layer->query_factor.beta,
                          .length = layer->query_factor.length,
                          .offset = layer->query_factor.offset}};
+    if (layer->additive[0] != NULL) {
+        ret_info->score.kind = ATTN_ADDITIVE;
+        ret_info->width.additive = layer->additive[0]->shape[0];
+    }
     fill_linears(layer, ret_info);
     fill_latents(layer, ret_info);
     fill_norms(layer, pre_norm, ret_info);
@@ -125,8 +134,7 @@ static attn_status read_norm_weight(const struct layer_norm *norm, size_t count,
     size_t heads = norm->of_heads != NULL ? count / weight->elements : 1;
     for (size_t h = 0; status == ATTN_OK && h < heads; h++)
         status = safetensors_read_all(
-            h == 0 ? weight
-                   : folder_tensors_find_numbered(norm->of_heads, weight->name, h),
+            h == 0 ? weight : tensor_view_find_numbered(norm->of_heads, weight->name, h),
             ret_numbers + h * weight->elements, ret_error);
     for (size_t i = 0; norm->plus_one && i < count; i++)
         ret_numbers[i] += 1;
@@ -161,6 +169,9 @@ static attn_status read_vectors(const struct layer *layer, attn_model *model,
         {layer->latent.key_norm.weight, model->latent_key_norm},
         {before->bias, model->pre_norm_bias},
         {layer->sinks, model->sinks},
+        {layer->additive[0], model->additive_query},
+        {layer->additive[1], model->additive_key},
+        {layer->additive[2], model->additive_score},
     };
     attn_status status = ATTN_OK;
 
@@ -241,9 +252,8 @@ static void scale_values(const struct layer *layer, attn_model *model) {
     }
 }
 
-attn_status layer_read_model(const void *context, attn_model *model,
+attn_status layer_read_model(const struct layer *layer, attn_model *model,
                              attn_error *ret_error) {
-    const struct layer *layer = context;
     const struct layer_bias *bias = &layer->bias;
     size_t heads = layer->num_heads;
 

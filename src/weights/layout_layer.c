@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layout_layer.c: what each tensor of a layout must look like. The first tensor that is
+ * checked determines a size, such as H*D; the others must agree with it. */
+#include "weights/layout_layer.h"
+
+#include "base/error.h"
+#include "base/size.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A layer whose tensors are searched. H heads have size D; M is the width between the
+ * stages of a two-stage projection. */
+struct sizer {
+    const struct layout *layout;
+    const struct tensor_view *view;
+    struct layer *layer;
+    size_t hidden;     /* H*D, once a weight tells it */
+    attn_error *error; /* the first error of all functions */
+};
+
+/* Finds weight [*rows, *columns] and bias [*rows] of a linear. */
+static void fit_linear(const struct sizer *sizer, const struct linear_names *names,
+                       size_t *rows, size_t *columns, const char *reason,
+                       struct layer_linear *linear) {
+    linear->weight = tensor_view_find(sizer->view, names->weight);
+    linear->bias = tensor_view_find(sizer->view, names->bias);
+    tensor_fit(linear->weight, rows, columns, reason, sizer->error);
+    tensor_fit(linear->bias, rows, NULL, "one number for each row of the weight",
+               sizer->error);
+}
+
+/* Returns the rows of three parts that are packed in one tensor. */
+static size_t count_packed(const struct sizer *sizer,
+                           const struct safetensors_tensor *tensor, size_t part) {
+    size_t rows = 0;
+    if (!size_mul(part, 3, &rows))
+        error_keep(sizer->error, ATTN_E_OVERFLOW, "tensor '%.80s' is too large",
+                   tensor->name);
+    return rows;
+}
+
+/* --- heads that have tensors of their own --- */
+
+/* Returns how many heads have tensors. The highest number decides; then there must be no
+ * gap. */
+static size_t count_numbered(const struct sizer *sizer) {
+    const struct linear_names *names = &sizer->layout->linears[LINEAR_HEAD_QUERY];
+    const struct tensor_view *view = sizer->view;
+    size_t num_heads = 0, head;
+
+    for (size_t i = 0; i < view->count * 3; i++) {
+        const char *name = view->tensors[i / 3].name + view->prefix_size;
+        if ((layout_name_matches(name, names[i % 3].weight, &head) ||
+             layout_name_matches(name, names[i % 3].bias, &head)) &&
+            head >= num_heads)
+            num_heads = head + 1;
+    }
+    for (size_t i = 0; i < num_heads * 3 && sizer->error->status == ATTN_OK; i++) {
+        const char *first = names[i % 3].weight;
+        if (tensor_view_find_numbered(view, first, i / 3) == NULL)
+            error_set(sizer->error, ATTN_E_FORMAT,
+                      "tensor '%.*s" LAYOUT_HEADS "%zu%s' is missing, but there are "
+                      "tensors of head %zu; number the heads from 0 without gaps",
+                      (int)view->prefix_size, view->tensors[0].name, i / 3,
+                      first + strlen(LAYOUT_HEADS "0"), num_heads - 1);
+    }
+    return num_heads;
+}
+
+/* Checks weight and bias of each head, which follow one weight of all heads: `stage`, or
+ * NULL. */
+static void fit_heads(struct sizer *sizer, size_t which,
+                      const struct safetensors_tensor *stage) {
+    const struct linear_names *names = &sizer->layout->linears[LINEAR_HEAD_QUERY + which];
+    struct layer *layer = sizer->layer;
+    struct layer_linear *linear = &layer->linears[which];
+    size_t columns = TENSOR_ANY;
+
+    tensor_fit(stage, &columns, &linear->in_size, "it is a matrix", sizer->error);
+    linear->stage = stage;
+    linear->of_heads = sizer->view;
+    linear->weight = tensor_view_find(sizer->view, names->weight);
+    linear->bias = tensor_view_find(sizer->view, names->bias);
+    for (size_t head = 0; head < layer->num_heads && sizer->error->status == ATTN_OK;
+         head++) {
+        const struct safetensors_tensor *weight =
+            tensor_view_find_numbered(sizer->view, names->weight, head);
+        const struct safetensors_tensor *bias =
+            tensor_view_find_numbered(sizer->view, names->bias, head);
+
+        tensor_fit(weight, &layer->head_size, &columns,
+                   "all heads must have the same size for queries, keys and values",
+                   sizer->error);
+        if ((bias != NULL) != (linear->bias != NULL))
+            error_keep(sizer->error, ATTN_E_FORMAT,
+                       "tensor '%.80s' %s a bias, unlike that of head 0", weight->name,
+                       bias != NULL ? "has" : "lacks");
+        tensor_fit(bias, &layer->head_size, NULL,
+                   "one number for each row of the head's weight", sizer->error);
+    }
+
+    if (stage == NULL)
+        linear->in_size = columns;
+    if (!size_mul(layer->num_heads, layer->head_size, &sizer->hidden))
+        error_keep(sizer->error, ATTN_E_OVERFLOW, "the heads are too large");
+    linear->stage_bias =
+        tensor_view_find(sizer->view, sizer->layout->linears[which].bias);
+    tensor_fit(linear->stage_bias, &columns, NULL,
+               "one number for each row of the weight", sizer->error);
+}
+
+/* --- one tensor for all heads --- */
+
+/* Checks in_proj_weight, which has the rows of query, key and value in one tensor. */
+static void fit_packed(struct sizer *sizer, size_t which,
+                       const struct safetensors_tensor *weight) {
+    struct layer_linear *linear = &sizer->layer->linears[which];
+    size_t rows = TENSOR_ANY, embed = TENSOR_ANY;
+
+    tensor_fit(weight, &rows, &embed, "it is a matrix", sizer->error);
+    if (embed % 3 == 0 && embed / 3 == rows) /* transposed */
+        embed = rows;
+    rows = count_packed(sizer, weight, embed);
+    tensor_fit(weight, &rows, &embed, "it packs square query, key and value weights",
+               sizer->error);
+
+    linear->weight = weight;
+    linear->first_row = which * embed;
+    linear->in_size = sizer->hidden = embed;
+}
+
+/* Checks one weight for all heads, and its bias; the rows of the query's weight determine
+ * H*D. */
+static void fit_all_heads(struct sizer *sizer, size_t which,
+                          const struct safetensors_tensor *weight) {
+    struct layer_linear *linear = &sizer->layer->linears[which];
+    size_t heads = sizer->layer->num_heads, size = heads > 0 ? sizer->hidden / heads : 0;
+    size_t groups = size > 0 && weight->rank == 2 ? weight->shape[0] / size : 0;
+
+    if (groups > 0 && groups < heads && heads % groups == 0 &&
+        weight->shape[0] == groups * size)
+        error_keep(
+            sizer->error, ATTN_E_UNSUPPORTED,
+            "tensor '%.80s' has %zu of %zu heads: grouped keys are served from Hugging "
+            "Face folders; here repeat the heads of keys, values and biases, as by "
+            "np.repeat(w.reshape(%zu, %zu, *w.shape[1:]), %zu, 0).reshape(-1, "
+            "*w.shape[1:])",
+            weight->name, groups, heads, groups, size, heads / groups);
+    fit_linear(sizer, &sizer->layout->linears[which], &sizer->hidden, &linear->in_size,
+               "the weights of query, key and value must have the same number of rows, "
+               "since all heads have the same size",
+               linear);
+}
+
+/* Checks in_proj_bias, which may also stand beside weights that are not packed. */
+static void fit_packed_bias(const struct sizer *sizer, size_t which,
+                            const struct safetensors_tensor *bias) {
+    struct layer_linear *linear = &sizer->layer->linears[which];
+    size_t rows = count_packed(sizer, bias, sizer->hidden);
+
+    tensor_fit(bias, &rows, NULL, "one number for each row of query, key and value",
+               sizer->error);
+    linear->bias = bias;
+    linear->bias_rows = which * sizer->hidden - linear->first_row;
+}
+
+static void fit_projection(struct sizer *sizer, size_t which) {
+    const struct linear_names *names = sizer->layout->linears;
+    const struct safetensors_tensor *packed =
+        tensor_view_find(sizer->view, names[LINEAR_PACKED].weight);
+    const struct safetensors_tensor *packed_bias =
+        tensor_view_find(sizer->view, names[LINEAR_PACKED].bias);
+    const struct safetensors_tensor *weight =
+        tensor_view_find(sizer->view, names[which].weight);
+
+    if (packed != NULL)
+        fit_packed(sizer, which, packed);
+    else if (names[LINEAR_HEAD_QUERY].weight != NULL)
+        fit_heads(sizer, which, weight);
+    else
+        fit_all_heads(sizer, which, weight);
+    if (packed_bias != NULL)
+        fit_packed_bias(sizer, which, packed_bias);
+}
+
+/* --- the layer --- */
+
+/* Determines H before the projections: counted, where each head has tensors of its own,
+ * or as it is given. */
+static void find_num_heads(const struct sizer *sizer) {
+    size_t *given = &sizer->layer->num_heads;
+
+    if (sizer->layout->linears[LINEAR_HEAD_QUERY].weight != NULL) {
+        size_t counted = count_numbered(sizer);
+        if (*given > 0 && *given != counted)
+            error_keep(sizer->error, ATTN_E_VALUE,
+                       "num_heads=%zu was given, but the file has tensors of %zu head%s",
+                       *given, counted, plural_of(counted));
+        *given = counted;
+    } else if (*given == 0) {
+        error_keep(sizer->error, ATTN_E_VALUE,
+                   "layout %s does not determine the number of heads; write num_heads=N "
+                   "after the file, as in --model NAME=FILE,num_heads=5, or "
+                   "\"num_heads\": \"5\" in its __metadata__",
+                   sizer->layout->name);
+    }
+}
+
+/* Determines D, and which rows the heads have. */
+static void divide_rows(const struct sizer *sizer) {
+    struct layer *layer = sizer->layer;
+    size_t heads = layer->num_heads;
+    char divisors[DIVISORS_TEXT_SIZE];
+
+    if (sizer->error->status == ATTN_OK && sizer->hidden % heads != 0) {
+        divisors_print(sizer->hidden, divisors);
+        error_set(sizer->error, ATTN_E_VALUE,
+                  "num_heads=%zu does not divide the %zu rows of query, key and value; "
+                  "%s do",
+                  heads, sizer->hidden, divisors);
+    }
+    if (sizer->error->status != ATTN_OK)
+        return;
+
+    layer->head_size = layer->value_size = sizer->hidden / heads;
+    layer->num_kv_heads = heads;
+    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
+        struct layer_linear *linear = &layer->linears[which];
+        linear->num_heads = heads;
+        linear->head_rows = layer->head_size;
+        linear->group_heads = linear->of_heads != NULL ? 1 : heads;
+    }
+}
+
+/* Finds the output projection; without one the outputs are as wide as all heads. */
+static void fit_output(const struct sizer *sizer) {
+    struct layer_linear *output = &sizer->layer->linears[LAYER_OUTPUT];
+
+    *output =
+        (struct layer_linear){.in_size = sizer->hidden, .num_heads = 1, .group_heads = 1};
+    fit_linear(sizer, &sizer->layout->linears[LINEAR_OUTPUT], &output->head_rows,
+               &output->in_size, "its input is the concatenated heads", output);
+    if (output->weight == NULL)
+        output->head_rows = sizer->hidden;
+}
+
+/* Finds the three tensors of additive scoring, which a file has all or none of. */
+static void fit_additive(const struct sizer *sizer) {
+    const struct safetensors_tensor **tensors = sizer->layer->additive;
+    const char *missing = NULL;
+    size_t present = 0, one = 1, width = TENSOR_ANY, *size = &sizer->layer->head_size;
+
+    for (size_t i = 0; i < 3; i++) {
+        tensors[i] = tensor_view_find(sizer->view, layout_additive[i]);
+        present += tensors[i] != NULL;
+        missing = tensors[i] == NULL ? layout_additive[i] : missing;
+    }
+    if (present > 0 && missing != NULL)
+        error_keep(
+            sizer->error, ATTN_E_FORMAT,
+            "tensor '%.*s%s' is missing; additive scoring needs " LAYOUT_ADDITIVE_QUERY
+            ", " LAYOUT_ADDITIVE_KEY " and " LAYOUT_ADDITIVE_SCORE,
+            (int)sizer->view->prefix_size, sizer->view->tensors[0].name, missing);
+    if (missing != NULL)
+        return;
+
+    tensor_fit(tensors[0], &width, size, "its input is the query of one head",
+               sizer->error);
+    tensor_fit(tensors[1], &width, size, "it must be as wide as " LAYOUT_ADDITIVE_QUERY,
+               sizer->error);
+    /* a Linear of one output has [1, A]; a plain vector has [A] */
+    bool is_vector = tensors[2]->rank == 1;
+    tensor_fit(tensors[2], is_vector ? &width : &one, is_vector ? NULL : &width,
+               "one number for each row of " LAYOUT_ADDITIVE_QUERY, sizer->error);
+}
+
+attn_status layout_fill_layer(const struct layout *layout, const struct tensor_view *view,
+                              struct layer *layer, attn_error *ret_error) {
+    attn_error error = {.status = ATTN_OK};
+    struct sizer sizer = {
+        .layout = layout, .view = view, .layer = layer, .error = &error};
+
+    layer->family = layout->name;
+    layer->value_factor = 1;
+    find_num_heads(&sizer);
+    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++)
+        fit_projection(&sizer, which);
+    divide_rows(&sizer);
+    fit_output(&sizer);
+    fit_additive(&sizer);
+    return error.status == ATTN_OK ? ATTN_OK
+                                   : error_set(ret_error, error.status, "%s", error.text);
+}
