@@ -250,7 +250,7 @@ static void read_biases(const struct traits *traits, struct layer *layer) {
     const struct family *family = traits->family;
     bool conditional = config_get_bool(traits->section, family->biases.keys);
 
-    for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         layer->linears[i].has_bias =
             has_letter(family->biases.always, letters[i]) ||
             (conditional && has_letter(family->biases.if_set, letters[i]));

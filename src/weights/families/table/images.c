@@ -23,8 +23,8 @@ static void read_grid(const struct layer_source *source,
 
 static void name_videomae_biases(const struct layer_source *source, struct layer *layer) {
     (void)source;
-    layer->linears[LAYER_QUERY].bias_name = "attention.q_bias";
-    layer->linears[LAYER_VALUE].bias_name = "attention.v_bias";
+    layer->linears[ATTN_QUERY].bias_name = "attention.q_bias";
+    layer->linears[ATTN_VALUE].bias_name = "attention.v_bias";
 }
 
 /* clang-format off */

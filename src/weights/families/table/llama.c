@@ -182,7 +182,7 @@ static void scale_falcon_keys(const struct layer_source *source, struct layer *l
 }
 
 static void read_seed_bias(const struct layer_source *source, struct layer *layer) {
-    layer->linears[LAYER_OUTPUT].has_bias =
+    layer->linears[ATTN_OUTPUT].has_bias =
         config_get_bool(source->section, "attention_out_bias");
 }
 
