@@ -88,7 +88,7 @@ static attn_status print_layers(const char *path, const struct folder *folder,
 
 /* team_work.run */
 static attn_status check_folder_layer(void *folder, size_t i, attn_error *ret_error) {
-    return folder_check_weights(folder, i, ret_error);
+    return folder_create_model(folder, i, "checked", NULL, NULL, ret_error);
 }
 
 /* team_work.report */

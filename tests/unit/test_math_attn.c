@@ -4,6 +4,7 @@
  * refuses. */
 #include "math/model.h"
 #include "random_model.h"
+#include "sample.h"
 
 #include <attnd/attention.h>
 #include <limits.h>
@@ -66,6 +67,7 @@ static void compare_with_reference(const attn_model *model, const attn_request *
 
 static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
     seed = unit_seed(seed);
+    cases = (unsigned)sample_cases(cases);
     print_message("seed %llu, %u cases\n", (unsigned long long)seed, cases);
     for (unsigned i = 0; i < cases; i++) {
         attn_model_info info = random_model_info(&seed);

@@ -4,6 +4,7 @@
 #include "math/model.h"
 #include "random_model.h"
 #include "ref.h"
+#include "sample.h"
 #include "split_plainly.h"
 
 #include <attnd/heads.h>
@@ -215,6 +216,7 @@ static void compare_even(const attn_model *model, const struct random_request *r
 /* Half of the requests attend to themselves. */
 static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
     seed = unit_seed(seed);
+    cases = (unsigned)sample_cases(cases);
     print_message("seed %llu, %u cases\n", (unsigned long long)seed, cases);
     for (unsigned i = 0; i < cases; i++) {
         attn_model_info info = random_model_info(&seed);

@@ -5,6 +5,7 @@
 #include "math/plan/plan.h"
 #include "random_model.h"
 #include "ref.h"
+#include "sample.h"
 
 #include <attnd/attention.h>
 #include <math.h>
@@ -55,7 +56,7 @@ static void make_request(uint64_t *seed, const attn_model *model, unsigned featu
 static void compare_random(uint64_t seed, unsigned features, unsigned cases,
                            size_t longest) {
     seed = unit_seed(seed);
-    for (unsigned i = 0; i < cases; i++) {
+    for (unsigned i = 0; i < sample_cases(cases); i++) {
         attn_model *model = make_model(&seed, features);
         struct random_request r;
         make_request(&seed, model, features, longest, &r);
@@ -67,76 +68,76 @@ static void compare_random(uint64_t seed, unsigned features, unsigned cases,
 
 static void test_heads_that_share_keys_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261101, RANDOM_KV_HEADS, 300, 12);
-    compare_random(20261102, RANDOM_KV_HEADS, 30, 150);
+    compare_random(20261101, RANDOM_KV_HEADS, 150, 12);
+    compare_random(20261102, RANDOM_KV_HEADS, 15, 150);
 }
 
 static void test_parts_of_the_result_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261103, RANDOM_KV_HEADS | RANDOM_NEED, 300, 12);
+    compare_random(20261103, RANDOM_KV_HEADS | RANDOM_NEED, 150, 12);
 }
 
 static void test_rotated_heads_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261105, RANDOM_ROTATION | RANDOM_POSITIONS, 300, 12);
-    compare_random(20261106, RANDOM_ROTATION | RANDOM_POSITIONS, 30, 150);
+    compare_random(20261105, RANDOM_ROTATION | RANDOM_POSITIONS, 150, 12);
+    compare_random(20261106, RANDOM_ROTATION | RANDOM_POSITIONS, 15, 150);
 }
 
 static void test_normed_heads_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261107, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 300, 12);
-    compare_random(20261108, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 30, 150);
+    compare_random(20261107, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 150, 12);
+    compare_random(20261108, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 15, 150);
 }
 
 static void test_finished_values_match_the_reference(void **state) {
     const unsigned features = RANDOM_VALUE_ROWS | RANDOM_ROTATION | RANDOM_KV_HEADS |
                               RANDOM_CLIP | RANDOM_POSITIONS | RANDOM_NEED;
     (void)state;
-    compare_random(20261113, features, 300, 12);
-    compare_random(20261114, features, 30, 150);
+    compare_random(20261113, features, 150, 12);
+    compare_random(20261114, features, 15, 150);
 }
 
 static void test_scaled_queries_match_the_reference(void **state) {
     const unsigned features =
         RANDOM_QUERY_FACTOR | RANDOM_ROTATION | RANDOM_HEAD_NORM | RANDOM_POSITIONS;
     (void)state;
-    compare_random(20261115, features, 300, 12);
-    compare_random(20261116, features, 30, 150);
+    compare_random(20261115, features, 150, 12);
+    compare_random(20261116, features, 15, 150);
 }
 
 static void test_normed_inputs_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261109, RANDOM_PRE_NORM, 300, 12);
-    compare_random(20261110, RANDOM_PRE_NORM, 30, 150);
+    compare_random(20261109, RANDOM_PRE_NORM, 150, 12);
+    compare_random(20261110, RANDOM_PRE_NORM, 15, 150);
 }
 
 static void test_heads_of_two_sizes_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261120, RANDOM_SIZES | RANDOM_KV_HEADS | RANDOM_ROTATION, 300, 12);
-    compare_random(20261121, RANDOM_SIZES | RANDOM_HEAD_NORM | RANDOM_NEED, 300, 12);
-    compare_random(20261122, RANDOM_SIZES | RANDOM_KV_HEADS, 30, 150);
+    compare_random(20261120, RANDOM_SIZES | RANDOM_KV_HEADS | RANDOM_ROTATION, 150, 12);
+    compare_random(20261121, RANDOM_SIZES | RANDOM_HEAD_NORM | RANDOM_NEED, 150, 12);
+    compare_random(20261122, RANDOM_SIZES | RANDOM_KV_HEADS, 15, 150);
 }
 
 static void test_latent_rows_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261123, RANDOM_LATENTS | RANDOM_PRE_NORM | RANDOM_NEED, 300, 12);
-    compare_random(20261124, RANDOM_LATENTS | RANDOM_SIZES | RANDOM_ROTATION, 30, 150);
+    compare_random(20261123, RANDOM_LATENTS | RANDOM_PRE_NORM | RANDOM_NEED, 150, 12);
+    compare_random(20261124, RANDOM_LATENTS | RANDOM_SIZES | RANDOM_ROTATION, 15, 150);
 }
 
 static void test_gated_heads_match_the_reference(void **state) {
     const unsigned features = RANDOM_GATE | RANDOM_KV_HEADS | RANDOM_NEED;
 
     (void)state;
-    compare_random(20261114, features, 300, 12);
-    compare_random(20261115, features | RANDOM_PRE_NORM, 30, 150);
+    compare_random(20261114, features, 150, 12);
+    compare_random(20261115, features | RANDOM_PRE_NORM, 15, 150);
 }
 
 static void test_heads_that_are_normed_together_match_the_reference(void **state) {
     const unsigned features = RANDOM_OUT_NORM | RANDOM_KV_HEADS | RANDOM_NEED;
 
     (void)state;
-    compare_random(20261116, features, 300, 12);
-    compare_random(20261117, features | RANDOM_GATE, 30, 150);
+    compare_random(20261116, features, 150, 12);
+    compare_random(20261117, features | RANDOM_GATE, 15, 150);
 }
 
 /* Gates and norms take what direct sequences sum. */

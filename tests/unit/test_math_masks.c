@@ -5,6 +5,7 @@
 #include "math/mask.h"
 #include "math/model.h"
 #include "random_model.h"
+#include "sample.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -60,7 +61,7 @@ static void test_mask_allows_the_pairs_of_the_definition(void **state) {
     enum { MAX = 12 };
     uint64_t seed = unit_seed(20261201);
     (void)state;
-    for (unsigned i = 0; i < 20000; i++) {
+    for (unsigned i = 0; i < sample_cases(20000); i++) {
         size_t positions[MAX], key_positions[MAX], valid_lens[MAX];
         size_t query_len = random_between(&seed, 1, MAX);
         size_t key_len = random_between(&seed, 1, MAX), next = 0;
@@ -188,7 +189,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t
         .num_threads = num_threads, .run = run_backwards, .context = &num_threads};
 
     seed = unit_seed(seed);
-    for (unsigned i = 0; i < cases; i++) {
+    for (unsigned i = 0; i < sample_cases(cases); i++) {
         attn_model_info info = random_model_info(&seed);
         if (keys > KERNEL_CHUNK_KEYS && info.linears[ATTN_OUTPUT].weight)
             info.num_heads = random_between(&seed, 1, 2);

@@ -4,6 +4,7 @@
 #include "math/model.h"
 #include "math/plan/plan.h"
 #include "math/plan/rules.h"
+#include "sample.h"
 #include "seed.h"
 
 #include <setjmp.h>
@@ -110,7 +111,7 @@ static void test_sizes_of_a_plan_never_wrap(void **state) {
     (void)state;
     const struct kernels *kernels;
     for (size_t set = 0; (kernels = kernels_available(set)) != NULL; set++) {
-        size_t planned = 0, tries = 100000;
+        size_t planned = 0, tries = sample_cases(30000);
         random_state = unit_seed(set + 1);
         for (size_t i = 0; i < tries; i++)
             planned += plan_random_batch(kernels);

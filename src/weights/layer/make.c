@@ -143,9 +143,8 @@ static attn_status read_norm_weight(const struct layer_norm *norm, size_t count,
     }
     size_t heads = norm->of_heads != NULL ? count / weight->elements : 1;
     for (size_t h = 0; status == ATTN_OK && h < heads; h++)
-        status = safetensors_read_all(
-            h == 0 ? weight : tensor_view_find_numbered(norm->of_heads, weight->name, h),
-            ret_numbers + h * weight->elements, ret_error);
+        status = safetensors_read_all(tensor_view_find_head(norm->of_heads, weight, h),
+                                      ret_numbers + h * weight->elements, ret_error);
     for (size_t i = 0; norm->plus_one && i < count; i++)
         ret_numbers[i] += 1;
     return status;
