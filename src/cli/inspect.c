@@ -25,11 +25,12 @@ static void print_info(const char *path, const attn_model_info *info) {
     printf("  sizes           query %zu, key %zu, value %zu, out %zu\n",
            info->width.query, info->width.key, info->width.value, info->width.out);
     printf("  biases          query %s, key %s, value %s, output %s\n",
-           yes_or_no(info->projection.query_bias), yes_or_no(info->projection.key_bias),
-           yes_or_no(info->projection.value_bias),
-           yes_or_no(info->projection.output_bias));
+           yes_or_no(info->linears[ATTN_QUERY].bias),
+           yes_or_no(info->linears[ATTN_KEY].bias),
+           yes_or_no(info->linears[ATTN_VALUE].bias),
+           yes_or_no(info->linears[ATTN_OUTPUT].bias));
     printf("  projection out  %s\n",
-           info->projection.output ? "yes" : "no, the heads are concatenated");
+           info->linears[ATTN_OUTPUT].weight ? "yes" : "no, the heads are concatenated");
 
     printf("  causal          %s\n", yes_or_no(info->mask.causal));
     if (info->context_length > 0)
@@ -87,7 +88,7 @@ static attn_status print_layers(const char *path, const struct folder *folder,
 
 /* team_work.run */
 static attn_status check_folder_layer(void *folder, size_t i, attn_error *ret_error) {
-    return folder_check_weights(folder, i, ret_error);
+    return folder_create_model(folder, i, "checked", NULL, NULL, ret_error);
 }
 
 /* team_work.report */

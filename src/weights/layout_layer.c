@@ -30,14 +30,14 @@ static void fit_linear(const struct sizer *sizer, const struct linear_names *nam
                sizer->error);
 }
 
-/* Returns the rows of three parts that are packed in one tensor. */
-static size_t count_packed(const struct sizer *sizer,
-                           const struct safetensors_tensor *tensor, size_t part) {
+/* Checks a tensor that packs three parts of `part` rows each. */
+static void fit_thirds(const struct sizer *sizer, const struct safetensors_tensor *tensor,
+                       size_t part, size_t *columns, const char *reason) {
     size_t rows = 0;
     if (!size_mul(part, 3, &rows))
         error_keep(sizer->error, ATTN_E_OVERFLOW, "tensor '%.80s' is too large",
                    tensor->name);
-    return rows;
+    tensor_fit(tensor, &rows, columns, reason, sizer->error);
 }
 
 /* --- heads that have tensors of their own --- */
@@ -121,9 +121,8 @@ static void fit_packed(struct sizer *sizer, size_t which,
     tensor_fit(weight, &rows, &embed, "it is a matrix", sizer->error);
     if (embed % 3 == 0 && embed / 3 == rows) /* transposed */
         embed = rows;
-    rows = count_packed(sizer, weight, embed);
-    tensor_fit(weight, &rows, &embed, "it packs square query, key and value weights",
-               sizer->error);
+    fit_thirds(sizer, weight, embed, &embed,
+               "it packs square query, key and value weights");
 
     linear->weight = weight;
     linear->first_row = which * embed;
@@ -153,20 +152,9 @@ static void fit_all_heads(struct sizer *sizer, size_t which,
                linear);
 }
 
-/* Checks in_proj_bias, which may also stand beside weights that are not packed. */
-static void fit_packed_bias(const struct sizer *sizer, size_t which,
-                            const struct safetensors_tensor *bias) {
-    struct layer_linear *linear = &sizer->layer->linears[which];
-    size_t rows = count_packed(sizer, bias, sizer->hidden);
-
-    tensor_fit(bias, &rows, NULL, "one number for each row of query, key and value",
-               sizer->error);
-    linear->bias = bias;
-    linear->bias_rows = which * sizer->hidden - linear->first_row;
-}
-
 static void fit_projection(struct sizer *sizer, size_t which) {
     const struct linear_names *names = sizer->layout->linears;
+    struct layer_linear *linear = &sizer->layer->linears[which];
     const struct safetensors_tensor *packed =
         tensor_view_find(sizer->view, names[LINEAR_PACKED].weight);
     const struct safetensors_tensor *packed_bias =
@@ -180,8 +168,12 @@ static void fit_projection(struct sizer *sizer, size_t which) {
         fit_heads(sizer, which, weight);
     else
         fit_all_heads(sizer, which, weight);
-    if (packed_bias != NULL)
-        fit_packed_bias(sizer, which, packed_bias);
+    if (packed_bias == NULL)
+        return;
+    fit_thirds(sizer, packed_bias, sizer->hidden, NULL,
+               "one number for each row of query, key and value");
+    linear->bias = packed_bias;
+    linear->bias_rows = which * sizer->hidden - linear->first_row;
 }
 
 /* --- the layer --- */
@@ -225,7 +217,7 @@ static void divide_rows(const struct sizer *sizer) {
 
     layer->head_size = layer->value_size = sizer->hidden / heads;
     layer->num_kv_heads = heads;
-    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
+    for (size_t which = ATTN_QUERY; which <= ATTN_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
         linear->num_heads = heads;
         linear->head_rows = layer->head_size;
@@ -235,7 +227,7 @@ static void divide_rows(const struct sizer *sizer) {
 
 /* Finds the output projection; without one the outputs are as wide as all heads. */
 static void fit_output(const struct sizer *sizer) {
-    struct layer_linear *output = &sizer->layer->linears[LAYER_OUTPUT];
+    struct layer_linear *output = &sizer->layer->linears[ATTN_OUTPUT];
 
     *output =
         (struct layer_linear){.in_size = sizer->hidden, .num_heads = 1, .group_heads = 1};
@@ -284,7 +276,7 @@ attn_status layout_fill_layer(const struct layout *layout, const struct tensor_v
     layer->family = layout->name;
     layer->value_factor = 1;
     find_num_heads(&sizer);
-    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++)
+    for (size_t which = ATTN_QUERY; which <= ATTN_VALUE; which++)
         fit_projection(&sizer, which);
     divide_rows(&sizer);
     fit_output(&sizer);

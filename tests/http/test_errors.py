@@ -19,10 +19,9 @@ from oip import post as post_oip
 from safetensors_file import make_safetensors
 from server import BINARY, ROOT, Server
 
-INVALID = ROOT / "tests/data/invalid/native"
-DEFECTS = {path.parent.name: json.loads(path.read_text())
-           for path in sorted(INVALID.glob("*/problem.json"))}
-BOTH = ("d2l", "narrow")  # loaded if a problem.json does not name its models
+DEFECTS = {defect["name"]: defect for defect in map(
+    json.loads, (ROOT / "tests/data/invalid/native.jsonl").read_text().splitlines())}
+BOTH = ("d2l", "narrow")  # loaded if a defect does not name its models
 JSON = {"Content-Type": "application/json"}
 SMALL = {"model": "journey", "queries": [[0.1, 0.2, 0.3]]}
 ROUTES = {"/v1/attention": "POST", "/v1/models": "GET, HEAD", "/v1/models/d2l": "GET, HEAD",
@@ -42,7 +41,7 @@ def post(server, data, **headers):
 
 
 def write_models(directory):
-    """Writes the models of tests/data/invalid/native/README.md. Returns arguments of --model."""
+    """Writes the models of tests/data/invalid/README.md. Returns arguments of --model."""
     write_layer(directory / "d2l.safetensors", num_heads=2, head_size=2, query_size=4)
     write_layer(directory / "narrow.safetensors", num_heads=1, head_size=2, query_size=3,
                 key_size=2, causal="true", context_length="6")
@@ -55,21 +54,22 @@ def servers(tmp_path_factory):
     arguments = write_models(tmp_path_factory.mktemp("models"))
     with ExitStack() as stack:
         running = {}
-        for names in {tuple(problem.get("models", BOTH)) for problem in DEFECTS.values()}:
+        for names in {tuple(defect.get("models", BOTH)) for defect in DEFECTS.values()}:
             words = (word for name in names for word in ("--model", arguments[name]))
             running[names] = stack.enter_context(Server(*words))
         yield running
 
 
 def test_corpus_of_invalid_bodies_was_found():
-    assert len(DEFECTS) >= 20
+    assert len(DEFECTS) >= 200
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_invalid_body_is_refused(servers, defect):
     expected = DEFECTS[defect]
     server = servers[tuple(expected.get("models", BOTH))]
-    response = post(server, (INVALID / defect / "body.json").read_bytes(), **JSON)
+    body = expected["body"].encode("latin-1")
+    response = post(server, body + body[-1:] * (expected.get("repeat_last", 1) - 1), **JSON)
     problem = assert_problem(response, expected["status"], expected["title"])
     for key in ("field", "expected", "got"):
         assert (key in problem, problem.get(key)) == (key in expected, expected.get(key)), problem

@@ -61,6 +61,15 @@ static attn_result run(const attn_model *model, const attn_request *request,
     return result;
 }
 
+/* Returns the summed magnitudes of the `size` products that make an output. */
+static inline double sum_products(size_t size, const float *weights, const float *heads) {
+    double sum = 0;
+
+    for (size_t i = 0; i < size; i++)
+        sum += fabs((double)weights[i] * (double)heads[i]);
+    return sum;
+}
+
 static void free_result(attn_result *result) {
     free(result->outputs);
     free(result->weights);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_wire_positions.c: positions, windows and needed results, as all protocols read
- * them. tests/data/invalid/native has the errors in JSON. */
+ * them. tests/data/invalid has the errors in JSON. */
 #include "fail_alloc.h"
 #include "weights_file.h"
 #include "wire/oip/oip.h"

@@ -16,7 +16,7 @@
 
 #define FIRST_CHUNK ((size_t)32 * 1024) /* bytes, as in base/arena.c */
 
-/* tests/data/invalid/native/README.md describes them. */
+/* tests/data/invalid/README.md describes them. */
 enum { MODEL_D2L, MODEL_NARROW, NUM_MODELS };
 
 struct fixture {
@@ -32,7 +32,7 @@ static inline attn_model_info fixture_info(int which) {
         .layout = "d2l",
         .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 2},
         .num_heads = 2,
-        .projection.output = true};
+        .linears[ATTN_OUTPUT].weight = true};
     if (which == MODEL_NARROW) {
         strcpy(info.name, "narrow");
         info.width.query = 3;

@@ -413,22 +413,6 @@ attn_status folder_check_models(const struct folder *folder,
                      *bytes > 0 ? " beside other folders" : "", folder->num_layers / 2);
 }
 
-/* Names the folder and layer `i` in front of an error. */
-static attn_status name_layer(const struct folder *folder, size_t i,
-                              const attn_error *error, attn_error *ret_error) {
-    return error_set(ret_error, error->status, "%slayer %s: %s", folder->path,
-                     folder->layers[i].part, error->text);
-}
-
-attn_status folder_check_weights(const struct folder *folder, size_t i,
-                                 attn_error *ret_error) {
-    const attn_model_info info = describe_layer(folder, i);
-    attn_error error;
-
-    attn_status status = layer_check_weights(&folder->layers[i], &info, &error);
-    return status == ATTN_OK ? status : name_layer(folder, i, &error, ret_error);
-}
-
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error) {
@@ -440,5 +424,8 @@ attn_status folder_create_model(const struct folder *folder, size_t i, const cha
         return status;
     memcpy(info.name, name, strlen(name) + 1);
     status = layer_create_model(&folder->layers[i], &info, engine, ret_model, &error);
-    return status == ATTN_OK ? status : name_layer(folder, i, &error, ret_error);
+    if (status == ATTN_OK)
+        return ATTN_OK;
+    return error_set(ret_error, status, "%slayer %s: %s", folder->path,
+                     folder->layers[i].part, error.text);
 }

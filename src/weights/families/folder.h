@@ -74,13 +74,9 @@ attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
                                 size_t *bytes, attn_error *ret_error);
 
-/* Reads and checks all weights of layer `i`. Needs as much memory as they take in
- * float32. Errors: those of folder_create_model() that no engine causes. */
-attn_status folder_check_weights(const struct folder *folder, size_t i,
-                                 attn_error *ret_error);
-
 /* Creates the model of layer `i`, called `name`. The caller owns *ret_model, which
- * remains valid after folder_close(). Errors: those of folder_describe_model() and
+ * remains valid after folder_close(); NULL: its weights are only read, to check them, in
+ * as much memory as they take in float32. Errors: those of folder_describe_model() and
  * attn_model_load(). */
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,

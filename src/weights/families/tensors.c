@@ -23,15 +23,10 @@ static int compare_tensor_names(const void *a, const void *b) {
     return strcmp(left->name, right->name);
 }
 
-static attn_status list_no_memory(attn_error *ret_error) {
-    return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to list its tensors");
-}
-
 /* Opens a file of the folder and keeps it. */
 static attn_status open_shard(struct folder_tensors *tensors, const char *path,
                               const char *name, attn_error *ret_error) {
     char file[PATH_MAX];
-    struct safetensors *opened;
     attn_error error;
 
     if (tensors->num_files == TENSORS_SHARDS_MAX)
@@ -39,17 +34,13 @@ static attn_status open_shard(struct folder_tensors *tensors, const char *path,
                          TENSORS_SHARDS_MAX);
     if (snprintf(file, sizeof file, "%s/%s", path, name) >= (int)sizeof file)
         return error_set(ret_error, ATTN_E_VALUE, "the path of %.80s is too long", name);
-    struct safetensors **files =
-        realloc(tensors->files, (tensors->num_files + 1) * sizeof *files);
-    if (files == NULL)
-        return list_no_memory(ret_error);
-    tensors->files = files;
 
-    attn_status status = safetensors_open_file(file, &opened, &error);
+    attn_status status =
+        safetensors_open_file(file, &tensors->files[tensors->num_files], &error);
     if (status != ATTN_OK)
         return error_set(ret_error, status, "%.80s: %s%s", name, error.text,
                          access(file, F_OK) != 0 ? "; copy the folder again" : "");
-    files[tensors->num_files++] = opened;
+    tensors->num_files++;
     return ATTN_OK;
 }
 
@@ -73,8 +64,7 @@ static attn_status find_promised(struct folder_tensors *tensors, const char *pat
                                  attn_error *ret_error) {
     size_t file = 0;
 
-    while (file < tensors->num_files &&
-           (names[file] == NULL || strcmp(names[file], shard) != 0))
+    while (file < tensors->num_files && strcmp(names[file], shard) != 0)
         file++;
     if (file == tensors->num_files) {
         attn_status status = open_shard(tensors, path, shard, ret_error);
@@ -107,7 +97,8 @@ static attn_status list_shards(struct folder_tensors *tensors, const char *path,
                          INDEX_FILE ": weight_map is not an object of file names");
     tensors->copies = calloc(json_object_size(map) + 1, sizeof *tensors->copies);
     if (tensors->copies == NULL)
-        return list_no_memory(ret_error);
+        return error_set(ret_error, ATTN_E_NOMEM,
+                         "not enough memory to list its tensors");
     tensors->view.tensors = tensors->copies;
 
     json_object_foreach(map, name, value) {
@@ -260,10 +251,7 @@ attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_ten
 attn_status folder_tensors_open_memory(const void *memory, size_t size,
                                        struct folder_tensors *ret_tensors,
                                        attn_error *ret_error) {
-    *ret_tensors = (struct folder_tensors){.files = calloc(1, sizeof(void *))};
-    if (ret_tensors->files == NULL)
-        return list_no_memory(ret_error);
-
+    *ret_tensors = (struct folder_tensors){.num_files = 0};
     attn_status status =
         safetensors_open_memory(memory, size, &ret_tensors->files[0], ret_error);
     if (status != ATTN_OK)
@@ -276,7 +264,6 @@ attn_status folder_tensors_open_memory(const void *memory, size_t size,
 void folder_tensors_deinit(struct folder_tensors *tensors) {
     for (size_t i = 0; i < tensors->num_files; i++)
         safetensors_close(tensors->files[i]);
-    free(tensors->files);
     free(tensors->copies);
     *tensors = (struct folder_tensors){.num_files = 0};
 }

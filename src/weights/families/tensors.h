@@ -11,7 +11,7 @@
 struct folder_tensors {
     struct tensor_view view;           /* of all files */
     struct safetensors_tensor *copies; /* what the view has of shards; else NULL */
-    struct safetensors **files;        /* [num_files] */
+    struct safetensors *files[TENSORS_SHARDS_MAX];
     size_t num_files;
 };
 

@@ -37,14 +37,6 @@ static attn_status create_unprepared(const struct layer *layer,
     return status;
 }
 
-attn_status layer_check_weights(const struct layer *layer, const attn_model_info *info,
-                                attn_error *ret_error) {
-    attn_model *model = NULL;
-    attn_status status = create_unprepared(layer, info, &model, ret_error);
-    attn_model_destroy(model);
-    return status;
-}
-
 /* Replaces a model that disagrees with OpenBLAS by one that computes with it. The weights
  * were released when its engine was made, so they are read once more. */
 static attn_status replace_engine(const struct layer *layer, const attn_model_info *info,
@@ -68,6 +60,10 @@ attn_status layer_create_model(const struct layer *layer, const attn_model_info 
     attn_model *model = NULL;
 
     attn_status status = create_unprepared(layer, info, &model, ret_error);
+    if (ret_model == NULL) {
+        attn_model_destroy(model);
+        return status;
+    }
     if (status == ATTN_OK && serve_only)
         status = model_prepare_to_serve(model, engine, &agree, ret_error);
     else if (status == ATTN_OK)

@@ -18,24 +18,15 @@ struct row_run {
     size_t from, to, count;
 };
 
-/* Returns the tensor of head or group `index`, given that of the first. */
-static const struct safetensors_tensor *
-find_of_group(const struct layer_linear *linear, const struct safetensors_tensor *first,
-              size_t index) {
-    if (first == NULL || linear->of_heads == NULL)
-        return first;
-    return tensor_view_find_numbered(linear->of_heads,
-                                     first->name + linear->of_heads->prefix_size, index);
-}
-
 /* Returns the run of group `group`. */
 static struct row_run find_run(const struct layer_linear *linear, size_t group) {
     size_t count = linear->group_heads * linear->head_rows;
-    return (struct row_run){.weight = find_of_group(linear, linear->weight, group),
-                            .bias = find_of_group(linear, linear->bias, group),
-                            .from = linear->first_row + group * linear->group_rows,
-                            .to = group * count,
-                            .count = count};
+    return (struct row_run){
+        .weight = tensor_view_find_head(linear->of_heads, linear->weight, group),
+        .bias = tensor_view_find_head(linear->of_heads, linear->bias, group),
+        .from = linear->first_row + group * linear->group_rows,
+        .to = group * count,
+        .count = count};
 }
 
 /* Reads columns from .. from+count-1 of a transposed weight into rows to .. of

@@ -56,6 +56,14 @@ const struct safetensors_tensor *tensor_view_find_numbered(const struct tensor_v
                                                       : NULL;
 }
 
+const struct safetensors_tensor *
+tensor_view_find_head(const struct tensor_view *of_heads,
+                      const struct safetensors_tensor *first, size_t head) {
+    if (first == NULL || of_heads == NULL)
+        return first;
+    return tensor_view_find_numbered(of_heads, first->name + of_heads->prefix_size, head);
+}
+
 /* Writes "[2,3]", with "any" for TENSOR_ANY when `expected`; a long shape is cut. */
 static void print_dims(const size_t *shape, size_t rank, bool expected, char *ret_text,
                        size_t text_size) {

@@ -29,6 +29,12 @@ const struct safetensors_tensor *tensor_view_find_numbered(const struct tensor_v
                                                            const char *name,
                                                            size_t number);
 
+/* Returns the tensor of head `head`, given that of head 0, or that of all heads when
+ * `of_heads` is NULL. `first` may be NULL. */
+const struct safetensors_tensor *
+tensor_view_find_head(const struct tensor_view *of_heads,
+                      const struct safetensors_tensor *first, size_t head);
+
 #define TENSOR_ANY 0 /* any size but 0 */
 
 /* Checks that a tensor, which may be NULL, is [*rows, *columns], or [*rows] when columns
