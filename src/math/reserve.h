@@ -35,3 +35,19 @@ static inline bool reserve_arrays(const struct reserve_array *arrays, size_t cou
     }
     return true;
 }
+
+/* A block of memory that arrays are taken of, one after the other. Without memory they
+ * are only measured. */
+struct reserve {
+    float *memory;
+    size_t floats; /* that are taken; SIZE_MAX: more than fit */
+};
+
+/* Takes [rows, width] floats as reserve_floats() does, and returns them; NULL without
+ * memory. */
+static inline void *reserve_take(struct reserve *block, size_t rows, size_t width) {
+    size_t first;
+    if (!reserve_floats(&block->floats, rows, width, &first))
+        block->floats = SIZE_MAX;
+    return block->memory != NULL ? block->memory + first : NULL;
+}

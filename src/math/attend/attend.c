@@ -66,7 +66,7 @@ static void attend_panel(const struct panel_work *work, const struct head_rows *
     if (!is_idle(work, &panel))
         chunks_attend(work, &panel, sums);
     clear_left_out(work, &panel);
-    if (work->weighs && plan_reduces_weights(work->run->request))
+    if (work->weighs && plan_wants(work->run->plan, RESULT_REDUCED))
         reduce_panel(work);
 }
 
@@ -86,7 +86,7 @@ static void merge_panel(const struct panel_work *work, float *partials) {
     if (!is_idle(work, &whole))
         chunks_merge(work, &whole, partials);
     clear_left_out(work, &whole);
-    if (work->weighs && plan_reduces_weights(work->run->request))
+    if (work->weighs && plan_wants(work->run->plan, RESULT_REDUCED))
         reduce_panel(work);
 }
 
@@ -198,7 +198,7 @@ static struct head_rows gather_rows(const struct run *run,
         return rows;
     if (engine->additive_score == NULL)
         key_width = (engine->score_size + k_step - 1) / k_step;
-    float *keys = run_thread(run, thread, PLAN_THREAD_GATHERED);
+    float *keys = run_thread(run, thread, run->thread.gathered);
     float *values = rows.keys_in_panels
                         ? copy_panels(&rows, key_len, key_width, keys)
                         : copy_rows(rows.keys, rows.keys_ld, key_len, key_width, keys);
@@ -353,7 +353,7 @@ void run_attend(const struct run *run) {
                   RUN_CONVERT_FLOPS * (double)plan->batch.projected_keys *
                       (double)plan->layer.key_width,
                   count_conversions, convert_items);
-    if (plan_accumulates(run->request)) {
+    if (plan_wants(plan, RESULT_SUMMED)) {
         attend_in_steps(run);
         return;
     }

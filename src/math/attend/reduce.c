@@ -53,8 +53,9 @@ static double sum_range(const struct row *row, size_t first, size_t end) {
 /* Returns the sums of the row up to each of its keys, [keys + 1], in the thread's
  * scratch: that before key k is at k - row->keys.first. */
 static const double *sum_prefixes(const struct row *row) {
-    double *sums = (double *)(void *)run_thread(row->work->run, row->work->thread,
-                                                PLAN_THREAD_PREFIX);
+    const struct run *run = row->work->run;
+    double *sums =
+        (double *)(void *)run_thread(run, row->work->thread, run->thread.prefix);
     double sum = 0;
 
     sums[0] = 0;
@@ -190,7 +191,7 @@ static bool find_top_keys(const struct row *row, struct range range, size_t size
 static void write_top(const struct row *row, struct range range, size_t size,
                       float *to_weights, int64_t *to_keys) {
     const struct run *run = row->work->run;
-    struct top top = {0, (void *)run_thread(run, row->work->thread, PLAN_THREAD_TOP)};
+    struct top top = {0, (void *)run_thread(run, row->work->thread, run->thread.top)};
     bool finite = find_top_keys(row, range, size, &top);
 
     for (size_t i = finite ? top.count : 0; i < size; i++) {
@@ -237,8 +238,8 @@ static void add_received(const struct row *row) {
 static void add_to_blocks(const struct row *row, size_t block) {
     const struct panel_work *work = row->work;
     const attn_request *request = work->run->request;
-    size_t key_blocks = plan_count_blocks(request, work->mask->key_len);
-    size_t row_blocks = plan_count_blocks(request, row->rows);
+    size_t key_blocks = result_blocks(request, work->mask->key_len);
+    size_t row_blocks = result_blocks(request, row->rows);
     double *to = work->run->blocks + work->at.first_block +
                  (row->head * row_blocks + row->query / block) * key_blocks;
 
@@ -250,16 +251,16 @@ static void add_to_blocks(const struct row *row, size_t block) {
 /* Returns how many items a sequence has that write its sums: its selected heads. */
 static size_t count_heads(const struct run *run, size_t sequence) {
     (void)sequence;
-    return plan_selected_heads(&run->model->info, run->request);
+    return run->plan->wanted.num_selected;
 }
 
 static void clear_sums(const struct run *run, const struct sequence_position *at,
                        struct range heads, size_t thread) {
     const attn_request *request = run->request;
     size_t keys = request->key_lens[at->sequence], count = heads.end - heads.first;
-    size_t all = plan_selected_heads(&run->model->info, request);
-    size_t blocks = plan_count_blocks(request, plan_weights_rows(request, at->sequence)) *
-                    plan_count_blocks(request, keys);
+    size_t all = run->plan->wanted.num_selected;
+    size_t blocks = result_blocks(request, result_rows(request, at->sequence)) *
+                    result_blocks(request, keys);
 
     (void)thread;
     if (request->reduce.received)
@@ -273,7 +274,7 @@ static void clear_sums(const struct run *run, const struct sequence_position *at
 /* Writes the means of the blocks of one head. */
 static void write_blocks(const struct run *run, size_t rows, size_t keys, size_t first) {
     size_t block = run->request->reduce.block;
-    size_t key_blocks = plan_count_blocks(run->request, keys);
+    size_t key_blocks = result_blocks(run->request, keys);
 
     for (size_t q = 0; q < rows; q += block) {
         double count = (double)size_min(block, rows - q);
@@ -286,9 +287,9 @@ static void write_sums(const struct run *run, const struct sequence_position *at
                        struct range heads, size_t thread) {
     const attn_request *request = run->request;
     size_t keys = request->key_lens[at->sequence];
-    size_t rows = plan_weights_rows(request, at->sequence);
-    size_t all = plan_selected_heads(&run->model->info, request);
-    size_t blocks = plan_count_blocks(request, rows) * plan_count_blocks(request, keys);
+    size_t rows = result_rows(request, at->sequence);
+    size_t all = run->plan->wanted.num_selected;
+    size_t blocks = result_blocks(request, rows) * result_blocks(request, keys);
     size_t first = at->first_key * all + heads.first * keys;
 
     (void)thread;
@@ -349,8 +350,8 @@ void reduce_panel(const struct panel_work *work) {
             .c = c,
             .head = head,
             .query = query,
-            .heads = plan_selected_heads(&run->model->info, run->request),
-            .rows = plan_weights_rows(run->request, sequence),
+            .heads = run->plan->wanted.num_selected,
+            .rows = result_rows(run->request, sequence),
         };
         reduce_row(&row);
     }

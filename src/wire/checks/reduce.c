@@ -17,14 +17,14 @@ bool wire_reduce_check_need(const struct wire_need *need,
         bool sent, wanted, optional;
     } pairs[] = {
         {"spans", "spans", "[[0,4],[4,9]], the first key of each span and its end",
-         options->spans, need->words[WIRE_NEED_SPANS], false},
+         options->spans, need->has[RESULT_SPAN_WEIGHTS], false},
         {"top_k", "top", "how many of the largest weights of a row you want",
-         options->top_k, need->words[WIRE_NEED_TOP], false},
-        {"top_in", "top", "", options->top_in, need->words[WIRE_NEED_TOP], true},
+         options->top_k, need->has[RESULT_TOP_KEYS], false},
+        {"top_in", "top", "", options->top_in, need->has[RESULT_TOP_KEYS], true},
         {"targets", "target", "a range [first,end] or null for each query",
-         options->targets, need->words[WIRE_NEED_TARGET], false},
+         options->targets, need->has[RESULT_TARGET_WEIGHTS], false},
         {"block", "blocks", "how many queries and keys make a block", options->block,
-         need->words[WIRE_NEED_BLOCKS], false},
+         need->has[RESULT_BLOCK_WEIGHTS], false},
     };
 
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/pace.h"
+#include "math/results.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -98,18 +99,21 @@ void wire_selection_set(struct wire_request *request, enum wire_selected which,
     }
 }
 
-/* Whether anything is wanted that is made of selected weights. */
-static bool reduces(const attn_request *batch) {
-    const attn_reductions *reduce = &batch->reduce;
-    return reduce->spans != NULL || reduce->top_k > 0 || reduce->targets != NULL ||
-           reduce->block > 0 || reduce->received || reduce->entropy || reduce->scores ||
-           batch->need_contributions;
+/* Whether anything is wanted of selected heads and queries besides the weights. */
+static bool selects_more(const attn_request *batch) {
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        if (id != RESULT_WEIGHTS && (result_table[id].kinds & RESULT_SELECTED) != 0 &&
+            result_wanted(batch, id))
+            return true;
+    }
+    return false;
 }
 
 bool wire_selection_check(const struct wire_request *request,
                           struct wire_problem *ret_problem) {
     const attn_request *batch = &request->batch;
     attn_need_weights need = batch->need_weights;
+    bool more = selects_more(batch);
     const char *every = "list weights in need, or send \"need_weights\": true, with it";
     const char *any = "list weights in need, or send \"need_weights\": true or \"mean\", "
                       "with it";
@@ -120,13 +124,13 @@ bool wire_selection_check(const struct wire_request *request,
         every = any = "list weights in need";
     }
 
-    if (batch->weights_heads != NULL && need != ATTN_WEIGHTS_ALL && !reduces(batch))
+    if (batch->weights_heads != NULL && need != ATTN_WEIGHTS_ALL && !more)
         return wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM,
                                 "weights_heads",
                                 "weights_heads selects heads of the weights, and of what "
                                 "is made of them; %s, or leave it out",
                                 every);
-    if (batch->weights_queries != NULL && need == ATTN_WEIGHTS_NONE && !reduces(batch))
+    if (batch->weights_queries != NULL && need == ATTN_WEIGHTS_NONE && !more)
         return wire_problem_set(
             ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
             "weights_queries selects rows of the weights, and of what "

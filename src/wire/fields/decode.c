@@ -55,7 +55,7 @@ static bool read_model_tensors(struct wire_decoder *decoder) {
         !wire_tensor_rows_read(source, &decoder->tensors))
         return false;
     wire_request_set_tensors(&decoder->tensors, &decoder->request);
-    decoder->need.words[WIRE_NEED_TARGET] |=
+    decoder->need.has[RESULT_TARGET_WEIGHTS] |=
         source->input->targets_alone && wire_is_sent(source, WIRE_FIELD_TARGETS);
     return true;
 }
