@@ -3,6 +3,7 @@
 #include "wire/fields/rows.h"
 
 #include "base/error.h"
+#include "base/pace.h"
 #include "wire/fields/floats.h"
 #include "wire/fields/integer_list.h"
 #include "wire/models.h"
@@ -15,6 +16,21 @@
 #define N    WIRE_AXIS_ANY
 #define PAIR WIRE_AXIS_PAIR
 
+/* Checks that there is one number for each head. */
+static bool check_head_mask_count(size_t count, const attn_model_info *model,
+                                  struct wire_problem *ret_problem) {
+    if (count == model->num_heads)
+        return true;
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "head_mask",
+                     "head_mask has %zu number%s, but model '%s' has %zu head%s; "
+                     "send one number for each head",
+                     count, plural_of(count), model->name, model->num_heads,
+                     plural_of(model->num_heads));
+    wire_shape_print(ret_problem->expected, &model->num_heads, 1);
+    wire_shape_print(ret_problem->got, &count, 1);
+    return false;
+}
+
 bool wire_read_head_mask(struct wire_decoder *decoder, const struct wire_field *field,
                          const struct wire_value *value) {
     const struct wire_source *source = decoder->source;
@@ -23,8 +39,8 @@ bool wire_read_head_mask(struct wire_decoder *decoder, const struct wire_field *
     (void)field;
     return wire_head_list_read(source, value, &decoder->request.batch.head_mask,
                                &count) &&
-           wire_head_mask_check(count, attn_model_get_info(decoder->request.model),
-                                source->problem);
+           check_head_mask_count(count, attn_model_get_info(decoder->request.model),
+                                 source->problem);
 }
 
 bool wire_read_bias(struct wire_decoder *decoder, const struct wire_field *field,
@@ -62,6 +78,27 @@ static bool allow_len(struct wire_integer_list *list, size_t i, size_t number,
     return false;
 }
 
+/* Checks that valid_lens of queries do not look like a mask: 0 and 1 alone, where there
+ * are as many queries as keys, and several. */
+static bool check_no_mask(const attn_request *batch, struct wire_problem *ret_problem) {
+    size_t most = 0, row = 0;
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        size_t queries = batch->query_lens[b];
+        if (batch->valid_lens == NULL || !batch->valid_lens_per_query || queries < 2 ||
+            queries != batch->key_lens[b])
+            return true;
+        for (size_t end = row + queries; row < end; row++)
+            most = most > batch->valid_lens[row] ? most : batch->valid_lens[row];
+        pace_add(queries);
+    }
+    return most != 1 ||
+           wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "valid_lens",
+                            "valid_lens of the queries are all 0 or 1, as an "
+                            "attention_mask, but they are lengths: how many keys each "
+                            "query sees, from the first on; where padding is at the "
+                            "end, send mask.sum(-1), one for each sequence");
+}
+
 bool wire_read_valid_lens(struct wire_decoder *decoder, const struct wire_field *field,
                           const struct wire_value *value) {
     static const struct wire_form batched[] = {{2, {B, T}}, {1, {B}}};
@@ -80,7 +117,7 @@ bool wire_read_valid_lens(struct wire_decoder *decoder, const struct wire_field 
         return false;
     batch->valid_lens = list.numbers;
     batch->valid_lens_per_query = wire_form_has(list.form, WIRE_AXIS_ROWS);
-    return wire_valid_lens_check(batch, decoder->source->problem);
+    return check_no_mask(batch, decoder->source->problem);
 }
 
 /* --- positions --- */
@@ -132,6 +169,23 @@ static struct wire_integer_list make_position_list(const struct wire_decoder *de
     return list;
 }
 
+/* Repeats `list`, the positions of one sequence, for all sequences of `rows`, which are
+ * as long. */
+static bool repeat_positions(const struct wire_tensor *rows, const size_t *list,
+                             struct arena *arena, const size_t **ret_list,
+                             struct wire_problem *ret_problem) {
+    *ret_list = list;
+    if (rows->num_sequences == 1)
+        return true;
+    size_t *all = arena_alloc(arena, rows->num_rows, sizeof *all);
+    if (all == NULL)
+        return wire_problem_set_no_memory(ret_problem);
+    for (size_t b = 0; b < rows->num_sequences; b++)
+        pace_copy(all + b * rows->lens[0], list, rows->lens[0] * sizeof *list);
+    *ret_list = all;
+    return true;
+}
+
 bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *field,
                          const struct wire_value *value) {
     const struct wire_tensors *tensors = &decoder->tensors;
@@ -150,8 +204,8 @@ bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *
     const size_t *numbers = list.numbers;
     bool axes = wire_form_has(list.form, WIRE_AXIS_SECTIONS);
     if (rows->batched && list.form->rank == 1 &&
-        !wire_positions_repeat(rows, numbers, decoder->source->input->arena, &numbers,
-                               problem))
+        !repeat_positions(rows, numbers, decoder->source->input->arena, &numbers,
+                          problem))
         return false;
     if (wire_model_is_cross(info))
         return wire_problem_set(problem, WIRE_E_UNKNOWN_KEY, value->name,

@@ -236,7 +236,7 @@ static bool read_tensor_rows(const struct wire_source *source, enum wire_tensor_
                   dtype_is_float_array(value->dtype->name, value->bytes) ||
                   !wire_value_is_in_place(source, value);
 
-    if (tensor->kept || tensor->rows != NULL)
+    if (tensor->stored || tensor->rows != NULL)
         return true; /* those of text are read with their shape */
     if (!wire_value_is_sent(value)) {
         if (tensor->lens != NULL) /* else none stands in */
