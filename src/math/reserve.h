@@ -19,23 +19,6 @@ static inline bool reserve_floats(size_t *floats, size_t rows, size_t columns,
            size_add(*floats, size, floats);
 }
 
-/* An array of a block. */
-struct reserve_array {
-    size_t rows, width;
-};
-
-/* Reserves arrays one after the other, from the begin of a block on. Returns false when
- * the sizes overflow; what is returned is then unspecified. */
-static inline bool reserve_arrays(const struct reserve_array *arrays, size_t count,
-                                  size_t *ret_offsets, size_t *ret_floats) {
-    *ret_floats = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!reserve_floats(ret_floats, arrays[i].rows, arrays[i].width, &ret_offsets[i]))
-            return false;
-    }
-    return true;
-}
-
 /* A block of memory that arrays are taken of, one after the other. Without memory they
  * are only measured. */
 struct reserve {

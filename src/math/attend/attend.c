@@ -251,25 +251,13 @@ static void attend_items(const struct run *run, const struct sequence_position *
 
 /* An item is the panels of this step of heads that attend together, in their order. */
 static void attend_in_order(const struct run *run, const struct sequence_position *at,
-                            struct range items, size_t thread) {
-    const struct plan_items all = items_of(run, at->sequence);
-    struct range panels = {run->panels.first, size_min(run->panels.end, all.panels)};
-    size_t first_head = find_phase_heads(run, all.heads).first;
-    struct mask mask;
+                            struct range heads, size_t thread) {
+    size_t panels = items_of(run, at->sequence).panels; /* chunks are no items then */
 
-    mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
-    for (size_t item = items.first; item < items.end; item++) {
-        size_t head = first_head + item;
-        struct head_rows rows =
-            gather_rows(run, at, head, panels.end - panels.first, thread);
-        for (size_t panel = panels.first; panel < panels.end; panel++) {
-            struct panel_work work;
-            work_init(&work, run, at, &mask, head, panel, thread);
-            if (run->request->need_weights == ATTN_WEIGHTS_MEAN)
-                attend_panel_mean(&work);
-            else
-                attend_panel(&work, &rows);
-        }
+    for (size_t i = heads.first; i < heads.end; i++) {
+        const struct range items = {i * panels + run->panels.first,
+                                    i * panels + size_min(run->panels.end, panels)};
+        attend_items(run, at, items, thread);
     }
 }
 
@@ -330,7 +318,7 @@ static void attend_in_steps(const struct run *run) {
         step = (size_t)(STEP_FLOPS / plan->batch.panel_flops);
 
     if (run->phase.first == 0)
-        reduce_clear(run);
+        reduce_clear(&part);
     for (size_t first = 0; first < num_panels; first += step) {
         part.panels = (struct range){first, first + step};
         run_items(&part,

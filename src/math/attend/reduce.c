@@ -9,8 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-#define RANGE_KEYS_PER_STEP 8 /* of finding the largest weights */
-#define FLOPS_EACH          4 /* of clearing or writing a sum */
+#define RANGE_KEYS_PER_STEP 8     /* of finding the largest weights */
+#define FLOPS_EACH          4     /* of clearing or writing a sum */
+#define PART_SUMS           65536 /* that a task clears */
 
 /* A row of weights, and where it is among those that are selected. */
 struct row {
@@ -254,23 +255,6 @@ static size_t count_heads(const struct run *run, size_t sequence) {
     return run->plan->wanted.num_selected;
 }
 
-static void clear_sums(const struct run *run, const struct sequence_position *at,
-                       struct range heads, size_t thread) {
-    const attn_request *request = run->request;
-    size_t keys = request->key_lens[at->sequence], count = heads.end - heads.first;
-    size_t all = run->plan->wanted.num_selected;
-    size_t blocks = result_blocks(request, result_rows(request, at->sequence)) *
-                    result_blocks(request, keys);
-
-    (void)thread;
-    if (request->reduce.received)
-        memset(run->received + at->first_key * all + heads.first * keys, 0,
-               count * keys * sizeof(double));
-    if (request->reduce.block > 0)
-        memset(run->blocks + at->first_block + heads.first * blocks, 0,
-               count * blocks * sizeof(double));
-}
-
 /* Writes the means of the blocks of one head. */
 static void write_blocks(const struct run *run, size_t rows, size_t keys, size_t first) {
     size_t block = run->request->reduce.block;
@@ -288,9 +272,8 @@ static void write_sums(const struct run *run, const struct sequence_position *at
     const attn_request *request = run->request;
     size_t keys = request->key_lens[at->sequence];
     size_t rows = result_rows(request, at->sequence);
-    size_t all = run->plan->wanted.num_selected;
     size_t blocks = result_blocks(request, rows) * result_blocks(request, keys);
-    size_t first = at->first_key * all + heads.first * keys;
+    size_t first = at->first_key * run->plan->wanted.num_selected + heads.first * keys;
 
     (void)thread;
     for (size_t i = first;
@@ -300,18 +283,26 @@ static void write_sums(const struct run *run, const struct sequence_position *at
         write_blocks(run, rows, keys, at->first_block + h * blocks);
 }
 
-/* Returns the operations of clearing or writing all sums. */
-static double count_flops(const struct run *run) {
-    const attn_sizes *sizes = &run->plan->sizes;
-    return FLOPS_EACH * ((double)sizes->received + (double)sizes->block_weights);
+/* Returns how many sums there are. */
+static size_t count_sums(const struct run *run) {
+    return run->plan->sizes.received + run->plan->sizes.block_weights;
 }
 
-void reduce_clear(const struct run *run) {
-    run_items(run, count_flops(run), count_heads, clear_sums);
+static void clear_part(void *data, size_t index, size_t thread) {
+    const struct run *run = data;
+    size_t first = index * PART_SUMS, end = size_min(first + PART_SUMS, count_sums(run));
+
+    (void)thread;
+    memset(run->received + first, 0, (end - first) * sizeof *run->received);
+}
+
+void reduce_clear(struct run *run) {
+    share_tasks(run->request->parallel, FLOPS_EACH * (double)count_sums(run),
+                count_sums(run) / PART_SUMS + 1, clear_part, run);
 }
 
 void reduce_finish(const struct run *run) {
-    run_items(run, count_flops(run), count_heads, write_sums);
+    run_items(run, FLOPS_EACH * (double)count_sums(run), count_heads, write_sums);
 }
 
 /* --- rows --- */

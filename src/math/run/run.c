@@ -35,9 +35,9 @@ static void find_sequences(const struct run *run, struct sequence_position *ret_
     }
 }
 
-/* Lists where each of `limit` items is among those that are selected; NULL selects
- * all. */
-static void fill_indices(const size_t *selected, size_t count, size_t limit,
+/* Lists where each of `limit` items is among those that are selected; NULL selects all.
+ * Those below 0 count from the end. */
+static void fill_indices(const ptrdiff_t *selected, size_t count, size_t limit,
                          int32_t *indices) {
     for (size_t i = 0; i < limit; i++) {
         pace_add(1);
@@ -45,30 +45,8 @@ static void fill_indices(const size_t *selected, size_t count, size_t limit,
     }
     for (size_t i = 0; selected != NULL && i < count; i++) {
         pace_add(1);
-        indices[selected[i]] = (int32_t)i;
-    }
-}
-
-/* Lists which queries' weights are wanted, and where they go. */
-static void find_queries(struct run *run) {
-    const attn_request *request = run->request;
-    size_t limit = run->plan->batch.longest_query_len;
-
-    fill_indices(NULL, 0, limit, run->query_indices);
-    for (size_t i = 0; i < limit; i++) {
-        pace_add(1);
-        run->end_indices[i] = -1;
-        if (request->weights_queries != NULL)
-            run->query_indices[i] = -1;
-    }
-    for (size_t i = 0;
-         request->weights_queries != NULL && i < request->num_weights_queries; i++) {
-        ptrdiff_t query = request->weights_queries[i];
-        pace_add(1);
-        if (query >= 0)
-            run->query_indices[query] = (int32_t)i;
-        else
-            run->end_indices[-1 - query] = (int32_t)i;
+        indices[selected[i] < 0 ? (ptrdiff_t)limit + selected[i] : selected[i]] =
+            (int32_t)i;
     }
 }
 
@@ -127,11 +105,12 @@ static struct ranges find_words(const struct run *run, struct ranges heads,
 static void find_selected(struct run *run) {
     const attn_request *request = run->request;
 
-    fill_indices(run->plan->wanted.selects_heads ? request->weights_heads : NULL,
-                 request->num_weights_heads, run->model->info.num_heads,
-                 run->head_indices);
-    run->end_indices = run->query_indices + run->plan->batch.longest_query_len;
-    find_queries(run);
+    const size_t *heads = run->plan->wanted.selects_heads ? request->weights_heads : NULL;
+
+    fill_indices((const ptrdiff_t *)heads, request->num_weights_heads,
+                 run->model->info.num_heads, run->head_indices);
+    fill_indices(request->weights_queries, request->num_weights_queries,
+                 2 * run->plan->batch.longest_query_len, run->query_indices);
 }
 
 /* Points a run at what the request gives. Nothing writes there; values that are left out

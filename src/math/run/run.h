@@ -108,10 +108,10 @@ struct run {
     float *weights; /* attn_result.weights; NULL when not wanted */
     float *lse;     /* attn_result.lse; NULL when not wanted */
     /* Where a head's and a query's weights are among those that are selected, or -1: by
-     * the query's row, and by how many rows come after it. NULL when no weights are
-     * wanted. */
-    int32_t *head_indices;                /* [H] */
-    int32_t *query_indices, *end_indices; /* [longest Tq] */
+     * the query's row, and by how many rows come after it, backwards from the end. NULL
+     * when no weights are wanted. */
+    int32_t *head_indices;  /* [H] */
+    int32_t *query_indices; /* [2 * longest Tq] */
     /* What weights are reduced to, and the sums of attend/reduce.h, laid out as received
      * and block_weights of the result. */
     const attn_result *reduced;
@@ -137,10 +137,12 @@ struct run {
 /* Returns which of the selected queries one is, by its row in the sequence; or -1. */
 static inline int32_t run_find_query(const struct run *run, size_t sequence,
                                      size_t query) {
-    size_t after = run->request->query_lens[sequence] - 1 - query;
+    size_t after = run->request->query_lens[sequence] - query;
     int32_t index = run->query_indices[query];
 
-    return index >= 0 ? index : run->end_indices[after];
+    return index >= 0
+               ? index
+               : run->query_indices[2 * run->plan->batch.longest_query_len - after];
 }
 
 /* Returns a thread's own, of an array of run->thread. */
