@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c: reads options: words and numbers. */
+/* options.c: reads what the reply has. */
 #include "wire/options.h"
 
 #include "wire/json/list.h"
 #include "wire/json/object.h"
 
-#include <attnd/dot_product.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-/* A day. */
-#define TIMEOUT_MS_MAX 86400000
-#define TIMEOUT_US_MAX UINT64_C(86400000000)
 
 #define WORDS_BYTES 256 /* of all words of need, and what is between them */
 
@@ -125,136 +118,4 @@ bool wire_need_read(const struct wire_cursor *cursor, const struct wire_span *sp
     size_t count;
     return span->start == NULL ||
            wire_list_read(&there, &place, 1, SIZE_MAX, read_need_word, need, &count);
-}
-
-/* --- numbers --- */
-
-static bool refuse_timeout_ms(const struct wire_cursor *cursor, struct wire_place *place,
-                              const char *text) {
-    struct wire_problem *problem = cursor->problem;
-    char where[WIRE_PLACE_TEXT_MAX];
-    wire_cursor_locate(cursor, place);
-    wire_place_describe(where, place);
-    wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, place->field,
-                     "%s is %s; send a number of milliseconds above 0 and up to %d, or "
-                     "leave it out",
-                     where, text, TIMEOUT_MS_MAX);
-    wire_range_print(problem->expected, 0, TIMEOUT_MS_MAX);
-    return false;
-}
-
-bool wire_timeout_ms_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                          int64_t *ret_ns) {
-    struct wire_place place = {.field = "timeout_ms"};
-    struct wire_cursor there = wire_cursor_at(cursor, span);
-    size_t size = (size_t)(span->end - span->start);
-    char text[WIRE_WORD_MAX + 1];
-    if (span->start == NULL)
-        return true;
-    if (!wire_cursor_at_number(&there))
-        return wire_refuse_value_type(&there, &place, "number");
-    if (size > WIRE_WORD_MAX)
-        return refuse_timeout_ms(&there, &place, "a number of too many digits");
-
-    memcpy(text, span->start, size);
-    text[size] = '\0';
-    double milliseconds = strtod(text, NULL); /* in the C locale: no other is set */
-    if (!(milliseconds > 0 && milliseconds <= TIMEOUT_MS_MAX))
-        return refuse_timeout_ms(&there, &place, text);
-    *ret_ns = (int64_t)ceil(milliseconds * 1e6);
-    return true;
-}
-
-/* Reads an integer of 0..`max`, where there is one. */
-static bool read_uint_option(const struct wire_cursor *cursor,
-                             const struct wire_span *span, const char *field,
-                             const char *limit, uint64_t max, uint64_t *ret_number) {
-    struct wire_place place = {.field = field};
-    struct wire_cursor there = wire_cursor_at(cursor, span);
-    struct wire_span text;
-    size_t number;
-    if (span->start == NULL)
-        return true;
-    if (!wire_uint_read(&there, &place, 0, &number, &text))
-        return false;
-    if (number > max)
-        return wire_refuse_index_range(&there, &place, &text, limit, 0, max);
-    *ret_number = number;
-    return true;
-}
-
-bool wire_number_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                      const char *field, double *ret_number) {
-    struct wire_place place = {.field = field};
-    struct wire_cursor there = wire_cursor_at(cursor, span);
-    size_t size = (size_t)(span->end - span->start);
-    char text[WIRE_WORD_MAX + 1];
-    if (span->start == NULL)
-        return true;
-    if (!wire_cursor_at_number(&there))
-        return wire_refuse_value_type(&there, &place, "number");
-
-    double number = (double)INFINITY;
-    if (size <= WIRE_WORD_MAX) {
-        memcpy(text, span->start, size);
-        text[size] = '\0';
-        number = strtod(text, NULL); /* in the C locale: no other is set */
-    }
-    if (!(fabs(number) <= ATTN_SCALE_MAX)) {
-        wire_cursor_locate(&there, &place);
-        return wire_refuse_float_range(&place, number, ATTN_SCALE_MAX, cursor->problem);
-    }
-    *ret_number = number;
-    return true;
-}
-
-bool wire_count_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                     const char *field, const char *thing, size_t *ret_count) {
-    struct wire_place place = {.field = field};
-    struct wire_cursor there = wire_cursor_at(cursor, span);
-    struct wire_span text;
-    char limit[96];
-    if (span->start == NULL)
-        return true;
-    if (!wire_uint_read(&there, &place, 0, ret_count, &text))
-        return false;
-    if (*ret_count >= 1 && *ret_count <= INT32_MAX)
-        return true;
-    snprintf(limit, sizeof limit, "it is %s, at least 1", thing);
-    wire_cursor_locate(&there, &place);
-    return wire_refuse_int_range(&place, text.start, (size_t)(text.end - text.start),
-                                 limit, 1, INT32_MAX, cursor->problem);
-}
-
-bool wire_timeout_us_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                          int64_t *ret_ns) {
-    uint64_t microseconds = 0;
-    if (span->start == NULL)
-        return true;
-    if (!read_uint_option(cursor, span, "timeout",
-                          "it is a number of microseconds, at most a day", TIMEOUT_US_MAX,
-                          &microseconds))
-        return false;
-    *ret_ns = (int64_t)microseconds * 1000;
-    return true;
-}
-
-bool wire_window_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                      size_t *ret_window) {
-    uint64_t window = *ret_window;
-    bool valid = read_uint_option(
-        cursor, span, "window", "it is a number of positions, of which 0 means no window",
-        ATTN_POSITION_MAX, &window);
-    *ret_window = window;
-    return valid;
-}
-
-bool wire_priority_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                        uint32_t *ret_priority) {
-    uint64_t priority = *ret_priority;
-    bool valid = read_uint_option(cursor, span, "priority",
-                                  "it is a place in the order, of which 1 is first",
-                                  INT32_MAX, &priority);
-    *ret_priority = (uint32_t)priority;
-    return valid;
 }

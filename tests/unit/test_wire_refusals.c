@@ -89,28 +89,26 @@ static int compare_problems(const char *name, const json_t *expected, const json
 }
 
 static int run_case(struct fixture *fixture, const json_t *expected) {
-    size_t size;
-    struct wire_native_scan scan;
+    size_t size, reserved;
     const char *name = json_string_value(json_object_get(expected, "name"));
     const attn_model *models[NUM_MODELS];
     size_t count = choose_models(fixture, expected, models);
     char *body = make_body(expected, &size);
 
     /* Decoded. */
-    struct wire_request untouched, request;
+    struct wire_request untouched;
     memset(&untouched, 0xA5, sizeof untouched);
-    memcpy(&request, &untouched, sizeof request);
+    memcpy(&fixture->request, &untouched, sizeof untouched);
     arena_reset(&fixture->arena);
-    bool decoded = wire_native_scan(body, size, &scan, &fixture->problem) &&
-                   wire_native_decode(body, &scan, models, count, &fixture->arena,
-                                      &request, &fixture->problem);
+    bool decoded =
+        fixture_read(fixture, models, count, &fixture->arena, body, size, &reserved);
     free(body);
 
     int differences = 1;
     if (decoded) {
         print_error("%s: was accepted\n", name);
     } else {
-        assert_memory_equal(&request, &untouched, sizeof request);
+        assert_memory_equal(&fixture->request, &untouched, sizeof untouched);
         json_t *got = print_problem(&fixture->problem);
         differences = compare_problems(name, expected, got);
         json_decref(got);

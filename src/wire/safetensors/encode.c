@@ -53,9 +53,9 @@ static bool all_equal(const size_t *lens, size_t count) {
 }
 
 /* Whether sequences follow each other without padding, and lengths are sent with them. */
-static bool is_packed(const struct wire_reply *reply, bool lens_given) {
+static bool is_packed(const struct wire_reply *reply, bool lens_sent) {
     const attn_request *batch = &reply->batch;
-    return lens_given || !all_equal(batch->query_lens, batch->num_sequences) ||
+    return lens_sent || !all_equal(batch->query_lens, batch->num_sequences) ||
            !all_equal(batch->key_lens, batch->num_sequences);
 }
 
@@ -98,10 +98,10 @@ static void add_result(struct safetensors_encoder *encoder, enum result_id id,
 }
 
 /* Lists the tensors. Nothing can overflow, since attn_plan() has computed the sizes. */
-static void list_tensors(struct safetensors_encoder *encoder, bool lens_given) {
+static void list_tensors(struct safetensors_encoder *encoder, bool lens_sent) {
     const struct wire_reply *reply = &encoder->reply;
     const attn_request *batch = &reply->batch;
-    bool packed = is_packed(reply, lens_given);
+    bool packed = is_packed(reply, lens_sent);
 
     if (packed)
         add_lens(encoder, "query_lens", batch->query_lens, batch->num_sequences);
@@ -144,8 +144,8 @@ static void print_header(struct safetensors_encoder *encoder, const char *model)
 }
 
 /* Prepares the header of a reply, and returns the size of the whole reply. */
-static size_t prepare_reply(struct safetensors_encoder *encoder, bool lens_given) {
-    list_tensors(encoder, lens_given);
+static size_t prepare_reply(struct safetensors_encoder *encoder, bool lens_sent) {
+    list_tensors(encoder, lens_sent);
     print_header(encoder, encoder->reply.wanted.info->name);
 
     size_t bytes = encoder->header_size;
@@ -168,7 +168,7 @@ static size_t safetensors_reply_bound(const struct wire_request *request) {
                                     result_number_bytes(id));
     }
     size_add_mul_saturating(&bytes, request->batch.num_sequences, 2 * sizeof(int64_t));
-    return bytes < SIZE_MAX ? prepare_reply(&encoder, request->packed) : SIZE_MAX;
+    return bytes < SIZE_MAX ? prepare_reply(&encoder, request->lens_sent) : SIZE_MAX;
 }
 
 static void *safetensors_reply_begin(struct arena *arena,
@@ -181,9 +181,10 @@ static void *safetensors_reply_begin(struct arena *arena,
     if (encoder == NULL)
         return NULL;
 
-    *ret_head = (struct wire_reply_head){.content_type = WIRE_MEDIA_TYPE_SAFETENSORS,
-                                         .size = prepare_reply(encoder, request->packed),
-                                         .json_size = WIRE_NO_SIZE};
+    *ret_head =
+        (struct wire_reply_head){.content_type = WIRE_MEDIA_TYPE_SAFETENSORS,
+                                 .size = prepare_reply(encoder, request->lens_sent),
+                                 .json_size = WIRE_NO_SIZE};
     return encoder;
 }
 

@@ -1,13 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* selection.c: checks weights_heads and weights_queries, for all protocols. */
-#include "wire/checks/selection.h"
+/* selection.c: reads which heads and queries are selected. */
+#include "wire/fields/selection.h"
 
 #include "base/error.h"
 #include "base/pace.h"
 #include "math/plan/results.h"
+#include "wire/fields/integer_list.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* The indices of one list, which are checked one by one. */
+struct indices {
+    const char *field; /* "weights_heads", "weights_queries"; constant */
+    const char *thing; /* what it selects, in the singular: "head" */
+    const char *where; /* " of queries in the shortest sequence", or "" */
+    size_t limit;      /* every index is less than this */
+    bool from_end;     /* -1..-limit count from the end, and are these modulo 2^64 */
+    bool *seen;        /* [limit], and [limit] from the end, in the arena */
+};
+
+/* Returns whether an index is allowed. */
+static bool has_index(const struct indices *indices, size_t index) {
+    return index < indices->limit || (indices->from_end && 0 - index <= indices->limit);
+}
+
+/* Returns the least index that is allowed. */
+static int64_t least_index(const struct indices *indices) {
+    return indices->from_end ? -(int64_t)indices->limit : 0;
+}
 
 static size_t shortest_query_len(const attn_request *batch) {
     size_t shortest = batch->query_lens[0];
@@ -19,19 +40,20 @@ static size_t shortest_query_len(const attn_request *batch) {
     return shortest;
 }
 
-bool wire_indices_init(struct wire_indices *indices, const struct wire_request *request,
-                       enum wire_selected which, struct arena *arena,
-                       struct wire_problem *ret_problem) {
-    if (which == WIRE_SELECTED_HEADS)
-        *indices = (struct wire_indices){
-            .field = "weights_heads",
+/* Prepares to check a list; allocates its marks. */
+static bool indices_init(struct indices *indices, const struct wire_value *value,
+                         bool heads, const struct wire_request *request,
+                         const struct wire_source *source) {
+    if (heads)
+        *indices = (struct indices){
+            .field = value->name,
             .thing = "head",
             .where = "",
             .limit = attn_model_get_info(request->model)->num_heads,
         };
     else
-        *indices = (struct wire_indices){
-            .field = "weights_queries",
+        *indices = (struct indices){
+            .field = value->name,
             .thing = "row",
             .where = " of queries in the shortest sequence",
             .limit = shortest_query_len(&request->batch),
@@ -39,14 +61,14 @@ bool wire_indices_init(struct wire_indices *indices, const struct wire_request *
         };
 
     size_t marks = indices->limit * (indices->from_end ? 2 : 1);
-    indices->seen = arena_alloc(arena, marks, sizeof *indices->seen);
+    indices->seen = arena_alloc(source->input->arena, marks, sizeof *indices->seen);
     if (indices->seen == NULL)
-        return wire_problem_set_no_memory(ret_problem);
+        return wire_problem_set_no_memory(source->problem);
     pace_clear(indices->seen, marks * sizeof *indices->seen);
     return true;
 }
 
-static bool refuse_twice(const struct wire_indices *indices, size_t i, size_t index,
+static bool refuse_twice(const struct indices *indices, size_t i, size_t index,
                          struct wire_problem *ret_problem) {
     return wire_problem_set(ret_problem, WIRE_E_DUPLICATE_INDEX, indices->field,
                             "%s[%zu] is %td, which duplicates an earlier index; "
@@ -54,7 +76,8 @@ static bool refuse_twice(const struct wire_indices *indices, size_t i, size_t in
                             indices->field, i, (ptrdiff_t)index);
 }
 
-bool wire_indices_add(struct wire_indices *indices, size_t i, size_t index,
+/* Adds element `i` of the list, an index that is allowed, and was not there before. */
+static bool add_index(struct indices *indices, size_t i, size_t index,
                       struct wire_problem *ret_problem) {
     size_t mark = index < indices->limit ? index : indices->limit + (0 - index) - 1;
     if (indices->seen[mark])
@@ -63,9 +86,9 @@ bool wire_indices_add(struct wire_indices *indices, size_t i, size_t index,
     return true;
 }
 
-bool wire_indices_check_ends(const struct wire_indices *indices, const size_t *list,
-                             size_t count, const attn_request *batch,
-                             struct wire_problem *ret_problem) {
+/* Checks that no sequence has a row that is selected from both its ends. */
+static bool check_ends(const struct indices *indices, const size_t *list, size_t count,
+                       const attn_request *batch, struct wire_problem *ret_problem) {
     for (size_t i = 0; i < count; i++) {
         size_t before = 0;
         pace_add(1);
@@ -80,23 +103,45 @@ bool wire_indices_check_ends(const struct wire_indices *indices, const size_t *l
     return true;
 }
 
-void wire_indices_limit(const struct wire_indices *indices,
-                        char ret_text[WIRE_INDICES_LIMIT_MAX]) {
-    snprintf(ret_text, WIRE_INDICES_LIMIT_MAX, "there %s %zu %s%s%s",
+/* wire_integer_list.allow: an index that exists, and was not there before. */
+static bool allow_index(struct wire_integer_list *list, size_t i, size_t index,
+                        struct wire_limit *ret_limit) {
+    struct indices *indices = list->context;
+
+    if (has_index(indices, index))
+        return add_index(indices, i, index, list->source->problem);
+    ret_limit->least = least_index(indices);
+    ret_limit->max = indices->limit - 1;
+    snprintf(ret_limit->text, sizeof ret_limit->text, "there %s %zu %s%s%s",
              indices->limit == 1 ? "is" : "are", indices->limit, indices->thing,
              plural_of(indices->limit), indices->where);
+    return false;
 }
 
-void wire_selection_set(struct wire_request *request, enum wire_selected which,
-                        const size_t *list, size_t count) {
-    attn_request *batch = &request->batch;
-    if (which == WIRE_SELECTED_HEADS) {
-        batch->weights_heads = list;
-        batch->num_weights_heads = count;
-    } else {
-        batch->weights_queries = (const ptrdiff_t *)list;
-        batch->num_weights_queries = count;
+bool wire_read_selection(struct wire_decoder *decoder, const struct wire_field *field,
+                         const struct wire_value *value) {
+    static const struct wire_form form = {1, {WIRE_AXIS_ANY}};
+    struct wire_integer_list list = wire_integer_list_make(decoder, value, &form, 1);
+    attn_request *batch = &decoder->request.batch;
+    bool heads = field->id == WIRE_FIELD_WEIGHTS_HEADS;
+    struct indices indices;
+
+    if (!indices_init(&indices, value, heads, &decoder->request, decoder->source))
+        return false;
+    list.from_end = indices.from_end;
+    list.allow = allow_index;
+    list.context = &indices;
+    if (!wire_integer_list_read(&list))
+        return false;
+    if (heads) {
+        batch->weights_heads = list.numbers;
+        batch->num_weights_heads = list.count;
+        return true;
     }
+    batch->weights_queries = (const ptrdiff_t *)list.numbers;
+    batch->num_weights_queries = list.count;
+    return check_ends(&indices, list.numbers, list.count, batch,
+                      decoder->source->problem);
 }
 
 /* Whether anything is wanted of selected heads and queries besides the weights. */

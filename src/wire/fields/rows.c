@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.c: reads what belongs to rows, and sets it in the request. */
+#include "wire/fields/rows.h"
+
+#include "base/error.h"
+#include "base/pace.h"
+#include "wire/fields/floats.h"
+#include "wire/fields/integer_list.h"
+#include "wire/models.h"
+
+#include <stdio.h>
+
+/* The axes as errors name them; PAIR is 2. */
+#define B    WIRE_AXIS_SEQUENCES
+#define T    WIRE_AXIS_ROWS
+#define N    WIRE_AXIS_ANY
+#define PAIR WIRE_AXIS_PAIR
+
+/* Checks that there is one number for each head. */
+static bool check_head_mask_count(size_t count, const attn_model_info *model,
+                                  struct wire_problem *ret_problem) {
+    if (count == model->num_heads)
+        return true;
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "head_mask",
+                     "head_mask has %zu number%s, but model '%s' has %zu head%s; "
+                     "send one number for each head",
+                     count, plural_of(count), model->name, model->num_heads,
+                     plural_of(model->num_heads));
+    wire_shape_print(ret_problem->expected, &model->num_heads, 1);
+    wire_shape_print(ret_problem->got, &count, 1);
+    return false;
+}
+
+bool wire_read_head_mask(struct wire_decoder *decoder, const struct wire_field *field,
+                         const struct wire_value *value) {
+    const struct wire_source *source = decoder->source;
+    size_t count;
+
+    (void)field;
+    return wire_head_list_read(source, value, &decoder->request.batch.head_mask,
+                               &count) &&
+           check_head_mask_count(count, attn_model_get_info(decoder->request.model),
+                                 source->problem);
+}
+
+bool wire_read_bias(struct wire_decoder *decoder, const struct wire_field *field,
+                    const struct wire_value *value) {
+    struct wire_bias bias;
+
+    (void)field;
+    return wire_bias_read(decoder->source, value, &bias) &&
+           wire_given_set_bias(&bias, &decoder->request, decoder->source->problem);
+}
+
+/* --- valid_lens --- */
+
+/* The sequence that the next length belongs to. */
+struct lens_state {
+    const struct wire_tensors *tensors;
+    size_t sequence, end; /* and, of lengths of queries, the index after its last */
+};
+
+/* wire_integer_list.allow: a length is at most that of the keys. */
+static bool allow_len(struct wire_integer_list *list, size_t i, size_t number,
+                      struct wire_limit *ret_limit) {
+    struct lens_state *state = list->context;
+
+    if (!wire_form_has(list->form, WIRE_AXIS_ROWS))
+        state->sequence = i;
+    else if (i == state->end)
+        state->end += state->tensors->queries.lens[++state->sequence];
+    size_t max = state->tensors->keys.lens[state->sequence];
+    if (number <= max)
+        return true;
+    ret_limit->least = 0;
+    ret_limit->max = max;
+    wire_lens_limit(ret_limit->text, max);
+    return false;
+}
+
+/* Checks that valid_lens of queries do not look like a mask: 0 and 1 alone, where there
+ * are as many queries as keys, and several. */
+static bool check_no_mask(const attn_request *batch, struct wire_problem *ret_problem) {
+    size_t most = 0, row = 0;
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        size_t queries = batch->query_lens[b];
+        if (batch->valid_lens == NULL || !batch->valid_lens_per_query || queries < 2 ||
+            queries != batch->key_lens[b])
+            return true;
+        for (size_t end = row + queries; row < end; row++)
+            most = most > batch->valid_lens[row] ? most : batch->valid_lens[row];
+        pace_add(queries);
+    }
+    return most != 1 ||
+           wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "valid_lens",
+                            "valid_lens of the queries are all 0 or 1, as an "
+                            "attention_mask, but they are lengths: how many keys each "
+                            "query sees, from the first on; where padding is at the "
+                            "end, send mask.sum(-1), one for each sequence");
+}
+
+bool wire_read_valid_lens(struct wire_decoder *decoder, const struct wire_field *field,
+                          const struct wire_value *value) {
+    static const struct wire_form batched[] = {{2, {B, T}}, {1, {B}}};
+    static const struct wire_form single[] = {{1, {T}}, {1, {B}}, {0, {B}}};
+    const struct wire_tensor *queries = &decoder->tensors.queries;
+    attn_request *batch = &decoder->request.batch;
+    struct lens_state state = {&decoder->tensors, 0, queries->lens[0]};
+    struct wire_integer_list list =
+        queries->batched ? wire_integer_list_make(decoder, value, batched, 2)
+                         : wire_integer_list_make(decoder, value, single, 3);
+
+    (void)field;
+    list.allow = allow_len;
+    list.context = &state;
+    if (!wire_integer_list_read(&list))
+        return false;
+    batch->valid_lens = list.numbers;
+    batch->valid_lens_per_query = wire_form_has(list.form, WIRE_AXIS_ROWS);
+    return check_no_mask(batch, decoder->source->problem);
+}
+
+/* --- positions --- */
+
+/* wire_integer_list.allow */
+static bool allow_position(struct wire_integer_list *list, size_t i, size_t number,
+                           struct wire_limit *ret_limit) {
+    (void)list;
+    (void)i;
+    if (number <= ATTN_POSITION_MAX)
+        return true;
+    ret_limit->least = 0;
+    ret_limit->max = ATTN_POSITION_MAX;
+    strcpy(ret_limit->text, "positions are counted from 0 and have 31 bits");
+    return false;
+}
+
+/* Says why a number for each axis was refused. */
+static bool explain_axes(const struct wire_value *value, size_t axes_rank, bool sections,
+                         struct wire_problem *problem) {
+    size_t used = strlen(problem->detail);
+
+    if (wire_value_rank(value) == axes_rank && !sections &&
+        problem->error == WIRE_E_WRONG_RANK)
+        snprintf(problem->detail + used, sizeof problem->detail - used,
+                 "; a number for each of three axes (time, row, column) is only for "
+                 "layers whose rotation has sections");
+    return false;
+}
+
+/* Makes the list of positions of rows. One list for all sequences is offered where these
+ * are equally long, and three axes to layers whose rotation has sections. */
+static struct wire_integer_list make_position_list(const struct wire_decoder *decoder,
+                                                   const struct wire_value *value,
+                                                   const struct wire_tensor *rows,
+                                                   bool sections) {
+    static const struct wire_form batched[] = {
+        {1, {T}}, {2, {B, T}}, {3, {B, WIRE_AXIS_SECTIONS, T}}};
+    static const struct wire_form single[] = {{1, {T}}, {2, {WIRE_AXIS_SECTIONS, T}}};
+    bool shared = !rows->unpadded && wire_tensor_len(rows) != WIRE_SHAPE_ANY;
+    struct wire_integer_list list =
+        !rows->batched ? wire_integer_list_make(decoder, value, single, 1)
+        : shared       ? wire_integer_list_make(decoder, value, batched, 2)
+                       : wire_integer_list_make(decoder, value, batched + 1, 1);
+
+    list.num_forms += sections;
+    list.rows = rows;
+    list.allow = allow_position;
+    return list;
+}
+
+/* Repeats `list`, the positions of one sequence, for all sequences of `rows`, which are
+ * as long. */
+static bool repeat_positions(const struct wire_tensor *rows, const size_t *list,
+                             struct arena *arena, const size_t **ret_list,
+                             struct wire_problem *ret_problem) {
+    *ret_list = list;
+    if (rows->num_sequences == 1)
+        return true;
+    size_t *all = arena_alloc(arena, rows->num_rows, sizeof *all);
+    if (all == NULL)
+        return wire_problem_set_no_memory(ret_problem);
+    for (size_t b = 0; b < rows->num_sequences; b++)
+        pace_copy(all + b * rows->lens[0], list, rows->lens[0] * sizeof *list);
+    *ret_list = all;
+    return true;
+}
+
+bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *field,
+                         const struct wire_value *value) {
+    const struct wire_tensors *tensors = &decoder->tensors;
+    const attn_model_info *info = attn_model_get_info(decoder->request.model);
+    struct wire_problem *problem = decoder->source->problem;
+    attn_request *batch = &decoder->request.batch;
+    bool keys = field->id == WIRE_FIELD_KEY_POSITIONS;
+    const struct wire_tensor *rows = keys ? &tensors->keys : &tensors->queries;
+    bool sections = info->rotation.axes == ATTN_AXES;
+    struct wire_integer_list list = make_position_list(decoder, value, rows, sections);
+
+    list.thing = keys ? "key" : "query";
+    if (!wire_integer_list_read(&list))
+        return explain_axes(value, rows->batched && !rows->unpadded ? 3 : 2, sections,
+                            problem);
+    const size_t *numbers = list.numbers;
+    bool axes = wire_form_has(list.form, WIRE_AXIS_SECTIONS);
+    if (rows->batched && list.form->rank == 1 &&
+        !repeat_positions(rows, numbers, decoder->source->input->arena, &numbers,
+                          problem))
+        return false;
+    if (wire_model_is_cross(info))
+        return wire_problem_set(problem, WIRE_E_UNKNOWN_KEY, value->name,
+                                "%s was sent, but model '%s' is a cross-attention "
+                                "layer, which has no positions; leave it out",
+                                value->name, info->name);
+    if (!keys) {
+        batch->positions = axes ? NULL : numbers;
+        batch->axis_positions = axes ? numbers : NULL;
+    }
+    /* Keys that stand for the queries have their positions, unless they get their own. */
+    if (keys || !tensors->keys_sent) {
+        batch->key_positions = axes ? NULL : numbers;
+        batch->axis_key_positions = axes ? numbers : NULL;
+    }
+    return true;
+}
+
+/* --- query_rows --- */
+
+bool wire_read_query_rows(struct wire_decoder *decoder, const struct wire_field *field,
+                          const struct wire_value *value) {
+    static const struct wire_form form = {1, {PAIR}};
+    struct wire_given *given = &decoder->given;
+    struct wire_integer_list list = wire_integer_list_make(decoder, value, &form, 1);
+
+    (void)field;
+    list.pair = "the first row and the end";
+    if (!wire_integer_list_read(&list))
+        return false;
+    given->rows_sent = true;
+    memcpy(given->query_rows, list.numbers, sizeof given->query_rows);
+    return true;
+}
