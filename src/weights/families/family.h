@@ -5,8 +5,8 @@
  * means that the family does not have such a key, so that config.json is not asked. */
 #pragma once
 
-#include "weights/layer/layer.h"
 #include "weights/families/wordlist.h"
+#include "weights/layer/layer.h"
 
 /* Which rows of which tensor are queries, keys and values. */
 enum family_split {
