@@ -31,6 +31,20 @@ typedef enum attn_bias {
     ATTN_BIAS_ALIBI_ROUNDED
 } attn_bias;
 
+/* The linear maps of a layer, which make queries, keys, values and outputs, the gate, and
+ * latent rows. */
+typedef enum attn_linear {
+    ATTN_QUERY,
+    ATTN_KEY,
+    ATTN_VALUE,
+    ATTN_OUTPUT,
+    ATTN_GATE,
+    ATTN_LATENT_QUERY,
+    ATTN_LATENT_KEY
+} attn_linear;
+
+#define ATTN_NUM_LINEARS 7
+
 #define ATTN_NAME_MAX        64  /* bytes of a model's name, without the terminator */
 #define ATTN_TENSOR_NAME_MAX 127 /* bytes of a tensor's name, without the terminator */
 
@@ -71,12 +85,15 @@ typedef struct attn_model_info {
         size_t additive; /* of W_q q + W_k k; 0 for scaled dot product */
     } width;
 
+    /* By attn_linear. Without an output weight the heads' outputs, concatenated, are the
+     * outputs. With a gate they are multiplied by sigmoid(W_g x + b_g) of the query's row
+     * x, number by number, before the output projection (Qiu et al. 2025). The other
+     * weights follow from the sizes. */
     struct {
-        bool query_bias, key_bias, value_bias, output_bias;
-        bool output; /* false: the heads' outputs, concatenated, are the outputs */
-        /* The heads' outputs are multiplied by sigmoid(W_g x + b_g) of the query's row x,
-         * number by number, before the output projection (Qiu et al. 2025). */
-        bool gate, gate_bias;
+        bool weight, bias;
+    } linears[ATTN_NUM_LINEARS];
+
+    struct {
         double clip; /* projected numbers are clamped to -clip..clip; 0: they are not */
         bool clip_last; /* queries and keys are clamped after the norms of heads */
         bool given;     /* nothing is projected, see dot_product.h */
@@ -89,7 +106,6 @@ typedef struct attn_model_info {
         size_t query;  /* numbers of a latent row that queries are made of; 0: no such */
         size_t key;    /* of one that keys and values are made of; 0: no such */
         size_t shared; /* the last numbers of the latter, which are not normed */
-        bool query_bias, key_bias; /* of the maps that make them */
         double eps;
     } latent;
 

@@ -270,7 +270,7 @@ static attn_status describe_timed_layer(struct bench *b, attn_error *error) {
     r->window = info->mask.window;
     r->chunk = info->mask.chunk;
     r->causal = r->causal || info->mask.causal;
-    if (r->part == BENCH_PROJECTION && !info->projection.output)
+    if (r->part == BENCH_PROJECTION && !info->linears[ATTN_OUTPUT].weight)
         return error_set(error, ATTN_E_VALUE,
                          "%s has no output projection; choose another --part", r->model);
     return ATTN_OK;

@@ -20,17 +20,15 @@ static attn_status make_up_layer(const struct bench_layer *layer,
                                             .out = width,
                                             .head = width / layer->heads},
                                   .num_heads = layer->heads,
-                                  .projection.output = true};
+                                  .linears[ATTN_OUTPUT].weight = true};
     attn_model *model;
 
     attn_status status = attn_model_create(&info, &model);
     if (status != ATTN_OK)
         return status;
 
-    float *const weights[] = {model->query_weight, model->key_weight, model->value_weight,
-                              model->output_weight};
-    for (size_t i = 0; i < 4; i++)
-        noise_fill(weights[i], width * width, 0.05F);
+    for (attn_linear i = ATTN_QUERY; i <= ATTN_OUTPUT; i++)
+        noise_fill(model_weight(model, i), width * width, 0.05F);
     status = attn_model_set_engine(model, engine, ret_error);
     if (status == ATTN_OK)
         *ret_model = model;
@@ -71,18 +69,18 @@ static double count_flop(const attn_model *model, const struct bench_report *r,
 
     if (bench_is_attention(r))
         return attention;
-    if (!info->projection.output)
+    if (!info->linears[ATTN_OUTPUT].weight)
         outputs = 0;
     if (r->part == BENCH_PROJECTION)
         return outputs;
     double latents = queries * (double)info->width.query * (double)info->latent.query +
                      keys * (double)info->width.key * (double)info->latent.key;
-    double gates = queries * (double)engine->to_gate.in * heads * value_size;
+    double gates = queries * (double)engine->linears[ATTN_GATE].in * heads * value_size;
     return 2 * (latents + gates) +
-           2 * queries * (double)engine->to_query.in * heads * score_size +
-           2 * keys * (double)engine->to_key.in * key_heads * score_size +
-           2 * keys * (double)engine->to_value.in * key_heads * value_size + attention +
-           outputs;
+           2 * queries * (double)engine->linears[ATTN_QUERY].in * heads * score_size +
+           2 * keys * (double)engine->linears[ATTN_KEY].in * key_heads * score_size +
+           2 * keys * (double)engine->linears[ATTN_VALUE].in * key_heads * value_size +
+           attention + outputs;
 }
 
 void bench_layer_count(const attn_model *model, const attn_request *request,
@@ -114,7 +112,7 @@ void bench_layer_count(const attn_model *model, const attn_request *request,
     if (report->part == BENCH_LAYER && report->key_len == 1 && !info->score.sinks)
         report->done_flop -=
             2 * sequences * (double)model->engine.score_size *
-            ((double)report->query_len * (double)model->engine.to_query.in *
+            ((double)report->query_len * (double)model->engine.linears[ATTN_QUERY].in *
                  (double)info->num_heads +
-             (double)model->engine.to_key.in * (double)info->num_kv_heads);
+             (double)model->engine.linears[ATTN_KEY].in * (double)info->num_kv_heads);
 }

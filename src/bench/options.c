@@ -40,10 +40,9 @@ static const struct option own_options[] = {
     {OPTION("wire", FLAG, wire),
      .help = "Instead of a layer, time reading JSON numbers, compared with jansson, "
              "and printing them, compared with snprintf()."},
-    {OPTION("seconds", COUNT, seconds), .value = "3", .min = 1, .max = 3600,
-     .metavar = "N",
+    {OPTION("seconds", COUNT, seconds), .value = "3", .max = 3600, .metavar = "N",
      .help = "Time to spend on each shape, on --peaks, or with --wire on "
-             "each text."},
+             "each text. 0 means one round, which measures little."},
     {OPTION("json", FLAG, json),
      .help = "Print one JSON object for each shape, for --peaks, or with --wire for each "
              "text."},

@@ -36,9 +36,9 @@ double bench_time(size_t threads, bool (*run)(void *context), void *context) {
 size_t bench_rounds(size_t seconds, bool (*round)(void *context, size_t index),
                     void *context) {
     int64_t end = clock_now_ns() + (int64_t)seconds * 1000000000;
-    size_t count = 0;
+    size_t count = 0, least = seconds == 0 ? 1 : ROUNDS_MIN;
 
-    while (count < BENCH_ROUNDS_MAX && (count < ROUNDS_MIN || clock_now_ns() < end)) {
+    while (count < BENCH_ROUNDS_MAX && (count < least || clock_now_ns() < end)) {
         if (!round(context, count))
             return 0;
         count++;

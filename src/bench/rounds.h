@@ -17,9 +17,9 @@ struct bench_spread {
  * Returns a negative number when `run` returns false. */
 double bench_time(size_t threads, bool (*run)(void *context), void *context);
 
-/* Calls `round` with 0, 1, 2, ... until `seconds` have passed, but at least a few times
- * and at most BENCH_ROUNDS_MAX times. Returns how many rounds there were, or 0 when
- * `round` returns false. */
+/* Calls `round` with 0, 1, 2, ... until `seconds` have passed, but at least a few times,
+ * or once when `seconds` are 0, and at most BENCH_ROUNDS_MAX times. Returns how many
+ * rounds there were, or 0 when `round` returns false. */
 size_t bench_rounds(size_t seconds, bool (*round)(void *context, size_t index),
                     void *context);
 

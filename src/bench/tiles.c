@@ -216,18 +216,21 @@ attn_status bench_tiles_run(const attn_model *model, const attn_request *request
         .scores = memory + (sizes.num_queries + 2 * sizes.num_keys) * hidden,
     };
     if ((steps & ATTN_STEP_PROJECT_IN) != 0) {
-        tiles_project(model->query_weight, model->query_bias, hidden, info->width.query,
-                      request->queries, sizes.num_queries, t.queries);
-        tiles_project(model->key_weight, model->key_bias, hidden, info->width.key,
-                      request->keys, sizes.num_keys, t.keys);
-        tiles_project(model->value_weight, model->value_bias, hidden, info->width.value,
-                      request->values, sizes.num_keys, t.values);
+        tiles_project(model_weight(model, ATTN_QUERY), model_bias(model, ATTN_QUERY),
+                      hidden, info->width.query, request->queries, sizes.num_queries,
+                      t.queries);
+        tiles_project(model_weight(model, ATTN_KEY), model_bias(model, ATTN_KEY), hidden,
+                      info->width.key, request->keys, sizes.num_keys, t.keys);
+        tiles_project(model_weight(model, ATTN_VALUE), model_bias(model, ATTN_VALUE),
+                      hidden, info->width.value, request->values, sizes.num_keys,
+                      t.values);
     }
     if ((steps & ATTN_STEP_ATTEND) != 0)
         tiles_attend(&t, wanted ? result->weights : NULL);
-    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && info->projection.output)
-        tiles_project(model->output_weight, model->output_bias, info->width.out, hidden,
-                      t.queries, sizes.num_queries, result->outputs);
+    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && info->linears[ATTN_OUTPUT].weight)
+        tiles_project(model_weight(model, ATTN_OUTPUT), model_bias(model, ATTN_OUTPUT),
+                      info->width.out, hidden, t.queries, sizes.num_queries,
+                      result->outputs);
     else if ((steps & ATTN_STEP_PROJECT_OUT) != 0)
         memcpy(result->outputs, t.queries, sizes.outputs * sizeof *t.queries);
     return ATTN_OK;

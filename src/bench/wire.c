@@ -109,14 +109,15 @@ static bool same_bits(const float *a, const float *b) {
 }
 
 static bool read_with_attnd(struct wire_text *text) {
-    struct wire_native_scan scan;
+    const struct wire_input input = {.body = text->body.data, .size = text->body.size};
+    struct wire_source source;
     struct wire_problem problem;
     struct wire_tensor tensor;
     const struct wire_cursor cursor = {.body = text->body.data, .problem = &problem};
 
     arena_reset(&text->arena);
-    return wire_native_scan(text->body.data, text->body.size, &scan, &problem) &&
-           wire_tensor_read(&cursor, &scan.members[WIRE_NATIVE_QUERIES], "queries",
+    return wire_native_scan(&input, WIRE_TO_MODEL, &source, &problem) &&
+           wire_tensor_read(&cursor, &source.values[WIRE_FIELD_QUERIES].text, "queries",
                             WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED, &text->arena,
                             &tensor) &&
            same_bits(tensor.rows, text->numbers);

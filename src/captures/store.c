@@ -72,10 +72,12 @@ struct capture **store_find_link(struct captures *store, const char *space,
 /* Returns the capture after another one, or with NULL the first, of all that count. */
 static struct capture *next_capture(const struct captures *store,
                                     const struct capture *capture) {
+    const struct capture_holder *holder = store->holders;
+
     if (capture != NULL && capture->next != NULL)
         return capture->next;
-    const struct capture_holder *holder =
-        capture != NULL ? capture->holder->next : store->holders;
+    if (capture != NULL) /* one that counts no more has no holder */
+        holder = capture->holder != NULL ? capture->holder->next : NULL;
     return holder != NULL ? holder->newest : NULL;
 }
 

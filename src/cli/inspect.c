@@ -25,11 +25,12 @@ static void print_info(const char *path, const attn_model_info *info) {
     printf("  sizes           query %zu, key %zu, value %zu, out %zu\n",
            info->width.query, info->width.key, info->width.value, info->width.out);
     printf("  biases          query %s, key %s, value %s, output %s\n",
-           yes_or_no(info->projection.query_bias), yes_or_no(info->projection.key_bias),
-           yes_or_no(info->projection.value_bias),
-           yes_or_no(info->projection.output_bias));
+           yes_or_no(info->linears[ATTN_QUERY].bias),
+           yes_or_no(info->linears[ATTN_KEY].bias),
+           yes_or_no(info->linears[ATTN_VALUE].bias),
+           yes_or_no(info->linears[ATTN_OUTPUT].bias));
     printf("  projection out  %s\n",
-           info->projection.output ? "yes" : "no, the heads are concatenated");
+           info->linears[ATTN_OUTPUT].weight ? "yes" : "no, the heads are concatenated");
 
     printf("  causal          %s\n", yes_or_no(info->mask.causal));
     if (info->context_length > 0)

@@ -128,7 +128,8 @@ static bool accept_headers(struct exchange *exchange, const char *path,
     const struct route *route = exchange->request.route;
     if (!check_key(exchange, problem))
         return false;
-    if (!route_check(route, exchange->thread->address, path, method, problem))
+    if (!route_check(exchange->thread->routes, route, exchange->thread->address, path,
+                     method, problem))
         return false;
     if (route->access == ROUTE_OF_CAPTURE && strcmp(method, MHD_HTTP_METHOD_PUT) == 0)
         return check_content_encoding(exchange, problem) &&
@@ -183,6 +184,8 @@ static void find_client(struct exchange *exchange) {
                                   &forwarded);
     if (forwarded.found)
         client = client_acquire(&limits->clients, &forwarded.client);
+    if (client == peer->client) /* asks for itself, and has it by its connection */
+        client_release(&limits->clients, client);
     exchange->memory.client = client != NULL ? client : peer->client;
     exchange->work.job.client = &exchange->memory.client->jobs;
     exchange->work.turn.flow = &exchange->memory.client->shares[peer->list->index].flow;

@@ -4,6 +4,7 @@
 
 #include "wire/oip/oip.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Whether the address has the route. */
@@ -69,31 +70,60 @@ const struct route *route_find(const struct route_table *table, const char *path
     return NULL;
 }
 
+/* Whether an error about an unknown path lists the route: all that the admin address has,
+ * elsewhere those of /v1 that compute. */
+static bool is_in_error(const struct route *route, enum route_address address) {
+    bool computes =
+        route->access == ROUTE_INFERS || route->access == ROUTE_INFERS_CAPTURE;
+    return address == ROUTE_AT_ADMIN ? is_at(route, address)
+                                     : computes && strncmp(route->path, "/v1/", 4) == 0;
+}
+
+/* Writes the routes that the error lists, each with a comma: "GET /v2/health/live, ". */
+static void list_routes(const struct route_table *table, enum route_address address,
+                        char *ret_text, size_t size) {
+    size_t used = 0;
+
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < table->count && used < size; i++) {
+        const struct route *route = &table->routes[i];
+        const char *open = strchr(route->path, '*');
+        size_t known = open != NULL ? (size_t)(open - route->path) : strlen(route->path);
+        if (is_in_error(route, address))
+            used += (size_t)snprintf(ret_text + used, size - used, "%.*s %.*s%s%s, ",
+                                     (int)strcspn(route->allow, ","), route->allow,
+                                     (int)known, route->path, open != NULL ? "NAME" : "",
+                                     open != NULL ? open + 1 : "");
+    }
+}
+
 /* Says that the address has no route for the path. Returns false. */
-static bool set_unknown(enum route_address address, const char *path,
-                        struct wire_problem *ret_problem) {
+static bool set_unknown(const struct route_table *table, enum route_address address,
+                        const char *path, struct wire_problem *ret_problem) {
+    char listed[256];
+    const char *end = path + strlen(path);
+
+    list_routes(table, address, listed, sizeof listed);
     if (address == ROUTE_AT_ADMIN)
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
-                                "the admin address has no route %.200s; use "
-                                "GET /metrics, GET /v2/health/live or "
-                                "GET /v2/health/ready, or the address of --listen",
-                                path);
+                                "the admin address has no route %.200s; use %sor the "
+                                "address of --listen",
+                                path, listed);
     if (strcmp(path, "/metrics") == 0)
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
                                 "the metrics are at the address of --admin-listen");
-    const char *end = path + strlen(path);
     return wire_problem_set(
         ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
-        "there is no route %.200s%s; use POST /v1/attention, "
-        "POST /v1/attention/dot-product, the page at GET /, or another of "
+        "there is no route %.200s%s; use %sthe page at GET /, or another of "
         "GET /openapi.json",
-        path, end > path && end[-1] == '/' ? ", and only / ends in a slash" : "");
+        path, end > path && end[-1] == '/' ? ", and only / ends in a slash" : "", listed);
 }
 
-bool route_check(const struct route *route, enum route_address address, const char *path,
-                 const char *method, struct wire_problem *ret_problem) {
+bool route_check(const struct route_table *table, const struct route *route,
+                 enum route_address address, const char *path, const char *method,
+                 struct wire_problem *ret_problem) {
     if (route == NULL || !is_at(route, address))
-        return set_unknown(address, path, ret_problem);
+        return set_unknown(table, address, path, ret_problem);
     if (allows_method(route->allow, method))
         return true;
     return wire_problem_set(ret_problem, WIRE_E_METHOD_NOT_ALLOWED, NULL,

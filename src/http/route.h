@@ -62,9 +62,10 @@ const struct route *route_find(const struct route_table *table, const char *path
 
 /* Whether the route that was found for `path` is at the address and has the method.
  * Returns false with *ret_problem set when it does not have it (405), and when it is not
- * there or `route` is NULL (404). */
-bool route_check(const struct route *route, enum route_address address, const char *path,
-                 const char *method, struct wire_problem *ret_problem);
+ * there or `route` is NULL (404, which lists routes of the table). */
+bool route_check(const struct route_table *table, const struct route *route,
+                 enum route_address address, const char *path, const char *method,
+                 struct wire_problem *ret_problem);
 
 /* Whether the route needs no key. Accepts NULL, which does. */
 bool route_is_open(const struct route *route);

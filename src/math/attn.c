@@ -31,7 +31,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
 
     struct run run;
     run_init(&run, model, request, &plan, scratch);
-    bool in_outputs = !model->info.projection.output && !request->omit_outputs;
+    bool in_outputs = !model->info.linears[ATTN_OUTPUT].weight && !request->omit_outputs;
     if (request->need_heads)
         run.context = result->heads;
     else if (in_outputs)
@@ -54,7 +54,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         if (request->need_heads && in_outputs)
             run_copy_heads(&run, result->outputs);
     }
-    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.projection.output &&
+    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.linears[ATTN_OUTPUT].weight &&
         !request->omit_outputs)
         run_project_outputs(&run, result->outputs);
     if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && request->need_contributions)

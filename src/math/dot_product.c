@@ -65,9 +65,10 @@ attn_status dot_product_init(const attn_dot_product *options, attn_model *ret_mo
                            .softcap = all.softcap,
                            .bias = all.slopes != NULL ? ATTN_BIAS_ALIBI : ATTN_BIAS_NONE,
                            .sinks = all.sinks != NULL}},
+        .indirect = true,
         /* Nothing writes to the arrays of a model. */
-        .sinks = (float *)(uintptr_t)all.sinks,
-        .alibi_slopes = (float *)(uintptr_t)all.slopes,
+        .arrays = {[MODEL_SINKS].numbers = (float *)(uintptr_t)all.sinks,
+                   [MODEL_SLOPES].numbers = (float *)(uintptr_t)all.slopes},
     };
     struct engine engine;
     status = engine_plan(&model.info, &native, &engine, ret_error);

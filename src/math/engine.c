@@ -13,13 +13,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All projections of an engine. */
-#define ALL_LINEARS(engine)                                                              \
-    {                                                                                    \
-        &(engine)->to_query, &(engine)->to_key, &(engine)->to_value,                     \
-            &(engine)->to_output, &(engine)->to_gate, &(engine)->to_latent_query,        \
-            &(engine)->to_latent_key                                                     \
-    }
+struct linear engine_size_linear(const attn_model_info *info, attn_linear which) {
+    size_t heads = info->num_heads, hidden = heads * info->width.head;
+    size_t query = info->latent.query, key = info->latent.key;
+    const struct linear linears[ATTN_NUM_LINEARS] = {
+        [ATTN_QUERY] = {.out = heads * info->width.score,
+                        .in = query > 0 ? query : info->width.query},
+        [ATTN_KEY] = {.out = info->num_kv_heads * info->width.score,
+                      .in = key > 0 ? key : info->width.key},
+        [ATTN_VALUE] = {.out = info->num_kv_heads * info->width.head,
+                        .in = key > 0 ? key : info->width.value},
+        [ATTN_OUTPUT] = {.out = info->width.out, .in = hidden},
+        [ATTN_GATE] = {.out = hidden, .in = info->width.query},
+        [ATTN_LATENT_QUERY] = {.out = query, .in = info->width.query},
+        [ATTN_LATENT_KEY] = {.out = key, .in = info->width.key},
+    };
+
+    return info->linears[which].weight ? linears[which] : (struct linear){.out = 0};
+}
 
 void engine_deinit(struct engine *engine) {
     free(engine->folded[0]);
@@ -70,12 +81,11 @@ static attn_status fold_linear(const attn_model_info *info, const float *additiv
 static attn_status fold_additive(const attn_model_info *info,
                                  const struct layer_weights *weights,
                                  struct engine *engine) {
-    struct linear *const linears[] = {&engine->to_query, &engine->to_key};
-    const float *const additive[] = {weights->additive_query, weights->additive_key};
     attn_status status = ATTN_OK;
 
     for (size_t i = 0; i < 2 && status == ATTN_OK; i++) {
-        status = fold_linear(info, additive[i], linears[i], &engine->folded[i]);
+        status = fold_linear(info, weights->additive[i], &engine->linears[i],
+                             &engine->folded[i]);
         if (status == ATTN_OK && weights->owned[i] != NULL)
             release_weight(weights->owned[i]);
     }
@@ -84,31 +94,30 @@ static attn_status fold_additive(const attn_model_info *info,
 
 /* Finds where the panels of each projection begin, in floats, and how many floats there
  * are. The biases of a projection are one more row of its panels. */
-static bool reserve_panels(const attn_model_info *info, const struct engine *engine,
-                           size_t ret_offsets[ENGINE_LINEARS], size_t *ret_floats) {
-    const struct linear *const linears[] = ALL_LINEARS(engine);
+static bool reserve_panels(const struct engine *engine,
+                           size_t ret_offsets[ATTN_NUM_LINEARS], size_t *ret_floats) {
+    const struct linear *linears = engine->linears;
     const struct kernels *kernels = engine->kernels;
-    struct reserve_array arrays[ENGINE_LINEARS] = {{0, 0}};
+    struct reserve_array arrays[ATTN_NUM_LINEARS] = {{0, 0}};
 
-    for (size_t i = 0; i < ENGINE_LINEARS; i++) {
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         size_t depth;
-        if (linears[i] == &engine->to_output && !info->projection.output)
-            continue;
-        if (!size_round_up(linears[i]->out, kernels->columns, &arrays[i].rows) ||
-            !size_round_up(linears[i]->in, kernels->step_numbers, &depth) ||
+        if (!size_round_up(linears[i].out, kernels->columns, &arrays[i].rows) ||
+            !size_round_up(linears[i].in, kernels->step_numbers, &depth) ||
             !size_mul(depth / kernels->step_numbers, kernels->step_words, &depth))
             return false;
         arrays[i].width = depth + 1;
     }
-    return reserve_arrays(arrays, ENGINE_LINEARS, ret_offsets, ret_floats);
+    return reserve_arrays(arrays, ATTN_NUM_LINEARS, ret_offsets, ret_floats);
 }
 
 /* Adds up what the engine will own: panels, or what is folded, and the additive score. */
 static bool count_engine_bytes(const attn_model_info *info, struct engine *engine) {
-    size_t offsets[ENGINE_LINEARS], floats = 0;
-    const struct linear *query = &engine->to_query, *key = &engine->to_key;
+    size_t offsets[ATTN_NUM_LINEARS], floats = 0;
+    const struct linear *query = &engine->linears[ATTN_QUERY];
+    const struct linear *key = &engine->linears[ATTN_KEY];
 
-    if (engine->native && !reserve_panels(info, engine, offsets, &floats))
+    if (engine->native && !reserve_panels(engine, offsets, &floats))
         return false;
     if (!engine->native && info->score.kind == ATTN_ADDITIVE &&
         !(size_add_mul(&floats, query->out, query->in) &&
@@ -124,12 +133,12 @@ static bool count_engine_bytes(const attn_model_info *info, struct engine *engin
  * Where all of these are multiples of 2^-126, nothing is a denormal number, which matrix
  * tiles would make 0. Returns false when pieces cannot hold the weights like that. */
 static bool find_split_range(struct engine *engine) {
-    const struct linear *const linears[] = ALL_LINEARS(engine);
+    const struct linear *linears = engine->linears;
     struct magnitudes weights = {INFINITY, 0}, biases = {INFINITY, 0};
     int least = 0, largest = 0, log2_depth = 0;
 
-    for (size_t i = 0; i < ENGINE_LINEARS; i++) {
-        const struct linear *linear = linears[i];
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
+        const struct linear *linear = &linears[i];
         if (linear->weight == NULL)
             continue;
         engine->kernels->measure(linear->weight, linear->out * linear->in, &weights);
@@ -189,24 +198,23 @@ static void pack_linear(struct linear *linear, const struct kernels *kernels,
 }
 
 /* Allocates the panels, and packs all projections. */
-static attn_status pack_linears(const attn_model_info *info,
-                                float **const owned[ENGINE_LINEARS],
+static attn_status pack_linears(float **const owned[ATTN_NUM_LINEARS],
                                 struct engine *engine) {
-    struct linear *const linears[] = ALL_LINEARS(engine);
-    size_t offsets[ENGINE_LINEARS] = {0}, floats, bytes, deepest = 0, panel_bytes;
+    struct linear *linears = engine->linears;
+    size_t offsets[ATTN_NUM_LINEARS] = {0}, floats, bytes, deepest = 0, panel_bytes;
 
-    for (size_t i = 0; i < ENGINE_LINEARS; i++)
-        deepest = size_max(linears[i]->in, deepest);
-    if (!reserve_panels(info, engine, offsets, &floats) ||
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++)
+        deepest = size_max(linears[i].in, deepest);
+    if (!reserve_panels(engine, offsets, &floats) ||
         !size_mul(floats, sizeof(float), &bytes) ||
         !size_mul(deepest, engine->kernels->columns * sizeof(float), &panel_bytes))
         return ATTN_E_OVERFLOW;
     float *panel = malloc(panel_bytes);
     engine->packed = heap_alloc(bytes);
     bool allocated = engine->packed != NULL && panel != NULL;
-    for (size_t i = 0; i < ENGINE_LINEARS && allocated; i++) {
-        if (linears[i]->weight != NULL)
-            pack_linear(linears[i], engine->kernels, owned[i], panel,
+    for (size_t i = 0; i < ATTN_NUM_LINEARS && allocated; i++) {
+        if (linears[i].weight != NULL)
+            pack_linear(&linears[i], engine->kernels, owned[i], panel,
                         engine->packed + offsets[i]);
     }
     free(panel);
@@ -217,14 +225,12 @@ static attn_status pack_linears(const attn_model_info *info,
 static attn_status pack_weights(const attn_model_info *info,
                                 const struct layer_weights *weights,
                                 struct engine *engine) {
-    struct linear *const linears[] = {&engine->to_query, &engine->to_key};
-    const float *const additive[] = {weights->additive_query, weights->additive_key};
-    float **owned[ENGINE_LINEARS], *folded[2] = {NULL, NULL};
+    float **owned[ATTN_NUM_LINEARS], *folded[2] = {NULL, NULL};
     attn_status status = ATTN_OK;
 
     memcpy(owned, weights->owned, sizeof owned);
-    for (size_t i = 0; i < 2 && status == ATTN_OK && additive[i] != NULL; i++) {
-        status = fold_linear(info, additive[i], linears[i], &folded[i]);
+    for (size_t i = 0; i < 2 && status == ATTN_OK && weights->additive[i] != NULL; i++) {
+        status = fold_linear(info, weights->additive[i], &engine->linears[i], &folded[i]);
         if (status == ATTN_OK && owned[i] != NULL)
             release_weight(owned[i]);
         owned[i] = &folded[i];
@@ -237,7 +243,7 @@ static attn_status pack_weights(const attn_model_info *info,
             status = ATTN_E_OVERFLOW;
     }
     if (status == ATTN_OK)
-        status = pack_linears(info, owned, engine);
+        status = pack_linears(owned, engine);
     free(folded[0]);
     free(folded[1]);
     return status;
@@ -309,27 +315,18 @@ static attn_status refuse_engine(const attn_model_info *info, attn_status status
 attn_status engine_plan(const attn_model_info *info, const attn_engine_options *options,
                         struct engine *ret_engine, attn_error *ret_error) {
     bool additive = info->score.kind == ATTN_ADDITIVE;
-    bool latents = info->latent.query > 0, key_latents = info->latent.key > 0;
-    struct engine engine = {
-        .score_size = additive ? info->width.additive : info->width.score,
-        .to_query.in = latents ? info->latent.query : info->width.query,
-        .to_key.in = key_latents ? info->latent.key : info->width.key,
-        .to_value.in = key_latents ? info->latent.key : info->width.value,
-        .to_latent_query = {.out = info->latent.query, .in = info->width.query},
-        .to_latent_key = {.out = info->latent.key, .in = info->width.key},
-        .to_output.out = info->width.out,
-        .to_gate.in = info->projection.gate ? info->width.query : 0,
-    };
+    struct engine engine = {.score_size =
+                                additive ? info->width.additive : info->width.score};
 
     attn_status status = choose_kernels(&engine, options, ret_error);
     if (status != ATTN_OK)
         return status;
-    if (!size_mul(info->num_heads, engine.score_size, &engine.to_query.out) ||
-        !size_mul(info->num_kv_heads, engine.score_size, &engine.to_key.out) ||
-        !size_mul(info->num_kv_heads, info->width.head, &engine.to_value.out) ||
-        !size_mul(info->num_heads, info->width.head, &engine.to_output.in))
+    for (attn_linear i = 0; i < ATTN_NUM_LINEARS; i++)
+        engine.linears[i] = engine_size_linear(info, i);
+    if (additive &&
+        (!size_mul(info->num_heads, engine.score_size, &engine.linears[ATTN_QUERY].out) ||
+         !size_mul(info->num_kv_heads, engine.score_size, &engine.linears[ATTN_KEY].out)))
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
-    engine.to_gate.out = info->projection.gate ? engine.to_output.in : 0;
     if (!count_engine_bytes(info, &engine))
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
     *ret_engine = engine;
@@ -340,13 +337,13 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
 static attn_status build_engine(const attn_model_info *info,
                                 const struct layer_weights *weights,
                                 struct engine *engine) {
-    struct linear *const linears[] = ALL_LINEARS(engine);
+    struct linear *linears = engine->linears;
     bool additive = info->score.kind == ATTN_ADDITIVE;
     size_t score_bytes = info->width.additive * sizeof(float);
 
-    for (size_t i = 0; i < ENGINE_LINEARS; i++) {
-        linears[i]->weight = weights->weights[i];
-        linears[i]->bias = weights->biases[i];
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
+        linears[i].weight = weights->weights[i];
+        linears[i].bias = weights->biases[i];
     }
     if (additive) {
         engine->additive_score = malloc(score_bytes);

@@ -18,24 +18,20 @@ struct linear {
     struct panels panels; /* with the native engine, instead of weight and bias */
 };
 
-/* The projections of an engine, in this order: of queries, keys, values and outputs, the
- * gate's, and those that make latent rows of queries, and of keys and values. */
-#define ENGINE_LINEARS 7
-
-/* What an engine is made from: the weights of a layer. They are borrowed; but a weight
- * that `owned` points to is owned by that pointer, and released once the engine has a
- * copy of its own. */
+/* What an engine is made from: the weights of a layer, by attn_linear. They are borrowed;
+ * but a weight that `owned` points to is owned by that pointer, and released once the
+ * engine has a copy of its own. */
 struct layer_weights {
-    const float *weights[ENGINE_LINEARS]; /* NULL: there is no such projection */
-    const float *biases[ENGINE_LINEARS];  /* NULL: none */
-    float **owned[ENGINE_LINEARS];        /* the same weights; NULL: borrowed */
-    const float *additive_query; /* [additive_size, width.score]; NULL: nothing to fold */
-    const float *additive_key;   /* [additive_size, width.score] */
+    const float *weights[ATTN_NUM_LINEARS]; /* NULL: there is no such projection */
+    const float *biases[ATTN_NUM_LINEARS];  /* NULL: none */
+    float **owned[ATTN_NUM_LINEARS];        /* the same weights; NULL: borrowed */
+    /* [additive_size, width.score], of queries and keys; NULL: nothing to fold */
+    const float *additive[2];
     const float *additive_score; /* [additive_size] */
 };
 
 /* What a model computes with; immutable once made. Additive scoring is folded in:
- * to_query and to_key then compute W_q q and W_k k, [H, additive_size], at once. */
+ * those of queries and keys then compute W_q q and W_k k, [H, additive_size], at once. */
 struct engine {
     const struct kernels *kernels;
     bool native;
@@ -43,17 +39,16 @@ struct engine {
     struct magnitudes split_range; /* of rows that kernels->split() splits */
     size_t score_size; /* columns of one head in queries and keys: width.score, or
                           additive_size */
-    struct linear to_query, to_key, to_value;
-    /* Of latent rows, which to_query, and to_key and to_value, read; `out` is 0 where
-     * there are none. */
-    struct linear to_latent_query, to_latent_key;
-    struct linear to_output; /* not used without an output projection */
-    struct linear to_gate;   /* [H*D, query_size]; of no outputs without a gate */
-    float *additive_score;   /* owned: [additive_size]; NULL: not additive */
-    float *folded[2];        /* owned, of openblas: query and key with additive scoring */
-    float *packed;           /* owned, of native: all panels */
-    size_t bytes;            /* of what is owned */
+    struct linear linears[ATTN_NUM_LINEARS]; /* of no outputs: there is none */
+    float *additive_score; /* owned: [additive_size]; NULL: not additive */
+    float *folded[2];      /* owned, of openblas: query and key with additive scoring */
+    float *packed;         /* owned, of native: all panels */
+    size_t bytes;          /* of what is owned */
 };
+
+/* Returns the sizes of a projection, before additive scoring is folded in; 0 where the
+ * layer has none. */
+struct linear engine_size_linear(const attn_model_info *info, attn_linear which);
 
 /* Chooses the kernels of an engine for a layer of the sizes in `info`, and computes its
  * sizes, `bytes` among them. It owns nothing yet and cannot compute. Errors, with one

@@ -33,76 +33,66 @@ static inline bool model_has_sections(const attn_model_info *info) {
     return info->rotation.axes > 1 || info->rotation.grid > 0;
 }
 
-/* Linear weights are [out, in], row-major, y = x W^T + b. H heads, of size S in queries
- * and keys, and of size D in values; head h owns rows h*S .. h*S+S-1 of the query and key
- * weights, and as many of D of the value weight. The inputs of query weights are latent
- * rows where info.latent.query is not 0, and so on. A missing bias is NULL. Each array
- * is an allocation of its own, aligned to ATTN_ALIGNMENT. After model_pack() all are
- * NULL. */
+/* The arrays of a model. The first are MODEL_WEIGHT() and MODEL_BIAS() of projections. An
+ * engine may hold the first MODEL_NUM_PACKED in its own form; the layer computes with the
+ * others as they are. H heads, of size S in queries and keys, and of size D in values; KV
+ * heads of keys. Norms that multiply by 1 + w have that as their weight. */
+enum model_array_id {
+    /* Of additive scoring inside each head, the same for all heads. */
+    MODEL_ADDITIVE_QUERY = 2 * ATTN_NUM_LINEARS, /* [additive_size, S] */
+    MODEL_ADDITIVE_KEY,                          /* [additive_size, S] */
+    MODEL_ADDITIVE_SCORE,                        /* [additive_size] */
+    MODEL_NUM_PACKED,
+    MODEL_SINKS = MODEL_NUM_PACKED, /* [H] */
+    MODEL_SLOPES,                   /* [H], of ALiBi */
+    /* [H, 2 * bias_distance + 1]: of distances from -bias_distance on */
+    MODEL_DISTANCE_BIAS,
+    MODEL_QUERY_NORM, /* [S], or [H*S] when head_norm is whole or per_head */
+    MODEL_QUERY_NORM_BIAS,
+    MODEL_KEY_NORM, /* [S], or [KV*S] likewise */
+    MODEL_KEY_NORM_BIAS,
+    MODEL_LATENT_QUERY_NORM, /* [latent.query] */
+    MODEL_LATENT_KEY_NORM,   /* [latent.key - latent.shared] */
+    MODEL_OUT_NORM,          /* [H*D] */
+    MODEL_PRE_NORM,          /* [query_size] */
+    MODEL_PRE_NORM_BIAS,     /* [query_size] */
+    MODEL_NUM_ARRAYS
+};
+
+#define MODEL_WEIGHT(linear) ((size_t)2 * (linear))
+#define MODEL_BIAS(linear)   ((size_t)2 * (linear) + 1)
+
+/* Each array is an allocation of its own, aligned to ATTN_ALIGNMENT. */
+struct model_array {
+    float *numbers; /* [rows, columns], row-major; NULL: there are none, or no more */
+    size_t rows, columns; /* 0: the model has no such array. A vector has one column */
+};
+
+/* Pairs of a rotation are half of rotation.size apart, whatever the file had. */
 struct attn_model {
     attn_model_info info;
-    float *query_weight;  /* [H*S, query_size or latent.query] */
-    float *query_bias;    /* [H*S] */
-    float *key_weight;    /* [KV*S, key_size or latent.key]; KV is num_kv_heads */
-    float *key_bias;      /* [KV*S] */
-    float *value_weight;  /* [KV*D, value_size or latent.key] */
-    float *value_bias;    /* [KV*D] */
-    float *output_weight; /* [out_size, H*D]; NULL without an output projection */
-    float *output_bias;   /* [out_size] */
-    /* Additive scoring inside each head, the same for all heads; else NULL. */
-    float *additive_query; /* [additive_size, S] */
-    float *additive_key;   /* [additive_size, S] */
-    float *additive_score; /* [additive_size] */
-    float *gate_weight;    /* [H*D, query_size]; NULL without a gate */
-    float *gate_bias;      /* [H*D] */
-    /* What makes latent rows; else NULL. */
-    float *latent_query_weight; /* [latent.query, query_size] */
-    float *latent_query_bias;   /* [latent.query] */
-    float *latent_key_weight;   /* [latent.key, key_size] */
-    float *latent_key_bias;     /* [latent.key] */
-    /* Not released by model_pack(): the layer computes with them as they are. Norms that
-     * multiply by 1 + w have that as their weight. Pairs of a rotation are half of
-     * rotation.size apart, whatever the file had. */
-    float *sinks;             /* [H] */
-    float *alibi_slopes;      /* [H] */
-    float *distance_bias;     /* [H, 2 * bias_distance + 1]: of distances from
-                                 -bias_distance on */
-    float *query_norm_weight; /* [S], or [H*S] when head_norm is whole or per_head */
-    float *query_norm_bias;   /* as large, with head_norm_bias */
-    float *key_norm_weight;   /* [S], or [KV*S] likewise */
-    float *key_norm_bias;     /* as large, with head_norm_bias */
-    float *latent_query_norm; /* [latent.query] */
-    float *latent_key_norm;   /* [latent.key - latent.shared] */
-    float *out_norm_weight;   /* [H*D], with out_norm */
-    float *pre_norm_weight;   /* [query_size], when pre_norm_applied */
-    float *pre_norm_bias;     /* [query_size], with pre_norm_bias */
+    struct model_array arrays[MODEL_NUM_ARRAYS]; /* by enum model_array_id */
     struct model_rotation rotation;
+    bool indirect;        /* see struct features */
     struct engine engine; /* made once the weights are written */
 };
 
-/* One array of a model: where its pointer is kept, and its shape; a vector has one
- * column. */
-struct model_array {
-    float **pointer;
-    bool present;
-    size_t rows, columns;
-};
+/* Returns the weight of a projection, y = x W^T + b, [out, in] as engine_size_linear()
+ * says; NULL: there is none. */
+static inline float *model_weight(const attn_model *model, attn_linear which) {
+    return model->arrays[MODEL_WEIGHT(which)].numbers;
+}
 
-#define MODEL_ARRAYS 29
-
-/* Of the list below. An engine may hold the first MODEL_ARRAYS_PACKED in its own form. */
-enum { MODEL_ARRAY_OUTPUT = 6, MODEL_ARRAYS_PLAIN = 11, MODEL_ARRAYS_PACKED = 17 };
+/* Returns its bias, [out]; NULL: there is none. */
+static inline float *model_bias(const attn_model *model, attn_linear which) {
+    return model->arrays[MODEL_BIAS(which)].numbers;
+}
 
 /* Returns whether keys come from where queries do, so that the norm before the layer is
  * theirs too. */
 static inline bool model_has_own_keys(const attn_model_info *info) {
     return info->kind == NULL || strcmp(info->kind, "self") == 0;
 }
-
-/* Lists the arrays of a model of the sizes in model->info, whether or not it has them
- * yet: weight and bias of query, key, value and output, the three of additive scoring,
- * weight and bias of the gate and of both kinds of latent rows, and the others. */
-void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_ARRAYS]);
 
 /* Allocates a model of the sizes in `info`, with weights of 0, and sets its parameters,
  * bytes and memory. The caller owns *ret_model. It writes the weights and then calls

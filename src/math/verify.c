@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify.c: prepares a model to serve: packs its weights, and compares the native engine
- * with OpenBLAS, and the attention of both with a plain one. The request of noise that
- * this needs also warms threads up and is timed. */
+ * with OpenBLAS, and the attention of both with a plain one. That is done once in a
+ * process for all models of the same sizes. The request of noise that this needs also
+ * warms threads up and is timed. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "math/model.h"
@@ -9,12 +10,22 @@
 
 #include <attnd/attention.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 /* More than one panel of queries, and the last is not full. */
 #define ROWS_TO_COMPARE 37
 #define ROWS_TO_TIME    8
 #define RUNS_TO_TIME    3
+
+#define CHECKED_MAX 64 /* sizes of attention that are remembered */
+
+/* What the attention of a model depends on, but for its options. */
+struct attention_sizes {
+    const struct kernels *kernels;
+    size_t score, head;
+    bool additive;
+};
 
 /* One small request of noise, which queries, keys and values share. */
 struct trial {
@@ -115,15 +126,38 @@ static double relative_difference(const float *a, const float *b, size_t count) 
     return largest > 0 ? difference / largest : difference;
 }
 
-/* Compares the attention, which both engines share, with a plain form of it. */
+/* Returns whether attention of these sizes was found right before; adds it when
+ * `right`. Where the list is full, the next ones are compared each time. */
+static bool was_right(const struct attention_sizes *sizes, bool right) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct attention_sizes known[CHECKED_MAX];
+    static size_t count;
+    bool found = false;
+
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < count && !found; i++)
+        found = known[i].kernels == sizes->kernels && known[i].score == sizes->score &&
+                known[i].head == sizes->head && known[i].additive == sizes->additive;
+    if (right && !found && count < CHECKED_MAX)
+        known[count++] = *sizes;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Compares the attention, which both engines share, with a plain form of it: once for its
+ * sizes, since it depends on nothing else of a model. */
 static attn_status check_attention(const attn_model *model, attn_error *ret_error) {
     const struct engine *engine = &model->engine;
+    const struct attention_sizes sizes = {engine->kernels, engine->score_size,
+                                          model->info.width.head,
+                                          engine->additive_score != NULL};
     double limit =
         engine->kernels->k_step == 2 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;
     double difference = 0;
 
-    attn_status status =
-        engine_check_attention(engine, model->info.width.head, &difference);
+    if (was_right(&sizes, false))
+        return ATTN_OK;
+    attn_status status = engine_check_attention(engine, sizes.head, &difference);
     if (status != ATTN_OK)
         return refuse_warm_up(model, status, ret_error);
     if (difference > limit)
@@ -131,6 +165,7 @@ static attn_status check_attention(const attn_model *model, attn_error *ret_erro
                          "model '%s': attention by the instructions of %s is off by %.1e "
                          "on this CPU; choose others, as in --cpu portable",
                          model->info.name, engine->kernels->name, difference);
+    was_right(&sizes, true);
     return ATTN_OK;
 }
 

@@ -9,7 +9,7 @@ const CAPTURE_TENSORS = ["queries", "keys", "bias", "sinks", "positions"]; /* va
 const CAPTURE_OPTIONS = ["scale", "softcap", "causal", "window"];
 const HEADER_MAX = 2 ** 28; /* bytes */
 
-/* What is wrong with a capture, and what makes one. */
+/* An error of a capture, with what makes one. */
 const captureProblem = (name, what) => new Problem({ title: "Malformed capture", field: "queries",
   detail: `${name}: ${what}; Captured.save() of docs/examples/capture.py writes what this page opens` });
 
@@ -107,7 +107,7 @@ function spellToken(token) {
   return token.replaceAll("▁", " ").replace("<0x0A>", "\n");
 }
 
-/* The same as a label, which has no blanks around it; one of blanks alone has a sign. */
+/* Spells a token as a label, without blanks around it; one of blanks alone has a sign. */
 const nameToken = (token) => spellToken(token).trim() || (spellToken(token).includes("\n") ? "↵" : "␣");
 
 /* The tokens as a text to read. Where none has a space, each begins a word but those with ##. */

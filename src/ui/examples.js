@@ -50,8 +50,8 @@ const BOOK_MODEL = {
   embed: (word) => JOURNEY_ROWS[word],
 };
 
-/* What is known of a model besides its sizes: a sentence, its vocabulary, and how a word
- * becomes a row. `fits` says whether a model of that name is really the built-in one. */
+/* Built-in models have a sentence, its vocabulary, and a way from a word to a row. `fits`
+ * says whether a model of that name is really the built-in one. */
 const SENTENCE_MODELS = {
   patterns: {
     fits: (model) => model.query_size === 32 && model.num_heads === 8,

@@ -265,7 +265,7 @@ async function loadReport(request, signal) {
   measureChange();
 }
 
-/* What was captured has no layer that could be asked for its steps. */
+/* Captured queries have no layer that could be asked for its steps. */
 function showSteps() {
   if (!page.run.model.capture)
     measureSoon();
@@ -341,7 +341,7 @@ function zoomIn() {
 
 const zoomOut = () => takeOffer({ rows: "", keys: "", heads: state.heads });
 
-/* What a layer of a folder has besides plain attention, in words. */
+/* Lists in words what a layer of a folder has besides plain attention. */
 function listFeatures(model) {
   const { num_kv_heads: shared, window, chunk, rope, norms, softcap, clip, distance_bias: bias, pre_norm: before } = model;
   const norm = before && before.name.replace(/\.weight$/, "");

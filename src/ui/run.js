@@ -50,8 +50,9 @@ function checkSize(model, shape, isCausal, rows, heads) {
   throw problem;
 }
 
-/* What can be drawn of a long input: rows at even distances up to the last, and neighbours.
- * Of a causal layer these are the last ones, since the first attend to few keys. */
+/* Offers rows of a long input that can be drawn: at even distances up to the last, and
+ * neighbours. Of a causal layer these are the last ones, since the first attend to few
+ * keys. */
 function offerRows(model, { queryLens, keyLens }, isCausal) {
   const count = Math.min(...queryLens), keys = keyLens.reduce((sum, length) => sum + length, 0);
   const fit = (most, numHeads) => Math.max(1, Math.min(most, count, Math.floor(CELLS_MAX / Math.max(...keyLens)),

@@ -55,7 +55,7 @@ function makeJson({ run, b, outputs }) {
     outputs: outputsOf(run, b, outputs.numbers).map((row) => Array.from(row, (value) => Number(printFloat(value)))) });
 }
 
-/* What a saved picture has around the heatmap: its title above, the bar of its scale below.
+/* A saved picture has its title above the heatmap, and the bar of its scale below.
  * A letter is up to `letter` pixels wide. */
 const FRAME = { top: 30, bottom: 42, bar: 128, letter: 8 };
 
@@ -170,7 +170,7 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere}`;
 <style>${style}</style></head>\n${body.outerHTML}</html>\n`;
 }
 
-/* What the request on screen has besides the fields of its input. */
+/* Returns the fields of the request on screen besides those of its input. */
 function shownChanges({ run, off }) {
   return {
     ...run.changes,

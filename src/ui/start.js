@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* start.js: listens to the controls, then computes what the address asks for. */
 
-/* What a change of a control needs. */
+/* The controls, by what a change of them needs. */
 const INPUT_CONTROLS = ["source", "text", "count", "seed", "causal", "window", "valid", "labels",
   "rows", "heads", "keys"];
 const PICTURE_CONTROLS = ["scale", "range"];

@@ -12,7 +12,7 @@ const STATE_DEFAULTS = {
   reading: "received", scale: "linear", range: "head", lines: "row", step: 0,
 };
 
-/* What else these may be; the first is the default. */
+/* The values that these may have; the first is the default. */
 const STATE_CHOICES = {
   source: ["example", "random", "own"], causal: ["", "true", "false"],
   reading: ["received", "row"], scale: ["linear", "log"], range: ["head", "all", "one"], lines: ["row", "all"],

@@ -60,7 +60,7 @@ function largestPlaces(numbers) {
 
 const listNumbers = (numbers, places) => places.map((o) => formatNumber(numbers[o], 3)).join("\n");
 
-/* The same in a sentence: "[0.125, −2] for its numbers 0, 7". */
+/* Names a vector in a sentence: "[0.125, −2] for its numbers 0, 7". */
 const nameVector = (numbers, places) => `[${places.map((o) => formatNumber(numbers[o], 3)).join(", ")}]`
   + (places.length < numbers.length ? ` for its numbers ${places.join(", ")}` : "");
 
@@ -75,7 +75,7 @@ const nameScale = (model) =>
 /* Whether nothing but a scale is between a product and its score. */
 const isOnlyScaled = ({ scoring, softcap, distance_bias: bias }) => scoring !== "additive" && !softcap && !bias;
 
-/* What each column shows: {title, cell(k), total}, the last not always. Where every key is
+/* Describes each column: {title, cell(k), total}, the last not always. Where every key is
  * masked, all have the same score, as with -1e6 in its place. */
 function describeColumns({ run, b, r, weights, measured }) {
   const { numKeys, attends, isEmpty } = run.sequences[b], isEven = isEmpty(r);

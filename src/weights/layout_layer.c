@@ -217,7 +217,7 @@ static void divide_rows(const struct sizer *sizer) {
 
     layer->head_size = layer->value_size = sizer->hidden / heads;
     layer->num_kv_heads = heads;
-    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
+    for (size_t which = ATTN_QUERY; which <= ATTN_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
         linear->num_heads = heads;
         linear->head_rows = layer->head_size;
@@ -227,7 +227,7 @@ static void divide_rows(const struct sizer *sizer) {
 
 /* Finds the output projection; without one the outputs are as wide as all heads. */
 static void fit_output(const struct sizer *sizer) {
-    struct layer_linear *output = &sizer->layer->linears[LAYER_OUTPUT];
+    struct layer_linear *output = &sizer->layer->linears[ATTN_OUTPUT];
 
     *output =
         (struct layer_linear){.in_size = sizer->hidden, .num_heads = 1, .group_heads = 1};
@@ -276,7 +276,7 @@ attn_status layout_fill_layer(const struct layout *layout, const struct tensor_v
     layer->family = layout->name;
     layer->value_factor = 1;
     find_num_heads(&sizer);
-    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++)
+    for (size_t which = ATTN_QUERY; which <= ATTN_VALUE; which++)
         fit_projection(&sizer, which);
     divide_rows(&sizer);
     fit_output(&sizer);

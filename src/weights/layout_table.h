@@ -8,9 +8,9 @@
 
 /* Linear maps of a layer, y = x W^T + b. */
 enum linear_id {
-    LINEAR_QUERY = LAYER_QUERY,
-    LINEAR_KEY = LAYER_KEY,
-    LINEAR_VALUE = LAYER_VALUE,
+    LINEAR_QUERY = ATTN_QUERY,
+    LINEAR_KEY = ATTN_KEY,
+    LINEAR_VALUE = ATTN_VALUE,
     LINEAR_HEAD_QUERY, /* one per head; applied after LINEAR_QUERY where both exist */
     LINEAR_HEAD_KEY,
     LINEAR_HEAD_VALUE,

@@ -3,28 +3,36 @@
 #include "weights/prune.h"
 
 #include "base/error.h"
+#include "math/features.h"
 #include "math/model.h"
 #include "safetensors/write.h"
 #include "weights/layout_table.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define PRUNED_LAYOUT "d2l"
 
-/* The tensors of PRUNED_LAYOUT, in the order of model_list_arrays(). */
+/* The arrays that a layer of PRUNED_LAYOUT may have, and what they are called. */
 static const struct {
     const char *name;
+    size_t array; /* of enum model_array_id */
     bool is_vector;
-} tensors[MODEL_ARRAYS_PLAIN] = {
-    {"W_q.weight", false},          {"W_q.bias", true},
-    {"W_k.weight", false},          {"W_k.bias", true},
-    {"W_v.weight", false},          {"W_v.bias", true},
-    {"W_o.weight", false},          {"W_o.bias", true},
-    {LAYOUT_ADDITIVE_QUERY, false}, {LAYOUT_ADDITIVE_KEY, false},
-    {LAYOUT_ADDITIVE_SCORE, true},
+} tensors[] = {
+    {"W_q.weight", MODEL_WEIGHT(ATTN_QUERY), false},
+    {"W_q.bias", MODEL_BIAS(ATTN_QUERY), true},
+    {"W_k.weight", MODEL_WEIGHT(ATTN_KEY), false},
+    {"W_k.bias", MODEL_BIAS(ATTN_KEY), true},
+    {"W_v.weight", MODEL_WEIGHT(ATTN_VALUE), false},
+    {"W_v.bias", MODEL_BIAS(ATTN_VALUE), true},
+    {"W_o.weight", MODEL_WEIGHT(ATTN_OUTPUT), false},
+    {"W_o.bias", MODEL_BIAS(ATTN_OUTPUT), true},
+    {LAYOUT_ADDITIVE_QUERY, MODEL_ADDITIVE_QUERY, false},
+    {LAYOUT_ADDITIVE_KEY, MODEL_ADDITIVE_KEY, false},
+    {LAYOUT_ADDITIVE_SCORE, MODEL_ADDITIVE_SCORE, true},
 };
+
+#define NUM_TENSORS (sizeof tensors / sizeof tensors[0])
 
 /* Copies the columns of head `head` of the output projection [out_size, H*D] to those of
  * head `to`. Where there is none, they are those of the identity matrix. */
@@ -35,11 +43,11 @@ static void copy_head_columns(const attn_model *model, size_t head, attn_model *
     size_t kept = pruned->info.num_heads * head_size;
 
     for (size_t row = 0; row < pruned->info.width.out; row++) {
-        float *out = pruned->output_weight + row * kept + to * head_size;
+        float *out = model_weight(pruned, ATTN_OUTPUT) + row * kept + to * head_size;
         for (size_t d = 0; d < head_size; d++) {
             size_t column = head * head_size + d;
-            if (model->output_weight != NULL)
-                out[d] = model->output_weight[row * columns + column];
+            if (model_weight(model, ATTN_OUTPUT) != NULL)
+                out[d] = model_weight(model, ATTN_OUTPUT)[row * columns + column];
             else
                 out[d] = row == column ? 1 : 0;
         }
@@ -52,72 +60,39 @@ static void copy_kept_rows(const struct model_array *from, const struct model_ar
                            const attn_model_info *info, const bool *left_out) {
     size_t num_parts = from->rows == to->rows ? 1 : info->num_heads;
     size_t count = from->rows / num_parts * from->columns;
-    float *out = *to->pointer;
+    float *out = to->numbers;
 
     for (size_t part = 0; part < num_parts; part++) {
         if (num_parts > 1 && left_out[part])
             continue;
-        memcpy(out, *from->pointer + part * count, count * sizeof *out);
+        memcpy(out, from->numbers + part * count, count * sizeof *out);
         out += count;
     }
 }
 
-/* Returns what a layer has that no layer of PRUNED_LAYOUT has; NULL: nothing. */
-static const char *find_extra(const attn_model_info *info) {
-    double plain = 1 / sqrt((double)info->width.score);
-    const struct {
-        bool present;
-        const char *name;
-    } extras[] = {
-        {info->num_kv_heads != info->num_heads, "heads that share a key head"},
-        {info->width.score != info->width.head, "values of another size than keys"},
-        {fabs(info->score.scale - plain) > 1e-12 * plain, "a scale of its own"},
-        {info->latent.query > 0 || info->latent.key > 0, "latent rows"},
-        {info->mask.window > 0, "a window"},
-        {info->mask.chunk > 0, "chunks of keys"},
-        {info->score.softcap > 0, "a softcap"},
-        {info->projection.clip > 0, "a clip"},
-        {info->score.sinks, "sinks"},
-        {info->score.bias != ATTN_BIAS_NONE, "a bias by distance"},
-        {info->head_norm.kind != ATTN_NORM_NONE, "norms of queries and keys"},
-        {info->projection.gate, "a gate"},
-        {info->out_norm.kind != ATTN_NORM_NONE, "a norm of the heads' outputs"},
-        {info->value_norm.kind != ATTN_NORM_NONE, "norms of values"},
-        {info->query_factor.length > 0, "a factor of queries"},
-        {info->rotation.size > 0, "rotary positions"},
-        {info->pre_norm.applied, "a norm before it (pre_norm=true)"},
-    };
-
-    for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++) {
-        if (extras[i].present)
-            return extras[i].name;
-    }
-    return NULL;
-}
-
 attn_status prune_check(const attn_model_info *info, attn_error *ret_error) {
-    const char *extra = find_extra(info);
+    struct features features;
 
-    if (extra == NULL)
+    features_list(info, NULL, &features);
+    if (features.extra == NULL)
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_UNSUPPORTED,
                      "the layer has %s, which a file of layout " PRUNED_LAYOUT
                      " cannot hold; serve the whole layer, and send head_mask",
-                     extra);
+                     features.extra);
 }
 
 attn_status prune_create_model(const attn_model *model, const bool *left_out,
                                attn_model **ret_model, attn_error *ret_error) {
-    struct model_array from[MODEL_ARRAYS], to[MODEL_ARRAYS];
-    attn_model whole = *model, *pruned;
+    attn_model *pruned;
     attn_model_info info = model->info;
 
     attn_status status = prune_check(&info, ret_error);
     if (status != ATTN_OK)
         return status;
     info.layout = PRUNED_LAYOUT;
-    info.projection.output = true;
-    for (size_t head = 0; head < whole.info.num_heads; head++)
+    info.linears[ATTN_OUTPUT].weight = true;
+    for (size_t head = 0; head < model->info.num_heads; head++)
         info.num_heads -= left_out[head] ? 1 : 0;
     info.num_kv_heads = info.num_heads;
     status = attn_model_create(&info, &pruned);
@@ -125,13 +100,13 @@ attn_status prune_create_model(const attn_model *model, const bool *left_out,
         return error_set(ret_error, status, "cannot create the pruned model: %s",
                          attn_status_text(status));
 
-    model_list_arrays(&whole, from);
-    model_list_arrays(pruned, to);
-    for (size_t i = 0; i < MODEL_ARRAYS_PLAIN; i++) {
-        if (from[i].present && i != MODEL_ARRAY_OUTPUT)
-            copy_kept_rows(&from[i], &to[i], &whole.info, left_out);
+    for (size_t i = 0; i < NUM_TENSORS; i++) {
+        const struct model_array *from = &model->arrays[tensors[i].array];
+        if (from->rows > 0 && tensors[i].array != MODEL_WEIGHT(ATTN_OUTPUT))
+            copy_kept_rows(from, &pruned->arrays[tensors[i].array], &model->info,
+                           left_out);
     }
-    for (size_t head = 0, kept = 0; head < whole.info.num_heads; head++) {
+    for (size_t head = 0, kept = 0; head < model->info.num_heads; head++) {
         if (!left_out[head])
             copy_head_columns(model, head, pruned, kept++);
     }
@@ -142,17 +117,15 @@ attn_status prune_create_model(const attn_model *model, const bool *left_out,
 attn_status prune_write_file(const attn_model *model, const char *path,
                              attn_error *ret_error) {
     const attn_model_info *info = &model->info;
-    struct safetensors_source sources[MODEL_ARRAYS_PLAIN];
-    struct model_array arrays[MODEL_ARRAYS];
-    attn_model listed = *model;
+    struct safetensors_source sources[NUM_TENSORS];
     size_t count = 0;
 
-    model_list_arrays(&listed, arrays);
-    for (size_t i = 0; i < MODEL_ARRAYS_PLAIN; i++) {
-        if (arrays[i].present)
-            sources[count++] = (struct safetensors_source){
-                tensors[i].name, *arrays[i].pointer, arrays[i].rows,
-                tensors[i].is_vector ? 0 : arrays[i].columns};
+    for (size_t i = 0; i < NUM_TENSORS; i++) {
+        const struct model_array *array = &model->arrays[tensors[i].array];
+        if (array->rows > 0)
+            sources[count++] =
+                (struct safetensors_source){tensors[i].name, array->numbers, array->rows,
+                                            tensors[i].is_vector ? 0 : array->columns};
     }
 
     char num_heads[24], context_length[24];

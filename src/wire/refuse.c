@@ -35,8 +35,10 @@ void wire_shape_print(char ret_json[WIRE_SHAPE_PRINT_MAX], const size_t *shape,
     char *out = ret_json;
 
     assert(levels <= WIRE_PLACE_DEPTH_MAX);
+    *out++ = '[';
     for (size_t i = 0; i < levels; i++) {
-        *out++ = i == 0 ? '[' : ',';
+        if (i > 0)
+            *out++ = ',';
         if (shape[i] == WIRE_SHAPE_ANY)
             out += sprintf(out, "null");
         else

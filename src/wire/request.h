@@ -33,8 +33,8 @@ struct wire_request {
     attn_request batch;
     bool batched; /* false: num_sequences is 1, and the reply has no batch axis */
     const struct wire_oip_reply *oip; /* see wire/oip/oip.h; NULL in other protocols */
-    bool packed;  /* lengths are tensors, in the request and in a safetensors reply */
-    bool in_body; /* tensors are in the body, which must stay until they are used */
+    bool lens_sent; /* lengths are tensors, in the request and in a safetensors reply */
+    bool in_body;   /* tensors are in the body, which must stay until they are used */
     int64_t timeout_ns; /* how long the client waits from acceptance on; 0: no limit */
     uint32_t priority;  /* among its client's requests: 1 is first, 0 (default) last */
 };

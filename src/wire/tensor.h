@@ -12,7 +12,7 @@
  * width is at least 1. `lens` is in an arena; `rows` may be in the body instead. */
 struct wire_tensor {
     bool batched;         /* it has a batch axis */
-    bool packed;          /* sent as [num_rows, width]; errors use that row index */
+    bool unpadded;        /* sent as [num_rows, width]; errors use that row index */
     size_t num_sequences; /* B; 1 when not batched */
     size_t *lens;         /* [B], rows of each sequence */
     size_t num_rows;      /* sum of lens */

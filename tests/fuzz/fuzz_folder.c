@@ -57,7 +57,7 @@ static void check_layers(const struct folder *folder, bool pre_norm) {
     for (size_t i = 0; i < count; i++) {
         layer_describe_features(&layers[i], text);
         must(text[0] != '\0' && strlen(text) < sizeof text, "a layer without words");
-        for (size_t j = 0; j < NUM_LAYER_LINEARS; j++)
+        for (size_t j = 0; j < ATTN_NUM_LINEARS; j++)
             read_linear(&layers[i].linears[j]);
         read_layer(&layers[i], pre_norm);
     }

@@ -5,18 +5,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fixture *fixture = fuzz_fixture();
-    struct wire_native_scan scan;
+    size_t reserved;
     char *body = fuzz_copy(data, size);
     arena_reset(&fixture->arena);
 
-    bool decoded = wire_native_scan(body, size, &scan, &fixture->problem);
-    if (decoded) {
-        decoded = wire_native_decode(
-            body, &scan, (const attn_model *const *)fixture->models, NUM_MODELS,
-            &fixture->arena, &fixture->request, &fixture->problem);
-        fuzz_check(fixture->arena.used <= scan.decode_bytes,
-                   "more memory than was announced");
-    }
+    bool decoded = fixture_read(fixture, (const attn_model *const *)fixture->models,
+                                NUM_MODELS, &fixture->arena, body, size, &reserved);
+    fuzz_check(fixture->arena.used <= reserved, "more memory than was reserved");
     if (decoded)
         fuzz_check_request(&fixture->request, true);
     else

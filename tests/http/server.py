@@ -20,6 +20,7 @@ from programs import BENCH, BINARY, ROOT
 
 GOLDEN = ROOT / "tests/data/golden"
 SCRATCH = tempfile.TemporaryDirectory(prefix="attnd-tests-")  # removed when the tests end
+PATIENCE = 150  # seconds for what ends by itself: a slow machine must not fail a test, which has 180
 SANITIZER_REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime error:",
                      "WARNING: ThreadSanitizer", "ThreadSanitizer: ")
 
@@ -39,7 +40,7 @@ def is_sanitized():
     return has_sanitizer("asan") or has_sanitizer("tsan")
 
 
-def run_attnd(*arguments, timeout=60, cwd=None, user=None, preexec_fn=None, **environment):
+def run_attnd(*arguments, timeout=PATIENCE, cwd=None, user=None, preexec_fn=None, **environment):
     """Runs attnd until it ends. Returns the completed process, with its output as text. A start without an
     address gets a free port: another program may have the default one."""
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
@@ -47,7 +48,7 @@ def run_attnd(*arguments, timeout=60, cwd=None, user=None, preexec_fn=None, **en
                           env=clean_environment(**{"ATTND_LISTEN": "127.0.0.1:0"} | environment))
 
 
-def run_bench(*arguments, timeout=60, cwd=None, **environment):
+def run_bench(*arguments, timeout=PATIENCE, cwd=None, **environment):
     """Runs attnd-bench until it ends. Returns what run_attnd() does."""
     return subprocess.run([BENCH, *map(str, arguments)], capture_output=True, text=True,
                           timeout=timeout, cwd=cwd, env=clean_environment(**environment))
@@ -73,8 +74,8 @@ class Server:
             stdout=subprocess.PIPE, stderr=log, text=True, cwd=cwd,
             env=clean_environment(**environment))
         os.close(log)
-        readable, _, _ = select.select([self.process.stdout], [], [], 60)
-        self.line = self.process.stdout.readline() if readable else "(nothing within 60 s)"
+        readable, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+        self.line = self.process.stdout.readline() if readable else f"(nothing within {PATIENCE} s)"
         match = re.fullmatch(r"listening on (https?://127\.0\.0\.1:(\d+))\n|"
                              r'\{.*"message":"listening","url":"(https?://127\.0\.0\.1:(\d+))"\}\n', self.line)
         if not match:

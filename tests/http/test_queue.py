@@ -30,14 +30,18 @@ def slow_model(tmp_path):
     return f"slow={path}"
 
 
-def wait_until_a_worker_has_begun(server):
-    """Waits until the only worker computes: it is busy for longer than it takes to read a request."""
-    end, num_busy = time.monotonic() + 60, 0
-    while num_busy < 3:
-        assert time.monotonic() < end, "no worker has begun within 60 s"
-        is_busy = "\nattnd_workers_busy 1\n" in server.get("/metrics").text
-        num_busy = num_busy + 1 if is_busy else 0
+def wait_until_metrics_stay(server, line):
+    """Waits until a line is in the metrics, for longer than it takes to read a request."""
+    end, looks = time.monotonic() + 60, 0
+    while looks < 3:
+        text = server.get("/metrics").text
+        assert time.monotonic() < end, f"no {line} within 60 s:\n{text}"
+        looks = looks + 1 if f"\n{line}\n" in text else 0
         time.sleep(0.03)
+
+
+def wait_until_a_worker_has_begun(server):
+    wait_until_metrics_stay(server, "attnd_workers_busy 1")
 
 
 def hold_a_worker(server):
@@ -209,13 +213,14 @@ def test_priority_orders_the_requests_of_one_client(start_server, slow_model):
         done.append(priority)
         assert reply.status_code == 200
 
-    with ThreadPoolExecutor(4) as clients:
-        holder = clients.submit(hold_a_worker, server)
-        wait_until_a_worker_has_begun(server)
-        sent = [clients.submit(send, priority) for priority in (0, 7, 1)]
+    with ThreadPoolExecutor(3) as clients:
+        with Connection(server.port) as holder:  # it leaves when the others wait
+            holder.send(slow_post(tokens=30000))
+            wait_until_a_worker_has_begun(server)
+            sent = [clients.submit(send, priority) for priority in (0, 7, 1)]
+            wait_until_metrics_stay(server, "attnd_jobs_queued 3")
         for future in sent:
             future.result()
-        holder.result()
     assert done == [1, 7, 0]
 
 

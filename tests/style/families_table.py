@@ -71,7 +71,7 @@ def simplify(features):
         feature = re.sub(r"^keys of layer .*", "borrowed keys", re.sub(r"^rope.* interleaved", "rope of neighbours", feature))
         feature = re.sub(r"^sections .*", "sections", re.sub(r"^grid of .*", "patches of a grid", feature))
         feature = re.sub(r"^rope (yarn|llama3)", "rope", re.sub(r"^scale .*", "own scale", feature))
-        feature = re.sub(r"( of)? [\d.e+-]+(?= |$)", "", feature).replace("rope", "rotary")
+        feature = re.sub(r"( of)? [\d.e+-]+(?= |$)", "", feature).replace("rope", "rotary").replace("RMS norm", "RMS")
         yield feature + (" in part" if rotated and rotated[1] != size else "")
 
 

@@ -18,7 +18,7 @@ static void print_layer(const struct match *match, const struct match_stack *sta
 
     if (traits_read(match, stack, index, &layer, &has) != ATTN_OK)
         return;
-    for (size_t i = LAYER_QUERY, used = 0; i <= LAYER_OUTPUT; i++) {
+    for (size_t i = ATTN_QUERY, used = 0; i <= ATTN_OUTPUT; i++) {
         if (has.has[i])
             biases[used++] = letters[i];
     }
@@ -28,7 +28,7 @@ static void print_layer(const struct match *match, const struct match_stack *sta
            layer.num_kv_heads < layer.num_heads ? ", shared key heads" : "",
            match->family->scores.sinks != NULL ? ", sinks" : "",
            match->family->weights.split == SPLIT_GATED ||
-                   stack->stack->names[LAYER_GATE] != NULL
+                   stack->stack->names[ATTN_GATE] != NULL
                ? ", gate"
                : "",
            biases[0] != '\0' ? ", biases " : "", biases);

@@ -59,11 +59,6 @@ static inline void expect_same(const void *got, const void *expected, size_t cou
     }
 }
 
-/* Returns how many of so many random cases to try. */
-static inline size_t sample_cases(size_t cases) {
-    return cases / sample_step(1) + 10;
-}
-
 /* Draws any number: often an ordinary one, else one of any size, 0, infinity or NaN. */
 static inline float random_number(uint64_t *seed) {
     static const uint32_t special[] = {0,          0x80000000, 0x7f800000, 0xff800000,

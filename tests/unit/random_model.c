@@ -67,41 +67,28 @@ static void temper(float *weight, size_t rows, size_t columns) {
 /* Fills in what random_add_features() has added. */
 static void fill_features(uint64_t *state, attn_model *model) {
     const attn_model_info *info = &model->info;
-    size_t size = info->width.score;
-    bool each = info->head_norm.whole || info->head_norm.per_head;
-    size_t queries = each ? size * info->num_heads : size;
-    size_t keys = each ? size * info->num_kv_heads : size;
 
-    random_fill(state, model->sinks, info->num_heads);
-    random_fill(state, model->alibi_slopes, info->num_heads);
-    for (size_t h = 0; info->score.bias == ATTN_BIAS_ALIBI_ROUNDED && h < info->num_heads;
-         h++)
-        model->alibi_slopes[h] = dtype_round_bf16(model->alibi_slopes[h]);
-    random_fill(state, model->distance_bias,
-                info->num_heads * (2 * info->score.bias_distance + 1));
-    random_fill(state, model->query_norm_weight, queries);
-    random_fill(state, model->query_norm_bias, queries);
-    random_fill(state, model->key_norm_weight, keys);
-    random_fill(state, model->key_norm_bias, keys);
-    random_fill(state, model->out_norm_weight, info->num_heads * info->width.head);
-    temper(model->latent_query_weight, info->latent.query, info->width.query);
-    temper(model->latent_key_weight, info->latent.key, info->width.key);
-    random_fill(state, model->latent_query_norm, info->latent.query);
-    random_fill(state, model->latent_key_norm, info->latent.key - info->latent.shared);
-    random_fill(state, model->pre_norm_weight, info->width.query);
-    random_fill(state, model->pre_norm_bias, info->width.query);
+    for (size_t i = MODEL_NUM_PACKED; i < MODEL_NUM_ARRAYS; i++) {
+        const struct model_array *array = &model->arrays[i];
+        random_fill(state, array->numbers, array->rows * array->columns);
+        for (size_t h = 0; i == MODEL_SLOPES && h < array->rows &&
+                           info->score.bias == ATTN_BIAS_ALIBI_ROUNDED;
+             h++)
+            array->numbers[h] = dtype_round_bf16(array->numbers[h]);
+    }
+    temper(model_weight(model, ATTN_LATENT_QUERY), info->latent.query, info->width.query);
+    temper(model_weight(model, ATTN_LATENT_KEY), info->latent.key, info->width.key);
     fill_rotation(state, model);
 }
 
 attn_model *random_model(uint64_t *state, const attn_model_info *info) {
-    struct model_array arrays[MODEL_ARRAYS];
     attn_model *model;
 
     if (attn_model_create(info, &model) != ATTN_OK)
         abort();
-    model_list_arrays(model, arrays);
-    for (size_t i = 0; i < MODEL_ARRAYS_PACKED; i++)
-        random_fill(state, *arrays[i].pointer, arrays[i].rows * arrays[i].columns);
+    for (size_t i = 0; i < MODEL_NUM_PACKED; i++)
+        random_fill(state, model->arrays[i].numbers,
+                    model->arrays[i].rows * model->arrays[i].columns);
     fill_features(state, model);
 
     if (attn_model_set_engine(model, NULL, NULL) != ATTN_OK)
@@ -114,11 +101,11 @@ attn_model_info random_model_info(uint64_t *state) {
          projection = random_between(state, 0, 3) > 0;
     attn_model_info info = {.name = "random",
                             .layout = "test",
-                            .projection = {.query_bias = bias,
-                                           .key_bias = bias,
-                                           .value_bias = bias,
-                                           .output_bias = bias && projection,
-                                           .output = projection}};
+                            .linears = {[ATTN_QUERY].bias = bias,
+                                        [ATTN_KEY].bias = bias,
+                                        [ATTN_VALUE].bias = bias,
+                                        [ATTN_OUTPUT].bias = bias && projection,
+                                        [ATTN_OUTPUT].weight = projection}};
 
     if (random_between(state, 0, 3) == 0)
         info.score.kind = ATTN_ADDITIVE;
@@ -180,15 +167,15 @@ static void add_sizes(uint64_t *state, attn_model_info *info) {
 
 /* Adds latent rows that are drawn. */
 static void add_latents(uint64_t *state, unsigned features, attn_model_info *info) {
-    if (draw(state, features, RANDOM_LATENTS) && !info->projection.gate)
+    if (draw(state, features, RANDOM_LATENTS) && !info->linears[ATTN_GATE].weight)
         info->latent.query = random_between(state, 1, 40);
     if (draw(state, features, RANDOM_LATENTS)) {
         info->latent.key = random_between(state, 1, 40);
         info->latent.shared = random_between(state, 0, info->latent.key - 1);
         info->width.value = info->width.key;
     }
-    info->latent.query_bias = random_between(state, 0, 1) == 1;
-    info->latent.key_bias = random_between(state, 0, 1) == 1;
+    info->linears[ATTN_LATENT_QUERY].bias = random_between(state, 0, 1) == 1;
+    info->linears[ATTN_LATENT_KEY].bias = random_between(state, 0, 1) == 1;
     info->latent.eps = random_number(state, 0.01, 0.1);
 }
 
@@ -198,8 +185,8 @@ static void add_ends(const uint64_t *state, unsigned features, attn_model_info *
         *state ^ 0x9e3779b97f4a7c15; /* or it would change what is drawn next */
 
     if (draw(&own, features, RANDOM_GATE)) {
-        info->projection.gate = true;
-        info->projection.gate_bias = random_between(&own, 0, 1) == 1;
+        info->linears[ATTN_GATE].weight = true;
+        info->linears[ATTN_GATE].bias = random_between(&own, 0, 1) == 1;
     }
     if (draw(&own, features, RANDOM_OUT_NORM)) {
         info->out_norm.kind = ATTN_NORM_RMS;

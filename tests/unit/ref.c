@@ -94,8 +94,9 @@ static void ref_finish_rows(const struct reference *ref, const struct ref_positi
         double *row = ref->queries + (at->first_query + q) * heads * size;
         ref_find_axes(&model->info, request->positions, request->axis_positions,
                       at->first_query, query_len, q, axes);
-        ref_finish_row(model, model->query_norm_weight, model->query_norm_bias, heads,
-                       axes, length, row);
+        ref_finish_row(model, model->arrays[MODEL_QUERY_NORM].numbers,
+                       model->arrays[MODEL_QUERY_NORM_BIAS].numbers, heads, axes, length,
+                       row);
         ref_scale_query(&model->info,
                         ref_position(request->positions, at->first_query, q), row);
     }
@@ -103,8 +104,9 @@ static void ref_finish_rows(const struct reference *ref, const struct ref_positi
         size_t row = (at->first_key + k) * kv_heads;
         ref_find_axes(&model->info, request->key_positions, request->axis_key_positions,
                       at->first_key, key_len, k, axes);
-        ref_finish_row(model, model->key_norm_weight, model->key_norm_bias, kv_heads,
-                       axes, length, ref->keys + row * size);
+        ref_finish_row(model, model->arrays[MODEL_KEY_NORM].numbers,
+                       model->arrays[MODEL_KEY_NORM_BIAS].numbers, kv_heads, axes, length,
+                       ref->keys + row * size);
         ref_finish_value(model, axes, length, ref->values + row * model->info.width.head);
     }
 }
@@ -129,13 +131,16 @@ static double ref_score(const attn_model *model, struct ref_rounding *rounding,
                    : sum;
     }
 
+    const float *of_query = model->arrays[MODEL_ADDITIVE_QUERY].numbers;
+    const float *of_key = model->arrays[MODEL_ADDITIVE_KEY].numbers;
+    const float *of_score = model->arrays[MODEL_ADDITIVE_SCORE].numbers;
     for (size_t a = 0; a < info->width.additive; a++) {
         double inner = 0;
         for (size_t d = 0; d < head_size; d++)
-            inner += (double)model->additive_query[a * head_size + d] * query[d] +
-                     (double)model->additive_key[a * head_size + d] * key[d];
-        sum += (double)model->additive_score[a] * tanh(inner);
-        magnitude += fabs((double)model->additive_score[a]);
+            inner += (double)of_query[a * head_size + d] * query[d] +
+                     (double)of_key[a * head_size + d] * key[d];
+        sum += (double)of_score[a] * tanh(inner);
+        magnitude += fabs((double)of_score[a]);
     }
     return ref_nudge(rounding, sum, magnitude);
 }
@@ -181,7 +186,8 @@ static double ref_weigh(const struct reference *ref, const struct ref_position *
         memcpy(at->scores + row * key_len, ret_weights, key_len * sizeof *ret_weights);
     if (attended > 0)
         return ref_softmax(ret_weights, key_len,
-                           info->score.sinks ? &ref->model->sinks[h] : NULL);
+                           info->score.sinks ? &ref->model->arrays[MODEL_SINKS].numbers[h]
+                                             : NULL);
     for (size_t k = 0; k < key_len; k++)
         ret_weights[k] = info->score.sinks ? 0 : 1.0 / (double)key_len;
     return -(double)INFINITY;
@@ -255,7 +261,7 @@ static void ref_sum_direct(const struct reference *ref, const struct ref_positio
     const attn_model *model = ref->model;
     size_t size = model->info.width.head, in = model->info.width.value;
     const float *values = ref->request->values + at->first_key * in;
-    const float *bias = model->value_bias;
+    const float *bias = model_bias(model, ATTN_VALUE);
     double *sums = calloc(in, sizeof *sums);
 
     for (size_t k = 0; sums != NULL && k < ref->request->key_lens[at->sequence]; k++) {
@@ -265,7 +271,7 @@ static void ref_sum_direct(const struct reference *ref, const struct ref_positio
     for (size_t i = 0; sums != NULL && i < in; i++)
         sums[i] = ref_nudge(ref->rounding, sums[i], fabs(sums[i]));
     if (sums != NULL)
-        ref_linear(ref->rounding, model->value_weight + h * size * in,
+        ref_linear(ref->rounding, model_weight(model, ATTN_VALUE) + h * size * in,
                    bias != NULL ? bias + h * size : NULL, size, in, sums, ret_outputs);
     free(sums);
 }
@@ -340,8 +346,8 @@ static void ref_find_kind(const struct reference *ref, struct ref_rounding *ret_
     ret_rounding->rows = false;
     at->rounding = ret_rounding;
     double *keys =
-        ref_project(model, ret_rounding, model->key_weight, model->key_bias, width,
-                    info->width.key, 0, (struct ref_latent){.size = 0},
+        ref_project(model, ret_rounding, ATTN_KEY, width, info->width.key, 0,
+                    (struct ref_latent){.size = 0},
                     ref->request->keys + at->first_key * info->width.key, key_len, false);
     if (keys != NULL)
         memcpy(ref->keys + at->first_key * width, keys, key_len * width * sizeof *keys);
@@ -386,8 +392,9 @@ static void ref_finish_outputs(const struct reference *ref, size_t rows) {
     for (size_t i = 0; ref->gates != NULL && i < rows * hidden; i++)
         ref->context[i] /= 1 + exp(-ref->gates[i]);
     for (size_t q = 0; q < rows; q++)
-        ref_norm(info->out_norm.kind, info->out_norm.eps, ref->model->out_norm_weight,
-                 NULL, hidden, ref->context + q * hidden);
+        ref_norm(info->out_norm.kind, info->out_norm.eps,
+                 ref->model->arrays[MODEL_OUT_NORM].numbers, NULL, hidden,
+                 ref->context + q * hidden);
 }
 
 /* Writes what is made from the heads' outputs. */
@@ -400,11 +407,11 @@ static void ref_write_outputs(const struct reference *ref, size_t rows) {
         result->heads[i] = ref->context[i];
     for (size_t q = 0; result->outputs != NULL && q < rows; q++) {
         const double *context = ref->context + q * hidden;
-        if (info->projection.output)
-            ref_linear(ref->rounding, ref->model->output_weight, ref->model->output_bias,
-                       info->width.out, hidden, context,
-                       result->outputs + q * info->width.out);
-        for (size_t i = 0; !info->projection.output && i < hidden; i++)
+        if (info->linears[ATTN_OUTPUT].weight)
+            ref_linear(ref->rounding, model_weight(ref->model, ATTN_OUTPUT),
+                       model_bias(ref->model, ATTN_OUTPUT), info->width.out, hidden,
+                       context, result->outputs + q * info->width.out);
+        for (size_t i = 0; !info->linears[ATTN_OUTPUT].weight && i < hidden; i++)
             result->outputs[q * hidden + i] = context[i];
     }
 }
@@ -429,23 +436,19 @@ static attn_status ref_run(const attn_model *model, const attn_request *request,
     struct reference ref = {
         .model = model,
         .request = request,
-        .queries = ref_project(model, rounding, model->query_weight, model->query_bias,
-                               heads * size, info->width.query, first_clip,
-                               ref_find_latent(model, false), request->queries,
-                               sizes.num_queries, norm),
-        .keys = ref_project(model, rounding, model->key_weight, model->key_bias,
-                            kv_heads * size, info->width.key, first_clip,
-                            ref_find_latent(model, true), request->keys, sizes.num_keys,
-                            norm_keys),
-        .values = ref_project(model, rounding, model->value_weight, model->value_bias,
-                              kv_heads * info->width.head, info->width.value, clip,
-                              ref_find_latent(model, true), request->values,
-                              sizes.num_keys, norm_keys),
-        .gates = info->projection.gate
-                     ? ref_project(model, rounding, model->gate_weight, model->gate_bias,
-                                   heads * info->width.head, info->width.query, 0,
-                                   (struct ref_latent){.size = 0}, request->queries,
-                                   sizes.num_queries, norm)
+        .queries = ref_project(
+            model, rounding, ATTN_QUERY, heads * size, info->width.query, first_clip,
+            ref_find_latent(model, false), request->queries, sizes.num_queries, norm),
+        .keys = ref_project(model, rounding, ATTN_KEY, kv_heads * size, info->width.key,
+                            first_clip, ref_find_latent(model, true), request->keys,
+                            sizes.num_keys, norm_keys),
+        .values = ref_project(model, rounding, ATTN_VALUE, kv_heads * info->width.head,
+                              info->width.value, clip, ref_find_latent(model, true),
+                              request->values, sizes.num_keys, norm_keys),
+        .gates = info->linears[ATTN_GATE].weight
+                     ? ref_project(model, rounding, ATTN_GATE, heads * info->width.head,
+                                   info->width.query, 0, (struct ref_latent){.size = 0},
+                                   request->queries, sizes.num_queries, norm)
                      : NULL,
         .context = calloc(sizes.num_queries * heads * info->width.head, sizeof(double)),
         .row = calloc(sizes.num_keys, sizeof(double)),
@@ -457,7 +460,7 @@ static attn_status ref_run(const attn_model *model, const attn_request *request,
     status = ATTN_E_NOMEM;
     if (ref.queries != NULL && ref.keys != NULL && ref.values != NULL &&
         ref.context != NULL && ref.row != NULL && ref.factors != NULL &&
-        (ref.gates != NULL || !info->projection.gate)) {
+        (ref.gates != NULL || !info->linears[ATTN_GATE].weight)) {
         ref_batch(&ref);
         ref_finish_outputs(&ref, sizes.num_queries);
         ref_write_outputs(&ref, sizes.num_queries);

@@ -26,31 +26,33 @@ static float *ref_fold(const float *additive, const float *weight,
 
 bool ref_folded_init(const attn_model *model, struct ref_folded *ret_folded) {
     const attn_model_info *info = &model->info;
-    const float *of_queries = model->additive_query, *of_keys = model->additive_key;
+    const float *of_queries = model->arrays[MODEL_ADDITIVE_QUERY].numbers,
+                *of_keys = model->arrays[MODEL_ADDITIVE_KEY].numbers;
     size_t size = info->width.additive, heads = info->num_heads;
     size_t kv_heads = info->num_kv_heads;
     struct ref_folded f = {
         .model = *model,
-        .query_weight =
-            ref_fold(of_queries, model->query_weight, info, heads, info->width.query),
-        .query_bias = ref_fold(of_queries, model->query_bias, info, heads, 1),
-        .key_weight =
-            ref_fold(of_keys, model->key_weight, info, kv_heads, info->width.key),
-        .key_bias = ref_fold(of_keys, model->key_bias, info, kv_heads, 1),
+        .query_weight = ref_fold(of_queries, model_weight(model, ATTN_QUERY), info, heads,
+                                 info->width.query),
+        .query_bias = ref_fold(of_queries, model_bias(model, ATTN_QUERY), info, heads, 1),
+        .key_weight = ref_fold(of_keys, model_weight(model, ATTN_KEY), info, kv_heads,
+                               info->width.key),
+        .key_bias = ref_fold(of_keys, model_bias(model, ATTN_KEY), info, kv_heads, 1),
         .one = calloc(size * size, sizeof *f.one)};
 
     for (size_t a = 0; f.one != NULL && a < size; a++)
         f.one[a * size + a] = 1;
     f.model.info.width.score = size;
-    f.model.query_weight = f.query_weight;
-    f.model.query_bias = f.query_bias;
-    f.model.key_weight = f.key_weight;
-    f.model.key_bias = f.key_bias;
-    f.model.additive_query = f.model.additive_key = f.one;
+    f.model.arrays[MODEL_WEIGHT(ATTN_QUERY)].numbers = f.query_weight;
+    f.model.arrays[MODEL_BIAS(ATTN_QUERY)].numbers = f.query_bias;
+    f.model.arrays[MODEL_WEIGHT(ATTN_KEY)].numbers = f.key_weight;
+    f.model.arrays[MODEL_BIAS(ATTN_KEY)].numbers = f.key_bias;
+    f.model.arrays[MODEL_ADDITIVE_QUERY].numbers = f.one;
+    f.model.arrays[MODEL_ADDITIVE_KEY].numbers = f.one;
     *ret_folded = f;
     return f.query_weight != NULL && f.key_weight != NULL && f.one != NULL &&
-           (f.query_bias != NULL) == (model->query_bias != NULL) &&
-           (f.key_bias != NULL) == (model->key_bias != NULL);
+           (f.query_bias != NULL) == (model_bias(model, ATTN_QUERY) != NULL) &&
+           (f.key_bias != NULL) == (model_bias(model, ATTN_KEY) != NULL);
 }
 
 void ref_folded_deinit(struct ref_folded *folded) {

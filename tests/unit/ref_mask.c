@@ -77,15 +77,15 @@ double ref_distance_bias(const attn_model *model, const attn_request *request,
 
     switch (info->score.bias) {
     case ATTN_BIAS_ALIBI:
-        return (double)model->alibi_slopes[h] * (j - i);
+        return (double)model->arrays[MODEL_SLOPES].numbers[h] * (j - i);
     case ATTN_BIAS_BUCKETS:
-        return (double)model
-            ->distance_bias[h * (2 * info->score.bias_distance + 1) +
-                            (size_t)(fmin(fmax(j - i, -farthest), farthest) + farthest)];
+        return (double)model->arrays[MODEL_DISTANCE_BIAS]
+            .numbers[h * (2 * info->score.bias_distance + 1) +
+                     (size_t)(fmin(fmax(j - i, -farthest), farthest) + farthest)];
     case ATTN_BIAS_ALIBI_ROUNDED:
         return info->score.scale *
-               (ref_round((double)model->alibi_slopes[h] * ref_round(j)) -
-                ref_round((double)model->alibi_slopes[h] * ref_round(i)));
+               (ref_round((double)model->arrays[MODEL_SLOPES].numbers[h] * ref_round(j)) -
+                ref_round((double)model->arrays[MODEL_SLOPES].numbers[h] * ref_round(i)));
     case ATTN_BIAS_NONE:
         break;
     }

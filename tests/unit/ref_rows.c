@@ -75,17 +75,18 @@ void ref_rotate(const attn_model *model, const size_t position[ATTN_AXES], size_
 
 struct ref_latent ref_find_latent(const attn_model *model, bool keys) {
     if (keys)
-        return (struct ref_latent){model->latent_key_weight, model->latent_key_bias,
-                                   model->latent_key_norm, model->info.latent.key,
-                                   model->info.latent.shared};
-    return (struct ref_latent){model->latent_query_weight, model->latent_query_bias,
-                               model->latent_query_norm, model->info.latent.query, 0};
+        return (struct ref_latent){model_weight(model, ATTN_LATENT_KEY),
+                                   model_bias(model, ATTN_LATENT_KEY),
+                                   model->arrays[MODEL_LATENT_KEY_NORM].numbers,
+                                   model->info.latent.key, model->info.latent.shared};
+    return (struct ref_latent){
+        model_weight(model, ATTN_LATENT_QUERY), model_bias(model, ATTN_LATENT_QUERY),
+        model->arrays[MODEL_LATENT_QUERY_NORM].numbers, model->info.latent.query, 0};
 }
 
 double *ref_project(const attn_model *model, struct ref_rounding *rounding,
-                    const float *weight, const float *bias, size_t out, size_t in,
-                    double clip, struct ref_latent latent, const float *x, size_t rows,
-                    bool norm) {
+                    attn_linear which, size_t out, size_t in, double clip,
+                    struct ref_latent latent, const float *x, size_t rows, bool norm) {
     const attn_model_info *info = &model->info;
     bool given = info->projection.given;
     double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);
@@ -98,8 +99,9 @@ double *ref_project(const attn_model *model, struct ref_rounding *rounding,
         if (given)
             continue;
         if (norm)
-            ref_norm(info->pre_norm.kind, info->pre_norm.eps, model->pre_norm_weight,
-                     model->pre_norm_bias, in, row);
+            ref_norm(info->pre_norm.kind, info->pre_norm.eps,
+                     model->arrays[MODEL_PRE_NORM].numbers,
+                     model->arrays[MODEL_PRE_NORM_BIAS].numbers, in, row);
         for (size_t i = 0; norm && i < in; i++)
             row[i] = ref_nudge(rounding, row[i], fabs(row[i]));
         if (latent.size > 0) {
@@ -108,8 +110,9 @@ double *ref_project(const attn_model *model, struct ref_rounding *rounding,
             ref_norm(ATTN_NORM_RMS, info->latent.eps, latent.norm, NULL,
                      latent.size - latent.shared, latent_row);
         }
-        ref_linear(rounding, weight, bias, out, latent.size > 0 ? latent.size : in,
-                   latent.size > 0 ? latent_row : row, y + r * out);
+        ref_linear(rounding, model_weight(model, which), model_bias(model, which), out,
+                   latent.size > 0 ? latent.size : in, latent.size > 0 ? latent_row : row,
+                   y + r * out);
         ref_clip(clip, out, y + r * out);
     }
     if (row == NULL || latent_row == NULL) {

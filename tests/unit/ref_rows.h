@@ -33,12 +33,11 @@ struct ref_latent {
 /* Returns those of keys and values, or of queries. */
 struct ref_latent ref_find_latent(const attn_model *model, bool keys);
 
-/* Projects `rows` float32 rows to `out` numbers, normed before when `norm`, and clips
- * them to `clip`; those that are given become float64. The caller frees the result [rows,
- * out], which is NULL when memory runs out. */
+/* Projects `rows` float32 rows to the `out` numbers of a projection, normed before when
+ * `norm`, and clips them to `clip`; those that are given become float64. The caller frees
+ * the result [rows, out], which is NULL when memory runs out. */
 double *ref_project(const attn_model *model, struct ref_rounding *rounding,
-                    const float *weight, const float *bias, size_t out, size_t in,
-                    double clip, struct ref_latent latent, const float *x, size_t rows,
-                    bool norm);
+                    attn_linear which, size_t out, size_t in, double clip,
+                    struct ref_latent latent, const float *x, size_t rows, bool norm);
 
 #endif

@@ -4,6 +4,7 @@
  * refuses. */
 #include "math/model.h"
 #include "random_model.h"
+#include "sample.h"
 
 #include <attnd/attention.h>
 #include <limits.h>
@@ -66,6 +67,7 @@ static void compare_with_reference(const attn_model *model, const attn_request *
 
 static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
     seed = unit_seed(seed);
+    cases = (unsigned)sample_cases(cases);
     print_message("seed %llu, %u cases\n", (unsigned long long)seed, cases);
     for (unsigned i = 0; i < cases; i++) {
         attn_model_info info = random_model_info(&seed);
@@ -153,13 +155,14 @@ static attn_model *identity_model(void) {
         .layout = "test",
         .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 2},
         .num_heads = 2,
-        .projection.output = true,
+        .linears[ATTN_OUTPUT].weight = true,
         .context_length = 8};
     attn_model *model;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     for (size_t i = 0; i < 4; i++)
-        model->query_weight[5 * i] = model->key_weight[5 * i] =
-            model->value_weight[5 * i] = model->output_weight[5 * i] = 1.0F;
+        model_weight(model, ATTN_QUERY)[5 * i] = model_weight(model, ATTN_KEY)[5 * i] =
+            model_weight(model, ATTN_VALUE)[5 * i] =
+                model_weight(model, ATTN_OUTPUT)[5 * i] = 1.0F;
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
 }
@@ -402,7 +405,7 @@ static void test_long_sequences_need_little_memory(void **state) {
         .name = "wide",
         .width = {.query = WIDTH, .key = WIDTH, .value = WIDTH, .out = WIDTH, .head = 64},
         .num_heads = 12,
-        .projection.output = true};
+        .linears[ATTN_OUTPUT].weight = true};
     const attn_parallel parallel = {.num_threads = 8};
     const size_t length = TOKENS;
     const attn_request request = {.num_sequences = 1,

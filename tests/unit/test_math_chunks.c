@@ -161,7 +161,7 @@ static attn_model *small_model(uint64_t *seed, size_t head_size_max) {
     info.num_heads = random_between(seed, 1, 2);
     if (info.width.head > head_size_max)
         info.width.head = head_size_max;
-    info.projection.output = true;
+    info.linears[ATTN_OUTPUT].weight = true;
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
@@ -299,13 +299,14 @@ static void compare_sums_of_weights(bool sinks) {
         .layout = "test",
         .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 4},
         .num_heads = HEADS,
-        .projection.output = true,
+        .linears[ATTN_OUTPUT].weight = true,
         .score.sinks = sinks};
     attn_model *model = random_model(&seed, &info);
     float *x = malloc(TOKENS * 4 * sizeof *x);
     attn_sizes sizes;
     if (sinks)
-        model->sinks[0] = 7; /* about half of the weight of a thousand keys */
+        model->arrays[MODEL_SINKS].numbers[0] =
+            7; /* about half of the weight of a thousand keys */
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     random_fill(&seed, x, TOKENS * 4);
     attn_request request = {.num_sequences = 1,
@@ -352,7 +353,7 @@ static void test_sums_of_even_weights_do_not_drift(void **state) {
         .layout = "test",
         .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 4},
         .num_heads = 1,
-        .projection.output = true};
+        .linears[ATTN_OUTPUT].weight = true};
     attn_model *model = random_model(&seed, &info);
     float *zeros = calloc((KERNEL_CHUNK_KEYS + 700) * 4, sizeof *zeros);
 
@@ -392,7 +393,7 @@ static void test_sinks_do_not_let_rows_depend_on_their_panel(void **state) {
         .layout = "test",
         .width = {.query = 8, .key = 8, .value = 8, .out = 8, .head = 4},
         .num_heads = 2,
-        .projection.output = true,
+        .linears[ATTN_OUTPUT].weight = true,
         .score.sinks = true};
     size_t positions[ROWS];
     attn_sizes sizes, one_size;

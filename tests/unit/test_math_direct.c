@@ -33,7 +33,7 @@ static attn_model *wide_model(uint64_t *seed) {
     info.num_heads = random_between(seed, 1, 4);
     info.width.head = random_between(seed, 4, 64);
     info.width.score = random_between(seed, 0, 1) * random_between(seed, 4, 64);
-    if (!info.projection.output)
+    if (!info.linears[ATTN_OUTPUT].weight)
         info.width.out = info.num_heads * info.width.head;
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
@@ -222,8 +222,8 @@ static attn_model_info layer(size_t num_heads, size_t head_size, size_t width) {
                   .out = width,
                   .head = head_size},
         .num_heads = num_heads,
-        .projection = {
-            .query_bias = true, .key_bias = true, .value_bias = true, .output = true}};
+        .linears = {
+            {.bias = true}, {.bias = true}, {.bias = true}, [ATTN_OUTPUT].weight = true}};
 }
 
 static void test_splits_of_few_queries_do_not_change_a_bit(void **state) {
@@ -285,7 +285,7 @@ static void test_heads_of_direct_sequences_are_left_out(void **state) {
     const size_t selected[] = {4, 1};
     uint64_t seed = unit_seed(20261212);
     attn_model_info info = layer(5, 32, 19);
-    info.projection.output = false;
+    info.linears[ATTN_OUTPUT].weight = false;
     info.width.out = 5 * 32;
     struct single s = single_init(&seed, &info, 8, 3 * MANY);
     (void)state;

@@ -4,6 +4,7 @@
 #include "base/dtype.h"
 #include "math/dot_product.h"
 #include "random_model.h"
+#include "sample.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -35,7 +36,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t
         .num_threads = num_threads, .run = run_backwards, .context = &num_threads};
 
     seed = unit_seed(seed);
-    for (unsigned i = 0; i < cases; i++) {
+    for (unsigned i = 0; i < sample_cases(cases); i++) {
         struct example *e = make_example(&seed, cpu, queries, keys);
         attn_sizes sizes;
         assert_as_reference(&e->model, &e->r.request, i);

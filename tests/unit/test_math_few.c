@@ -226,15 +226,16 @@ static void test_project_back_multiplies_by_the_columns_of_a_head(void **state) 
             .layout = "test",
             .width = {.query = in, .key = in, .value = in, .out = in, .head = HEAD},
             .num_heads = HEADS,
-            .projection.output = true};
+            .linears[ATTN_OUTPUT].weight = true};
         float x[ROWS * HEAD], y[ROWS * LD];
         attn_model *model = random_model(&seed, &info);
         for (size_t i = 0; i < HEAD * in; i++)
-            model->key_weight[i] = model->key_weight[2 * HEAD * in + i] = INFINITY;
+            model_weight(model, ATTN_KEY)[i] =
+                model_weight(model, ATTN_KEY)[2 * HEAD * in + i] = INFINITY;
         assert_int_equal(attn_model_set_engine(model, &native, NULL), ATTN_OK);
         random_fill(&seed, x, ROWS * HEAD);
         memset(y, 0xff, sizeof y);
-        model->engine.kernels->project_back(&model->engine.to_key.panels,
+        model->engine.kernels->project_back(&model->engine.linears[ATTN_KEY].panels,
                                             (struct range){HEAD, 2 * HEAD}, x, HEAD, ROWS,
                                             y, LD);
         for (size_t r = 0; r < ROWS; r++) {
@@ -242,7 +243,7 @@ static void test_project_back_multiplies_by_the_columns_of_a_head(void **state) 
                 double sum = 0;
                 for (size_t c = 0; c < HEAD; c++)
                     sum += (double)x[r * HEAD + c] *
-                           (double)model->key_weight[(HEAD + c) * in + i];
+                           (double)model_weight(model, ATTN_KEY)[(HEAD + c) * in + i];
                 assert_true(fabs((double)y[r * LD + i] - sum) <= limit * HEAD);
             }
         }

@@ -4,6 +4,7 @@
 #include "math/model.h"
 #include "random_model.h"
 #include "ref.h"
+#include "sample.h"
 #include "split_plainly.h"
 
 #include <attnd/heads.h>
@@ -201,12 +202,13 @@ static void compare_even(const attn_model *model, const struct random_request *r
     info.score.kind = ATTN_SCALED_DOT_PRODUCT;
     info.width.additive = 0;
     attn_model *even = random_model(&seed, &info);
-    memset(even->query_weight, 0,
+    memset(model_weight(even, ATTN_QUERY), 0,
            info.num_heads * info.width.head * info.width.query * sizeof(float));
-    if (info.projection.query_bias)
-        memset(even->query_bias, 0, info.num_heads * info.width.head * sizeof(float));
+    if (info.linears[ATTN_QUERY].bias)
+        memset(model_bias(even, ATTN_QUERY), 0,
+               info.num_heads * info.width.head * sizeof(float));
     for (size_t i = 0; info.score.sinks && i < info.num_heads; i++)
-        even->sinks[i] = -100;
+        even->arrays[MODEL_SINKS].numbers[i] = -100;
     compare_sums_of(even, r, 0, &h->heads.even, "a sum of even weights", h, number);
     attn_model_destroy(even);
 }
@@ -214,6 +216,7 @@ static void compare_even(const attn_model *model, const struct random_request *r
 /* Half of the requests attend to themselves. */
 static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
     seed = unit_seed(seed);
+    cases = (unsigned)sample_cases(cases);
     print_message("seed %llu, %u cases\n", (unsigned long long)seed, cases);
     for (unsigned i = 0; i < cases; i++) {
         attn_model_info info = random_model_info(&seed);

@@ -308,7 +308,7 @@ static struct pair make_pair(void) {
         .layout = "test",
         .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 2},
         .num_heads = 3,
-        .projection.output = true};
+        .linears[ATTN_OUTPUT].weight = true};
     uint64_t seed = unit_seed(5);
     struct pair pair = {.model = random_model(&seed, &info)};
 

@@ -155,11 +155,11 @@ static attn_model *wide_model(uint64_t *seed, attn_scoring kind, size_t size, si
                                             .head = size,
                                             .out = 33},
                                   .num_heads = 5,
-                                  .projection = {.query_bias = true,
-                                                 .key_bias = true,
-                                                 .value_bias = true,
-                                                 .output_bias = true,
-                                                 .output = true}};
+                                  .linears = {[ATTN_QUERY].bias = true,
+                                              [ATTN_KEY].bias = true,
+                                              [ATTN_VALUE].bias = true,
+                                              [ATTN_OUTPUT].bias = true,
+                                              [ATTN_OUTPUT].weight = true}};
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
@@ -286,7 +286,7 @@ static void test_large_layer_matches_the_reference(void **state) {
         .width = {.query = 256, .key = 256, .value = 256, .head = 64, .out = 256},
         .num_heads = 4,
         .score.scale = 1.0 / 128, /* scores as trained layers have them */
-        .projection.output = true};
+        .linears[ATTN_OUTPUT].weight = true};
     attn_model *model = random_model(&seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
 
@@ -423,11 +423,11 @@ static void test_engines_that_disagree_are_told(void **state) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t hidden = info->num_heads * info->width.head;
     for (size_t i = 0; i < hidden; i++)
-        model->value_bias[i] = i % 2 == 0 ? 1e8F : -1e8F;
-    model->value_bias[hidden - 1] = 0; /* of an odd number */
+        model_bias(model, ATTN_VALUE)[i] = i % 2 == 0 ? 1e8F : -1e8F;
+    model_bias(model, ATTN_VALUE)[hidden - 1] = 0; /* of an odd number */
     for (size_t i = 0; i < info->width.out * hidden; i++)
-        model->output_weight[i] = 1;
-    memset(model->output_bias, 0, info->width.out * sizeof(float));
+        model_weight(model, ATTN_OUTPUT)[i] = 1;
+    memset(model_bias(model, ATTN_OUTPUT), 0, info->width.out * sizeof(float));
 
     bool agree = true;
     assert_int_equal(model_prepare_to_serve(model, &engine, &agree, NULL), ATTN_OK);

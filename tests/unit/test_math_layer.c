@@ -5,6 +5,7 @@
 #include "math/plan/plan.h"
 #include "random_model.h"
 #include "ref.h"
+#include "sample.h"
 
 #include <attnd/attention.h>
 #include <math.h>
@@ -29,7 +30,7 @@ static attn_model *make_model(uint64_t *seed, unsigned features) {
     info.width.additive = 0;
     if (random_between(seed, 0, 1) == 1)
         info.width.head = 32 * random_between(seed, 1, 2);
-    if (!info.projection.output)
+    if (!info.linears[ATTN_OUTPUT].weight)
         info.width.out = info.num_heads * info.width.head;
     random_add_features(seed, features, &info);
     attn_model *model = random_model(seed, &info);
@@ -55,7 +56,7 @@ static void make_request(uint64_t *seed, const attn_model *model, unsigned featu
 static void compare_random(uint64_t seed, unsigned features, unsigned cases,
                            size_t longest) {
     seed = unit_seed(seed);
-    for (unsigned i = 0; i < cases; i++) {
+    for (unsigned i = 0; i < sample_cases(cases); i++) {
         attn_model *model = make_model(&seed, features);
         struct random_request r;
         make_request(&seed, model, features, longest, &r);
@@ -67,76 +68,76 @@ static void compare_random(uint64_t seed, unsigned features, unsigned cases,
 
 static void test_heads_that_share_keys_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261101, RANDOM_KV_HEADS, 300, 12);
-    compare_random(20261102, RANDOM_KV_HEADS, 30, 150);
+    compare_random(20261101, RANDOM_KV_HEADS, 150, 12);
+    compare_random(20261102, RANDOM_KV_HEADS, 15, 150);
 }
 
 static void test_parts_of_the_result_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261103, RANDOM_KV_HEADS | RANDOM_NEED, 300, 12);
+    compare_random(20261103, RANDOM_KV_HEADS | RANDOM_NEED, 150, 12);
 }
 
 static void test_rotated_heads_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261105, RANDOM_ROTATION | RANDOM_POSITIONS, 300, 12);
-    compare_random(20261106, RANDOM_ROTATION | RANDOM_POSITIONS, 30, 150);
+    compare_random(20261105, RANDOM_ROTATION | RANDOM_POSITIONS, 150, 12);
+    compare_random(20261106, RANDOM_ROTATION | RANDOM_POSITIONS, 15, 150);
 }
 
 static void test_normed_heads_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261107, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 300, 12);
-    compare_random(20261108, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 30, 150);
+    compare_random(20261107, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 150, 12);
+    compare_random(20261108, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 15, 150);
 }
 
 static void test_finished_values_match_the_reference(void **state) {
     const unsigned features = RANDOM_VALUE_ROWS | RANDOM_ROTATION | RANDOM_KV_HEADS |
                               RANDOM_CLIP | RANDOM_POSITIONS | RANDOM_NEED;
     (void)state;
-    compare_random(20261113, features, 300, 12);
-    compare_random(20261114, features, 30, 150);
+    compare_random(20261113, features, 150, 12);
+    compare_random(20261114, features, 15, 150);
 }
 
 static void test_scaled_queries_match_the_reference(void **state) {
     const unsigned features =
         RANDOM_QUERY_FACTOR | RANDOM_ROTATION | RANDOM_HEAD_NORM | RANDOM_POSITIONS;
     (void)state;
-    compare_random(20261115, features, 300, 12);
-    compare_random(20261116, features, 30, 150);
+    compare_random(20261115, features, 150, 12);
+    compare_random(20261116, features, 15, 150);
 }
 
 static void test_normed_inputs_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261109, RANDOM_PRE_NORM, 300, 12);
-    compare_random(20261110, RANDOM_PRE_NORM, 30, 150);
+    compare_random(20261109, RANDOM_PRE_NORM, 150, 12);
+    compare_random(20261110, RANDOM_PRE_NORM, 15, 150);
 }
 
 static void test_heads_of_two_sizes_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261120, RANDOM_SIZES | RANDOM_KV_HEADS | RANDOM_ROTATION, 300, 12);
-    compare_random(20261121, RANDOM_SIZES | RANDOM_HEAD_NORM | RANDOM_NEED, 300, 12);
-    compare_random(20261122, RANDOM_SIZES | RANDOM_KV_HEADS, 30, 150);
+    compare_random(20261120, RANDOM_SIZES | RANDOM_KV_HEADS | RANDOM_ROTATION, 150, 12);
+    compare_random(20261121, RANDOM_SIZES | RANDOM_HEAD_NORM | RANDOM_NEED, 150, 12);
+    compare_random(20261122, RANDOM_SIZES | RANDOM_KV_HEADS, 15, 150);
 }
 
 static void test_latent_rows_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261123, RANDOM_LATENTS | RANDOM_PRE_NORM | RANDOM_NEED, 300, 12);
-    compare_random(20261124, RANDOM_LATENTS | RANDOM_SIZES | RANDOM_ROTATION, 30, 150);
+    compare_random(20261123, RANDOM_LATENTS | RANDOM_PRE_NORM | RANDOM_NEED, 150, 12);
+    compare_random(20261124, RANDOM_LATENTS | RANDOM_SIZES | RANDOM_ROTATION, 15, 150);
 }
 
 static void test_gated_heads_match_the_reference(void **state) {
     const unsigned features = RANDOM_GATE | RANDOM_KV_HEADS | RANDOM_NEED;
 
     (void)state;
-    compare_random(20261114, features, 300, 12);
-    compare_random(20261115, features | RANDOM_PRE_NORM, 30, 150);
+    compare_random(20261114, features, 150, 12);
+    compare_random(20261115, features | RANDOM_PRE_NORM, 15, 150);
 }
 
 static void test_heads_that_are_normed_together_match_the_reference(void **state) {
     const unsigned features = RANDOM_OUT_NORM | RANDOM_KV_HEADS | RANDOM_NEED;
 
     (void)state;
-    compare_random(20261116, features, 300, 12);
-    compare_random(20261117, features | RANDOM_GATE, 30, 150);
+    compare_random(20261116, features, 150, 12);
+    compare_random(20261117, features | RANDOM_GATE, 15, 150);
 }
 
 /* Gates and norms take what direct sequences sum. */
@@ -168,6 +169,8 @@ static void compare_contributions(uint64_t *seed, unsigned case_number) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t heads = info->num_heads, out = info->width.out,
            hidden = heads * info->width.head;
+    const float *weight = model_weight(model, ATTN_OUTPUT);
+    const float *bias = model_bias(model, ATTN_OUTPUT);
     struct random_request r;
     attn_sizes sizes;
 
@@ -184,10 +187,12 @@ static void compare_contributions(uint64_t *seed, unsigned case_number) {
 
     for (size_t i = 0; i < sizes.outputs; i++) {
         double got = (double)result.outputs[i];
-        double sum = model->output_bias != NULL ? (double)model->output_bias[i % out] : 0;
-        double magnitude =
-            fabs(sum) + sum_products(hidden, model->output_weight + i % out * hidden,
-                                     result.heads + i / out * hidden);
+        double sum = bias != NULL ? (double)bias[i % out] : 0, magnitude = fabs(sum);
+        if (weight != NULL)
+            magnitude += sum_products(hidden, weight + i % out * hidden,
+                                      result.heads + i / out * hidden);
+        else
+            magnitude += fabs((double)result.heads[i]);
         for (size_t h = 0; h < heads; h++)
             sum += (double)result.contributions[(i / out * heads + h) * out + i % out];
         if (!(fabs(got - sum) <= ATTN_TOLERANCE_F32 * magnitude))
@@ -218,7 +223,7 @@ static void test_gates_far_from_0_are_0_or_1_and_infinite_ones_no_numbers(void *
         .layout = "test",
         .num_heads = 1,
         .width = {.query = 1, .key = 1, .value = 1, .head = size, .out = size},
-        .projection = {.gate = true, .gate_bias = true}};
+        .linears = {[ATTN_GATE].weight = true, [ATTN_GATE].bias = true}};
     const attn_request request = {.num_sequences = 1,
                                   .query_lens = &len,
                                   .key_lens = &len,
@@ -230,9 +235,9 @@ static void test_gates_far_from_0_are_0_or_1_and_infinite_ones_no_numbers(void *
 
     (void)state;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
-    memcpy(model->gate_bias, biases, sizeof biases);
+    memcpy(model_bias(model, ATTN_GATE), biases, sizeof biases);
     for (size_t i = 0; i < size; i++)
-        model->value_weight[i] = 1;
+        model_weight(model, ATTN_VALUE)[i] = 1;
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     attn_result result = run(model, &request, &sizes);
     for (size_t i = 0; i < size; i++) {

@@ -5,6 +5,7 @@
 #include "math/mask.h"
 #include "math/model.h"
 #include "random_model.h"
+#include "sample.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -60,7 +61,7 @@ static void test_mask_allows_the_pairs_of_the_definition(void **state) {
     enum { MAX = 12 };
     uint64_t seed = unit_seed(20261201);
     (void)state;
-    for (unsigned i = 0; i < 20000; i++) {
+    for (unsigned i = 0; i < sample_cases(20000); i++) {
         size_t positions[MAX], key_positions[MAX], valid_lens[MAX];
         size_t query_len = random_between(&seed, 1, MAX);
         size_t key_len = random_between(&seed, 1, MAX), next = 0;
@@ -188,16 +189,18 @@ static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t
         .num_threads = num_threads, .run = run_backwards, .context = &num_threads};
 
     seed = unit_seed(seed);
-    for (unsigned i = 0; i < cases; i++) {
+    for (unsigned i = 0; i < sample_cases(cases); i++) {
         attn_model_info info = random_model_info(&seed);
-        if (keys > KERNEL_CHUNK_KEYS && info.projection.output)
+        if (keys > KERNEL_CHUNK_KEYS && info.linears[ATTN_OUTPUT].weight)
             info.num_heads = random_between(&seed, 1, 2);
         random_add_features(&seed, FEATURES, &info);
         attn_model *model = random_model(&seed, &info);
         /* float32 holds the tolerance for scores up to about 100. */
-        for (size_t h = 0;
-             keys > 100 && model->alibi_slopes != NULL && h < info.num_heads; h++)
-            model->alibi_slopes[h] = ldexpf(model->alibi_slopes[h], -6);
+        for (size_t h = 0; keys > 100 && model->arrays[MODEL_SLOPES].numbers != NULL &&
+                           h < info.num_heads;
+             h++)
+            model->arrays[MODEL_SLOPES].numbers[h] =
+                ldexpf(model->arrays[MODEL_SLOPES].numbers[h], -6);
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
         struct random_request r;
         random_request_init(&seed, model, queries, keys, &r);
@@ -292,8 +295,10 @@ static attn_model *featured_model(uint64_t *seed) {
     attn_model_info info = random_model_info(seed);
     random_add_features(seed, FEATURES, &info);
     attn_model *model = random_model(seed, &info);
-    for (size_t h = 0; model->alibi_slopes != NULL && h < info.num_heads; h++)
-        model->alibi_slopes[h] = ldexpf(model->alibi_slopes[h], -7);
+    for (size_t h = 0; model->arrays[MODEL_SLOPES].numbers != NULL && h < info.num_heads;
+         h++)
+        model->arrays[MODEL_SLOPES].numbers[h] =
+            ldexpf(model->arrays[MODEL_SLOPES].numbers[h], -7);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
 }

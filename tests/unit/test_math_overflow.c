@@ -40,8 +40,9 @@ static void single_init(struct single *s, attn_model_info info, size_t query_len
     info.width.head = SIZE;
     assert_int_equal(attn_model_create(&info, &s->model), ATTN_OK);
     for (size_t i = 0; i < SIZE; i++)
-        s->model->query_weight[i * SIZE + i] = s->model->key_weight[i * SIZE + i] =
-            s->model->value_weight[i * SIZE + i] = 1;
+        model_weight(s->model, ATTN_QUERY)[i * SIZE + i] =
+            model_weight(s->model, ATTN_KEY)[i * SIZE + i] =
+                model_weight(s->model, ATTN_VALUE)[i * SIZE + i] = 1;
     for (size_t k = 0; k < KEYS * SIZE; k++)
         s->values[k] = (float)k;
     s->request = (attn_request){.num_sequences = 1,
@@ -105,14 +106,15 @@ static void test_a_sink_takes_all_where_scores_are_out_of_range(void **state) {
     for (size_t rows = 1; rows <= ROWS_MAX; rows += ROWS_MAX - 1) {
         struct single s;
         single_init(&s, (attn_model_info){.score.sinks = true}, rows);
-        s.model->sinks[0] = -3;
+        s.model->arrays[MODEL_SINKS].numbers[0] = -3;
         for (size_t i = 0; i < rows * SIZE; i++)
             s.queries[i] = 1e19F;
         for (size_t i = 0; i < KEYS * SIZE; i++)
             s.keys[i] = -1e19F;
         single_ready(&s);
         assert_as_reference(s.model, &s.request, (unsigned)rows);
-        s.model->sinks[0] = -3e38F; /* may be below the scores or above */
+        s.model->arrays[MODEL_SINKS].numbers[0] =
+            -3e38F; /* may be below the scores or above */
         expect_no_numbers(&s);
     }
 }
@@ -169,10 +171,12 @@ static void test_what_follows_does_not_hide_an_infinite_projection(void **state)
         const float query = i % 2 == 0 ? -1 : 1;
         single_init(&s, infos[i], i % 2 == 0 ? 1 : ROWS_MAX);
         set_queries(&s, &query, 1);
-        memcpy(s.model->key_weight, (const float[]){1e38F, 1e38F, 2e38F}, 3 * 4);
+        memcpy(model_weight(s.model, ATTN_KEY), (const float[]){1e38F, 1e38F, 2e38F},
+               3 * 4);
         memcpy(s.keys, (const float[]){3, 3, 3}, 3 * 4);
         for (size_t a = 0; a < infos[i].width.additive; a++)
-            s.model->additive_score[a] = s.model->additive_key[a * SIZE] = 1;
+            s.model->arrays[MODEL_ADDITIVE_SCORE].numbers[a] =
+                s.model->arrays[MODEL_ADDITIVE_KEY].numbers[a * SIZE] = 1;
         single_ready(&s);
         expect_no_numbers(&s);
     }
@@ -196,9 +200,10 @@ static void test_norms_of_numbers_whose_squares_overflow_are_right(void **state)
             random_fill(&seed, s.keys, KEYS * SIZE);
             for (size_t n = 0; n < SIZE; n++) {
                 if (norm < 2)
-                    s.model->pre_norm_weight[n] = 1;
+                    s.model->arrays[MODEL_PRE_NORM].numbers[n] = 1;
                 else
-                    s.model->query_norm_weight[n] = s.model->key_norm_weight[n] = 0.5F;
+                    s.model->arrays[MODEL_QUERY_NORM].numbers[n] =
+                        s.model->arrays[MODEL_KEY_NORM].numbers[n] = 0.5F;
             }
             for (size_t n = 0; n < 3 * SIZE; n++)
                 s.queries[n] *= factors[i];
@@ -255,9 +260,11 @@ static void test_powers_of_two_that_cancel_change_nothing(void **state) {
         /* float32 holds the tolerance for scores up to about 100. What rounded slopes add
          * is multiplied by the scale: powers of 2 cancel there, too. */
         bool scaled = info.score.bias == ATTN_BIAS_ALIBI_ROUNDED;
-        multiply(model->alibi_slopes, info.num_heads, scaled ? queries + keys - 8 : -5);
+        multiply(model->arrays[MODEL_SLOPES].numbers, info.num_heads,
+                 scaled ? queries + keys - 8 : -5);
         for (size_t h = 0; info.score.sinks && i % 4 == 0 && h < info.num_heads; h++)
-            multiply(model->sinks + h, 1, random_exponent(&seed, 126));
+            multiply(model->arrays[MODEL_SINKS].numbers + h, 1,
+                     random_exponent(&seed, 126));
         size_t hidden = info.num_heads * info.width.head;
         size_t kv_hidden = model->info.num_kv_heads * info.width.head;
         struct random_request r;
@@ -266,13 +273,15 @@ static void test_powers_of_two_that_cancel_change_nothing(void **state) {
         r.request.need_heads = r.request.need_lse = true;
         r.request.parallel = i % 2 == 0 ? &parallel : NULL;
         multiply_projection(&seed, queries, r.queries, r.sizes.num_queries,
-                            info.width.query, model->query_weight, model->query_bias,
-                            hidden);
+                            info.width.query, model_weight(model, ATTN_QUERY),
+                            model_bias(model, ATTN_QUERY), hidden);
         multiply_projection(&seed, keys, r.keys, r.sizes.num_keys, info.width.key,
-                            model->key_weight, model->key_bias, kv_hidden);
+                            model_weight(model, ATTN_KEY), model_bias(model, ATTN_KEY),
+                            kv_hidden);
         multiply_projection(&seed, values, r.values, r.sizes.num_keys, info.width.value,
-                            model->value_weight, model->value_bias, kv_hidden);
-        multiply(model->output_bias, info.width.out, values);
+                            model_weight(model, ATTN_VALUE),
+                            model_bias(model, ATTN_VALUE), kv_hidden);
+        multiply(model_bias(model, ATTN_OUTPUT), info.width.out, values);
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
         attn_plan(model, &r.request, &r.sizes, NULL);
         assert_as_reference(model, &r.request, i);
@@ -289,7 +298,7 @@ static void test_heads_matter_alike_whatever_the_unit_of_the_outputs(void **stat
         .layout = "test",
         .width = {.query = WIDTH, .key = WIDTH, .value = WIDTH, .out = WIDTH, .head = 4},
         .num_heads = HEADS,
-        .projection.output = true};
+        .linears[ATTN_OUTPUT].weight = true};
     static const int exponents[] = {0, -100, -60, -40, 40, 60, 70, 110};
     const size_t len = TOKENS;
     double first[HEADS];
@@ -304,7 +313,7 @@ static void test_heads_matter_alike_whatever_the_unit_of_the_outputs(void **stat
         attn_sizes sizes;
         size_t wrong;
         random_fill(&seed, x, TOKENS * WIDTH);
-        multiply(model->output_weight, (size_t)WIDTH * WIDTH, exponents[i]);
+        multiply(model_weight(model, ATTN_OUTPUT), (size_t)WIDTH * WIDTH, exponents[i]);
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
         const attn_request request = {.num_sequences = 1,
                                       .query_lens = &len,

@@ -133,7 +133,7 @@ static attn_model *narrow_model(uint64_t *seed, attn_bias bias) {
         .width = {.query = 8, .key = 8, .value = 8, .out = 8, .head = 4},
         .num_heads = 2,
         .score = {.bias = bias, .bias_distance = bias == ATTN_BIAS_BUCKETS ? 100 : 0},
-        .projection.output = true};
+        .linears[ATTN_OUTPUT].weight = true};
     return random_model(seed, &info);
 }
 
@@ -226,7 +226,7 @@ static void test_short_sequences_are_found_without_a_walk(void **state) {
                                       .out = WIDTH,
                                       .head = WIDTH},
                             .num_heads = 4,
-                            .projection.output = true};
+                            .linears[ATTN_OUTPUT].weight = true};
     uint64_t seed = unit_seed(8);
     size_t *lens = malloc(sizeof *lens * SEQUENCES), rows = (size_t)2 * SEQUENCES;
     float *inputs = malloc(sizeof *inputs * rows * WIDTH);
@@ -261,7 +261,7 @@ static void test_one_head_of_one_thread_is_looked_at_often(void **state) {
         .layout = "d2l",
         .width = {.query = 1, .key = 1, .value = 1, .out = 1, .head = 1},
         .num_heads = 1,
-        .projection.output = true};
+        .linears[ATTN_OUTPUT].weight = true};
     const size_t len = ROWS;
     uint64_t seed = 10;
     float *rows = malloc(sizeof(float) * ROWS);

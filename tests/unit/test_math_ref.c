@@ -27,10 +27,10 @@ static attn_model *identity_model(attn_model_info info) {
     info.width.key = info.width.value = kv_heads * info.width.head;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     for (size_t i = 0; i < info.width.query; i++)
-        model->query_weight[i * info.width.query + i] = 1;
+        model_weight(model, ATTN_QUERY)[i * info.width.query + i] = 1;
     for (size_t i = 0; i < info.width.key; i++)
-        model->key_weight[i * info.width.key + i] =
-            model->value_weight[i * info.width.key + i] = 1;
+        model_weight(model, ATTN_KEY)[i * info.width.key + i] =
+            model_weight(model, ATTN_VALUE)[i * info.width.key + i] = 1;
     assert_int_equal(attn_model_set_engine(model, NULL, NULL), ATTN_OK);
     return model;
 }
@@ -101,10 +101,11 @@ static void test_sinks_take_part_of_the_sum(void **state) {
         (attn_model_info){.num_heads = 1, .width.head = 1, .score.sinks = true});
     (void)state;
 
-    model->sinks[0] = logf(2);
+    model->arrays[MODEL_SINKS].numbers[0] = logf(2);
     run(model, (attn_request){.causal = true}, 3, rows, &result);
     for (size_t q = 0; q < 3; q++) {
-        double keys = (double)q + 1, sink = exp((double)model->sinks[0]);
+        double keys = (double)q + 1,
+               sink = exp((double)model->arrays[MODEL_SINKS].numbers[0]);
         assert_near(weights[q * 3], 1 / (keys + sink));
         assert_near(lse[q], log(keys + sink));
     }
@@ -140,8 +141,9 @@ static void test_bias_is_added_after_the_softcap(void **state) {
         .score = {.softcap = 3, .bias = ATTN_BIAS_BUCKETS, .bias_distance = 1}});
     (void)state;
 
-    model->distance_bias[0] = 5;                           /* of the key before */
-    model->distance_bias[1] = model->distance_bias[2] = 0; /* of itself and those after */
+    model->arrays[MODEL_DISTANCE_BIAS].numbers[0] = 5; /* of the key before */
+    model->arrays[MODEL_DISTANCE_BIAS].numbers[1] =
+        model->arrays[MODEL_DISTANCE_BIAS].numbers[2] = 0; /* of itself and those after */
     run(model, (attn_request){.causal = false}, 2, rows,
         &(struct ref_result){.weights = weights});
     assert_near(weights[0], 0.5);
@@ -157,8 +159,8 @@ static void test_alibi_falls_with_the_distance(void **state) {
         .num_heads = 2, .width.head = 1, .score.bias = ATTN_BIAS_ALIBI});
     (void)state;
 
-    model->alibi_slopes[0] = 0;
-    model->alibi_slopes[1] = 2;
+    model->arrays[MODEL_SLOPES].numbers[0] = 0;
+    model->arrays[MODEL_SLOPES].numbers[1] = 2;
     run(model, (attn_request){.causal = true}, 2, rows,
         &(struct ref_result){.weights = weights});
     assert_near(weights[2], 0.5);

@@ -4,6 +4,7 @@
 #include "math/model.h"
 #include "math/plan/plan.h"
 #include "math/plan/rules.h"
+#include "sample.h"
 #include "seed.h"
 
 #include <setjmp.h>
@@ -76,7 +77,7 @@ static bool plan_random_batch(const struct kernels *kernels) {
                            .key = random_size(62),
                            .value = random_size(62),
                            .out = random_size(62)},
-                 .projection.output = random_bits(1)},
+                 .linears[ATTN_OUTPUT].weight = random_bits(1)},
         .engine = {.kernels = kernels,
                    .native = random_bits(1),
                    .score_size = random_bits(1) ? head_size : random_size(40)},
@@ -110,7 +111,7 @@ static void test_sizes_of_a_plan_never_wrap(void **state) {
     (void)state;
     const struct kernels *kernels;
     for (size_t set = 0; (kernels = kernels_available(set)) != NULL; set++) {
-        size_t planned = 0, tries = 100000;
+        size_t planned = 0, tries = sample_cases(30000);
         random_state = unit_seed(set + 1);
         for (size_t i = 0; i < tries; i++)
             planned += plan_random_batch(kernels);
@@ -132,7 +133,7 @@ static size_t bytes_of_a_thread(const struct kernels *kernels, bool native,
                            .key = WIDTH,
                            .value = WIDTH,
                            .out = WIDTH},
-                 .projection.output = true},
+                 .linears[ATTN_OUTPUT].weight = true},
         .engine = {.kernels = kernels, .native = native, .score_size = WIDTH / HEADS},
     };
     const attn_parallel parallel = {.num_threads = num_threads};
@@ -157,7 +158,7 @@ static void test_a_window_costs_little_of_a_long_sequence(void **state) {
         .info = {.num_heads = 8,
                  .num_kv_heads = 2,
                  .width = {.head = 64, .query = 8, .key = 8, .value = 8, .out = 8},
-                 .projection.output = true},
+                 .linears[ATTN_OUTPUT].weight = true},
         .engine = {.kernels = kernels_available(0), .native = true, .score_size = 64},
     };
     attn_request request = {.num_sequences = 1, .query_lens = &len, .key_lens = &len};
@@ -183,7 +184,7 @@ static void test_angles_of_given_positions_count_on_each_axis(void **state) {
                  .num_kv_heads = 1,
                  .width = {.head = 64, .query = 8, .key = 8, .value = 8, .out = 8},
                  .rotation = {.size = 2 * PAIRS, .axes = 3},
-                 .projection.output = true},
+                 .linears[ATTN_OUTPUT].weight = true},
         .engine = {.kernels = kernels_available(0), .native = true, .score_size = 64},
     };
     attn_request request = {.num_sequences = 1, .query_lens = &len, .key_lens = &two};
@@ -230,7 +231,7 @@ static void test_model_whose_sizes_wrap_is_refused(void **state) {
                       .out = random_size(62),
                       .additive = random_bits(1) ? random_size(62) : 0},
             .score.kind = random_bits(1) ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT,
-            .projection.output = random_bits(1),
+            .linears[ATTN_OUTPUT].weight = random_bits(1),
         };
         attn_model *model = NULL;
         long double hidden = (long double)info.num_heads * info.width.head;

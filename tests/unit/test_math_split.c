@@ -22,12 +22,12 @@ static attn_model *create_layer(uint64_t *seed, size_t in) {
         .layout = "test",
         .width = {.query = in, .key = in, .value = in, .out = OUT, .head = OUT},
         .num_heads = 1,
-        .projection.value_bias = true};
+        .linears[ATTN_VALUE].bias = true};
     attn_model *model;
 
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
-    random_fill(seed, model->value_weight, OUT * in);
-    random_fill(seed, model->value_bias, OUT);
+    random_fill(seed, model_weight(model, ATTN_VALUE), OUT * in);
+    random_fill(seed, model_bias(model, ATTN_VALUE), OUT);
     return model;
 }
 
@@ -43,27 +43,27 @@ static void project(const attn_model *model, const struct range *depth, size_t n
     const struct engine *engine = &model->engine;
     const struct kernels *set = engine->kernels;
     const struct range all = {0, OUT};
-    size_t in = engine->to_value.in;
+    size_t in = engine->linears[ATTN_VALUE].in;
 
     if (set->split == NULL) {
-        engine_project(engine, &engine->to_value, all, depth, num_depths, x, in, rows, y,
-                       OUT);
+        engine_project(engine, &engine->linears[ATTN_VALUE], all, depth, num_depths, x,
+                       in, rows, y, OUT);
         return;
     }
-    size_t ld = engine->to_value.panels.steps * set->step_words + 16;
+    size_t ld = engine->linears[ATTN_VALUE].panels.steps * set->step_words + 16;
     float *split = aligned_alloc(64, rows * ld * sizeof *split);
     assert_non_null(split);
     set->split(x, in, rows, in, depth, num_depths, &engine->split_range, split, ld);
-    engine_project_split(engine, &engine->to_value, all, depth, num_depths, split, ld,
-                         rows, y, OUT);
+    engine_project_split(engine, &engine->linears[ATTN_VALUE], all, depth, num_depths,
+                         split, ld, rows, y, OUT);
     free(split);
 }
 
 /* Returns the root of the mean square error, in units of 2^-24 of what is summed. */
 static double find_error(const attn_model *model, const float *weight, const float *x) {
-    size_t in = model->engine.to_value.in;
+    size_t in = model->engine.linears[ATTN_VALUE].in;
     const struct range all = {0, in};
-    const float *bias = model->value_bias;
+    const float *bias = model_bias(model, ATTN_VALUE);
     float y[ROWS * OUT];
     double squares = 0;
 
@@ -101,7 +101,7 @@ static void test_errors_are_not_above_those_of_float32(void **state) {
         float *x = malloc(ROWS * in * sizeof *x);
         assert_non_null(x);
         random_fill(&seed, x, ROWS * in);
-        memset(model->value_bias, 0, OUT * sizeof(float));
+        memset(model_bias(model, ATTN_VALUE), 0, OUT * sizeof(float));
         for (size_t i = 0; i < in; i++) {
             int power = data[d].scaled ? (int)random_between(&seed, 0, 40) - 20 : 0;
             for (size_t r = 0; r < ROWS; r++)
@@ -109,10 +109,10 @@ static void test_errors_are_not_above_those_of_float32(void **state) {
                     ldexpf(x[r * in + i] + data[d].offset, power) * data[d].factor;
         }
         use_set(model, "avx512");
-        double plain = find_error(model, model->value_weight, x);
+        double plain = find_error(model, model_weight(model, ATTN_VALUE), x);
         use_set(model, "amx");
         assert_string_equal(model->info.engine.cpu, "amx");
-        double split = find_error(model, model->value_weight, x);
+        double split = find_error(model, model_weight(model, ATTN_VALUE), x);
         print_message("width %zu, offset %g, factor %g, scaled %d: %.3f, float32 %.3f\n",
                       in, (double)data[d].offset, (double)data[d].factor, data[d].scaled,
                       split, plain);
@@ -169,11 +169,11 @@ static void test_bits_depend_on_the_row_and_its_depth(void **state) {
         project(model, depth, 2, x, ROWS, y);
         for (size_t r = 0; r < ROWS; r++) {
             for (size_t o = 0; o < OUT; o++) {
-                double sum = (double)model->value_bias[o];
+                double sum = (double)model_bias(model, ATTN_VALUE)[o];
                 for (size_t i = 0; i < in; i++) {
                     if ((i >= depth[0].first && i < depth[0].end) || i >= depth[1].first)
                         sum += (double)x[r * in + i] *
-                               (double)model->value_weight[o * in + i];
+                               (double)model_weight(model, ATTN_VALUE)[o * in + i];
                 }
                 assert_true(fabs((double)y[r * OUT + o] - sum) <= 1e-4);
             }
@@ -201,11 +201,12 @@ static void test_weights_that_pieces_do_not_hold_get_avx512(void **state) {
         attn_model *plain = create_layer(&seed, IN), *model;
         seed = unit_seed(20261126);
         model = create_layer(&seed, IN);
-        float number = numbers[i / 2], *of_plain = plain->value_weight + 3 * IN,
-              *weight = model->value_weight + 3 * IN;
+        float number = numbers[i / 2],
+              *of_plain = model_weight(plain, ATTN_VALUE) + 3 * IN,
+              *weight = model_weight(model, ATTN_VALUE) + 3 * IN;
         if (i % 2 == 1) {
-            of_plain = plain->value_bias + 4;
-            weight = model->value_bias + 4;
+            of_plain = model_bias(plain, ATTN_VALUE) + 4;
+            weight = model_bias(model, ATTN_VALUE) + 4;
         }
         *of_plain = *weight = number;
         use_set(plain, "avx512");

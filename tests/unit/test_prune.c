@@ -107,11 +107,11 @@ static void compare_info(const attn_model_info *whole, const bool *left_out,
     assert_int_equal(pruned->width.value, whole->width.value);
     assert_int_equal(pruned->width.out, whole->width.out);
     assert_int_equal(pruned->width.additive, whole->width.additive);
-    assert_int_equal(pruned->projection.query_bias, whole->projection.query_bias);
-    assert_int_equal(pruned->projection.key_bias, whole->projection.key_bias);
-    assert_int_equal(pruned->projection.value_bias, whole->projection.value_bias);
-    assert_int_equal(pruned->projection.output_bias, whole->projection.output_bias);
-    assert_true(pruned->projection.output);
+    assert_int_equal(pruned->linears[ATTN_QUERY].bias, whole->linears[ATTN_QUERY].bias);
+    assert_int_equal(pruned->linears[ATTN_KEY].bias, whole->linears[ATTN_KEY].bias);
+    assert_int_equal(pruned->linears[ATTN_VALUE].bias, whole->linears[ATTN_VALUE].bias);
+    assert_int_equal(pruned->linears[ATTN_OUTPUT].bias, whole->linears[ATTN_OUTPUT].bias);
+    assert_true(pruned->linears[ATTN_OUTPUT].weight);
     assert_int_equal(pruned->mask.causal, whole->mask.causal);
     assert_int_equal(pruned->context_length, whole->context_length);
 }
@@ -198,10 +198,11 @@ static void test_what_d2l_cannot_hold_is_named_beside_the_remedy(void **state) {
         {{.score.sinks = true}, "sinks"},
         {{.score.bias = ATTN_BIAS_ALIBI}, "a bias by distance"},
         {{.head_norm.kind = ATTN_NORM_RMS}, "norms of queries and keys"},
-        {{.projection.gate = true}, "a gate"},
+        {{.linears[ATTN_GATE].weight = true}, "a gate"},
         {{.out_norm.kind = ATTN_NORM_RMS}, "a norm of the heads' outputs"},
-        {{.rotation.size = 4}, "rotary positions"},
-        {{.pre_norm.applied = true}, "a norm before it (pre_norm=true)"},
+        {{.rotation = {.size = 4, .type = "default"}}, "rotary positions"},
+        {{.pre_norm = {.kind = ATTN_NORM_RMS, .applied = true}},
+         "a norm before it (pre_norm=true)"},
     };
     (void)state;
 

@@ -94,7 +94,7 @@ static void describe_layer_text(struct read_stack *read, size_t i, char *ret_tex
     size_t used = strlen(ret_text);
     describe_numbers(&layer, ret_text + used, size - used);
     used = strlen(ret_text);
-    for (size_t k = 0; k < NUM_LAYER_LINEARS && used + 1 < size; k++)
+    for (size_t k = 0; k < ATTN_NUM_LINEARS && used + 1 < size; k++)
         used += (size_t)snprintf(ret_text + used, size - used, " %d", biases.has[k]);
 }
 

@@ -63,15 +63,17 @@ static void test_heads_of_one_tensor_are_queries_and_then_gates(void **state) {
                   &folder, &error) != ATTN_OK)
         fail_msg("%s", error.text);
     attn_model *model = make_model(&folder_get_layers(folder, &count)[0], false);
-    assert_true(model->info.projection.gate && model->info.projection.gate_bias);
+    assert_true(model->info.linears[ATTN_GATE].weight &&
+                model->info.linears[ATTN_GATE].bias);
     for (size_t h = 0; h < HEADS; h++) {
         size_t to = h * SIZE, from = 2 * h * SIZE;
-        assert_counts(model->query_weight + to * WIDTH, SIZE * WIDTH,
+        assert_counts(model_weight(model, ATTN_QUERY) + to * WIDTH, SIZE * WIDTH,
                       (double)(from * WIDTH) / 8);
-        assert_counts(model->gate_weight + to * WIDTH, SIZE * WIDTH,
+        assert_counts(model_weight(model, ATTN_GATE) + to * WIDTH, SIZE * WIDTH,
                       (double)((from + SIZE) * WIDTH) / 8);
-        assert_counts(model->query_bias + to, SIZE, 7 + (double)from / 8);
-        assert_counts(model->gate_bias + to, SIZE, 7 + (double)(from + SIZE) / 8);
+        assert_counts(model_bias(model, ATTN_QUERY) + to, SIZE, 7 + (double)from / 8);
+        assert_counts(model_bias(model, ATTN_GATE) + to, SIZE,
+                      7 + (double)(from + SIZE) / 8);
     }
 
     /* packed, it has the memory that was foretold */
@@ -80,7 +82,8 @@ static void test_heads_of_one_tensor_are_queries_and_then_gates(void **state) {
     assert_int_equal(model_describe(&model->info, &native, &described, NULL), ATTN_OK);
     assert_int_equal(model_use_openblas(model, "portable", NULL), ATTN_OK);
     assert_int_equal(model_pack(model, &native, NULL), ATTN_OK);
-    assert_true(model->gate_weight == NULL && model->gate_bias == NULL);
+    assert_true(model_weight(model, ATTN_GATE) == NULL &&
+                model_bias(model, ATTN_GATE) == NULL);
     assert_int_equal(model->info.footprint.memory, described.footprint.memory);
     assert_int_equal(model->info.footprint.parameters, described.footprint.parameters);
     attn_model_destroy(model);

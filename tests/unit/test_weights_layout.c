@@ -366,8 +366,8 @@ static void test_heads_of_different_sizes_are_refused(void **state) {
     add_wrapper_head(&all, 0, 2);
     file_add_f32(&all, "heads.0.W_key.bias", 2, 0, 4);
     attn_model *model = must_create(&all, &(attn_model_options){0});
-    assert_true(model->key_bias[1] == 4.125F);
-    assert_null(model->query_bias);
+    assert_true(model_bias(model, ATTN_KEY)[1] == 4.125F);
+    assert_null(model_bias(model, ATTN_QUERY));
     attn_model_destroy(model);
 }
 
@@ -460,7 +460,7 @@ static void test_additive_scoring_needs_all_three_tensors(void **state) {
     file_add_f32(&made, "p.attention.W_k.weight", 7, 2, 1);
     attn_model *model = must_create(&made, &options);
     assert_int_equal(attn_model_get_info(model)->width.additive, 7);
-    assert_true(model->additive_score[6] == 1.75F);
+    assert_true(model->arrays[MODEL_ADDITIVE_SCORE].numbers[6] == 1.75F);
     attn_model_destroy(model);
 }
 

@@ -67,58 +67,58 @@ static const struct golden {
      {.layout = "d2l",
       .width = {.query = 100, .key = 100, .value = 100, .out = 100, .head = 20},
       .num_heads = 5,
-      .projection.output = true,
+      .linears[ATTN_OUTPUT].weight = true,
       .footprint = {.parameters = 40000, .bytes = 160000}}},
     {"d2l_bias_random",
      {.num_heads = 5},
      {.layout = "d2l",
       .width = {.query = 100, .key = 100, .value = 100, .out = 100, .head = 20},
       .num_heads = 5,
-      .projection = {.output = true,
-                     .query_bias = true,
-                     .key_bias = true,
-                     .value_bias = true,
-                     .output_bias = true},
+      .linears = {[ATTN_OUTPUT].weight = true,
+                  [ATTN_QUERY].bias = true,
+                  [ATTN_KEY].bias = true,
+                  [ATTN_VALUE].bias = true,
+                  [ATTN_OUTPUT].bias = true},
       .footprint = {.parameters = 40400, .bytes = 161600}}},
     {"d2l_sizes",
      {.num_heads = 6},
      {.layout = "d2l",
       .width = {.query = 20, .key = 24, .value = 28, .out = 36, .head = 6},
       .num_heads = 6,
-      .projection = {.output = true,
-                     .query_bias = true,
-                     .key_bias = true,
-                     .value_bias = true,
-                     .output_bias = true},
+      .linears = {[ATTN_OUTPUT].weight = true,
+                  [ATTN_QUERY].bias = true,
+                  [ATTN_KEY].bias = true,
+                  [ATTN_VALUE].bias = true,
+                  [ATTN_OUTPUT].bias = true},
       .footprint = {.parameters = 4032, .bytes = 16128}}},
     {"torch_packed",
      {.num_heads = 6},
      {.layout = "torch",
       .width = {.query = 48, .key = 48, .value = 48, .out = 48, .head = 8},
       .num_heads = 6,
-      .projection = {.output = true,
-                     .query_bias = true,
-                     .key_bias = true,
-                     .value_bias = true,
-                     .output_bias = true},
+      .linears = {[ATTN_OUTPUT].weight = true,
+                  [ATTN_QUERY].bias = true,
+                  [ATTN_KEY].bias = true,
+                  [ATTN_VALUE].bias = true,
+                  [ATTN_OUTPUT].bias = true},
       .footprint = {.parameters = 9408, .bytes = 37632}}},
     {"torch_kdim_vdim",
      {.num_heads = 6},
      {.layout = "torch",
       .width = {.query = 48, .key = 20, .value = 12, .out = 48, .head = 8},
       .num_heads = 6,
-      .projection = {.output = true,
-                     .query_bias = true,
-                     .key_bias = true,
-                     .value_bias = true,
-                     .output_bias = true},
+      .linears = {[ATTN_OUTPUT].weight = true,
+                  [ATTN_QUERY].bias = true,
+                  [ATTN_KEY].bias = true,
+                  [ATTN_VALUE].bias = true,
+                  [ATTN_OUTPUT].bias = true},
       .footprint = {.parameters = 6336, .bytes = 25344}}},
     {"llms_from_scratch_split",
      {.num_heads = 2, .context_length = 6},
      {.layout = "llms_from_scratch",
       .width = {.query = 3, .key = 3, .value = 3, .out = 2, .head = 1},
       .num_heads = 2,
-      .projection = {.output = true, .output_bias = true},
+      .linears = {[ATTN_OUTPUT].weight = true, [ATTN_OUTPUT].bias = true},
       .mask.causal = true,
       .context_length = 6,
       .footprint = {.parameters = 24, .bytes = 96}}},
@@ -134,7 +134,7 @@ static const struct golden {
      {.layout = "two_stage",
       .width = {.query = 24, .key = 24, .value = 24, .out = 24, .head = 8},
       .num_heads = 3,
-      .projection.output = true,
+      .linears[ATTN_OUTPUT].weight = true,
       .footprint = {.parameters = 2304, .bytes = 9216}}},
     {"additive_scoring",
      {.num_heads = 4, .causal = "true"},
@@ -142,7 +142,7 @@ static const struct golden {
       .score.kind = ATTN_ADDITIVE,
       .width = {.query = 32, .key = 32, .value = 32, .out = 32, .head = 8, .additive = 8},
       .num_heads = 4,
-      .projection.output = true,
+      .linears[ATTN_OUTPUT].weight = true,
       .mask.causal = true,
       .footprint = {.parameters = 4232, .bytes = 16928}}},
 };
@@ -164,11 +164,12 @@ static void test_every_golden_layout_is_recognised(void **state) {
         assert_int_equal(got->num_heads, want->num_heads);
         assert_int_equal(got->width.head, want->width.head);
         assert_int_equal(got->width.additive, want->width.additive);
-        assert_int_equal(got->projection.query_bias, want->projection.query_bias);
-        assert_int_equal(got->projection.key_bias, want->projection.key_bias);
-        assert_int_equal(got->projection.value_bias, want->projection.value_bias);
-        assert_int_equal(got->projection.output_bias, want->projection.output_bias);
-        assert_int_equal(got->projection.output, want->projection.output);
+        assert_int_equal(got->linears[ATTN_QUERY].bias, want->linears[ATTN_QUERY].bias);
+        assert_int_equal(got->linears[ATTN_KEY].bias, want->linears[ATTN_KEY].bias);
+        assert_int_equal(got->linears[ATTN_VALUE].bias, want->linears[ATTN_VALUE].bias);
+        assert_int_equal(got->linears[ATTN_OUTPUT].bias, want->linears[ATTN_OUTPUT].bias);
+        assert_int_equal(got->linears[ATTN_OUTPUT].weight,
+                         want->linears[ATTN_OUTPUT].weight);
         assert_int_equal(got->mask.causal, want->mask.causal);
         assert_int_equal(got->context_length, want->context_length);
         assert_int_equal(got->footprint.parameters, want->footprint.parameters);
@@ -187,17 +188,20 @@ static void test_d2l_weights_are_those_stored(void **state) {
         const float *got;
         size_t count;
     } cases[] = {
-        {"d2l_sizes", "W_q.weight", sizes->query_weight, 36 * 20},
-        {"d2l_sizes", "W_q.bias", sizes->query_bias, 36},
-        {"d2l_sizes", "W_k.weight", sizes->key_weight, 36 * 24},
-        {"d2l_sizes", "W_k.bias", sizes->key_bias, 36},
-        {"d2l_sizes", "W_v.weight", sizes->value_weight, 36 * 28},
-        {"d2l_sizes", "W_v.bias", sizes->value_bias, 36},
-        {"d2l_sizes", "W_o.weight", sizes->output_weight, 36 * 36},
-        {"d2l_sizes", "W_o.bias", sizes->output_bias, 36},
-        {"additive_scoring", "attention.W_q.weight", additive->additive_query, 64},
-        {"additive_scoring", "attention.W_k.weight", additive->additive_key, 64},
-        {"additive_scoring", "attention.w_v.weight", additive->additive_score, 8},
+        {"d2l_sizes", "W_q.weight", model_weight(sizes, ATTN_QUERY), 36 * 20},
+        {"d2l_sizes", "W_q.bias", model_bias(sizes, ATTN_QUERY), 36},
+        {"d2l_sizes", "W_k.weight", model_weight(sizes, ATTN_KEY), 36 * 24},
+        {"d2l_sizes", "W_k.bias", model_bias(sizes, ATTN_KEY), 36},
+        {"d2l_sizes", "W_v.weight", model_weight(sizes, ATTN_VALUE), 36 * 28},
+        {"d2l_sizes", "W_v.bias", model_bias(sizes, ATTN_VALUE), 36},
+        {"d2l_sizes", "W_o.weight", model_weight(sizes, ATTN_OUTPUT), 36 * 36},
+        {"d2l_sizes", "W_o.bias", model_bias(sizes, ATTN_OUTPUT), 36},
+        {"additive_scoring", "attention.W_q.weight",
+         additive->arrays[MODEL_ADDITIVE_QUERY].numbers, 64},
+        {"additive_scoring", "attention.W_k.weight",
+         additive->arrays[MODEL_ADDITIVE_KEY].numbers, 64},
+        {"additive_scoring", "attention.w_v.weight",
+         additive->arrays[MODEL_ADDITIVE_SCORE].numbers, 8},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -214,19 +218,23 @@ static void test_packed_rows_are_query_key_value(void **state) {
 
     attn_model *model =
         load_golden("torch_packed", &(attn_model_options){.num_heads = 6});
-    assert_memory_equal(model->query_weight, packed, 48 * 48 * sizeof(float));
-    assert_memory_equal(model->key_weight, packed + 48 * 48, 48 * 48 * sizeof(float));
-    assert_memory_equal(model->value_weight, packed + 96 * 48, 48 * 48 * sizeof(float));
-    assert_memory_equal(model->query_bias, bias, 48 * sizeof(float));
-    assert_memory_equal(model->key_bias, bias + 48, 48 * sizeof(float));
-    assert_memory_equal(model->value_bias, bias + 96, 48 * sizeof(float));
-    assert_stored("torch_packed", "out_proj.weight", model->output_weight, 48 * 48);
+    assert_memory_equal(model_weight(model, ATTN_QUERY), packed, 48 * 48 * sizeof(float));
+    assert_memory_equal(model_weight(model, ATTN_KEY), packed + 48 * 48,
+                        48 * 48 * sizeof(float));
+    assert_memory_equal(model_weight(model, ATTN_VALUE), packed + 96 * 48,
+                        48 * 48 * sizeof(float));
+    assert_memory_equal(model_bias(model, ATTN_QUERY), bias, 48 * sizeof(float));
+    assert_memory_equal(model_bias(model, ATTN_KEY), bias + 48, 48 * sizeof(float));
+    assert_memory_equal(model_bias(model, ATTN_VALUE), bias + 96, 48 * sizeof(float));
+    assert_stored("torch_packed", "out_proj.weight", model_weight(model, ATTN_OUTPUT),
+                  48 * 48);
     attn_model_destroy(model);
 
     read_golden("torch_kdim_vdim", "in_proj_bias", bias);
     model = load_golden("torch_kdim_vdim", &(attn_model_options){.num_heads = 6});
-    assert_stored("torch_kdim_vdim", "k_proj_weight", model->key_weight, 48 * 20);
-    assert_memory_equal(model->value_bias, bias + 96, 48 * sizeof(float));
+    assert_stored("torch_kdim_vdim", "k_proj_weight", model_weight(model, ATTN_KEY),
+                  48 * 20);
+    assert_memory_equal(model_bias(model, ATTN_VALUE), bias + 96, 48 * sizeof(float));
     attn_model_destroy(model);
 }
 
@@ -234,11 +242,11 @@ static void test_wrapper_heads_are_contiguous(void **state) {
     (void)state;
     attn_model *model = load_golden("llms_from_scratch_wrapper", NULL);
     const char *name = "llms_from_scratch_wrapper";
-    assert_stored(name, "heads.0.W_query.weight", model->query_weight, 6);
-    assert_stored(name, "heads.1.W_query.weight", model->query_weight + 6, 6);
-    assert_stored(name, "heads.0.W_key.weight", model->key_weight, 6);
-    assert_stored(name, "heads.1.W_value.weight", model->value_weight + 6, 6);
-    assert_null(model->output_weight);
+    assert_stored(name, "heads.0.W_query.weight", model_weight(model, ATTN_QUERY), 6);
+    assert_stored(name, "heads.1.W_query.weight", model_weight(model, ATTN_QUERY) + 6, 6);
+    assert_stored(name, "heads.0.W_key.weight", model_weight(model, ATTN_KEY), 6);
+    assert_stored(name, "heads.1.W_value.weight", model_weight(model, ATTN_VALUE) + 6, 6);
+    assert_null(model_weight(model, ATTN_OUTPUT));
     attn_model_destroy(model);
 }
 
@@ -261,7 +269,7 @@ static void test_two_stages_fold_into_one(void **state) {
                     magnitude += fabsl(term);
                 }
                 /* half a unit in float32's last place, and the rounding of doubles */
-                float got = model->key_weight[(h * 8 + row) * 24 + in];
+                float got = model_weight(model, ATTN_KEY)[(h * 8 + row) * 24 + in];
                 long double limit = fabsl(sum) * 0x1p-24L + magnitude * 0x1p-48L;
                 assert_true(fabsl((long double)got - sum) <= limit);
             }
@@ -319,20 +327,23 @@ static void test_two_stage_biases_fold_too(void **state) {
     file_add_f32(&made, "heads.1.W_K.bias", 2, 0, 9);
     attn_model *model = must_create(&made, &(attn_model_options){0});
     const attn_model_info *info = attn_model_get_info(model);
-    assert_true(info->projection.query_bias && info->projection.key_bias &&
-                !info->projection.value_bias);
+    assert_true(info->linears[ATTN_QUERY].bias && info->linears[ATTN_KEY].bias &&
+                !info->linears[ATTN_VALUE].bias);
     assert_int_equal(info->width.query, 2);
     assert_int_equal(info->width.out, 5);
 
     /* Head 0 of the query is [0 .125 .25; .375 .5 .625]; its bias is that times
      * W_Q.bias. */
-    assert_true(model->query_bias[0] == 0.125F * 1.125F + 0.25F * 1.25F);
-    assert_true(model->query_bias[1] == 0.375F + 0.5F * 1.125F + 0.625F * 1.25F);
-    assert_true(model->key_bias[0] == 7 && model->key_bias[1] == 7.125F);
-    assert_true(model->key_bias[2] == 9 && model->key_bias[3] == 9.125F);
+    assert_true(model_bias(model, ATTN_QUERY)[0] == 0.125F * 1.125F + 0.25F * 1.25F);
+    assert_true(model_bias(model, ATTN_QUERY)[1] ==
+                0.375F + 0.5F * 1.125F + 0.625F * 1.25F);
+    assert_true(model_bias(model, ATTN_KEY)[0] == 7 &&
+                model_bias(model, ATTN_KEY)[1] == 7.125F);
+    assert_true(model_bias(model, ATTN_KEY)[2] == 9 &&
+                model_bias(model, ATTN_KEY)[3] == 9.125F);
     /* W_Q is [1 1.125; 1.25 1.375; 1.5 1.625] */
-    assert_true(model->query_weight[0] == 0.125F * 1.25F + 0.25F * 1.5F);
-    assert_true(model->query_weight[1] == 0.125F * 1.375F + 0.25F * 1.625F);
+    assert_true(model_weight(model, ATTN_QUERY)[0] == 0.125F * 1.25F + 0.25F * 1.5F);
+    assert_true(model_weight(model, ATTN_QUERY)[1] == 0.125F * 1.375F + 0.25F * 1.625F);
     attn_model_destroy(model);
 }
 
@@ -393,14 +404,16 @@ static void test_demo_models_are_complete(void **state) {
     assert_string_equal(info->layout, "llms_from_scratch");
     assert_true(info->width.query == 3 && info->num_heads == 2 && info->width.head == 1);
     assert_true(info->mask.causal && info->context_length == 6);
-    assert_stored("llms_from_scratch_split", "W_value.weight", model->value_weight, 6);
-    assert_stored("llms_from_scratch_split", "out_proj.bias", model->output_bias, 2);
+    assert_stored("llms_from_scratch_split", "W_value.weight",
+                  model_weight(model, ATTN_VALUE), 6);
+    assert_stored("llms_from_scratch_split", "out_proj.bias",
+                  model_bias(model, ATTN_OUTPUT), 2);
     attn_model_destroy(model);
 
     assert_int_equal(attn_model_demo("d2l", NULL, &model, &error), ATTN_OK);
     info = attn_model_get_info(model);
     assert_true(info->width.query == 100 && info->num_heads == 5 && !info->mask.causal);
-    assert_stored("d2l_example", "W_o.weight", model->output_weight, 10000);
+    assert_stored("d2l_example", "W_o.weight", model_weight(model, ATTN_OUTPUT), 10000);
     attn_model_destroy(model);
 
     assert_int_equal(attn_model_demo("patterns", NULL, &model, &error), ATTN_OK);

@@ -33,6 +33,29 @@ static void test_loading_packs_weights_once(void **state) {
     }
 }
 
+/* Returns the allocations of loading a built-in model to serve. */
+static size_t count_loading(const char *name) {
+    const attn_engine_options engine = {.engine = "native", .serve_only = true};
+    attn_model *model;
+    count_alloc_from(1);
+    attn_status status = attn_model_demo(name, &engine, &model, NULL);
+    size_t count = count_alloc_stop();
+    assert_int_equal(status, ATTN_OK);
+    attn_model_destroy(model);
+    return count;
+}
+
+/* The comparison with plain loops allocates more than ten arrays. Heads of two models
+ * have different sizes. */
+static void test_attention_is_compared_once_for_its_sizes(void **state) {
+    (void)state;
+    size_t first = count_loading("journey"), second = count_loading("journey");
+    assert_true(second + 10 < first);
+    assert_int_equal(count_loading("journey"), second);
+    first = count_loading("stacked");
+    assert_true(count_loading("stacked") + 10 < first);
+}
+
 /* Engines disagree on a large bias that cancels later, see test_math_kernels.c. */
 static void test_model_whose_engines_disagree_is_left_with_openblas(void **state) {
     (void)state;
@@ -58,8 +81,8 @@ static void test_model_whose_engines_disagree_is_left_with_openblas(void **state
     assert_true(info->engine.difference > ATTN_TOLERANCE_F32);
     assert_string_equal(info->engine.name, "openblas");
     assert_string_equal(info->engine.precision, "f32");
-    assert_memory_equal(model->value_bias, large, sizeof large);
-    assert_memory_equal(model->output_weight, apart, sizeof apart);
+    assert_memory_equal(model_bias(model, ATTN_VALUE), large, sizeof large);
+    assert_memory_equal(model_weight(model, ATTN_OUTPUT), apart, sizeof apart);
 
     attn_model_destroy(model);
     unlink(path);
@@ -69,6 +92,7 @@ static void test_model_whose_engines_disagree_is_left_with_openblas(void **state
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loading_packs_weights_once),
+        cmocka_unit_test(test_attention_is_compared_once_for_its_sizes),
         cmocka_unit_test(test_model_whose_engines_disagree_is_left_with_openblas),
     };
     return cmocka_run_group_tests_name("weights_serve", tests, init_library, NULL);

@@ -115,10 +115,9 @@ static void test_values_of_another_size_than_the_keys_cannot_be_left_out(void **
     assert_int_equal(attn_model_create(&info, &wide), ATTN_OK);
     const attn_model *models[] = {wide};
     const char *body = "{\"queries\":[[1,2,3,4]]}";
-    struct wire_native_scan scan;
-    assert_true(wire_native_scan(body, strlen(body), &scan, &fixture->problem));
-    assert_false(wire_native_decode(body, &scan, models, 1, &fixture->arena,
-                                    &fixture->request, &fixture->problem));
+    size_t reserved;
+    assert_false(
+        fixture_read(fixture, models, 1, &fixture->arena, body, strlen(body), &reserved));
     assert_string_equal(fixture->problem.title, "Missing key");
     assert_string_equal(fixture->problem.field, "values");
     attn_model_destroy(wide);
@@ -164,11 +163,9 @@ static void test_many_models_are_not_all_listed(void **state) {
         assert_int_equal(attn_model_create(&info, &models[i]), ATTN_OK);
     }
     const char *body = "{\"queries\":[[1,2,3,4]]}";
-    struct wire_native_scan scan;
-    assert_true(wire_native_scan(body, strlen(body), &scan, &fixture->problem));
-    assert_false(wire_native_decode(body, &scan, (const attn_model *const *)models, 9,
-                                    &fixture->arena, &fixture->request,
-                                    &fixture->problem));
+    size_t reserved;
+    assert_false(fixture_read(fixture, (const attn_model *const *)models, 9,
+                              &fixture->arena, body, strlen(body), &reserved));
     assert_non_null(strstr(fixture->problem.detail, "eee', ...; name one of them"));
     for (int i = 0; i < 9; i++)
         attn_model_destroy(models[i]);
@@ -325,11 +322,9 @@ static size_t fail_each_allocation(struct fixture *fixture, const char *body,
         struct arena arena;
         fixture_fill_arena(&arena, allocations);
         fail_alloc_at(nth);
-        struct wire_native_scan scan;
-        bool decoded =
-            wire_native_scan(body, strlen(body), &scan, &fixture->problem) &&
-            wire_native_decode(body, &scan, (const attn_model *const *)fixture->models,
-                               NUM_MODELS, &arena, &fixture->request, &fixture->problem);
+        size_t reserved;
+        bool decoded = fixture_read(fixture, (const attn_model *const *)fixture->models,
+                                    NUM_MODELS, &arena, body, strlen(body), &reserved);
         bool failed = fail_alloc_stop();
         arena_deinit(&arena);
 

@@ -123,7 +123,7 @@ static void test_aligned_float32_is_not_copied(void **state) {
         const float *queries = fixture->request.batch.queries;
         bool inside = (const char *)queries == body.data + size;
         assert_int_equal(inside, size % sizeof(float) == 0);
-        assert_true(fixture->request.in_body);
+        assert_int_equal(fixture->request.in_body, inside);
         assert_floats(queries, rows, 8);
         free(body.data);
     }

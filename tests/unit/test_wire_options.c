@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_wire_options.c: timeouts and priorities in the JSON of both protocols. The tests
- * of safetensors have those in __metadata__; tests/data/invalid/native has the errors. */
+ * of safetensors have those in __metadata__; tests/data/invalid has the errors. */
 #include "wire/oip/oip.h"
 #include "wire_fixture.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_wire_positions.c: positions, windows and needed results, as all protocols read
- * them. tests/data/invalid/native has the errors in JSON. */
+ * them. tests/data/invalid has the errors in JSON. */
 #include "fail_alloc.h"
 #include "weights_file.h"
 #include "wire/oip/oip.h"
@@ -215,12 +215,12 @@ static void assert_tensors_refused(struct fixture *fixture, const char *metadata
 
 static void test_tensors_of_positions_must_have_one_for_each_row(void **state) {
     assert_tensors_refused(*state, "", "[4]", 4, "Shape mismatch",
-                           "positions has 4 numbers, but there are 2 sequences with 4 "
-                           "rows in all; send one for each query");
-    assert_tensors_refused(*state, "", "[1,2]", 2, "Shape mismatch", "has 2 numbers");
+                           "positions has shape [4]; send it with shape [2] for all "
+                           "sequences, or [2,2]");
+    assert_tensors_refused(*state, "", "[1,2]", 2, "Shape mismatch", "has shape [1,2]");
     assert_tensors_refused(*state, "", "[1,2,1]", 2, "Wrong rank",
-                           "send [B, T], or [T] for all sequences; a number for each of "
-                           "three axes (time, row, column) is only for layers whose "
+                           "[2] for all sequences, or [2,2]; a number for each of three "
+                           "axes (time, row, column) is only for layers whose "
                            "rotation has sections");
 }
 
@@ -359,9 +359,9 @@ static void test_tensors_of_three_axes_are_of_each_sequence(void **state) {
     assert_false(read_axes(fixture, model, "[3,4]", true, "[1,9]"));
     assert_string_equal(problem->title, "Shape mismatch");
     assert_string_equal(problem->expected, "[3,3]");
-    assert_non_null(strstr(problem->detail, "each query, on each of three axes"));
+    assert_non_null(strstr(problem->detail, "shape [3], or [3,3]"));
     assert_false(read_axes(fixture, model, "[3,4]", false, "[1,3,3]"));
-    assert_non_null(strstr(problem->detail, "or three, [3, rows]"));
+    assert_non_null(strstr(problem->detail, "shape [3], or [3,3]"));
     assert_false(read_axes(fixture, model, "[1,3,4]", false, "[1,1,9]"));
     assert_string_equal(problem->expected, "[1,3,3]");
     attn_model_destroy(model);
@@ -376,7 +376,7 @@ static void test_inputs_of_three_axes_have_their_shape(void **state) {
         {"[1,3,4]", "[1,3,3]", NULL, true},
         {"[3,1,4]", "[3,3,1]", NULL, true},
         {"[3,4]", "[1,9]", "send it with shape [3], or [3,3]", true},
-        {"[1,3,4]", "[1,9,1]", "[1,3], or [3] for all sequences, or [1,3,3]", true},
+        {"[1,3,4]", "[1,9,1]", "[3] for all sequences, or [1,3], or [1,3,3]", true},
         {"[3,4]", "[3,3]", "send it with shape [3]; a number for each of three", false},
     };
     static const size_t sent[] = {7, 0, 1, 8, 2, 3, 9, 4, 5};

@@ -138,7 +138,7 @@ static attn_model *create_model(const char *name) {
         .layout = "d2l",
         .width = {.query = 3, .key = 2, .value = 1, .out = 5, .head = 4},
         .num_heads = 2,
-        .projection.value_bias = true};
+        .linears[ATTN_VALUE].bias = true};
     strcpy(info.name, name);
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     return model;
@@ -183,7 +183,7 @@ test_model_is_described_as_additive_and_causal_with_its_context_length(void **st
                             .score.kind = ATTN_ADDITIVE,
                             .mask.causal = true,
                             .context_length = 6,
-                            .projection.output = true};
+                            .linears[ATTN_OUTPUT].weight = true};
     wire_native_print_model(&info, &body);
     char *text = take_text(&body);
     assert_non_null(strstr(text, "\"scoring\":\"additive\""));
@@ -210,7 +210,8 @@ static void test_layer_of_a_folder_is_described_with_its_features(void **state) 
                   .softcap = 50,
                   .sinks = true,
                   .bias = ATTN_BIAS_BUCKETS},
-        .projection = {.clip = 8, .clip_last = true, .gate = true},
+        .projection = {.clip = 8, .clip_last = true},
+        .linears[ATTN_GATE].weight = true,
         .out_norm = {.kind = ATTN_NORM_RMS, .eps = 1e-5},
         .rotation = {.size = 8, .type = "llama3", .base = 500000, .values = true},
         .query_factor = {.beta = 0.1, .length = 8192, .offset = 1},

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every body of tests/data/invalid/native gives the problem that is stored beside it. */
+/* Every body of tests/data/invalid/native.jsonl gives the problem that its line has. */
 #include "wire_fixture.h"
 
-#include <dirent.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,19 +10,30 @@
 
 #include <cmocka.h>
 
-#define CORPUS    TEST_DATA "/invalid/native"
-#define CASES_MIN 100 /* so that a missing corpus is noticed */
+#define CORPUS    TEST_DATA "/invalid/native.jsonl"
+#define CASES_MIN 200 /* so that a missing corpus is noticed */
 
-static char *read_case_file(const char *folder, const char *name, size_t *ret_size) {
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s/%s", CORPUS, folder, name);
-    FILE *file = fopen(path, "rb");
-    if (file == NULL)
-        fail_msg("cannot open %s", path);
-    char *data = malloc(1 << 20);
-    *ret_size = fread(data, 1, 1 << 20, file);
-    fclose(file);
-    return data;
+/* Returns the body of a case: each character is one byte. The caller frees it. It is as
+ * large as the body, so that a read past its end is found. */
+static char *make_body(const json_t *defect, size_t *ret_size) {
+    const json_t *text = json_object_get(defect, "body");
+    const json_t *repeat = json_object_get(defect, "repeat_last");
+    const char *utf8 = json_string_value(text);
+    assert_non_null(utf8);
+    size_t length = json_string_length(text), size = 0;
+    size_t repeats = repeat != NULL ? (size_t)json_integer_value(repeat) : 1;
+
+    char *bytes = malloc(length + repeats);
+    for (size_t i = 0; i < length; i++) {
+        unsigned character = (unsigned char)utf8[i];
+        if (character >= 0x80)
+            character = (character & 3) << 6 | ((unsigned char)utf8[++i] & 0x3f);
+        bytes[size++] = (char)character;
+    }
+    for (size_t i = 1; i < repeats; i++, size++)
+        bytes[size] = bytes[size - 1];
+    *ret_size = size;
+    return realloc(bytes, size > 0 ? size : 1);
 }
 
 /* Chooses the models that a case names, in its order; all when it names none. */
@@ -56,8 +66,7 @@ static json_t *print_problem(const struct wire_problem *problem) {
 }
 
 /* Returns how many members differ, and prints both problems if any does. */
-static int compare_problems(const char *folder, const json_t *expected,
-                            const json_t *got) {
+static int compare_problems(const char *name, const json_t *expected, const json_t *got) {
     static const char *const members[] = {"status", "title", "field", "expected", "got"};
     int differences = 0;
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
@@ -72,65 +81,60 @@ static int compare_problems(const char *folder, const json_t *expected,
 
     if (differences > 0) {
         char *left = json_dumps(expected, 0), *right = json_dumps(got, 0);
-        print_error("%s: expected %s\n%s: got      %s\n", folder, left, folder, right);
+        print_error("%s: expected %s\n%s: got      %s\n", name, left, name, right);
         free(left);
         free(right);
     }
     return differences;
 }
 
-static int run_case(struct fixture *fixture, const char *folder) {
-    size_t size;
-    struct wire_native_scan scan;
-
-    /* The case. */
-    char *text = read_case_file(folder, "problem.json", &size);
-    json_t *expected = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
-    free(text);
-    if (expected == NULL)
-        fail_msg("%s/problem.json is not JSON", folder);
+static int run_case(struct fixture *fixture, const json_t *expected) {
+    size_t size, reserved;
+    const char *name = json_string_value(json_object_get(expected, "name"));
     const attn_model *models[NUM_MODELS];
     size_t count = choose_models(fixture, expected, models);
-    text = read_case_file(folder, "body.json", &size);
-    char *body = malloc(size > 0 ? size : 1); /* so that a read past its end is found */
-    memcpy(body, text, size);
-    free(text);
+    char *body = make_body(expected, &size);
 
     /* Decoded. */
-    struct wire_request untouched, request;
+    struct wire_request untouched;
     memset(&untouched, 0xA5, sizeof untouched);
-    memcpy(&request, &untouched, sizeof request);
+    memcpy(&fixture->request, &untouched, sizeof untouched);
     arena_reset(&fixture->arena);
-    bool decoded = wire_native_scan(body, size, &scan, &fixture->problem) &&
-                   wire_native_decode(body, &scan, models, count, &fixture->arena,
-                                      &request, &fixture->problem);
+    bool decoded =
+        fixture_read(fixture, models, count, &fixture->arena, body, size, &reserved);
     free(body);
 
     int differences = 1;
     if (decoded) {
-        print_error("%s: was accepted\n", folder);
+        print_error("%s: was accepted\n", name);
     } else {
-        assert_memory_equal(&request, &untouched, sizeof request);
+        assert_memory_equal(&fixture->request, &untouched, sizeof untouched);
         json_t *got = print_problem(&fixture->problem);
-        differences = compare_problems(folder, expected, got);
+        differences = compare_problems(name, expected, got);
         json_decref(got);
     }
-    json_decref(expected);
     return differences;
 }
 
 static void test_every_defect_gives_its_problem(void **state) {
-    DIR *corpus = opendir(CORPUS);
+    FILE *corpus = fopen(CORPUS, "rb");
     if (corpus == NULL)
         fail_msg("cannot open " CORPUS);
     int cases = 0, wrong = 0;
-    for (struct dirent *entry = readdir(corpus); entry != NULL; entry = readdir(corpus)) {
-        if (entry->d_name[0] == '.' || strcmp(entry->d_name, "README.md") == 0)
-            continue;
-        wrong += run_case(*state, entry->d_name) > 0;
-        cases++;
+    char *line = NULL;
+    size_t capacity = 0;
+
+    for (ssize_t size; (size = getline(&line, &capacity, corpus)) > 0; cases++) {
+        json_t *defect =
+            json_loadb(line, (size_t)size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+        if (defect == NULL)
+            fail_msg("line %d is not JSON", cases + 1);
+        wrong += run_case(*state, defect) > 0;
+        json_decref(defect);
     }
-    closedir(corpus);
+
+    free(line);
+    fclose(corpus);
     print_message("%d cases\n", cases);
     assert_int_equal(wrong, 0);
     assert_true(cases >= CASES_MIN);

@@ -77,7 +77,7 @@ static void test_aligned_floats_stay_in_the_body(void **state) {
                     batch->values[11] == 3 + 11 / 8.0F && batch->head_mask[1] == 0.5F);
         assert_int_equal(fixture->request.timeout_ns, 2500000);
         assert_int_equal(fixture->request.priority, 3);
-        assert_true(fixture->request.packed && batch->num_sequences == 2 &&
+        assert_true(fixture->request.lens_sent && batch->num_sequences == 2 &&
                     batch->query_lens[1] == 2 && batch->valid_lens[1] == 0 &&
                     batch->positions[2] == 9 && batch->key_positions[0] == 5);
         free(bytes);

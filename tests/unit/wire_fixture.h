@@ -16,7 +16,7 @@
 
 #define FIRST_CHUNK ((size_t)32 * 1024) /* bytes, as in base/arena.c */
 
-/* tests/data/invalid/native/README.md describes them. */
+/* tests/data/invalid/README.md describes them. */
 enum { MODEL_D2L, MODEL_NARROW, NUM_MODELS };
 
 struct fixture {
@@ -32,7 +32,7 @@ static inline attn_model_info fixture_info(int which) {
         .layout = "d2l",
         .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 2},
         .num_heads = 2,
-        .projection.output = true};
+        .linears[ATTN_OUTPUT].weight = true};
     if (which == MODEL_NARROW) {
         strcpy(info.name, "narrow");
         info.width.query = 3;
@@ -67,19 +67,41 @@ static inline int fixture_teardown(void **state) {
     return 0;
 }
 
-/* Scans and decodes a copy of `size` bytes that is exactly as large, so that a sanitizer
- * finds a read past its end. */
+/* wire_input.reserve, whose context adds up what is asked for. */
+static inline bool fixture_reserve(void *context, size_t bytes,
+                                   struct wire_problem *ret_problem) {
+    (void)ret_problem;
+    *(size_t *)context += bytes;
+    return true;
+}
+
+/* Reads a native body for some models; *reserved is what it has reserved. */
+static inline bool fixture_read(struct fixture *fixture, const attn_model *const *models,
+                                size_t num_models, struct arena *arena, const void *body,
+                                size_t size, size_t *reserved) {
+    const struct wire_input input = {.body = body,
+                                     .size = size,
+                                     .json_size = WIRE_NO_SIZE,
+                                     .models = models,
+                                     .num_models = num_models,
+                                     .arena = arena,
+                                     .reserve = fixture_reserve,
+                                     .context = reserved};
+    *reserved = 0;
+    return wire_native_read(&input, &fixture->request, &fixture->problem);
+}
+
+/* Decodes a copy of `size` bytes that is exactly as large, so that a sanitizer finds a
+ * read past its end. */
 static inline bool fixture_decode_bytes(struct fixture *fixture, const void *body,
                                         size_t size, size_t num_models) {
-    struct wire_native_scan scan;
+    size_t reserved;
     char *copy = malloc(size > 0 ? size : 1);
     if (size > 0)
         memcpy(copy, body, size);
     arena_reset(&fixture->arena);
-    bool decoded = wire_native_scan(copy, size, &scan, &fixture->problem) &&
-                   wire_native_decode(
-                       copy, &scan, (const attn_model *const *)fixture->models,
-                       num_models, &fixture->arena, &fixture->request, &fixture->problem);
+    bool decoded = fixture_read(fixture, (const attn_model *const *)fixture->models,
+                                num_models, &fixture->arena, copy, size, &reserved);
     free(copy);
     return decoded;
 }

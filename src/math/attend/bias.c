@@ -52,10 +52,11 @@ static void find_positions(struct tile *t, size_t first) {
         t->at[c] = narrow_position(mask_position(mask, query));
         t->low[c] = narrow_position(allowed.low);
         t->high[c] = narrow_position(allowed.high);
-        if (model->alibi_slopes != NULL)
-            t->slope[c] = model->alibi_slopes[head];
+        if (model->arrays[MODEL_SLOPES].numbers != NULL)
+            t->slope[c] = model->arrays[MODEL_SLOPES].numbers[head];
         else if (model->info.score.bias == ATTN_BIAS_BUCKETS)
-            t->table[c] = model->distance_bias + head * (2 * farthest + 1) + farthest;
+            t->table[c] = model->arrays[MODEL_DISTANCE_BIAS].numbers +
+                          head * (2 * farthest + 1) + farthest;
     }
 }
 

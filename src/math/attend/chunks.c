@@ -115,7 +115,8 @@ static void score_single_keys(const struct panel_work *work,
 
 /* Returns the sink of a row, as an exponent of 2. */
 static double find_sink(const struct panel_work *work, size_t c) {
-    return (double)work->run->model->sinks[work->row_heads[c]] / log(2);
+    return (double)work->run->model->arrays[MODEL_SINKS].numbers[work->row_heads[c]] /
+           log(2);
 }
 
 /* Adds the sinks to the sums of all keys, in a model that has them. It is the last step,

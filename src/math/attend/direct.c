@@ -58,7 +58,7 @@ static void fold_items(const struct run *run, const struct sequence_position *at
         if (d.rows == NULL)
             continue;
         const float *queries = run->queries + d.query * plan->layer.score_width;
-        engine->kernels->project_back(&engine->to_key.panels, columns,
+        engine->kernels->project_back(&engine->linears[ATTN_KEY].panels, columns,
                                       queries + columns.first, plan->layer.score_width,
                                       d.count, d.rows, plan->scratch.direct_ld);
     }
@@ -76,9 +76,9 @@ static void project_sums(const struct run *run, const struct direct_rows *d,
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
     size_t head_size = run->model->info.width.head, first = d->head * head_size;
-    size_t step = engine_step(engine, &engine->to_value),
+    size_t step = engine_step(engine, &engine->linears[ATTN_VALUE]),
            k_step = engine->kernels->k_step;
-    size_t value_size = engine->to_value.in;
+    size_t value_size = engine->linears[ATTN_VALUE].in;
     const struct range words = {0, (value_size + k_step - 1) / k_step};
     struct range columns = {first / step * step, first + head_size};
     float *tile = run_thread(run, thread, PLAN_THREAD_SUMS);
@@ -88,11 +88,11 @@ static void project_sums(const struct run *run, const struct direct_rows *d,
         engine->kernels->convert_bf16(d->rows, plan->scratch.direct_ld, d->count,
                                       value_size, d->rows, plan->scratch.direct_ld);
     columns.end = (columns.end + step - 1) / step * step;
-    if (columns.end > engine->to_value.out)
-        columns.end = engine->to_value.out;
+    if (columns.end > engine->linears[ATTN_VALUE].out)
+        columns.end = engine->linears[ATTN_VALUE].out;
     size_t width = columns.end - columns.first;
     /* The tile begins with column columns.first of y. */
-    engine_project(engine, &engine->to_value, columns, &words, 1, d->rows,
+    engine_project(engine, &engine->linears[ATTN_VALUE], columns, &words, 1, d->rows,
                    plan->scratch.direct_ld, d->count, tile - columns.first, width);
 
     for (size_t r = 0; r < d->count; r++) {

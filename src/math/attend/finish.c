@@ -287,9 +287,10 @@ static struct row_set find_row_set(const struct finishing *p, bool keys) {
     const attn_request *request = run->request;
     struct norm norm = {.centred = info->head_norm.kind == ATTN_NORM_LAYER,
                         .eps = info->head_norm.eps,
-                        .weight =
-                            keys ? model->key_norm_weight : model->query_norm_weight,
-                        .bias = keys ? model->key_norm_bias : model->query_norm_bias,
+                        .weight = keys ? model->arrays[MODEL_KEY_NORM].numbers
+                                       : model->arrays[MODEL_QUERY_NORM].numbers,
+                        .bias = keys ? model->arrays[MODEL_KEY_NORM_BIAS].numbers
+                                     : model->arrays[MODEL_QUERY_NORM_BIAS].numbers,
                         .size = info->width.score};
 
     if (info->head_norm.whole)

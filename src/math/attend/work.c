@@ -228,7 +228,8 @@ static double find_missing_score(const struct panel_work *work, size_t c) {
     double sum = 0;
 
     for (size_t d = 0; d < engine->score_size; d++)
-        sum += (double)query[d] * (double)engine->to_key.panels.bias[first + d];
+        sum +=
+            (double)query[d] * (double)engine->linears[ATTN_KEY].panels.bias[first + d];
     return sum * run->model->info.score.scale;
 }
 

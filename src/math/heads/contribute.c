@@ -63,7 +63,7 @@ static void copy_inputs(const struct strip *s) {
 static void multiply_head(const struct strip *s, size_t head, size_t first, size_t width,
                           float *part) {
     const struct engine *engine = &s->run->model->engine;
-    const struct linear *to_output = &engine->to_output;
+    const struct linear *to_output = &engine->linears[ATTN_OUTPUT];
     struct range words = head_words(s->run, head);
     size_t columns = engine->kernels->columns, depth = words.end - words.first;
     const float *inputs =
@@ -93,7 +93,7 @@ static void multiply_head(const struct strip *s, size_t head, size_t first, size
 
 /* Sums up the contributions and the bias: columns first..first+width of the outputs. */
 static void sum_parts(const struct strip *s, size_t first, size_t width) {
-    const struct linear *to_output = &s->run->model->engine.to_output;
+    const struct linear *to_output = &s->run->model->engine.linears[ATTN_OUTPUT];
     size_t columns = s->run->model->engine.kernels->columns;
     size_t num_heads = s->run->model->info.num_heads, size = s->rows * columns;
     const float *bias =
@@ -116,7 +116,7 @@ static void sum_parts(const struct strip *s, size_t first, size_t width) {
 static void multiply_parts(const struct strip *s) {
     const struct engine *engine = &s->run->model->engine;
     size_t columns = engine->kernels->columns, num_heads = s->run->model->info.num_heads;
-    size_t size = s->rows * columns, out = engine->to_output.out;
+    size_t size = s->rows * columns, out = engine->linears[ATTN_OUTPUT].out;
 
     memset(s->products, 0, (num_heads + 1) * (num_heads + 1) * sizeof *s->products);
     for (size_t first = 0; first < out; first += columns) {
@@ -194,7 +194,7 @@ static void contribute_task(void *data, size_t index, size_t thread) {
         .factor = 1.0F,
     };
 
-    if (run->model->info.projection.output)
+    if (run->model->info.linears[ATTN_OUTPUT].weight)
         multiply_in_range(&s);
     else
         square_context(&s);

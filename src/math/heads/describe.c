@@ -3,8 +3,8 @@
 #include <attnd/heads.h>
 #include <math.h>
 
-/* What a head must do to be called by a word: a mean over its rows, and how it compares
- * with that of a head with even weights. docs/heads.md lists these figures. */
+/* The limits of tags: of a mean over a head's rows, and of how it compares with that of a
+ * head with even weights. docs/heads.md lists these figures. */
 #define TAG_MASS           0.5  /* of the weight, on one place */
 #define TAG_MASS_OVER      1.5  /* times that of even weights */
 #define TAG_NEAR           0.8  /* of the weight, within two tokens */
@@ -27,8 +27,8 @@ static double relative_norm(const attn_heads *heads, double squared) {
     return defined ? sqrt(squared / heads->squared_norm) : 0;
 }
 
-/* What a head does with weight that adds up to `rows`: with all of it, or with what the
- * first key leaves. */
+/* How a head spreads weight that adds up to `rows`: all of its weight, or the part that
+ * the first key leaves. */
 struct pattern {
     double rows, itself_rows, previous_rows;
     double entropy, previous, next, self, first, near, prefix, distance;

@@ -58,7 +58,7 @@ static bool attends_in(const struct mask *mask, size_t row, struct mask_keys key
     return keys.first <= key && key < keys.end && mask_attends(mask, row, key);
 }
 
-/* Does so for keys in no order: for the keys of a range that the row attends to. */
+/* Adds even weights over keys in no order: those of a range that the row attends to. */
 static void add_even_pairs(const struct mask *mask, size_t row, struct mask_keys keys,
                            bool itself, attn_head_sums *even) {
     size_t middle = row < keys.end ? row + 1 : keys.end;

@@ -67,8 +67,10 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     double summed = num_summed / num_heads; /* share of the heads */
     double scored = num_scored / num_heads;
 
-    flops->fold = scored * linear_flops(&engine->to_key, batch->direct_queries);
-    flops->sum = summed * linear_flops(&engine->to_value, batch->direct_queries);
+    flops->fold =
+        scored * linear_flops(&engine->linears[ATTN_KEY], batch->direct_queries);
+    flops->sum =
+        summed * linear_flops(&engine->linears[ATTN_VALUE], batch->direct_queries);
     flops->merge =
         4 * (double)plan->scratch.num_partials * (double)plan->scratch.partial_floats;
     flops->attend = batch->pairs * (scored * score * (double)layer->score_width +
@@ -77,23 +79,24 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     flops->attend += 2 * batch->direct_pairs * num_scored *
                      ((double)info->width.key + (double)info->width.value);
     double all = flops->attend + flops->fold + flops->sum +
-                 summed * linear_flops(&engine->to_value, keys) +
-                 linear_flops(&engine->to_latent_query, queries) +
-                 linear_flops(&engine->to_latent_key, keys);
+                 summed * linear_flops(&engine->linears[ATTN_VALUE], keys) +
+                 linear_flops(&engine->linears[ATTN_LATENT_QUERY], queries) +
+                 linear_flops(&engine->linears[ATTN_LATENT_KEY], keys);
     if (batch->any_scores)
-        all += scored * (linear_flops(&engine->to_query, queries) +
-                         linear_flops(&engine->to_key, keys));
+        all += scored * (linear_flops(&engine->linears[ATTN_QUERY], queries) +
+                         linear_flops(&engine->linears[ATTN_KEY], keys));
     if (layer->gates)
-        all += summed * linear_flops(&engine->to_gate, queries);
-    if (plan->kind != PLAN_HEADS && info->projection.output && !request->omit_outputs)
-        all += summed * linear_flops(&engine->to_output, queries);
-    if (request->need_contributions && info->projection.output)
+        all += summed * linear_flops(&engine->linears[ATTN_GATE], queries);
+    if (plan->kind != PLAN_HEADS && info->linears[ATTN_OUTPUT].weight &&
+        !request->omit_outputs)
+        all += summed * linear_flops(&engine->linears[ATTN_OUTPUT], queries);
+    if (request->need_contributions && info->linears[ATTN_OUTPUT].weight)
         all += (double)plan_selected_heads(info, request) *
-               linear_flops(&engine->to_output, queries);
+               linear_flops(&engine->linears[ATTN_OUTPUT], queries);
     if (plan->kind == PLAN_HEADS) {
         flops->attend += SUM_FLOPS * batch->pairs * num_heads;
         flops->heads =
-            linear_flops(&engine->to_output, queries) +
+            linear_flops(&engine->linears[ATTN_OUTPUT], queries) +
             (double)queries * (double)info->width.out * num_heads * (num_heads + 4);
         flops->even =
             EVEN_ROW_FLOPS * (double)queries + EVEN_PAIR_FLOPS * batch->masked_pairs;

@@ -349,7 +349,7 @@ static void plan_layer(const attn_model *model, const attn_request *request,
             info->value_norm.kind != ATTN_NORM_NONE || info->rotation.values,
         .norms_keys = info->pre_norm.applied && model_has_own_keys(info),
     };
-    layer->gates = info->projection.gate && layer->sums;
+    layer->gates = info->linears[ATTN_GATE].weight && layer->sums;
     layer->norms_sums = info->out_norm.kind != ATTN_NORM_NONE && layer->sums;
     layer->finishes = info->head_norm.kind != ATTN_NORM_NONE || info->rotation.size > 0 ||
                       info->query_factor.length > 0 || layer->finishes_values;

@@ -31,15 +31,7 @@ size_t plan_weights_rows(const attn_request *request, size_t sequence) {
 }
 
 bool plan_is_plain(const attn_model *model, const attn_request *request) {
-    const attn_model_info *info = &model->info;
-
-    return info->num_kv_heads == info->num_heads && info->rotation.size == 0 &&
-           info->head_norm.kind == ATTN_NORM_NONE && !info->pre_norm.applied &&
-           info->latent.query == 0 && info->latent.key == 0 &&
-           info->value_norm.kind == ATTN_NORM_NONE && info->query_factor.length == 0 &&
-           !info->projection.given && info->projection.clip <= 0 &&
-           info->score.softcap <= 0 && !info->score.sinks &&
-           info->score.bias == ATTN_BIAS_NONE && request->positions == NULL &&
+    return !model->indirect && request->positions == NULL &&
            request->key_positions == NULL && request->window == 0 && request->chunk == 0;
 }
 

@@ -257,7 +257,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     bool sums = plan->kind == PLAN_HEADS, rows = plan_has_rows(request);
     /* The heads' outputs may overwrite the queries, or be a result themselves. */
     bool given = info->projection.given;
-    bool in_outputs = !request->omit_outputs && !info->projection.output;
+    bool in_outputs = !request->omit_outputs && !info->linears[ATTN_OUTPUT].weight;
     bool in_result = !sums && (request->need_heads || in_outputs);
     bool own_context =
         !given && model->engine.score_size != info->width.head && !in_result;

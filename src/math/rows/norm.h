@@ -17,7 +17,7 @@ struct norm {
     size_t size;
 };
 
-/* What is taken from the numbers of a row, and what they are then multiplied by. */
+/* The numbers of a row lose `mean`, and are then multiplied by `scale`. */
 struct norm_scale {
     float mean, scale;
 };

@@ -27,7 +27,7 @@ void rotate_fill(const struct rotation *rotation, size_t position, double *entry
 /* Floats of memory that angles need. */
 #define ROTATE_FLOATS(num_pairs) (10 * (num_pairs))
 
-/* What one thread rotates with: the angles of one position. */
+/* The angles of one position, by which one thread rotates. */
 struct rotation_angles {
     const struct rotation *rotation;
     size_t position, multiple; /* of which there are the numbers below, or SIZE_MAX */
@@ -52,5 +52,5 @@ void rotate_pick(const struct rotation_angles *angles, const unsigned char *axis
 /* Rotates the first 2 * num_pairs numbers of a head by the angles. */
 void rotate_apply(const struct rotation_angles *angles, float *head);
 
-/* The same where pair a is numbers 2a and 2a + 1. */
+/* Rotates as above, where pair a is numbers 2a and 2a + 1. */
 void rotate_apply_neighbours(const struct rotation_angles *angles, float *head);

@@ -52,7 +52,7 @@ void run_contribute(const struct run *run, float *contributions) {
     size_t heads = plan_selected_heads(info, request), out = info->width.out;
     size_t k_step = run->model->engine.kernels->k_step;
     size_t words = (run->plan->layer.hidden + k_step - 1) / k_step;
-    struct linear linear = run->model->engine.to_output;
+    struct linear linear = run->model->engine.linears[ATTN_OUTPUT];
     const struct range all = {0, words};
 
     linear.bias = NULL;
@@ -61,7 +61,7 @@ void run_contribute(const struct run *run, float *contributions) {
     for (size_t i = 0; i < heads; i++, contributions += out) {
         size_t head = plan_selects_heads(request) ? request->weights_heads[i] : i;
         size_t rows = copy_rows_of_head(run, head);
-        if (!info->projection.output)
+        if (!info->linears[ATTN_OUTPUT].weight)
             write_rows(run, rows, contributions, heads * out);
         else if (rows > 0)
             run_project_rows(run, &linear, run->one_head, rows, (struct ranges){&all, 1},

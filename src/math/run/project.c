@@ -174,7 +174,8 @@ static void norm_input(const struct run *run, struct projections *p) {
         .width = p->x_ld,
         .to_ld = p->x_ld,
         .norm = {info->pre_norm.kind == ATTN_NORM_LAYER, info->pre_norm.eps,
-                 p->model->pre_norm_weight, p->model->pre_norm_bias, p->x_ld},
+                 p->model->arrays[MODEL_PRE_NORM].numbers,
+                 p->model->arrays[MODEL_PRE_NORM_BIAS].numbers, p->x_ld},
     };
 
     run_pass(run, NORM_FLOPS, &pass);
@@ -295,7 +296,7 @@ static void add_queries(const struct run *run, struct projections *p) {
     const struct engine *engine = &run->model->engine;
 
     add_projection(p, &(struct projection){
-                          .linear = &engine->to_query,
+                          .linear = &engine->linears[ATTN_QUERY],
                           .wanted = run->query_heads,
                           .place = {run->queries, engine->score_size, 0,
                                     run->plan->layer.score_width},
@@ -309,7 +310,7 @@ static void add_gates(const struct run *run, struct projections *p) {
 
     add_projection(
         p, &(struct projection){
-               .linear = &model->engine.to_gate,
+               .linear = &model->engine.linears[ATTN_GATE],
                .wanted = run->summed,
                .place = {run->gates, model->info.width.head, 0, run->plan->layer.hidden},
            });
@@ -323,7 +324,7 @@ static void add_keys(const struct run *run, const struct sequence_position *at,
     bool panels = plan->layer.key_panels && !plan->layer.finishes;
 
     add_projection(p, &(struct projection){
-                          .linear = &engine->to_key,
+                          .linear = &engine->linears[ATTN_KEY],
                           .wanted = run->key_heads,
                           .place = {run->keys + at->first_projected * plan->keys.ld,
                                     engine->score_size,
@@ -350,7 +351,7 @@ static void add_values(const struct run *run, const struct sequence_position *at
         y = run->value_rows + at->first_projected * ld;
     }
     add_projection(p, &(struct projection){
-                          .linear = &engine->to_value,
+                          .linear = &engine->linears[ATTN_VALUE],
                           .wanted = run->summed_keys,
                           .place = {y, run->model->info.width.head,
                                     plan->layer.by_head ? head_rows : 0, ld},
@@ -364,14 +365,15 @@ static void add_latents(const struct run *run, bool keys, struct projections *p)
     const attn_model *model = run->model;
     const struct engine *engine = &model->engine;
     const struct linear *linear =
-        keys ? &engine->to_latent_key : &engine->to_latent_query;
+        keys ? &engine->linears[ATTN_LATENT_KEY] : &engine->linears[ATTN_LATENT_QUERY];
 
     if (linear->out == 0)
         return;
     p->latent = linear;
     p->latent_norm =
         (struct norm){.eps = model->info.latent.eps,
-                      .weight = keys ? model->latent_key_norm : model->latent_query_norm,
+                      .weight = keys ? model->arrays[MODEL_LATENT_KEY_NORM].numbers
+                                     : model->arrays[MODEL_LATENT_QUERY_NORM].numbers,
                       .size = linear->out - (keys ? model->info.latent.shared : 0)};
 }
 
@@ -387,9 +389,9 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
            key_size = run->model->info.width.key;
     size_t value_size = run->model->info.width.value;
     size_t num_keys = keys.end - keys.first;
-    const struct range query_words = all_words(engine, engine->to_query.in),
-                       key_words = all_words(engine, engine->to_key.in),
-                       value_words = all_words(engine, engine->to_value.in);
+    const struct range query_words = all_words(engine, engine->linears[ATTN_QUERY].in),
+                       key_words = all_words(engine, engine->linears[ATTN_KEY].in),
+                       value_words = all_words(engine, engine->linears[ATTN_VALUE].in);
     struct projections of_queries =
         project_from(run, request->queries, num_queries, query_size, &query_words,
                      run->model->info.pre_norm.applied, sequence);
@@ -477,7 +479,7 @@ void run_project_rows(const struct run *run, const struct linear *linear, const 
 }
 
 void run_project_outputs(const struct run *run, float *outputs) {
-    const struct linear *linear = &run->model->engine.to_output;
+    const struct linear *linear = &run->model->engine.linears[ATTN_OUTPUT];
 
     run_project_rows(run, linear, run->context, run->plan->sizes.num_queries,
                      run->summed_words, outputs, linear->out);

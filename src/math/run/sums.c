@@ -44,7 +44,7 @@ static void finish_strip(void *data, size_t index, size_t thread) {
     size_t strip_rows = model->engine.kernels->strip_rows, row = index * strip_rows;
     size_t end = size_min(row + strip_rows, run->plan->sizes.num_queries);
     const struct norm norm = {.eps = model->info.out_norm.eps,
-                              .weight = model->out_norm_weight,
+                              .weight = model->arrays[MODEL_OUT_NORM].numbers,
                               .size = hidden};
 
     (void)thread;

@@ -77,7 +77,7 @@ struct stack {
     const char *module;  /* the attention inside it; every tensor there must be known */
     /* Of the linears inside the module; NULL: it is in the tensor of another, or, for
      * the gate, there is none. */
-    const char *names[NUM_LAYER_LINEARS];
+    const char *names[ATTN_NUM_LINEARS];
     const char *norm;    /* inside the layer: the first name that exists; NULL: none */
     const char *present; /* a key: where it is true, the folder must have these layers;
                             else the model has none. NULL: no such key */

@@ -2,9 +2,8 @@
 /* features.h: describes layers of checkpoints for attnd inspect. */
 #pragma once
 
+#include "math/features.h"
 #include "weights/layer/layer.h"
-
-#define FEATURES_TEXT_SIZE 320
 
 /* Writes what makes the layer more than plain attention, such as "causal, rope default
  * 10000, window 4096"; or "plain". */

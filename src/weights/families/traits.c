@@ -411,14 +411,14 @@ static void read_biases(const struct traits *traits, struct layer_biases *ret_bi
         config_get_bool(traits->section, family->biases.keys,
                         family->biases.keys != NULL && family->biases.otherwise);
 
-    for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         ret_biases->has[i] =
             has_letter(family->biases.always, letters[i]) ||
             (conditional && has_letter(family->biases.if_set, letters[i]));
         ret_biases->optional[i] = has_letter(family->biases.as_stored, letters[i]);
     }
     if (family->biases.output_keys != NULL)
-        ret_biases->has[LAYER_OUTPUT] =
+        ret_biases->has[ATTN_OUTPUT] =
             config_get_bool(traits->section, family->biases.output_keys, false);
 }
 

@@ -4,10 +4,10 @@
 
 #include "weights/families/match.h"
 
-/* Which linears have a bias, in the order of LAYER_QUERY. */
+/* Which linears have a bias, in the order of ATTN_QUERY. */
 struct layer_biases {
-    bool has[NUM_LAYER_LINEARS];
-    bool optional[NUM_LAYER_LINEARS]; /* it has one where the file has it */
+    bool has[ATTN_NUM_LINEARS];
+    bool optional[ATTN_NUM_LINEARS]; /* it has one where the file has it */
 };
 
 /* Writes what layer `index` of a stack is called behind the folder's name. */

@@ -52,13 +52,16 @@ attn_status latent_lay_out(const struct layer_latent *latent, attn_model *model,
     size_t columns = latent->key + shared;
     size_t query_size = info->latent.query > 0 ? info->latent.query : info->width.query;
 
-    spread_rows(model->value_weight, heads, info->width.head, latent->key, 0, shared);
-    spread_rows(model->key_weight, heads, size - shared, latent->key, shared, shared);
+    spread_rows(model_weight(model, ATTN_VALUE), heads, info->width.head, latent->key, 0,
+                shared);
+    spread_rows(model_weight(model, ATTN_KEY), heads, size - shared, latent->key, shared,
+                shared);
     for (size_t h = 0; h < heads; h++) {
         for (size_t i = 0; i < shared; i++)
-            model->key_weight[(h * size + i) * columns + latent->key + i] = 1;
+            model_weight(model, ATTN_KEY)[(h * size + i) * columns + latent->key + i] = 1;
     }
-    if (move_last_rows(model->query_weight, heads, size, query_size, shared) != ATTN_OK)
+    if (move_last_rows(model_weight(model, ATTN_QUERY), heads, size, query_size,
+                       shared) != ATTN_OK)
         return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to move rows");
     return ATTN_OK;
 }

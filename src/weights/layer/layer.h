@@ -100,17 +100,6 @@ struct layer_linear {
     const struct safetensors_tensor *stage, *stage_bias;
 };
 
-enum {
-    LAYER_QUERY,
-    LAYER_KEY,
-    LAYER_VALUE,
-    LAYER_OUTPUT,
-    LAYER_GATE,
-    LAYER_LATENT_QUERY, /* of latent rows, see struct layer_latent */
-    LAYER_LATENT_KEY,
-    NUM_LAYER_LINEARS
-};
-
 /* Latent attention (DeepSeek-V2, 2024). A latent row of keys has `key` numbers, which are
  * normed, and then those of one rotated head that all key heads share. In the file the
  * rotated numbers are the last of each query head, and key heads have the others only. */
@@ -159,5 +148,5 @@ struct layer {
     const struct safetensors_tensor *sinks; /* [H], or NULL */
     /* Query [A, D], key [A, D] and score [A] of additive scoring; NULL: it is not. */
     const struct safetensors_tensor *additive[3];
-    struct layer_linear linears[NUM_LAYER_LINEARS]; /* LAYER_GATE: weight may be NULL */
+    struct layer_linear linears[ATTN_NUM_LINEARS]; /* ATTN_GATE: weight may be NULL */
 };

@@ -11,30 +11,23 @@
 
 #include <stdio.h>
 
-static bool has_bias(const struct layer_linear *linear) {
-    return linear->bias != NULL || linear->stage_bias != NULL;
-}
-
 static void fill_linears(const struct layer *layer, attn_model_info *info) {
     const struct layer_linear *linears = layer->linears;
-    size_t query = layer->latent.query > 0 ? LAYER_LATENT_QUERY : LAYER_QUERY;
+    size_t query = layer->latent.query > 0 ? ATTN_LATENT_QUERY : ATTN_QUERY;
     bool latent_keys = layer->latent.key > 0;
 
     info->width.query = linears[query].in_size;
-    info->width.key = linears[latent_keys ? LAYER_LATENT_KEY : LAYER_KEY].in_size;
-    info->width.value = linears[latent_keys ? LAYER_LATENT_KEY : LAYER_VALUE].in_size;
-    info->width.out = linears[LAYER_OUTPUT].head_rows;
+    info->width.key = linears[latent_keys ? ATTN_LATENT_KEY : ATTN_KEY].in_size;
+    info->width.value = linears[latent_keys ? ATTN_LATENT_KEY : ATTN_VALUE].in_size;
+    info->width.out = linears[ATTN_OUTPUT].head_rows;
     info->num_heads = layer->num_heads;
     info->num_kv_heads = layer->num_kv_heads;
     info->width.head = layer->value_size;
     info->width.score = layer->head_size;
-    info->projection.query_bias = has_bias(&linears[LAYER_QUERY]);
-    info->projection.key_bias = has_bias(&linears[LAYER_KEY]);
-    info->projection.value_bias = has_bias(&linears[LAYER_VALUE]);
-    info->projection.output_bias = linears[LAYER_OUTPUT].bias != NULL;
-    info->projection.output = linears[LAYER_OUTPUT].weight != NULL;
-    info->projection.gate = linears[LAYER_GATE].weight != NULL;
-    info->projection.gate_bias = linears[LAYER_GATE].bias != NULL;
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
+        info->linears[i].weight = linears[i].weight != NULL;
+        info->linears[i].bias = linears[i].bias != NULL || linears[i].stage_bias != NULL;
+    }
 }
 
 static void fill_latents(const struct layer *layer, attn_model_info *info) {
@@ -45,8 +38,6 @@ static void fill_latents(const struct layer *layer, attn_model_info *info) {
         info->latent.key = latent->key + latent->shared;
         info->latent.shared = latent->shared;
     }
-    info->latent.query_bias = layer->linears[LAYER_LATENT_QUERY].bias != NULL;
-    info->latent.key_bias = layer->linears[LAYER_LATENT_KEY].bias != NULL;
     info->latent.eps = latent->key_norm.eps;
 }
 
@@ -143,45 +134,39 @@ static attn_status read_norm_weight(const struct layer_norm *norm, size_t count,
 /* Reads the vectors of norms and sinks that the model has. */
 static attn_status read_vectors(const struct layer *layer, attn_model *model,
                                 attn_error *ret_error) {
-    const attn_model_info *info = &model->info;
     const struct layer_norm *query = &layer->query_norm, *key = &layer->key_norm;
     const struct layer_norm *before = &layer->norm_before;
-    bool each = info->head_norm.whole || info->head_norm.per_head;
-    size_t size = info->width.score;
     const struct {
         const struct layer_norm *norm;
-        float *numbers; /* NULL: the model does not have them */
-        size_t count;
-    } weights[] = {
-        {query, model->query_norm_weight, each ? info->num_heads * size : size},
-        {key, model->key_norm_weight, each ? info->num_kv_heads * size : size},
-        {&layer->out_norm, model->out_norm_weight, info->num_heads * info->width.head},
-        {before, model->pre_norm_weight, info->width.query},
-    };
+        size_t array;
+    } weights[] = {{query, MODEL_QUERY_NORM},
+                   {key, MODEL_KEY_NORM},
+                   {&layer->out_norm, MODEL_OUT_NORM},
+                   {before, MODEL_PRE_NORM}};
     const struct {
         const struct safetensors_tensor *stored;
-        float *numbers; /* likewise */
-    } others[] = {
-        {query->bias, model->query_norm_bias},
-        {key->bias, model->key_norm_bias},
-        {layer->latent.query_norm.weight, model->latent_query_norm},
-        {layer->latent.key_norm.weight, model->latent_key_norm},
-        {before->bias, model->pre_norm_bias},
-        {layer->sinks, model->sinks},
-        {layer->additive[0], model->additive_query},
-        {layer->additive[1], model->additive_key},
-        {layer->additive[2], model->additive_score},
-    };
+        size_t array;
+    } others[] = {{query->bias, MODEL_QUERY_NORM_BIAS},
+                  {key->bias, MODEL_KEY_NORM_BIAS},
+                  {layer->latent.query_norm.weight, MODEL_LATENT_QUERY_NORM},
+                  {layer->latent.key_norm.weight, MODEL_LATENT_KEY_NORM},
+                  {before->bias, MODEL_PRE_NORM_BIAS},
+                  {layer->sinks, MODEL_SINKS},
+                  {layer->additive[0], MODEL_ADDITIVE_QUERY},
+                  {layer->additive[1], MODEL_ADDITIVE_KEY},
+                  {layer->additive[2], MODEL_ADDITIVE_SCORE}};
     attn_status status = ATTN_OK;
 
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
-        if (status == ATTN_OK && weights[i].numbers != NULL)
-            status = read_norm_weight(weights[i].norm, weights[i].count,
-                                      weights[i].numbers, ret_error);
+        const struct model_array *array = &model->arrays[weights[i].array];
+        if (status == ATTN_OK && array->rows > 0)
+            status =
+                read_norm_weight(weights[i].norm, array->rows, array->numbers, ret_error);
     }
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if (status == ATTN_OK && others[i].numbers != NULL && others[i].stored != NULL)
-            status = safetensors_read_all(others[i].stored, others[i].numbers, ret_error);
+        const struct model_array *array = &model->arrays[others[i].array];
+        if (status == ATTN_OK && array->rows > 0 && others[i].stored != NULL)
+            status = safetensors_read_all(others[i].stored, array->numbers, ret_error);
     }
     return status;
 }
@@ -190,28 +175,17 @@ static attn_status read_vectors(const struct layer *layer, attn_model *model,
  * keys. */
 static attn_status separate_pairs(const struct layer *layer, attn_model *model,
                                   attn_error *ret_error) {
-    const attn_model_info *info = &model->info;
-    bool each = info->head_norm.whole || info->head_norm.per_head;
-    size_t query_size = info->latent.query > 0 ? info->latent.query : info->width.query;
-    size_t key_size = info->latent.key > 0 ? info->latent.key : info->width.key;
-    const struct {
-        float *rows;
-        size_t num_heads, columns;
-    } moved[] = {
-        {model->query_weight, info->num_heads, query_size},
-        {model->query_bias, info->num_heads, 1},
-        {model->query_norm_weight, each ? info->num_heads : 1, 1},
-        {model->query_norm_bias, each ? info->num_heads : 1, 1},
-        {model->key_weight, info->num_kv_heads, key_size},
-        {model->key_bias, info->num_kv_heads, 1},
-        {model->key_norm_weight, each ? info->num_kv_heads : 1, 1},
-        {model->key_norm_bias, each ? info->num_kv_heads : 1, 1},
-    };
+    static const size_t moved[] = {MODEL_WEIGHT(ATTN_QUERY), MODEL_BIAS(ATTN_QUERY),
+                                   MODEL_QUERY_NORM,         MODEL_QUERY_NORM_BIAS,
+                                   MODEL_WEIGHT(ATTN_KEY),   MODEL_BIAS(ATTN_KEY),
+                                   MODEL_KEY_NORM,           MODEL_KEY_NORM_BIAS};
+    size_t size = model->info.width.score;
 
     for (size_t i = 0; i < sizeof moved / sizeof moved[0]; i++) {
-        if (moved[i].rows != NULL &&
-            rotation_separate_pairs(&layer->rotation, moved[i].rows, moved[i].num_heads,
-                                    info->width.score, moved[i].columns) != ATTN_OK)
+        const struct model_array *array = &model->arrays[moved[i]];
+        if (array->rows > 0 &&
+            rotation_separate_pairs(&layer->rotation, array->numbers, array->rows / size,
+                                    size, array->columns) != ATTN_OK)
             return error_set(ret_error, ATTN_E_NOMEM,
                              "not enough memory to move pairs of rows apart");
     }
@@ -220,34 +194,24 @@ static attn_status separate_pairs(const struct layer *layer, attn_model *model,
 
 static attn_status read_linears(const struct layer *layer, attn_model *model,
                                 attn_error *ret_error) {
-    float *const arrays[NUM_LAYER_LINEARS][2] = {
-        [LAYER_QUERY] = {model->query_weight, model->query_bias},
-        [LAYER_KEY] = {model->key_weight, model->key_bias},
-        [LAYER_VALUE] = {model->value_weight, model->value_bias},
-        [LAYER_OUTPUT] = {model->output_weight, model->output_bias},
-        [LAYER_GATE] = {model->gate_weight, model->gate_bias},
-        [LAYER_LATENT_QUERY] = {model->latent_query_weight, model->latent_query_bias},
-        [LAYER_LATENT_KEY] = {model->latent_key_weight, model->latent_key_bias},
-    };
     attn_status status = ATTN_OK;
 
-    for (size_t i = 0; i < NUM_LAYER_LINEARS && status == ATTN_OK; i++) {
+    for (attn_linear i = 0; i < ATTN_NUM_LINEARS && status == ATTN_OK; i++) {
         if (layer->linears[i].weight != NULL)
-            status =
-                gather_linear(&layer->linears[i], arrays[i][0], arrays[i][1], ret_error);
+            status = gather_linear(&layer->linears[i], model_weight(model, i),
+                                   model_bias(model, i), ret_error);
     }
     return status;
 }
 
 /* Multiplies values by their factor. */
 static void scale_values(const struct layer *layer, attn_model *model) {
-    struct model_array arrays[MODEL_ARRAYS];
+    const size_t scaled[] = {MODEL_WEIGHT(ATTN_VALUE), MODEL_BIAS(ATTN_VALUE)};
 
-    model_list_arrays(model, arrays);
-    for (size_t i = (size_t)2 * LAYER_VALUE, end = i + 2; i < end; i++) {
-        size_t count = arrays[i].rows * arrays[i].columns;
-        for (size_t k = 0; arrays[i].present && k < count; k++)
-            (*arrays[i].pointer)[k] *= (float)layer->value_factor;
+    for (size_t i = 0; i < 2; i++) {
+        const struct model_array *array = &model->arrays[scaled[i]];
+        for (size_t k = 0; k < array->rows * array->columns; k++)
+            array->numbers[k] *= (float)layer->value_factor;
     }
 }
 
@@ -270,8 +234,9 @@ attn_status layer_read_model(const struct layer *layer, attn_model *model,
     if (model->rotation.axis_of != NULL)
         rotation_fill_axes(&layer->rotation, model->rotation.axis_of);
     if (status == ATTN_OK && bias->kind == ATTN_BIAS_BUCKETS)
-        status = distance_read_biases(bias, heads, model->distance_bias, ret_error);
+        status = distance_read_biases(
+            bias, heads, model->arrays[MODEL_DISTANCE_BIAS].numbers, ret_error);
     else if (status == ATTN_OK && bias->kind != ATTN_BIAS_NONE)
-        distance_fill_slopes(bias, heads, model->alibi_slopes);
+        distance_fill_slopes(bias, heads, model->arrays[MODEL_SLOPES].numbers);
     return status;
 }

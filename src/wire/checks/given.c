@@ -75,7 +75,7 @@ static bool find_value_size(const struct wire_tensors *tensors, attn_dot_product
     const struct wire_tensor *values = &tensors->values;
     size_t kv_heads = options->num_kv_heads, heads = heads_of(values, kv_heads);
 
-    if (!tensors->values_given)
+    if (!tensors->values_sent)
         return true;
     if (heads != kv_heads)
         return wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "values",
@@ -89,14 +89,15 @@ static bool find_value_size(const struct wire_tensors *tensors, attn_dot_product
 }
 
 /* Checks a list that has a number for each head. */
-static bool check_head_list(const float *list, size_t count, const char *field,
+static bool check_head_list(const struct wire_head_list *list, const char *field,
                             size_t heads, struct wire_problem *ret_problem) {
-    if (list == NULL)
+    size_t count = list->count;
+    if (list->numbers == NULL)
         return true;
-    size_t i = pace_finite_end(list, count);
+    size_t i = pace_finite_end(list->numbers, count);
     const struct wire_place place = {field, 1, {i}, 0, 0};
     if (i < count)
-        return wire_refuse_not_finite(&place, list[i], ret_problem);
+        return wire_refuse_not_finite(&place, list->numbers[i], ret_problem);
     if (count == heads)
         return true;
     wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
@@ -148,24 +149,24 @@ bool wire_given_read(wire_tensor_source *source, const void *context,
                      const struct wire_given *given, struct wire_tensors *ret_tensors,
                      struct wire_problem *ret_problem) {
     struct wire_tensors tensors = {0};
-    bool queries_given;
+    bool queries_sent;
     if (given->num_kv_heads > 0 && given->num_heads == 0)
         return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "num_heads",
                                 "num_kv_heads was sent without num_heads; send both, or "
                                 "none where heads are an axis");
     if (!source(context, WIRE_TENSOR_QUERIES, WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
-                &queries_given, &tensors.queries))
+                &queries_sent, &tensors.queries))
         return explain_rank(given, ret_problem);
-    if (!queries_given)
+    if (!queries_sent)
         return refuse_missing_tensor(given, "queries", ret_problem);
 
     size_t levels = tensors.queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
-    if (!source(context, WIRE_TENSOR_KEYS, levels, levels, &tensors.keys_given,
+    if (!source(context, WIRE_TENSOR_KEYS, levels, levels, &tensors.keys_sent,
                 &tensors.keys))
         return false;
-    if (!tensors.keys_given)
+    if (!tensors.keys_sent)
         return refuse_missing_tensor(given, "keys", ret_problem);
-    if (!source(context, WIRE_TENSOR_VALUES, levels, levels, &tensors.values_given,
+    if (!source(context, WIRE_TENSOR_VALUES, levels, levels, &tensors.values_sent,
                 &tensors.values) ||
         !wire_tensors_check_lens(&tensors, ret_problem))
         return false;
@@ -180,34 +181,32 @@ size_t wire_given_cost(void) {
 }
 
 /* Sets what the reply has. */
-static bool apply_need(const struct wire_given *given, bool has_values,
-                       attn_request *batch, struct wire_problem *ret_problem) {
-    struct wire_need need = given->need;
-
-    if (!given->need_given)
-        need.words[has_values ? WIRE_NEED_HEADS : WIRE_NEED_WEIGHTS] = true;
-    if (need.words[WIRE_NEED_HEADS] && !has_values)
+static bool apply_need(const struct wire_given *given, struct wire_need *need,
+                       bool has_values, attn_request *batch,
+                       struct wire_problem *ret_problem) {
+    if (!given->need_sent)
+        need->words[has_values ? WIRE_NEED_HEADS : WIRE_NEED_WEIGHTS] = true;
+    if (need->words[WIRE_NEED_HEADS] && !has_values)
         return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "values",
                                 "need has heads, which are sums of values; send values, "
                                 "or leave heads out");
-    wire_need_apply(&need, batch);
+    wire_need_apply(need, batch);
     return true;
 }
 
-bool wire_given_apply(const struct wire_given *given, const struct wire_tensors *tensors,
-                      struct arena *arena, struct wire_request *request,
-                      struct wire_problem *ret_problem) {
-    attn_dot_product options = {
-        .sinks = given->sinks, .slopes = given->slopes, .softcap = given->softcap};
+bool wire_given_apply(const struct wire_given *given, struct wire_need *need,
+                      const struct wire_tensors *tensors, struct arena *arena,
+                      struct wire_request *request, struct wire_problem *ret_problem) {
+    attn_dot_product options = {.sinks = given->sinks.numbers,
+                                .slopes = given->slopes.numbers,
+                                .softcap = given->softcap};
     attn_error error;
 
     if (!find_sizes(given, tensors, &options, ret_problem) ||
         !find_value_size(tensors, &options, ret_problem) ||
-        !check_head_list(given->sinks, given->num_sinks, "sinks", options.num_heads,
-                         ret_problem) ||
-        !check_head_list(given->slopes, given->num_slopes, "slopes", options.num_heads,
-                         ret_problem) ||
-        !apply_need(given, tensors->values_given, &request->batch, ret_problem))
+        !check_head_list(&given->sinks, "sinks", options.num_heads, ret_problem) ||
+        !check_head_list(&given->slopes, "slopes", options.num_heads, ret_problem) ||
+        !apply_need(given, need, tensors->values_sent, &request->batch, ret_problem))
         return false;
     if (given->has_scale && given->scale == 0)
         return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "scale",

@@ -7,20 +7,24 @@
 #include "wire/checks/tensor_check.h"
 #include "wire/options.h"
 
-/* What a request says besides its tensors. Lists are in its arena or body. */
+/* A number for each head, in the arena or body of a request. */
+struct wire_head_list {
+    const float *numbers; /* [count]; NULL: left out */
+    size_t count;
+};
+
+/* What a request says besides its tensors. */
 struct wire_given {
     size_t num_heads, num_kv_heads; /* 0: left out */
     bool has_scale;
-    double scale, softcap;       /* a softcap of 0: left out */
-    const float *sinks, *slopes; /* [num_sinks], [num_slopes]; NULL: left out */
-    size_t num_sinks, num_slopes;
-    struct wire_need need; /* what the reply has */
-    bool need_given;
+    double scale, softcap; /* a softcap of 0: left out */
+    struct wire_head_list sinks, slopes;
+    bool need_sent;
     /* The layer that has what the request leaves out; NULL: tensors are sent. */
     const struct capture_layer *stored;
-    bool rows_given;      /* query_rows was sent */
+    bool rows_sent;       /* query_rows was sent */
     size_t query_rows[2]; /* the stored queries that are used: the first, and the end */
-    bool queries_given;   /* others are sent instead */
+    bool queries_sent;    /* others are sent instead */
 };
 
 /* A bias as it was sent: [Tq][Tk], [H][Tq][Tk] or [B][H][Tq][Tk]. */
@@ -45,11 +49,11 @@ bool wire_given_read(wire_tensor_source *source, const void *context,
                      struct wire_problem *ret_problem);
 
 /* Makes the model of a request, in the arena, and sets the model, the tensors and what
- * the reply has. Returns false with *ret_problem set: Shape mismatch, Missing key,
- * Request too large, Out of memory. */
-bool wire_given_apply(const struct wire_given *given, const struct wire_tensors *tensors,
-                      struct arena *arena, struct wire_request *request,
-                      struct wire_problem *ret_problem);
+ * the reply has by the words of `need`. Returns false with *ret_problem set: Shape
+ * mismatch, Missing key, Request too large, Out of memory. */
+bool wire_given_apply(const struct wire_given *given, struct wire_need *need,
+                      const struct wire_tensors *tensors, struct arena *arena,
+                      struct wire_request *request, struct wire_problem *ret_problem);
 
 /* The most bytes of the arena that wire_given_apply() needs. */
 size_t wire_given_cost(void);

@@ -58,10 +58,8 @@ void wire_stored_set_options(struct wire_given *given, attn_request *batch) {
     given->has_scale = layer->has_scale;
     given->scale = layer->scale;
     given->softcap = layer->softcap;
-    given->sinks = layer->sinks;
-    given->num_sinks = layer->num_sinks;
-    given->slopes = layer->slopes;
-    given->num_slopes = layer->num_slopes;
+    given->sinks = (struct wire_head_list){layer->sinks, layer->num_sinks};
+    given->slopes = (struct wire_head_list){layer->slopes, layer->num_slopes};
 }
 
 /* --- tensors --- */
@@ -69,7 +67,7 @@ void wire_stored_set_options(struct wire_given *given, attn_request *batch) {
 static bool check_query_rows(struct wire_given *given, struct wire_problem *ret_problem) {
     size_t count = given->stored->num_queries, *rows = given->query_rows;
 
-    if (!given->rows_given) {
+    if (!given->rows_sent) {
         rows[0] = 0;
         rows[1] = count;
     }
@@ -134,13 +132,13 @@ static bool read_queries(const struct wire_input *input, wire_tensor_source *sou
     const struct capture_layer *layer = given->stored;
 
     if (!source(context, WIRE_TENSOR_QUERIES, WIRE_LEVELS_UNBATCHED,
-                WIRE_LEVELS_UNBATCHED, &given->queries_given, queries))
+                WIRE_LEVELS_UNBATCHED, &given->queries_sent, queries))
         return false;
-    if (given->queries_given && given->rows_given)
+    if (given->queries_sent && given->rows_sent)
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, "query_rows",
                                 "query_rows chooses stored queries, but queries are "
                                 "sent; remove one of them");
-    if (given->queries_given)
+    if (given->queries_sent)
         return true;
     if (layer->num_queries == 0)
         return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "queries",
@@ -159,8 +157,8 @@ bool wire_stored_read(const struct wire_input *input, wire_tensor_source *source
                       struct wire_tensors *ret_tensors,
                       struct wire_problem *ret_problem) {
     const struct attn_packed *packed = &given->stored->packed;
-    struct wire_tensors tensors = {.keys_given = true,
-                                   .values_given = packed->values != NULL};
+    struct wire_tensors tensors = {.keys_sent = true,
+                                   .values_sent = packed->values != NULL};
     size_t *lens = arena_alloc(input->arena, 2, sizeof *lens);
 
     if (lens == NULL)
@@ -185,7 +183,7 @@ bool wire_stored_set_rows(const struct wire_given *given, struct arena *arena,
 
     batch->packed = &layer->packed;
     batch->key_positions = layer->key_positions;
-    if (given->queries_given)
+    if (given->queries_sent)
         return true;
     if (layer->positions != NULL) {
         batch->positions = layer->positions + first;
@@ -215,7 +213,7 @@ bool wire_stored_set_bias(const struct wire_given *given, struct wire_request *r
 
     if (batch->bias != NULL || layer->bias == NULL)
         return true;
-    if (given->queries_given && rows > 1)
+    if (given->queries_sent && rows > 1)
         return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "bias",
                                 "the stored bias has a row for each stored query, but "
                                 "other queries are sent; send their bias, or zeros");

@@ -81,7 +81,7 @@ static bool check_value_lens(const struct wire_tensors *tensors,
             "values has %zu row%s in sequence %zu (counted from 0), but %s has %zu; "
             "send one value for each key",
             values->lens[b], plural_of(values->lens[b]), b,
-            tensors->keys_given ? "keys" : "queries (used as keys)", keys->lens[b]);
+            tensors->keys_sent ? "keys" : "queries (used as keys)", keys->lens[b]);
         print_tensor_shape(ret_problem->expected, keys->batched, keys->num_sequences,
                            keys->lens[b], values->width);
         print_tensor_shape(ret_problem->got, keys->batched, keys->num_sequences,
@@ -131,7 +131,7 @@ static bool check_queries(const struct wire_tensors *tensors,
 static bool check_keys(struct wire_tensors *tensors, const attn_model_info *model,
                        struct wire_problem *ret_problem) {
     struct wire_tensor *keys = &tensors->keys;
-    if (tensors->keys_given)
+    if (tensors->keys_sent)
         return check_num_sequences(keys, "keys", &tensors->queries, ret_problem) &&
                check_width(keys, "keys", model, "key_size", model->width.key,
                            ret_problem) &&
@@ -151,14 +151,14 @@ static bool check_keys(struct wire_tensors *tensors, const attn_model_info *mode
 static bool check_values(struct wire_tensors *tensors, const attn_model_info *model,
                          struct wire_problem *ret_problem) {
     struct wire_tensor *values = &tensors->values;
-    if (tensors->values_given)
+    if (tensors->values_sent)
         return check_num_sequences(values, "values", &tensors->queries, ret_problem) &&
                check_width(values, "values", model, "value_size", model->width.value,
                            ret_problem) &&
                check_value_lens(tensors, ret_problem);
     *values = tensors->keys;
     return values->width == model->width.value ||
-           refuse_default("values", tensors->keys_given ? "keys" : "queries", model,
+           refuse_default("values", tensors->keys_sent ? "keys" : "queries", model,
                           model->width.value, values->width, ret_problem);
 }
 
@@ -166,11 +166,11 @@ bool wire_tensors_read(wire_tensor_source *source, const void *context,
                        const attn_model_info *model, struct wire_tensors *ret_tensors,
                        struct wire_problem *ret_problem) {
     struct wire_tensors tensors = {0};
-    bool queries_given;
+    bool queries_sent;
     if (!source(context, WIRE_TENSOR_QUERIES, WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
-                &queries_given, &tensors.queries))
+                &queries_sent, &tensors.queries))
         return false;
-    if (!queries_given)
+    if (!queries_sent)
         return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "queries",
                                 "queries is required; send it with shape [B, Tq, %zu] or "
                                 "[Tq, %zu]",
@@ -178,10 +178,10 @@ bool wire_tensors_read(wire_tensor_source *source, const void *context,
 
     size_t levels = tensors.queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
     if (!check_queries(&tensors, model, ret_problem) ||
-        !source(context, WIRE_TENSOR_KEYS, levels, levels, &tensors.keys_given,
+        !source(context, WIRE_TENSOR_KEYS, levels, levels, &tensors.keys_sent,
                 &tensors.keys) ||
         !check_keys(&tensors, model, ret_problem) ||
-        !source(context, WIRE_TENSOR_VALUES, levels, levels, &tensors.values_given,
+        !source(context, WIRE_TENSOR_VALUES, levels, levels, &tensors.values_sent,
                 &tensors.values) ||
         !check_values(&tensors, model, ret_problem))
         return false;
@@ -193,7 +193,7 @@ bool wire_tensors_check_lens(const struct wire_tensors *tensors,
                              struct wire_problem *ret_problem) {
     const struct wire_tensor *queries = &tensors->queries;
     return check_num_sequences(&tensors->keys, "keys", queries, ret_problem) &&
-           (!tensors->values_given ||
+           (!tensors->values_sent ||
             (check_num_sequences(&tensors->values, "values", queries, ret_problem) &&
              check_value_lens(tensors, ret_problem)));
 }
@@ -214,51 +214,10 @@ void wire_request_set_tensors(const struct wire_tensors *tensors,
 
 /* --- positions --- */
 
-/* Says why a list for each axis was refused. */
-static bool explain_axes(const struct wire_positions *positions,
-                         const struct wire_position_list *list,
-                         struct wire_problem *ret_problem) {
-    size_t used = strlen(ret_problem->detail);
-    if (list->axes && !positions->sections && ret_problem->error == WIRE_E_WRONG_RANK)
-        snprintf(ret_problem->detail + used, sizeof ret_problem->detail - used,
-                 "; a number for each of three axes (time, row, column) is only for "
-                 "layers whose rotation has sections");
-    return false;
-}
-
-bool wire_positions_read(wire_positions_source *source, const void *context,
-                         const struct wire_tensors *tensors, const attn_model_info *model,
-                         attn_request *batch, struct wire_problem *ret_problem) {
-    bool sections = model->rotation.axes == ATTN_AXES;
-    const struct wire_positions all[] = {
-        {WIRE_TENSOR_QUERIES, "positions", "query", &tensors->queries, sections},
-        {WIRE_TENSOR_KEYS, "key_positions", "key", &tensors->keys, sections}};
-    struct wire_position_list lists[2] = {{.axes = false}, {.axes = false}};
-
-    for (size_t i = 0; i < 2; i++) {
-        if (!source(context, &all[i], &lists[i]))
-            return explain_axes(&all[i], &lists[i], ret_problem);
-        if (lists[i].numbers != NULL && wire_model_is_cross(model))
-            return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, all[i].field,
-                                    "%s was sent, but model '%s' is a cross-attention "
-                                    "layer, which has no positions; leave it out",
-                                    all[i].field, model->name);
-    }
-    if (!tensors->keys_given && lists[1].numbers == NULL)
-        lists[1] = lists[0];
-    if (lists[0].numbers != NULL)
-        *(lists[0].axes ? &batch->axis_positions : &batch->positions) = lists[0].numbers;
-    if (lists[1].numbers != NULL)
-        *(lists[1].axes ? &batch->axis_key_positions : &batch->key_positions) =
-            lists[1].numbers;
-    return true;
-}
-
-bool wire_positions_repeat(const struct wire_positions *positions, const size_t *list,
-                           struct arena *arena, struct wire_position_list *ret_list,
+bool wire_positions_repeat(const struct wire_tensor *rows, const size_t *list,
+                           struct arena *arena, const size_t **ret_list,
                            struct wire_problem *ret_problem) {
-    const struct wire_tensor *rows = positions->rows;
-    ret_list->numbers = list;
+    *ret_list = list;
     if (rows->num_sequences == 1)
         return true;
     size_t *all = arena_alloc(arena, rows->num_rows, sizeof *all);
@@ -266,7 +225,7 @@ bool wire_positions_repeat(const struct wire_positions *positions, const size_t 
         return wire_problem_set_no_memory(ret_problem);
     for (size_t b = 0; b < rows->num_sequences; b++)
         pace_copy(all + b * rows->lens[0], list, rows->lens[0] * sizeof *list);
-    ret_list->numbers = all;
+    *ret_list = all;
     return true;
 }
 
@@ -396,9 +355,9 @@ static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_i
             if (i < width) {
                 size_t size = tensor->heads > 0 ? width / tensor->heads : width;
                 struct wire_place place = {.field = field};
-                if (tensor->batched && !tensor->packed)
+                if (tensor->batched && !tensor->unpadded)
                     place.index[place.depth++] = b;
-                place.index[place.depth++] = row + (tensor->packed ? first_row : 0);
+                place.index[place.depth++] = row + (tensor->unpadded ? first_row : 0);
                 if (tensor->heads > 0)
                     place.index[place.depth++] = i / size;
                 place.index[place.depth++] = i % size;
@@ -439,12 +398,12 @@ bool wire_finite_check(const struct wire_tensors *tensors,
         return false;
     /* Nearly always, there is nothing to hide. */
     if (is_finite(&tensors->queries) &&
-        (!tensors->keys_given || is_finite(&tensors->keys)) &&
-        (!tensors->values_given || is_finite(&tensors->values)))
+        (!tensors->keys_sent || is_finite(&tensors->keys)) &&
+        (!tensors->values_sent || is_finite(&tensors->values)))
         return true;
 
-    const char *keys = tensors->keys_given ? "keys" : "queries";
-    const char *values = tensors->values_given ? "values" : keys;
+    const char *keys = tensors->keys_sent ? "keys" : "queries";
+    const char *values = tensors->values_sent ? "values" : keys;
     return check_sequences(&tensors->queries, WIRE_TENSOR_QUERIES, "queries", batch,
                            ret_problem) &&
            check_sequences(&tensors->keys, WIRE_TENSOR_KEYS, keys, batch, ret_problem) &&

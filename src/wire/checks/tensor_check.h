@@ -14,16 +14,16 @@
  * the same memory, not a copy. */
 struct wire_tensors {
     struct wire_tensor queries, keys, values;
-    bool keys_given, values_given;
+    bool keys_sent, values_sent;
 };
 
 enum wire_tensor_id { WIRE_TENSOR_QUERIES, WIRE_TENSOR_KEYS, WIRE_TENSOR_VALUES };
 
 /* Reads one tensor of a request, which must have from `min_levels` to `max_levels` axes
- * (WIRE_LEVELS_...). *ret_given is false, and nothing is read, when the request does not
+ * (WIRE_LEVELS_...). *ret_sent is false, and nothing is read, when the request does not
  * have it. Returns false with the problem of the context set. */
 typedef bool wire_tensor_source(const void *context, enum wire_tensor_id id,
-                                size_t min_levels, size_t max_levels, bool *ret_given,
+                                size_t min_levels, size_t max_levels, bool *ret_sent,
                                 struct wire_tensor *ret_tensor);
 
 /* Reads queries, keys and values from `source`, and checks each against the model and
@@ -47,45 +47,11 @@ bool wire_tensors_check_lens(const struct wire_tensors *tensors,
 void wire_request_set_tensors(const struct wire_tensors *tensors,
                               struct wire_request *request);
 
-/* Where one list of positions belongs. */
-struct wire_positions {
-    enum wire_tensor_id id;         /* of the tensor whose rows have them */
-    const char *field, *thing;      /* "key_positions", "key"; constant */
-    const struct wire_tensor *rows; /* that tensor */
-    bool sections;                  /* the model takes positions of three axes */
-};
-
-/* Positions that were read. */
-struct wire_position_list {
-    const size_t *numbers; /* of each row, or of each axis and row; NULL: left out */
-    bool axes;             /* numbers are sequence after sequence [ATTN_AXES, T] */
-};
-
-/* Why a position is limited. */
-#define WIRE_POSITION_LIMIT "positions are counted from 0 and have 31 bits"
-
-/* Reads a position of 0..ATTN_POSITION_MAX for each of the rows, or three where there is
- * one axis more. Leaves ret_list->numbers as it is when the request does not have them.
- * Returns false with the problem of the context set; ret_list->axes is then whether there
- * are three axes. */
-typedef bool wire_positions_source(const void *context,
-                                   const struct wire_positions *positions,
-                                   struct wire_position_list *ret_list);
-
-/* Reads the positions of queries and keys from `source` into the batch, where those that
- * are left out stay as they are. Keys that were left out have the positions of the
- * queries, unless they get their own. Positions of three axes only rotate: masks and
- * biases then go by the index of a row in its sequence. Returns false with *ret_problem
- * set, by the source or, when the model has no positions, here: Unknown key. */
-bool wire_positions_read(wire_positions_source *source, const void *context,
-                         const struct wire_tensors *tensors, const attn_model_info *model,
-                         attn_request *batch, struct wire_problem *ret_problem);
-
-/* Repeats `list`, the positions of one sequence, for all sequences, which are as long.
- * Allocates a number for each row in the arena, unless there is only one sequence.
- * Returns false with *ret_problem set when memory is short. */
-bool wire_positions_repeat(const struct wire_positions *positions, const size_t *list,
-                           struct arena *arena, struct wire_position_list *ret_list,
+/* Repeats `list`, the positions of one sequence, for all sequences of `rows`, which are
+ * as long. Allocates a number for each row in the arena, unless there is only one
+ * sequence. Returns false with *ret_problem set when memory is short. */
+bool wire_positions_repeat(const struct wire_tensor *rows, const size_t *list,
+                           struct arena *arena, const size_t **ret_list,
                            struct wire_problem *ret_problem);
 
 /* Checks that valid_lens of queries do not look like a mask: 0 and 1 alone, where there

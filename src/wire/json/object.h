@@ -9,7 +9,7 @@
 
 #include <jansson.h>
 
-#define WIRE_KEYS_MAX 32
+#define WIRE_KEYS_MAX 40
 #define WIRE_WORD_MAX 128 /* bytes; no string that has a meaning is longer */
 
 /* The keys that an object may have. */

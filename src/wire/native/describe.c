@@ -151,7 +151,7 @@ static void print_norms(const attn_model_info *info, struct buf *body) {
         buf_append_format(body, ",\"value_norm\":{\"type\":\"%s\",\"eps\":%.10g}",
                           norm_text(info->value_norm.kind), info->value_norm.eps);
 
-    buf_append_format(body, ",\"gate\":%s", bool_text(info->projection.gate));
+    buf_append_format(body, ",\"gate\":%s", bool_text(info->linears[ATTN_GATE].weight));
     if (info->out_norm.kind == ATTN_NORM_NONE)
         buf_append_text(body, ",\"out_norm\":null");
     else
@@ -169,10 +169,10 @@ static void print_norms(const attn_model_info *info, struct buf *body) {
 }
 
 void wire_native_print_model(const attn_model_info *info, struct buf *body) {
-    bool bias = info->projection.query_bias || info->projection.key_bias ||
-                info->projection.value_bias || info->projection.output_bias ||
-                info->projection.gate_bias || info->latent.query_bias ||
-                info->latent.key_bias;
+    bool bias = info->linears[ATTN_QUERY].bias || info->linears[ATTN_KEY].bias ||
+                info->linears[ATTN_VALUE].bias || info->linears[ATTN_OUTPUT].bias ||
+                info->linears[ATTN_GATE].bias || info->linears[ATTN_LATENT_QUERY].bias ||
+                info->linears[ATTN_LATENT_KEY].bias;
 
     print_model_names(info, body);
     print_model_sizes(info, body);
@@ -185,7 +185,7 @@ void wire_native_print_model(const attn_model_info *info, struct buf *body) {
         body,
         ",\"output_projection\":%s,\"bias\":%s,\"engine\":\"%s\",\"cpu\":\"%s\","
         "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu}",
-        bool_text(info->projection.output), bool_text(bias), info->engine.name,
+        bool_text(info->linears[ATTN_OUTPUT].weight), bool_text(bias), info->engine.name,
         info->engine.cpu, info->engine.precision, info->footprint.parameters,
         info->footprint.bytes, info->footprint.memory);
 }

@@ -18,23 +18,17 @@
 #define DIGITS_SHOWN_MAX 24
 #define FLOAT_TYPES      "FP32, FP16, FP64 or (as binary data) BF16"
 #define INTEGER_TYPES    "INT32, INT64, FP32 or FP64"
-#define KNOWN_INPUTS                                                                     \
-    "queries, keys, values, valid_lens, positions, key_positions, head_mask, "           \
-    "weights_heads and weights_queries"
+#define NAMES_BYTES      256 /* of the names that an error lists */
 
-static const char *const input_names[WIRE_OIP_NUM_INPUTS] = {
-    [WIRE_OIP_QUERIES] = "queries",
-    [WIRE_OIP_KEYS] = "keys",
-    [WIRE_OIP_VALUES] = "values",
-    [WIRE_OIP_VALID_LENS] = "valid_lens",
-    [WIRE_OIP_POSITIONS] = "positions",
-    [WIRE_OIP_KEY_POSITIONS] = "key_positions",
-    [WIRE_OIP_HEAD_MASK] = "head_mask",
-    [WIRE_OIP_WEIGHTS_HEADS] = "weights_heads",
-    [WIRE_OIP_WEIGHTS_QUERIES] = "weights_queries",
+/* How elements are stored in binary data. */
+struct oip_type {
+    const char *name;
+    size_t size;         /* bytes of an element */
+    const char *dtype;   /* its name in base/dtype.h */
+    bool is_binary_only; /* never in JSON */
 };
 
-static const struct wire_oip_type types[] = {
+static const struct oip_type types[] = {
     {"FP32", 4, "F32", false}, {"FP16", 2, "F16", false},  {"FP64", 8, "F64", false},
     {"BF16", 2, "BF16", true}, {"INT32", 4, "I32", false}, {"INT64", 8, "I64", false},
 };
@@ -62,11 +56,11 @@ static bool refuse_missing(struct wire_problem *problem, const char *whose,
                             whose, key);
 }
 
-/* Finds which input this is. */
+/* Finds which field the input is. */
 static bool find_input(const struct wire_cursor *cursor, const struct wire_span *span,
-                       size_t index, struct wire_oip_input *inputs, size_t *ret_which) {
-    char whose[48], word[WIRE_WORD_MAX + 1];
-    size_t i = 0;
+                       size_t index, struct wire_source *source,
+                       const struct wire_field **ret_field) {
+    char whose[48], word[WIRE_WORD_MAX + 1], known[NAMES_BYTES];
 
     snprintf(whose, sizeof whose, "inputs[%zu]", index);
     if (span->start == NULL)
@@ -74,37 +68,36 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
     if (!wire_word_read(cursor, span, "name", word))
         return false;
 
-    while (i < WIRE_OIP_NUM_INPUTS && strcmp(input_names[i], word) != 0)
-        i++;
+    const struct wire_field *field = wire_field_find(word, WIRE_OIP_INPUT, WIRE_LISTS);
     const char *remedy = wire_name_remedy(word, false);
-    if (i == WIRE_OIP_NUM_INPUTS && remedy != NULL)
+    if (field == NULL && remedy != NULL)
         return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
                                 "%s has the name '%.*s'; %s (options are parameters)",
                                 whose, NAME_SHOWN_MAX, word, remedy);
-    if (i == WIRE_OIP_NUM_INPUTS)
+    if (field == NULL) {
+        wire_fields_list(WIRE_OIP_INPUT, WIRE_LISTS, known, sizeof known);
         return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
-                                "%s has the name '%.*s'; use one of " KNOWN_INPUTS, whose,
-                                NAME_SHOWN_MAX, word);
-    if (inputs[i].type != NULL)
-        return wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, input_names[i],
+                                "%s has the name '%.*s'; use one of %s", whose,
+                                NAME_SHOWN_MAX, word, known);
+    }
+    if (source->values[field->id].dtype != NULL)
+        return wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, field->name,
                                 "%s has the name '%s', which appears twice; "
                                 "send each input once",
-                                whose, input_names[i]);
-    *ret_which = i;
-    inputs[i].name = input_names[i];
-    inputs[i].integers = i > WIRE_OIP_VALUES && i != WIRE_OIP_HEAD_MASK;
+                                whose, field->name);
+    *ret_field = field;
     return true;
 }
 
-/* Whether the numbers of an input may be stored as that type. */
-static bool may_have_type(const struct wire_oip_input *input,
-                          const struct wire_oip_type *type) {
-    return input->integers ? wire_integers_allow(type->dtype)
-                           : dtype_find(type->dtype)->to_float != NULL;
+/* Whether the numbers of a field may be stored as that type. */
+static bool may_have_type(bool integers, const struct oip_type *type) {
+    return integers ? wire_integers_allow(type->dtype)
+                    : dtype_find(type->dtype)->to_float != NULL;
 }
 
 static bool read_datatype(const struct wire_cursor *cursor, const struct wire_span *span,
-                          struct wire_oip_input *input) {
+                          bool integers, struct wire_value *input,
+                          const struct oip_type **ret_type) {
     char word[WIRE_WORD_MAX + 1];
     if (span->start == NULL)
         return refuse_missing(cursor->problem, input->name, "datatype");
@@ -112,17 +105,17 @@ static bool read_datatype(const struct wire_cursor *cursor, const struct wire_sp
         return false;
 
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(types[i].name, word) == 0 && may_have_type(input, &types[i])) {
-            input->type = &types[i];
+        if (strcmp(types[i].name, word) == 0 && may_have_type(integers, &types[i])) {
+            *ret_type = &types[i];
+            input->dtype = dtype_find(types[i].dtype);
             return true;
         }
     }
     return wire_problem_set(cursor->problem, WIRE_E_WRONG_DTYPE, input->name,
                             "%s has datatype '%.*s'; send it as %s%s", input->name,
-                            NAME_SHOWN_MAX, word,
-                            input->integers ? INTEGER_TYPES : FLOAT_TYPES,
+                            NAME_SHOWN_MAX, word, integers ? INTEGER_TYPES : FLOAT_TYPES,
                             strcmp(word, "UINT16") == 0 ? "; bits of bfloat16 are BF16"
-                            : strcmp(word, "BOOL") == 0 && input->integers
+                            : strcmp(word, "BOOL") == 0 && integers
                                 ? ": lengths; of an attention_mask they are mask.sum(-1)"
                                 : "");
 }
@@ -133,10 +126,17 @@ static int shown_digits(const struct wire_span *text) {
                                                       : DIGITS_SHOWN_MAX;
 }
 
+/* A shape that is being read. */
+struct shape_reader {
+    struct wire_value *input;
+    size_t *shape; /* [WIRE_OIP_RANK_MAX] */
+};
+
 /* Reads a size of a shape. */
 static bool read_size(struct wire_cursor *cursor, struct wire_place *place,
                       void *context) {
-    struct wire_oip_input *input = context;
+    const struct shape_reader *reader = context;
+    struct wire_value *input = reader->input;
     struct wire_span text;
     size_t size;
     if (input->rank == WIRE_OIP_RANK_MAX)
@@ -153,25 +153,28 @@ static bool read_size(struct wire_cursor *cursor, struct wire_place *place,
             "%s[%zu] is %.*s; send a size of at least 1 that fits into "
             "memory",
             place->field, input->rank, shown_digits(&text), text.start);
-    input->shape[input->rank++] = size;
+    reader->shape[input->rank++] = size;
     return true;
 }
 
 static bool read_input_shape(const struct wire_cursor *cursor,
-                             const struct wire_span *span, struct wire_oip_input *input) {
+                             const struct wire_span *span, struct wire_value *input,
+                             size_t shape[WIRE_OIP_RANK_MAX]) {
+    struct shape_reader reader = {input, shape};
     char field[FIELD_BYTES];
     snprintf(field, sizeof field, "%s.shape", input->name);
     struct wire_place place = {.field = field};
     struct wire_cursor there = wire_cursor_at(cursor, span);
     if (span->start == NULL)
         return refuse_missing(cursor->problem, input->name, "shape");
-    if (!wire_list_read(&there, &place, 1, SIZE_MAX, read_size, input, &input->rank))
+    if (!wire_list_read(&there, &place, 1, SIZE_MAX, read_size, &reader, &input->rank))
         return false;
 
+    input->shape = shape;
     input->count = 1;
     for (size_t i = 0; i < input->rank; i++) {
         size_t bytes; /* must not overflow either */
-        if (!size_mul(input->count, input->shape[i], &input->count) ||
+        if (!size_mul(input->count, shape[i], &input->count) ||
             !size_mul(input->count, sizeof(double), &bytes))
             return wire_problem_set(
                 cursor->problem, WIRE_E_OUT_OF_RANGE, input->name,
@@ -184,12 +187,12 @@ static bool read_input_shape(const struct wire_cursor *cursor,
 
 /* Takes the bytes of the input from the binary data that is left. */
 static bool take_binary_data(const struct wire_cursor *cursor,
-                             const struct wire_span *span, struct wire_oip_binary *binary,
-                             struct wire_oip_input *input) {
+                             const struct wire_span *span, const struct oip_type *type,
+                             struct wire_oip_binary *binary, struct wire_value *input) {
     struct wire_cursor there = wire_cursor_at(cursor, span);
     struct wire_place place = {.field = "binary_data_size"};
     struct wire_span text;
-    size_t size, needed = input->count * input->type->size;
+    size_t size, needed = input->count * type->size;
     if (!wire_uint_read(&there, &place, 0, &size, &text))
         return false;
 
@@ -198,7 +201,7 @@ static bool take_binary_data(const struct wire_cursor *cursor,
             cursor->problem, WIRE_E_BINARY_DATA, input->name,
             "%s has binary_data_size %.*s, but its shape in %s needs %zu; "
             "correct one of them",
-            input->name, shown_digits(&text), text.start, input->type->name, needed);
+            input->name, shown_digits(&text), text.start, type->name, needed);
     if (binary->at == NULL)
         return wire_problem_set(
             cursor->problem, WIRE_E_BINARY_DATA, input->name,
@@ -221,8 +224,8 @@ static bool take_binary_data(const struct wire_cursor *cursor,
 
 /* Finds the data, which is JSON or binary. */
 static bool find_data(const struct wire_cursor *cursor, const struct wire_span *members,
-                      const struct wire_span *binary_size, struct wire_oip_binary *binary,
-                      struct wire_oip_input *input) {
+                      const struct wire_span *binary_size, const struct oip_type *type,
+                      struct wire_oip_binary *binary, struct wire_value *input) {
     const struct wire_span *data = &members[DATA];
     struct wire_problem *problem = cursor->problem;
 
@@ -233,14 +236,14 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
                                 "%s has both data and binary_data_size; send one of them",
                                 input->name);
     if (binary_size->start != NULL)
-        return take_binary_data(cursor, binary_size, binary, input);
+        return take_binary_data(cursor, binary_size, type, binary, input);
 
-    if (input->type->is_binary_only)
+    if (type->is_binary_only)
         return wire_problem_set(problem, WIRE_E_WRONG_DTYPE, input->name,
                                 "%s has datatype %s, which must be binary data; "
                                 "send FP32 in JSON",
-                                input->name, input->type->name);
-    input->data = *data;
+                                input->name, type->name);
+    input->text = *data;
     if (input->count - 1 <= data->commas)
         return true;
 
@@ -252,14 +255,15 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
 }
 
 bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
-                         struct wire_oip_binary *binary, struct wire_oip_input *inputs) {
+                         struct wire_oip_binary *binary, struct wire_oip_scan *scan) {
     struct wire_span members[NUM_MEMBERS], binary_size = {0};
     struct wire_place place = {.field = "inputs", .depth = 1, .index = {index}};
     struct wire_place parameters_place = {.field = "parameters"};
-    size_t which = 0;
+    const struct wire_field *field = NULL;
+    const struct oip_type *type = NULL;
 
     if (!wire_object_scan(cursor, &place, INPUT_DEPTH, &input_keys, members) ||
-        !find_input(cursor, &members[NAME], index, inputs, &which))
+        !find_input(cursor, &members[NAME], index, &scan->source, &field))
         return false;
     if (members[PARAMETERS].start != NULL) {
         struct wire_cursor parameters = wire_cursor_at(cursor, &members[PARAMETERS]);
@@ -268,9 +272,14 @@ bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
             return false;
     }
 
-    struct wire_oip_input *input = &inputs[which];
-    if (!read_input_shape(cursor, &members[SHAPE], input) ||
-        !read_datatype(cursor, &members[DATATYPE], input))
-        return false;
-    return find_data(cursor, members, &binary_size, binary, input);
+    struct wire_value *input = &scan->source.values[field->id];
+    if (wire_value_is_sent(input)) /* by a parameter */
+        return wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, field->name,
+                                "%s is an input as well as a parameter; send one of them",
+                                field->name);
+    *input = (struct wire_value){.name = field->name};
+    return read_input_shape(cursor, &members[SHAPE], input, scan->shapes[field->id]) &&
+           read_datatype(cursor, &members[DATATYPE], field->kind == WIRE_INTEGERS, input,
+                         &type) &&
+           find_data(cursor, members, &binary_size, type, binary, input);
 }

@@ -10,8 +10,9 @@ struct wire_oip_binary {
     size_t size;
 };
 
-/* Scans the object at the cursor, element `index` of the list, into the element of
- * `inputs` [WIRE_OIP_NUM_INPUTS] that has its name, and moves `binary` past its data. A
- * name may appear once. Returns false with the cursor's problem set. */
+/* Scans the object at the cursor, element `index` of the list, into the value of its
+ * name, and moves `binary` past its data. The shape was compared with the data: binary
+ * data has the right size, and JSON has at least count - 1 commas. A name may appear
+ * once. Returns false with the cursor's problem set. */
 bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
-                         struct wire_oip_binary *binary, struct wire_oip_input *inputs);
+                         struct wire_oip_binary *binary, struct wire_oip_scan *scan);

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scan.c: finds the inputs, outputs and parameters of a request of the Open Inference
- * Protocol, and how much memory decoding needs. It also reads requests for the index. */
+ * Protocol. It also reads requests for the index. */
 #include "wire/oip/scan.h"
 
 #include "base/error.h"
-#include "base/size.h"
-#include "wire/json/cost.h"
 #include "wire/json/list.h"
-#include "wire/json/object.h"
 #include "wire/oip/input.h"
-#include "wire/oip/numbers.h"
-#include "wire/oip/selection.h"
-#include "wire/options.h"
 #include "wire/reply.h"
-#include "wire/tensor.h"
 
 #include <stdlib.h>
 
@@ -30,32 +23,6 @@ static const struct wire_keys request_keys = {
               [PARAMETERS] = "parameters",
               [INPUTS] = "inputs",
               [OUTPUTS] = "outputs"},
-};
-
-enum {
-    CAUSAL,
-    WINDOW,
-    NEED_WEIGHTS,
-    WEIGHTS_HEADS,
-    WEIGHTS_QUERIES,
-    BINARY_OUTPUT,
-    TIMEOUT,
-    PRIORITY,
-    NUM_PARAMETERS
-};
-
-static const struct wire_keys parameter_keys = {
-    .owner = "a request's parameters",
-    .count = NUM_PARAMETERS,
-    .where = " (tensors are inputs)",
-    .names = {[CAUSAL] = "causal",
-              [WINDOW] = "window",
-              [NEED_WEIGHTS] = "need_weights",
-              [WEIGHTS_HEADS] = "weights_heads",
-              [WEIGHTS_QUERIES] = "weights_queries",
-              [BINARY_OUTPUT] = "binary_data_output",
-              [TIMEOUT] = "timeout",
-              [PRIORITY] = "priority"},
 };
 
 static const struct wire_keys output_keys = {
@@ -75,36 +42,32 @@ static const struct wire_keys change_parameter_keys = {
 
 /* What parameters and outputs ask for. */
 struct oip_options {
-    bool need_given, binary;
-    bool binary_given[WIRE_NUM_OIP_RESULTS]; /* by the output itself */
+    bool binary;
+    bool binary_sent[WIRE_NUM_OIP_RESULTS]; /* by the output itself */
 };
 
 /* --- parameters --- */
 
-static bool read_parameters(const struct wire_cursor *cursor,
-                            const struct wire_span *span, struct wire_oip_scan *scan,
+/* Finds parameters. Lists of indices are strings there. */
+static bool find_parameters(const struct wire_cursor *cursor,
+                            const struct wire_span *span, struct wire_source *source,
                             struct oip_options *options) {
-    struct wire_span members[NUM_PARAMETERS];
+    struct wire_keys keys = {.owner = "a request's parameters",
+                             .where = " (tensors are inputs)"};
+    struct wire_span members[WIRE_NUM_FIELDS];
     struct wire_place place = {.field = "parameters"};
+    const struct wire_value *binary = &source->values[WIRE_FIELD_BINARY_OUTPUT];
     if (span->start == NULL)
         return true;
 
     struct wire_cursor there = wire_cursor_at(cursor, span);
-    if (!wire_object_scan(&there, &place, 2, &parameter_keys, members) ||
-        !wire_bool_read(cursor, &members[CAUSAL], "causal", &scan->causal) ||
-        !wire_window_read(cursor, &members[WINDOW], &scan->window) ||
-        !wire_bool_read(cursor, &members[BINARY_OUTPUT], "binary_data_output",
-                        &options->binary))
+    wire_fields_set_keys(WIRE_OIP_PARAMETER, WIRE_OPTION | WIRE_INTEGERS, &keys);
+    if (!wire_object_scan(&there, &place, 2, &keys, members))
         return false;
-
-    scan->causal_given = members[CAUSAL].start != NULL;
-    scan->window_given = members[WINDOW].start != NULL;
-    options->need_given = members[NEED_WEIGHTS].start != NULL;
-    scan->selections[WIRE_SELECTED_HEADS] = members[WEIGHTS_HEADS];
-    scan->selections[WIRE_SELECTED_QUERIES] = members[WEIGHTS_QUERIES];
-    return wire_need_weights_read(cursor, &members[NEED_WEIGHTS], &scan->need_weights) &&
-           wire_timeout_us_read(cursor, &members[TIMEOUT], &scan->timeout_ns) &&
-           wire_priority_read(cursor, &members[PRIORITY], &scan->priority);
+    wire_fields_take(members, source->values);
+    source->values[WIRE_FIELD_WEIGHTS_HEADS].bare = true;
+    source->values[WIRE_FIELD_WEIGHTS_QUERIES].bare = true;
+    return wire_bool_read(cursor, &binary->text, "binary_data_output", &options->binary);
 }
 
 /* --- lists of objects --- */
@@ -128,14 +91,14 @@ static bool read_list_of_objects(const struct wire_cursor *cursor,
 
 /* Where inputs are read to. */
 struct input_list {
-    struct wire_oip_input *inputs; /* [WIRE_OIP_NUM_INPUTS] */
+    struct wire_oip_scan *scan;
     struct wire_oip_binary binary;
 };
 
 static bool read_input_element(struct wire_cursor *cursor, struct wire_place *place,
                                void *context) {
     struct input_list *list = context;
-    return wire_oip_input_scan(cursor, place->index[0], &list->binary, list->inputs);
+    return wire_oip_input_scan(cursor, place->index[0], &list->binary, list->scan);
 }
 
 /* --- outputs --- */
@@ -197,69 +160,22 @@ static bool read_output_element(struct wire_cursor *cursor, struct wire_place *p
 
     size_t i = reply->num_outputs++; /* fits, as they differ */
     reply->outputs[i].which = which;
-    list->options->binary_given[i] = binary.start != NULL;
+    list->options->binary_sent[i] = binary.start != NULL;
     return wire_bool_read(cursor, &binary, "binary_data", &reply->outputs[i].binary);
 }
 
-/* Sets what parameters and outputs ask for together. Refuses a contradiction. */
-static bool resolve_options(const struct oip_options *options, struct wire_oip_scan *scan,
-                            struct wire_problem *problem) {
-    struct wire_oip_reply *reply = &scan->reply;
-    bool named = false;
-
+/* Sets which outputs are binary. Those that are not named are the outputs alone. */
+static void resolve_outputs(const struct oip_options *options,
+                            struct wire_oip_reply *reply) {
     if (reply->num_outputs == 0)
-        reply->num_outputs = 1; /* outputs alone */
+        reply->num_outputs = 1;
     for (size_t i = 0; i < reply->num_outputs; i++) {
-        named = named || reply->outputs[i].which == WIRE_RESULT_WEIGHTS;
-        if (!options->binary_given[i])
+        if (!options->binary_sent[i])
             reply->outputs[i].binary = options->binary;
     }
-
-    if (named && !options->need_given)
-        scan->need_weights = ATTN_WEIGHTS_ALL;
-    if (named == (scan->need_weights != ATTN_WEIGHTS_NONE))
-        return true;
-
-    return wire_problem_set(
-        problem, WIRE_E_OUTPUTS_DISAGREE, "need_weights",
-        named ? "outputs has attention_weights, but need_weights is false; "
-                "leave one of them out"
-              : "need_weights asks for weights, but outputs does not have "
-                "attention_weights; add it, or leave need_weights out");
 }
 
 /* --- the request --- */
-
-/* Returns how many sequences the queries have. */
-static size_t count_sequences(const struct wire_oip_scan *scan) {
-    const struct wire_oip_input *queries = &scan->inputs[WIRE_OIP_QUERIES];
-    return queries->rank == WIRE_LEVELS_BATCHED ? queries->shape[0] : 1;
-}
-
-/* Returns the most bytes that decoding needs, when the model has `num_heads`. */
-static size_t oip_decode_cost(const struct wire_oip_scan *scan, size_t num_heads) {
-    size_t bytes = 0;
-
-    if (scan->reply.id != NULL)
-        wire_json_cost(scan->reply.id, scan->reply.id_size, &bytes);
-    size_add_saturating(&bytes, scan->reply.id_size);
-    size_add_saturating(&bytes, sizeof scan->reply + (size_t)2 * ARENA_ALIGNMENT);
-
-    for (size_t i = 0; i < WIRE_OIP_NUM_INPUTS; i++) {
-        if (scan->inputs[i].type != NULL)
-            size_add_saturating(&bytes, wire_oip_input_cost(&scan->inputs[i]));
-    }
-    for (size_t i = WIRE_OIP_POSITIONS; i <= WIRE_OIP_KEY_POSITIONS; i++) {
-        /* One list may be repeated for all sequences. */
-        const struct wire_oip_input *list = &scan->inputs[i];
-        size_t repeated = list->count * sizeof(size_t); /* fits, as it was checked */
-        if (list->type != NULL && list->rank == 1)
-            size_add_mul_saturating(&bytes, count_sequences(scan),
-                                    repeated + ARENA_ALIGNMENT);
-    }
-    size_add_saturating(&bytes, wire_oip_selection_cost(scan, num_heads));
-    return bytes;
-}
 
 /* Finds the id, which must be a string. Its text is not checked. */
 static bool find_id(const struct wire_cursor *cursor, const struct wire_span *span,
@@ -286,37 +202,33 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
     const char *body = input->body;
     const char *end = body + (split ? input->json_size : input->size);
     struct wire_cursor cursor = {body, body, end, ret_problem};
-    struct wire_oip_scan scan = {.need_weights = ATTN_WEIGHTS_NONE};
     struct oip_options options = {0};
-    struct input_list inputs = {scan.inputs, {NULL, 0}};
-    struct output_list outputs = {&scan.reply, &options};
+    struct input_list inputs = {ret_scan, {NULL, 0}};
+    struct output_list outputs = {&ret_scan->reply, &options};
     struct wire_span members[NUM_MEMBERS];
 
+    ret_scan->reply = (struct wire_oip_reply){0};
+    ret_scan->source = (struct wire_source){
+        .input = input, .problem = ret_problem, .text = body, .requests = WIRE_OIP_INPUT};
     if (split)
         inputs.binary = (struct wire_oip_binary){(const unsigned char *)end,
                                                  input->size - input->json_size};
     if (!wire_body_open(&cursor, "inputs") ||
         !wire_object_scan(&cursor, NULL, 1, &request_keys, members) ||
-        !wire_body_close(&cursor) || !find_id(&cursor, &members[ID], &scan.reply) ||
-        !read_parameters(&cursor, &members[PARAMETERS], &scan, &options) ||
+        !wire_body_close(&cursor) || !find_id(&cursor, &members[ID], &ret_scan->reply) ||
+        !find_parameters(&cursor, &members[PARAMETERS], &ret_scan->source, &options) ||
         !read_list_of_objects(&cursor, &members[INPUTS], "inputs", read_input_element,
                               &inputs) ||
         !read_list_of_objects(&cursor, &members[OUTPUTS], "outputs", read_output_element,
-                              &outputs) ||
-        !resolve_options(&options, &scan, ret_problem))
+                              &outputs))
         return false;
-
-    if (inputs.binary.size > 0)
-        return wire_problem_set(
-            ret_problem, WIRE_E_BINARY_DATA, NULL,
-            "the body has %zu byte%s after the binary data of the last input; send no "
-            "more than the sum of binary_data_size",
-            inputs.binary.size, plural_of(inputs.binary.size));
-
-    scan.decode_bytes =
-        oip_decode_cost(&scan, attn_model_get_info(input->models[0])->num_heads);
-    *ret_scan = scan;
-    return true;
+    resolve_outputs(&options, &ret_scan->reply);
+    return inputs.binary.size == 0 ||
+           wire_problem_set(
+               ret_problem, WIRE_E_BINARY_DATA, NULL,
+               "the body has %zu byte%s after the binary data of the last input; send no "
+               "more than the sum of binary_data_size",
+               inputs.binary.size, plural_of(inputs.binary.size));
 }
 
 bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_size,

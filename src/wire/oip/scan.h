@@ -5,7 +5,7 @@
 
 #include "wire/oip/request.h"
 
-/* Finds and checks everything but the numbers. Allocates nothing, except for a string
+/* Finds everything, and compares shapes with data. Allocates nothing, except for a string
  * that has escapes. Returns false with *ret_problem set. Thread-safe. */
 bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_scan,
                    struct wire_problem *ret_problem);

@@ -54,7 +54,7 @@ static bool all_equal(const size_t *lens, size_t count) {
 /* Whether sequences follow each other without padding, and lengths are sent with them. */
 static bool is_packed(const struct wire_request *request) {
     const attn_request *batch = &request->batch;
-    return request->packed || !all_equal(batch->query_lens, batch->num_sequences) ||
+    return request->lens_sent || !all_equal(batch->query_lens, batch->num_sequences) ||
            !all_equal(batch->key_lens, batch->num_sequences);
 }
 

@@ -16,7 +16,7 @@ static void locate_linear(const struct locator *locator, size_t which,
     const struct family *family = locator->family;
     struct layer_linear *linear = &locator->layer->linears[which];
     char name[MATCH_NAME_SIZE], bias_name[MATCH_NAME_SIZE];
-    bool is_key = which == LAYER_KEY || which == LAYER_VALUE;
+    bool is_key = which == ATTN_KEY || which == ATTN_VALUE;
     size_t index = is_key ? locator->layer->lender : locator->layer->index;
 
     linear->transposed = family->weights.transposed;
@@ -33,9 +33,9 @@ static void locate_linear(const struct locator *locator, size_t which,
     else
         locator_check(locator, linear->weight, rows, linear->in_size);
 
-    const char *own = which == LAYER_QUERY   ? family->biases.query
-                      : which == LAYER_VALUE ? family->biases.value
-                                             : NULL;
+    const char *own = which == ATTN_QUERY   ? family->biases.query
+                      : which == ATTN_VALUE ? family->biases.value
+                                            : NULL;
     linear->bias = locator_find(locator, index, own != NULL ? own : module_name,
                                 own != NULL ? "" : ".bias", bias_name);
     if (locator->biases->has[which] && linear->bias == NULL)
@@ -64,22 +64,22 @@ struct row_split {
 static struct row_split split_rows(const struct locator *locator, size_t which) {
     enum family_split split = locator->family->weights.split;
     size_t heads = locator->layer->num_heads, kv_heads = locator->layer->num_kv_heads;
-    bool of_query = which == LAYER_QUERY || which == LAYER_GATE;
-    bool of_keys = which == LAYER_KEY || which == LAYER_VALUE;
+    bool of_query = which == ATTN_QUERY || which == ATTN_GATE;
+    bool of_keys = which == ATTN_KEY || which == ATTN_VALUE;
     bool apart = has_queries_apart(locator) || split == SPLIT_LATENT;
     bool blocks = split == SPLIT_BLOCKS || (split == SPLIT_ONE_KEY && kv_heads == 1);
 
     if (split == SPLIT_GATED && of_query)
-        return (struct row_split){{LAYER_QUERY, LAYER_GATE}, 2, heads};
+        return (struct row_split){{ATTN_QUERY, ATTN_GATE}, 2, heads};
     if (apart && of_keys)
         return (struct row_split){
-            {LAYER_KEY, LAYER_VALUE}, 2, split == SPLIT_LATENT ? kv_heads : 1};
-    if (apart || which > LAYER_VALUE || split == SPLIT_SEPARATE || split == SPLIT_GATED)
+            {ATTN_KEY, ATTN_VALUE}, 2, split == SPLIT_LATENT ? kv_heads : 1};
+    if (apart || which > ATTN_VALUE || split == SPLIT_SEPARATE || split == SPLIT_GATED)
         return (struct row_split){{which}, 1, 1};
     if (split == SPLIT_QUARTERS)
-        return (struct row_split){{LAYER_QUERY, LAYER_VALUE, LAYER_KEY}, 3, 4};
+        return (struct row_split){{ATTN_QUERY, ATTN_VALUE, ATTN_KEY}, 3, 4};
     return (struct row_split){
-        {LAYER_QUERY, LAYER_KEY, LAYER_VALUE}, 3, blocks ? 1 : kv_heads};
+        {ATTN_QUERY, ATTN_KEY, ATTN_VALUE}, 3, blocks ? 1 : kv_heads};
 }
 
 /* Sets which rows are the heads of a linear. Returns how many its tensor has. */
@@ -89,14 +89,14 @@ static size_t set_linear_rows(const struct locator *locator, size_t which) {
     const struct row_split split = split_rows(locator, which);
     const struct {
         size_t heads, rows;
-    } sizes[NUM_LAYER_LINEARS] = {
-        [LAYER_QUERY] = {layer->num_heads, layer->head_size},
-        [LAYER_KEY] = {layer->num_kv_heads, layer->head_size - layer->latent.shared},
-        [LAYER_VALUE] = {layer->num_kv_heads, layer->value_size},
-        [LAYER_OUTPUT] = {1, locator->stack->width},
-        [LAYER_GATE] = {layer->num_heads, layer->value_size},
-        [LAYER_LATENT_QUERY] = {1, layer->latent.query},
-        [LAYER_LATENT_KEY] = {1, layer->latent.key + layer->latent.shared},
+    } sizes[ATTN_NUM_LINEARS] = {
+        [ATTN_QUERY] = {layer->num_heads, layer->head_size},
+        [ATTN_KEY] = {layer->num_kv_heads, layer->head_size - layer->latent.shared},
+        [ATTN_VALUE] = {layer->num_kv_heads, layer->value_size},
+        [ATTN_OUTPUT] = {1, locator->stack->width},
+        [ATTN_GATE] = {layer->num_heads, layer->value_size},
+        [ATTN_LATENT_QUERY] = {1, layer->latent.query},
+        [ATTN_LATENT_KEY] = {1, layer->latent.key + layer->latent.shared},
     };
 
     linear->num_heads = sizes[which].heads;
@@ -118,23 +118,23 @@ static const char *name_linear(const struct locator *locator, size_t which) {
     const struct layer_latent *latent = &locator->layer->latent;
     bool is_gated = locator->family->weights.split == SPLIT_GATED;
 
-    if (which == LAYER_LATENT_QUERY)
+    if (which == ATTN_LATENT_QUERY)
         return latent->query > 0 ? "q_a_proj" : NULL;
-    if (which == LAYER_LATENT_KEY)
+    if (which == ATTN_LATENT_KEY)
         return latent->key > 0 ? names[0] : NULL;
-    if (which == LAYER_QUERY && latent->key > 0)
+    if (which == ATTN_QUERY && latent->key > 0)
         return latent->query > 0 ? "q_b_proj" : "q_proj";
-    if (which <= LAYER_VALUE && latent->key > 0)
+    if (which <= ATTN_VALUE && latent->key > 0)
         return "kv_b_proj";
-    if (which == LAYER_GATE && is_gated)
-        return names[LAYER_QUERY];
-    return which <= LAYER_VALUE && names[which] == NULL ? names[0] : names[which];
+    if (which == ATTN_GATE && is_gated)
+        return names[ATTN_QUERY];
+    return which <= ATTN_VALUE && names[which] == NULL ? names[0] : names[which];
 }
 
 static void locate_linears(const struct locator *locator) {
-    static const size_t order[NUM_LAYER_LINEARS] = {
-        LAYER_LATENT_QUERY, LAYER_QUERY, LAYER_LATENT_KEY, LAYER_KEY,
-        LAYER_VALUE,        LAYER_GATE,  LAYER_OUTPUT};
+    static const size_t order[ATTN_NUM_LINEARS] = {
+        ATTN_LATENT_QUERY, ATTN_QUERY, ATTN_LATENT_KEY, ATTN_KEY,
+        ATTN_VALUE,        ATTN_GATE,  ATTN_OUTPUT};
     struct layer *layer = locator->layer;
     size_t width = locator->stack->width, hidden, kv_hidden, values, outputs, packed;
     const struct layer_latent *latent = &layer->latent;
@@ -155,19 +155,19 @@ static void locate_linears(const struct locator *locator) {
         return;
     }
 
-    for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         size_t which = order[i];
         struct layer_linear *linear = &layer->linears[which];
         const char *name = name_linear(locator, which);
-        bool of_keys = which == LAYER_KEY || which == LAYER_VALUE;
+        bool of_keys = which == ATTN_KEY || which == ATTN_VALUE;
 
-        if (which == LAYER_VALUE && layer->keys_are_values) {
-            *linear = layer->linears[LAYER_KEY];
+        if (which == ATTN_VALUE && layer->keys_are_values) {
+            *linear = layer->linears[ATTN_KEY];
         } else if (name != NULL) {
-            linear->in_size = which == LAYER_OUTPUT                       ? outputs
-                              : which == LAYER_QUERY && latent->query > 0 ? latent->query
-                              : of_keys && latent->key > 0                ? latent->key
-                                                                          : width;
+            linear->in_size = which == ATTN_OUTPUT                       ? outputs
+                              : which == ATTN_QUERY && latent->query > 0 ? latent->query
+                              : of_keys && latent->key > 0               ? latent->key
+                                                                         : width;
             locate_linear(locator, which, name, set_linear_rows(locator, which));
         }
     }
@@ -216,7 +216,7 @@ static bool is_head_tensor(const struct locator *locator, const char *name) {
     const struct layer *layer = locator->layer;
     const char *const norms[] = {locator->family->norms.query,
                                  locator->family->norms.key};
-    const char *const unused[] = {linears[LAYER_KEY], linears[LAYER_VALUE], norms[1]};
+    const char *const unused[] = {linears[ATTN_KEY], linears[ATTN_VALUE], norms[1]};
 
     for (size_t i = 0; layer->query_norm.of_heads != NULL && i < 2; i++) {
         if (strstr(name, ".bias") == NULL &&
@@ -250,7 +250,7 @@ static bool is_known_tensor(const struct locator *locator,
         &layer->query_norm,  &layer->key_norm,          &layer->out_norm,
         &layer->norm_before, &layer->latent.query_norm, &layer->latent.key_norm};
 
-    for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         if (tensor == layer->linears[i].weight || tensor == layer->linears[i].bias)
             return true;
     }

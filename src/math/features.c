@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* features.c: the list of features. A new one is a line here. */
+#include "math/features.h"
+
+#include <attnd/attention.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DIRECT, INDIRECT }; /* see struct features */
+
+/* Adds a feature, if it is `present`: what it is called where it cannot be held, if
+ * anywhere, and what it is, unless that is "". */
+__attribute__((format(printf, 5, 6))) static void add(struct features *list, bool present,
+                                                      bool indirect, const char *name,
+                                                      const char *format, ...) {
+    size_t used = strlen(list->text);
+    char feature[96];
+    va_list arguments;
+
+    if (!present)
+        return;
+    if (list->extra == NULL)
+        list->extra = name;
+    list->indirect = list->indirect || indirect;
+    va_start(arguments, format);
+    int size = vsnprintf(feature, sizeof feature, format, arguments);
+    va_end(arguments);
+    if (size > 0 && used + strlen(feature) + 2 < sizeof list->text)
+        snprintf(list->text + used, sizeof list->text - used, "%s%s",
+                 used > 0 ? ", " : "", feature);
+}
+
+static bool has_own_scale(const attn_model_info *info) {
+    double plain = 1 / sqrt((double)info->width.score);
+    return fabs(info->score.scale - plain) > 1e-12 * plain;
+}
+
+/* Adds where queries and keys are from, and how they are rotated. */
+static void add_sources(const attn_model_info *info, const struct features_origin *origin,
+                        struct features *list) {
+    const char *kind = info->kind != NULL ? info->kind : "self";
+    const char *type = info->rotation.size > 0 ? info->rotation.type : "default";
+    static const size_t none[ATTN_AXES];
+    const size_t *sections = origin->sections != NULL ? origin->sections : none;
+    size_t grid = info->rotation.grid;
+    bool scaled = strcmp(type, "default") != 0;
+
+    add(list, info->projection.given, INDIRECT, NULL, "%s", "");
+    add(list, info->num_kv_heads != info->num_heads, INDIRECT,
+        "heads that share a key head", "%s", "");
+    add(list, strcmp(kind, "cross") == 0, DIRECT, NULL, "cross");
+    add(list, strcmp(kind, "borrowed") == 0, DIRECT, NULL, "keys of layer %zu",
+        origin->lender);
+    add(list, info->mask.causal, DIRECT, NULL, "causal");
+    add(list, info->rotation.size > 0, INDIRECT, "rotary positions",
+        "rope%s%s%s %g of %zu", scaled ? " " : "", scaled ? type : "",
+        origin->interleaved ? " interleaved" : "", info->rotation.base,
+        info->rotation.size);
+    add(list, info->rotation.axes > 1, INDIRECT, NULL, "sections %zu %zu %zu%s",
+        sections[0], sections[1], sections[2],
+        origin->sections_interleaved ? " interleaved" : "");
+    add(list, grid > 0, INDIRECT, NULL, "grid of %zu x %zu behind %zu", grid, grid,
+        info->rotation.grid_first);
+}
+
+/* Adds what is special about projected rows, but for norms. */
+static void add_rows(const attn_model_info *info, const struct features_origin *origin,
+                     struct features *list) {
+    double factor = origin->value_factor;
+
+    add(list, info->latent.query > 0, INDIRECT, "latent rows", "latent queries of %zu",
+        info->latent.query);
+    add(list, info->latent.key > 0, INDIRECT, "latent rows", "latent keys of %zu + %zu",
+        info->latent.key - info->latent.shared, info->latent.shared);
+    add(list, info->width.score != info->width.head, DIRECT,
+        "values of another size than keys", "values of size %zu", info->width.head);
+    add(list, factor != 0 && factor != 1, DIRECT, NULL, "values times %g", factor);
+    add(list, info->rotation.values, INDIRECT, NULL, "values rotated");
+    add(list, info->query_factor.length > 0, INDIRECT, "a factor of queries",
+        "queries times 1 + %g ln(1 + (i + %zu) / %zu)", info->query_factor.beta,
+        info->query_factor.offset, info->query_factor.length);
+}
+
+/* Adds what becomes of scores. */
+static void add_scores(const attn_model_info *info, size_t num_buckets,
+                       struct features *list) {
+    bool buckets = info->score.bias == ATTN_BIAS_BUCKETS;
+    bool alibi = info->score.bias != ATTN_BIAS_NONE && !buckets;
+
+    add(list, has_own_scale(info), DIRECT, "a scale of its own", "scale %g",
+        info->score.scale);
+    add(list, info->mask.window > 0, DIRECT, "a window", "window %zu%s",
+        info->mask.window, info->mask.causal ? "" : " on each side");
+    add(list, info->mask.chunk > 0, DIRECT, "chunks of keys", "chunks of %zu",
+        info->mask.chunk);
+    add(list, info->score.softcap > 0, INDIRECT, "a softcap", "softcap %g",
+        info->score.softcap);
+    add(list, info->projection.clip > 0, INDIRECT, "a clip", "clip %g%s",
+        info->projection.clip, info->projection.clip_last ? " after norms" : "");
+    add(list, buckets, INDIRECT, "a bias by distance", "bias of %zu buckets up to %zu",
+        num_buckets, info->score.bias_distance);
+    add(list, alibi, INDIRECT, "a bias by distance", "alibi");
+    add(list, info->score.sinks, INDIRECT, "sinks", "sinks");
+}
+
+/* Adds norms, and the gate. */
+static void add_norms(const attn_model_info *info, const struct features_origin *origin,
+                      struct features *list) {
+    static const char *const kinds[] = {[ATTN_NORM_NONE] = "",
+                                        [ATTN_NORM_LAYER] = "layer norm",
+                                        [ATTN_NORM_RMS] = "RMS norm"};
+    const char *form = origin->plus_one ? " (1+w)" : "";
+    const char *stored = info->pre_norm.name[0] != '\0' ? "" : " (not in the file)";
+    bool applied = info->pre_norm.applied;
+
+    add(list, info->head_norm.kind != ATTN_NORM_NONE, INDIRECT,
+        "norms of queries and keys", "%s%s of %s%s%s", kinds[info->head_norm.kind],
+        origin->bare_heads && !origin->plus_one ? " without weight" : form,
+        info->head_norm.whole ? "all heads" : "each head",
+        info->head_norm.per_head ? " by its own weights" : "",
+        info->head_norm.last ? " after the rotation" : "");
+    add(list, info->value_norm.kind != ATTN_NORM_NONE, INDIRECT, "norms of values",
+        "%s of values", kinds[info->value_norm.kind]);
+    add(list, info->linears[ATTN_GATE].weight, DIRECT, "a gate", "gate");
+    add(list, info->out_norm.kind != ATTN_NORM_NONE, DIRECT,
+        "a norm of the heads' outputs", "%s of heads' outputs",
+        kinds[info->out_norm.kind]);
+    add(list, info->pre_norm.kind != ATTN_NORM_NONE, applied ? INDIRECT : DIRECT,
+        applied ? "a norm before it (pre_norm=true)" : NULL, "%s%s before%s",
+        kinds[info->pre_norm.kind], form,
+        origin->bare_before ? " without weight" : stored);
+}
+
+void features_list(const attn_model_info *info, const struct features_origin *origin,
+                   struct features *ret_features) {
+    static const struct features_origin unknown;
+
+    if (origin == NULL)
+        origin = &unknown;
+    *ret_features = (struct features){.extra = NULL};
+    add_sources(info, origin, ret_features);
+    add_rows(info, origin, ret_features);
+    add_scores(info, origin->num_buckets, ret_features);
+    add_norms(info, origin, ret_features);
+    if (ret_features->text[0] == '\0')
+        strcpy(ret_features->text, "plain");
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* features.h: what a layer has besides plain attention. */
+#pragma once
+
+#include <attnd/model.h>
+
+#define FEATURES_TEXT_SIZE 320
+
+/* What the files of a layer have, and its model does not show. */
+struct features_origin {
+    size_t lender;          /* the layer that has the keys, where kind is "borrowed" */
+    double value_factor;    /* of values, in the weights by now; 0 stands for 1 */
+    bool interleaved;       /* pairs of a rotation are neighbours */
+    const size_t *sections; /* pairs of each axis, [ATTN_AXES]; NULL: none */
+    bool sections_interleaved;
+    size_t num_buckets;           /* of the bias by distance */
+    bool plus_one;                /* norms multiply by 1 + w */
+    bool bare_heads, bare_before; /* these norms have no weight */
+};
+
+struct features {
+    /* "causal, rope 10000 of 64"; or "plain". What has no room is left out. */
+    char text[FEATURES_TEXT_SIZE];
+    /* What a file of one layer cannot hold, as errors say it: "a window". A constant;
+     * NULL: nothing. */
+    const char *extra;
+    /* Whether scores and results come from more than the projections, so that few queries
+     * cannot be computed directly, see plan_find_kind(). A scale of its own, a gate and a
+     * causal mask do not count, nor does what a request may set. */
+    bool indirect;
+};
+
+/* Lists the features of a layer whose defaults are set, as attn_model_create() sets them.
+ * `origin` may be NULL. */
+void features_list(const attn_model_info *info, const struct features_origin *origin,
+                   struct features *ret_features);

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* decode.c: reads a request: its model, its options, its tensors, and what belongs to
+ * their rows. */
+#include "wire/fields/decode.h"
+
+#include "wire/checks/reduce.h"
+#include "wire/checks/selection.h"
+#include "wire/checks/stored.h"
+#include "wire/fields/floats.h"
+#include "wire/fields/lens.h"
+#include "wire/fields/options.h"
+#include "wire/fields/reserve.h"
+#include "wire/models.h"
+
+/* Reads the fields of a phase that were sent, in the order of the table. */
+static bool read_phase(struct wire_decoder *decoder, enum wire_phase phase) {
+    for (const struct wire_field *field = wire_fields;
+         field < wire_fields + WIRE_NUM_FIELDS; field++) {
+        const struct wire_value *value = &decoder->source->values[field->id];
+        if (field->phase == phase && wire_value_is_sent(value) &&
+            !field->read(decoder, field, value))
+            return false;
+    }
+    return true;
+}
+
+/* --- with a model --- */
+
+/* Finds the model that is named, and its masks. */
+static bool find_model(struct wire_decoder *decoder) {
+    const struct wire_source *source = decoder->source;
+    const struct wire_input *input = source->input;
+    const struct wire_value *value = &source->values[WIRE_FIELD_MODEL];
+    attn_request *batch = &decoder->request.batch;
+    char word[WIRE_WORD_MAX + 1];
+    struct wire_span name;
+
+    if (!wire_read_name(source, value, word, &name) ||
+        !wire_model_find(input->any_name ? NULL : name.start, input->models,
+                         input->num_models, &decoder->request.model, source->problem))
+        return false;
+    const attn_model_info *info = attn_model_get_info(decoder->request.model);
+    batch->causal = info->mask.causal;
+    batch->window = info->mask.window;
+    batch->chunk = info->mask.chunk;
+    return true;
+}
+
+static bool read_model_tensors(struct wire_decoder *decoder) {
+    const struct wire_source *source = decoder->source;
+
+    if (!wire_tensors_read(wire_fields_read_tensor, source,
+                           attn_model_get_info(decoder->request.model), &decoder->tensors,
+                           source->problem) ||
+        !wire_tensor_rows_read(source, &decoder->tensors))
+        return false;
+    wire_request_set_tensors(&decoder->tensors, &decoder->request);
+    decoder->need.words[WIRE_NEED_TARGET] |=
+        source->input->targets_alone && wire_is_sent(source, WIRE_FIELD_TARGETS);
+    return true;
+}
+
+/* --- without a model --- */
+
+/* Finds the layer of a capture that is named, and its options. */
+static bool find_stored_layer(struct wire_decoder *decoder) {
+    const struct wire_source *source = decoder->source;
+    char word[WIRE_WORD_MAX + 1];
+    struct wire_span name;
+
+    decoder->need.given = true;
+    if (source->input->capture == NULL)
+        return true;
+    if (!wire_read_name(source, &source->values[WIRE_FIELD_LAYER], word, &name) ||
+        !wire_stored_find(source->input->capture, name.start,
+                          (size_t)(name.end - name.start), &decoder->given.stored,
+                          source->problem))
+        return false;
+    wire_stored_set_options(&decoder->given, &decoder->request.batch);
+    return true;
+}
+
+/* Reads the tensors, and makes a model of their sizes. */
+static bool read_given_tensors(struct wire_decoder *decoder) {
+    const struct wire_source *source = decoder->source;
+    struct arena *arena = source->input->arena;
+    struct wire_given *given = &decoder->given;
+    struct wire_tensors *tensors = &decoder->tensors;
+    bool stored = given->stored != NULL;
+
+    given->has_scale |= wire_is_sent(source, WIRE_FIELD_SCALE);
+    given->need_sent = wire_is_sent(source, WIRE_FIELD_NEED);
+    return (stored ? wire_stored_read(source->input, wire_fields_read_tensor, source,
+                                      given, tensors, source->problem)
+                   : wire_given_read(wire_fields_read_tensor, source, given, tensors,
+                                     source->problem)) &&
+           wire_tensor_rows_read(source, tensors) &&
+           wire_given_apply(given, &decoder->need, tensors, arena, &decoder->request,
+                            source->problem) &&
+           (!stored ||
+            wire_stored_set_rows(given, arena, &decoder->request.batch, source->problem));
+}
+
+static bool read_bias(struct wire_decoder *decoder) {
+    struct wire_problem *problem = decoder->source->problem;
+
+    return read_phase(decoder, WIRE_PHASE_BIAS) &&
+           (decoder->given.stored == NULL ||
+            wire_stored_set_bias(&decoder->given, &decoder->request, problem)) &&
+           wire_given_check_causal(&decoder->request.batch, problem);
+}
+
+/* --- both --- */
+
+/* Reserves what reading needs. Without a model, there are at most as many heads as the
+ * queries have numbers. */
+static bool reserve(const struct wire_decoder *decoder, size_t extra) {
+    const struct wire_source *source = decoder->source;
+    const struct wire_value *queries = &source->values[WIRE_FIELD_QUERIES];
+    size_t num_heads;
+
+    if (!wire_is_given(source))
+        num_heads = attn_model_get_info(decoder->request.model)->num_heads;
+    else
+        num_heads = queries->shape != NULL ? queries->count : queries->text.commas + 1;
+    return wire_source_reserve(source, num_heads,
+                               extra + (wire_is_given(source) ? wire_given_cost() : 0));
+}
+
+/* Notes what a safetensors reply is like, and whether the body must stay. */
+static void note_body(struct wire_decoder *decoder) {
+    const struct wire_source *source = decoder->source;
+
+    decoder->request.lens_sent = wire_is_sent(source, WIRE_FIELD_QUERY_LENS) ||
+                                 wire_is_sent(source, WIRE_FIELD_KEY_LENS);
+    for (const struct wire_field *field = wire_fields;
+         field < wire_fields + WIRE_NUM_FIELDS; field++) {
+        if ((field->kind & (WIRE_TENSOR | WIRE_FLOATS)) != 0 &&
+            wire_value_is_in_place(source, &source->values[field->id]))
+            decoder->request.in_body = true;
+    }
+}
+
+/* Reads what belongs to the rows of the tensors. */
+static bool read_row_fields(struct wire_decoder *decoder) {
+    const struct wire_source *source = decoder->source;
+    const struct wire_reduce_options options = {
+        .spans = wire_is_sent(source, WIRE_FIELD_SPANS),
+        .top_k = wire_is_sent(source, WIRE_FIELD_TOP_K),
+        .top_in = wire_is_sent(source, WIRE_FIELD_TOP_IN),
+        .targets = wire_is_sent(source, WIRE_FIELD_TARGETS),
+        .block = wire_is_sent(source, WIRE_FIELD_BLOCK),
+    };
+
+    return wire_reduce_check_need(&decoder->need, &options, source->problem) &&
+           read_phase(decoder, WIRE_PHASE_REDUCTIONS) &&
+           wire_reduce_check_top(&decoder->request.batch, source->problem) &&
+           read_phase(decoder, WIRE_PHASE_SELECTIONS) &&
+           wire_selection_check(&decoder->request, source->problem) &&
+           read_phase(decoder, WIRE_PHASE_MASKS) &&
+           (!wire_has_shapes(source) ||
+            wire_finite_check(&decoder->tensors, &decoder->request, source->problem));
+}
+
+bool wire_decode(struct wire_decoder *decoder, size_t extra) {
+    bool given = wire_is_given(decoder->source);
+
+    note_body(decoder);
+    return (given ? find_stored_layer(decoder) : find_model(decoder)) &&
+           reserve(decoder, extra) && read_phase(decoder, WIRE_PHASE_OPTIONS) &&
+           wire_lens_check_needed(decoder->source) &&
+           (given ? read_given_tensors(decoder) : read_model_tensors(decoder)) &&
+           read_row_fields(decoder) && (!given || read_bias(decoder));
+}

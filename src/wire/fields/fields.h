@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fields.h: the table of the fields that a request may have. Each format finds the values
+ * of fields (source.h), and decode.h reads them in the same way for all. */
+#pragma once
+
+#include "wire/json/object.h"
+
+struct wire_decoder;
+struct wire_value;
+
+/* Only names for fields; the table has their order. */
+enum wire_field_id {
+    WIRE_FIELD_MODEL,
+    WIRE_FIELD_LAYER,
+    WIRE_FIELD_QUERIES,
+    WIRE_FIELD_KEYS,
+    WIRE_FIELD_VALUES,
+    WIRE_FIELD_QUERY_LENS,
+    WIRE_FIELD_KEY_LENS,
+    WIRE_FIELD_VALID_LENS,
+    WIRE_FIELD_POSITIONS,
+    WIRE_FIELD_KEY_POSITIONS,
+    WIRE_FIELD_CAUSAL,
+    WIRE_FIELD_WINDOW,
+    WIRE_FIELD_NEED,
+    WIRE_FIELD_NEED_WEIGHTS,
+    WIRE_FIELD_HEAD_MASK,
+    WIRE_FIELD_WEIGHTS_HEADS,
+    WIRE_FIELD_WEIGHTS_QUERIES,
+    WIRE_FIELD_TIMEOUT_MS,
+    WIRE_FIELD_TIMEOUT,
+    WIRE_FIELD_BINARY_OUTPUT,
+    WIRE_FIELD_PRIORITY,
+    WIRE_FIELD_SPANS,
+    WIRE_FIELD_TOP_K,
+    WIRE_FIELD_TOP_IN,
+    WIRE_FIELD_TARGETS,
+    WIRE_FIELD_BLOCK,
+    WIRE_FIELD_NUM_HEADS,
+    WIRE_FIELD_NUM_KV_HEADS,
+    WIRE_FIELD_SCALE,
+    WIRE_FIELD_SOFTCAP,
+    WIRE_FIELD_SINKS,
+    WIRE_FIELD_SLOPES,
+    WIRE_FIELD_BIAS,
+    WIRE_FIELD_QUERY_ROWS,
+    WIRE_NUM_FIELDS
+};
+
+/* Which requests have a field; a sum of these. */
+enum {
+    WIRE_TO_MODEL = 1,      /* POST /v1/attention */
+    WIRE_TO_GIVEN = 2,      /* POST /v1/attention/dot-product: without a model */
+    WIRE_TO_STORED = 4,     /* without a model, for a layer of a capture */
+    WIRE_OIP_INPUT = 8,     /* of the Open Inference Protocol */
+    WIRE_OIP_PARAMETER = 16 /* of the same requests */
+};
+
+/* What a field holds; a sum of these selects rows of the table. */
+enum wire_field_kind {
+    WIRE_OPTION = 1, /* words or one number */
+    WIRE_TENSOR = 2, /* queries, keys or values */
+    WIRE_FLOATS = 4,
+    WIRE_INTEGERS = 8,
+    WIRE_LENS = 16 /* the lengths of sequences, integers that JSON shows by its lists */
+};
+#define WIRE_LISTS (WIRE_TENSOR | WIRE_FLOATS | WIRE_INTEGERS)
+
+/* When a field is read: after those of the phases before. */
+enum wire_phase {
+    WIRE_PHASE_NONE, /* by itself */
+    WIRE_PHASE_OPTIONS,
+    WIRE_PHASE_REDUCTIONS, /* from here on, queries, keys and values are set */
+    WIRE_PHASE_SELECTIONS,
+    WIRE_PHASE_MASKS,
+    WIRE_PHASE_BIAS
+};
+
+struct wire_field {
+    enum wire_field_id id;
+    const char *name;
+    unsigned requests;
+    enum wire_field_kind kind;
+    enum wire_phase phase;
+    /* Reads a value that was sent, and checks it. Returns false with the problem set. */
+    bool (*read)(struct wire_decoder *decoder, const struct wire_field *field,
+                 const struct wire_value *value);
+    size_t to;         /* where a number goes: its offset in struct wire_decoder */
+    const char *thing; /* what a count is a number of: "a number of keys" */
+};
+
+/* The fields, in the order in which errors list them. */
+extern const struct wire_field wire_fields[WIRE_NUM_FIELDS];
+
+/* Returns the field of that name among those of `requests` and `kinds`, or NULL. */
+const struct wire_field *wire_field_find(const char *name, unsigned requests,
+                                         unsigned kinds);
+
+/* Writes the names of these fields: "a, b and c". */
+void wire_fields_list(unsigned requests, unsigned kinds, char *ret_text, size_t size);
+
+/* Sets the keys of an object to the names of these fields, by their index in the
+ * table. */
+void wire_fields_set_keys(unsigned requests, unsigned kinds, struct wire_keys *ret_keys);
+
+/* Sets the texts of values, by id, to the members of an object with such keys. */
+void wire_fields_take(const struct wire_span members[WIRE_NUM_FIELDS],
+                      struct wire_value *values);

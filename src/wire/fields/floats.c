@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* floats.c: reads floats from text and arrays. */
+#include "wire/fields/floats.h"
+
+#include "base/pace.h"
+#include "wire/fields/lens.h"
+#include "wire/json/list.h"
+#include "wire/json/tensor.h"
+
+#include <stdio.h>
+
+/* --- numbers with a shape --- */
+
+/* Reads text that is one list. *ret_list is untouched when that fails. */
+static bool read_flat(const struct wire_source *source, const struct wire_value *value,
+                      const float **ret_list, size_t *ret_count) {
+    struct wire_cursor cursor = wire_value_cursor(source, value);
+    struct wire_place place = {.field = value->name};
+    size_t room = value->text.commas + 1;
+    float *list = arena_alloc(source->input->arena, room, sizeof *list);
+
+    if (list == NULL)
+        return wire_problem_set_no_memory(source->problem);
+    if (!wire_row_read(&cursor, &place, false, list, list + room, ret_count))
+        return false;
+    *ret_list = list;
+    return true;
+}
+
+/* Whether nested lists have the shape of their value. */
+static bool has_value_shape(const struct wire_tensor *tensor,
+                            const struct wire_value *value) {
+    const size_t *shape = value->shape + value->rank - 2; /* rows, width */
+    size_t sequences = value->rank == WIRE_LEVELS_BATCHED ? value->shape[0] : 1;
+    bool same = tensor->num_sequences == sequences && tensor->width == shape[1];
+
+    for (size_t b = 0; same && b < sequences; b++) {
+        pace_add(1);
+        same = tensor->lens[b] == shape[0];
+    }
+    return same;
+}
+
+/* Reads text that is flat, or nested like its shape. */
+static bool read_data(const struct wire_source *source, const struct wire_value *value,
+                      const float **ret_numbers) {
+    struct wire_cursor cursor = wire_value_cursor(source, value);
+    struct wire_tensor tensor;
+    const float *list;
+    bool flat = false;
+    size_t count;
+    char got[48];
+
+    if (!wire_data_is_flat(source, value, &flat))
+        return false;
+    if (flat) {
+        if (!read_flat(source, value, &list, &count))
+            return false;
+        snprintf(got, sizeof got, "has %zu", count);
+        *ret_numbers = list;
+        return count == value->count || wire_refuse_data(source, value, got);
+    }
+    if (!wire_tensor_read(&cursor, &value->text, value->name, value->rank, value->rank,
+                          source->input->arena, &tensor))
+        return false;
+    *ret_numbers = tensor.rows;
+    return has_value_shape(&tensor, value) ||
+           wire_refuse_data(source, value, "is nested in another way");
+}
+
+bool wire_numbers_read(const struct wire_source *source, const struct wire_value *value,
+                       const float **ret_numbers) {
+    if (value->bytes == NULL)
+        return read_data(source, value, ret_numbers);
+    if (!wire_array_check(source, value, false))
+        return false;
+    if (wire_value_is_in_place(source, value)) {
+        *ret_numbers = (const float *)(const void *)value->bytes;
+        return true;
+    }
+
+    float *numbers = arena_alloc(source->input->arena, value->count, sizeof *numbers);
+    if (numbers == NULL)
+        return wire_problem_set_no_memory(source->problem);
+    pace_to_float(value->dtype, value->bytes, value->count, numbers);
+    *ret_numbers = numbers;
+    return true;
+}
+
+bool wire_head_list_read(const struct wire_source *source, const struct wire_value *value,
+                         const float **ret_list, size_t *ret_count) {
+    if (value->shape == NULL)
+        return read_flat(source, value, ret_list, ret_count);
+    *ret_count = value->count;
+    return wire_rank_check(source, value, 1, 1, "[H], one number for each head") &&
+           wire_numbers_read(source, value, ret_list);
+}
+
+/* --- bias --- */
+
+/* Reads lists of 2 to 4 levels, as rows: in 4 levels these have two axes. */
+static bool read_nested_bias(const struct wire_source *source,
+                             const struct wire_value *value, struct wire_bias *ret_bias) {
+    struct wire_cursor cursor = wire_value_cursor(source, value);
+    struct wire_tensor tensor;
+    size_t levels;
+
+    if (!wire_levels_read(&cursor, value->name, 2, 4, &levels))
+        return false;
+    const struct wire_tensor_form form = {
+        .min = 2, .max = 3, .heads = levels == 4, .nulls = true};
+    if (!wire_tensor_read_form(&cursor, &value->text, value->name, &form,
+                               source->input->arena, &tensor))
+        return false;
+    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY)
+        return wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, value->name,
+                                "bias has lists of several lengths on one level; send "
+                                "as many everywhere");
+
+    size_t rows = tensor.lens[0], width = tensor.width, first = tensor.num_sequences;
+    struct wire_bias bias = {2, {rows, width}, tensor.rows};
+    if (levels == 3)
+        bias = (struct wire_bias){3, {first, rows, width}, tensor.rows};
+    if (levels == 4)
+        bias = (struct wire_bias){
+            4, {first, rows, tensor.heads, width / tensor.heads}, tensor.rows};
+    *ret_bias = bias;
+    return true;
+}
+
+bool wire_bias_read(const struct wire_source *source, const struct wire_value *value,
+                    struct wire_bias *ret_bias) {
+    if (value->shape == NULL)
+        return read_nested_bias(source, value, ret_bias);
+    if (!wire_rank_check(source, value, 2, 4, "[Tq, Tk], [H, Tq, Tk] or [B, H, Tq, Tk]"))
+        return false;
+    ret_bias->rank = value->rank;
+    memcpy(ret_bias->shape, value->shape, value->rank * sizeof *value->shape);
+    return wire_numbers_read(source, value, &ret_bias->numbers);
+}
+
+/* --- queries, keys, values --- */
+
+static const enum wire_field_id tensor_fields[] = {
+    [WIRE_TENSOR_QUERIES] = WIRE_FIELD_QUERIES,
+    [WIRE_TENSOR_KEYS] = WIRE_FIELD_KEYS,
+    [WIRE_TENSOR_VALUES] = WIRE_FIELD_VALUES};
+
+/* Checks the rank of a tensor, without the axis of heads from `min` to `max`. */
+static bool check_levels(const struct wire_source *source, const struct wire_value *value,
+                         size_t min, size_t max) {
+    const char *row = source->heads_axis ? "heads, head size" : "width";
+    size_t axis = source->heads_axis;
+    char wanted[200], joined[80] = "";
+    const char *lens = min != max ? "query_lens" : "key_lens";
+
+    if (wire_has_strings(source))
+        snprintf(joined, sizeof joined, ", or [sum of %s, %s] with %s", lens, row, lens);
+    if (min != max)
+        snprintf(wanted, sizeof wanted, "[B, T, %s], or [T, %s]%s%s", row, row, joined,
+                 axis > 0 ? "; or num_heads, with heads side by side" : "");
+    else if (min == WIRE_LEVELS_BATCHED)
+        snprintf(wanted, sizeof wanted, "[B, T, %s], as queries have a batch axis%s", row,
+                 joined);
+    else
+        snprintf(wanted, sizeof wanted, "[T, %s], as queries have no batch axis", row);
+    return wire_rank_check(source, value, min + axis, max + axis, wanted);
+}
+
+/* Makes a tensor of a value that states its shape, without its rows. */
+static bool make_shaped_tensor(const struct wire_source *source,
+                               const struct wire_value *value, size_t min, size_t max,
+                               struct wire_tensor *ret_tensor) {
+    size_t batched = WIRE_LEVELS_BATCHED + (size_t)source->heads_axis;
+    const struct wire_value *lens = wire_lens_find(source, value);
+    bool has_batch_axis = value->rank == batched;
+    struct wire_tensor tensor = {.batched = has_batch_axis || lens != NULL,
+                                 .unpadded = lens != NULL && !has_batch_axis};
+
+    if (!(tensor.unpadded ? wire_lens_check_rank(source, value, lens)
+                          : check_levels(source, value, min, max)) ||
+        (value->bytes != NULL && !wire_array_check(source, value, false)))
+        return false;
+    tensor.width = value->shape[value->rank - 1];
+    if (source->heads_axis) {
+        tensor.heads = value->shape[value->rank - 2];
+        tensor.width *= tensor.heads; /* at most the numbers */
+    }
+    tensor.num_rows = value->count / tensor.width;
+    if (!(tensor.unpadded
+              ? wire_lens_read(source, value, lens, &tensor)
+              : wire_lens_make(source, has_batch_axis ? value->shape[0] : 1, &tensor)))
+        return false;
+    *ret_tensor = tensor;
+    return true;
+}
+
+bool wire_fields_read_tensor(const void *context, enum wire_tensor_id id,
+                             size_t min_levels, size_t max_levels, bool *ret_sent,
+                             struct wire_tensor *ret_tensor) {
+    const struct wire_source *source = context;
+    const struct wire_value *value = &source->values[tensor_fields[id]];
+    const struct wire_cursor cursor = wire_value_cursor(source, value);
+    const struct wire_tensor_form form = {
+        .min = min_levels, .max = max_levels, .heads = source->heads_axis};
+
+    *ret_sent = wire_value_is_sent(value);
+    if (!*ret_sent)
+        return true;
+    if (value->shape != NULL)
+        return make_shaped_tensor(source, value, min_levels, max_levels, ret_tensor);
+    return wire_tensor_read_form(&cursor, &value->text, value->name, &form,
+                                 source->input->arena, ret_tensor);
+}
+
+/* Reads the rows of a tensor, which was sent; those of `before` stand in for one that was
+ * not. */
+static bool read_tensor_rows(const struct wire_source *source, enum wire_tensor_id id,
+                             const struct wire_tensor *before,
+                             struct wire_tensor *tensor) {
+    const struct wire_value *value = &source->values[tensor_fields[id]];
+    bool floats = value->bytes == NULL ||
+                  dtype_is_float_array(value->dtype->name, value->bytes) ||
+                  !wire_value_is_in_place(source, value);
+
+    if (tensor->kept || tensor->rows != NULL)
+        return true; /* those of text are read with their shape */
+    if (!wire_value_is_sent(value)) {
+        if (tensor->lens != NULL) /* else none stands in */
+            tensor->rows = before->rows;
+        return true;
+    }
+    if (floats)
+        return wire_numbers_read(source, value, &tensor->rows);
+    tensor->encoded = value->bytes;
+    tensor->type = value->dtype->name;
+    return true;
+}
+
+bool wire_tensor_rows_read(const struct wire_source *source,
+                           struct wire_tensors *tensors) {
+    return read_tensor_rows(source, WIRE_TENSOR_QUERIES, NULL, &tensors->queries) &&
+           read_tensor_rows(source, WIRE_TENSOR_KEYS, &tensors->queries,
+                            &tensors->keys) &&
+           read_tensor_rows(source, WIRE_TENSOR_VALUES, &tensors->keys, &tensors->values);
+}

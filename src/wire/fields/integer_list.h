@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* integer_list.h: reads the integers of a field, from text or an array, in one order and
+ * with the same checks. */
+#pragma once
+
+#include "wire/checks/selection.h"
+#include "wire/fields/source.h"
+
+/* What an axis of a list counts. */
+enum wire_axis {
+    WIRE_AXIS_SEQUENCES,
+    WIRE_AXIS_ROWS,     /* queries or keys of a sequence */
+    WIRE_AXIS_SECTIONS, /* of a position: time, row and column */
+    WIRE_AXIS_ANY,      /* as many as the request has, of each sequence alike */
+    WIRE_AXIS_PAIR
+};
+
+/* A shape that a list may have. */
+struct wire_form {
+    size_t rank;
+    enum wire_axis axes[3];
+};
+
+/* Why an integer is refused. */
+struct wire_limit {
+    int64_t least;
+    size_t max;
+    char text[WIRE_INDICES_LIMIT_MAX]; /* "there are 12 heads" */
+};
+
+struct wire_integer_list {
+    const struct wire_source *source;
+    const struct wire_value *value;
+    const struct wire_tensor *rows; /* with these sequences; NULL: no axis counts them */
+    const char *thing;              /* that a row is: "query" */
+    const struct wire_form *forms;  /* [num_forms]; of several, the first that fits */
+    size_t num_forms;
+    const char *pair; /* what a pair must have, for errors */
+    bool from_end;    /* negative integers count from the end, see wire_index_read() */
+    bool nulls;       /* null stands for the pair 0, 0 */
+    /* Whether integer `i` may have that value. Else sets *ret_limit, or the problem of
+     * the source. Called in the order of the list; NULL: all may. */
+    bool (*allow)(struct wire_integer_list *list, size_t i, size_t number,
+                  struct wire_limit *ret_limit);
+    void *context;
+
+    /* Set by reading. */
+    const struct wire_form *form; /* the one that it has */
+    size_t levels;                /* of lists, or axes, in the request */
+    size_t *numbers;              /* [count], sequence after sequence, in the arena */
+    size_t count;
+    size_t any; /* the size of WIRE_AXIS_ANY; 1 without that axis */
+    bool flat;  /* text without lists inside, though the shape has more axes */
+};
+
+/* Returns whether the form of a list that was read has the axis. */
+bool wire_form_has(const struct wire_form *form, enum wire_axis axis);
+
+/* Reads the integers of list->value. Returns false with the problem of the source set:
+ * Malformed JSON, Wrong type, Wrong dtype, Wrong rank, Empty tensor, Shape mismatch,
+ * Uneven rows, Out of range, Out of memory. */
+bool wire_integer_list_read(struct wire_integer_list *list, struct arena *arena);

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options.c: reads options: words and numbers. */
+#include "wire/fields/options.h"
+
+#include "wire/decimal/read.h"
+#include "wire/fields/floats.h"
+#include "wire/json/list.h"
+
+#include <attnd/dot_product.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A day. */
+#define TIMEOUT_MS_MAX 86400000
+#define TIMEOUT_US_MAX UINT64_C(86400000000)
+
+/* Returns where the value of an option goes. */
+static void *target_of(struct wire_decoder *decoder, const struct wire_field *field) {
+    return (char *)decoder + field->to;
+}
+
+/* Refuses an option that is a string of its own; `wanted` is what to send, `expected`
+ * that in JSON. */
+static bool refuse_option(const struct wire_source *source,
+                          const struct wire_value *value, const char *wanted,
+                          const char *expected) {
+    struct wire_problem *problem = source->problem;
+
+    wire_problem_set(problem, WIRE_E_WRONG_TYPE, value->name,
+                     "%s in __metadata__ is '%.40s'; send %s", value->name,
+                     value->text.start, wanted);
+    snprintf(problem->expected, sizeof problem->expected, "%s", expected);
+    strcpy(problem->got, "\"string\"");
+    return false;
+}
+
+/* --- words --- */
+
+/* Finds which of some words a string of its own is; NULL ends them. `expected` lists
+ * them as JSON. */
+static bool find_word(const struct wire_source *source, const struct wire_value *value,
+                      const char *const *words, const char *expected, size_t *ret_index) {
+    char wanted[64];
+
+    for (*ret_index = 0; words[*ret_index] != NULL; ++*ret_index) {
+        if (strcmp(words[*ret_index], value->text.start) == 0)
+            return true;
+    }
+    snprintf(wanted, sizeof wanted, "one of the strings %s", expected);
+    return refuse_option(source, value, wanted, expected);
+}
+
+bool wire_read_bool(struct wire_decoder *decoder, const struct wire_field *field,
+                    const struct wire_value *value) {
+    static const char *const words[] = {"false", "true", NULL};
+    const struct wire_source *source = decoder->source;
+    const struct wire_cursor cursor = wire_value_cursor(source, value);
+    bool *to = target_of(decoder, field);
+    size_t index;
+
+    if (!wire_has_strings(source))
+        return wire_bool_read(&cursor, &value->text, value->name, to);
+    if (!find_word(source, value, words, "[\"false\",\"true\"]", &index))
+        return false;
+    *to = index == 1;
+    return true;
+}
+
+/* Reads words with commas between them. */
+static bool read_need_words(struct wire_decoder *decoder, const char *at) {
+    for (bool more = true; more;) {
+        at += strspn(at, " ");
+        size_t end = strcspn(at, ","), size = end;
+        while (size > 0 && at[size - 1] == ' ')
+            size--;
+        if (!wire_need_add(&decoder->need, at, size, decoder->source->problem))
+            return false;
+        at += end;
+        more = *at++ == ',';
+    }
+    return true;
+}
+
+bool wire_read_need(struct wire_decoder *decoder, const struct wire_field *field,
+                    const struct wire_value *value) {
+    const struct wire_source *source = decoder->source;
+    const struct wire_cursor cursor = wire_value_cursor(source, value);
+
+    (void)field;
+    if (!(wire_has_strings(source)
+              ? read_need_words(decoder, value->text.start)
+              : wire_need_read(&cursor, &value->text, &decoder->need)))
+        return false;
+    if (!wire_is_given(source))
+        wire_need_apply(&decoder->need, &decoder->request.batch);
+    return true;
+}
+
+bool wire_read_need_weights(struct wire_decoder *decoder, const struct wire_field *field,
+                            const struct wire_value *value) {
+    static const char *const words[] = {"false", "true", "mean", NULL};
+    static const attn_need_weights needs[] = {ATTN_WEIGHTS_NONE, ATTN_WEIGHTS_ALL,
+                                              ATTN_WEIGHTS_MEAN};
+    const struct wire_source *source = decoder->source;
+    const struct wire_cursor cursor = wire_value_cursor(source, value);
+    attn_need_weights *to = target_of(decoder, field);
+    size_t index;
+
+    if (wire_is_sent(source, WIRE_FIELD_NEED))
+        return wire_refuse_both_needs(source->problem);
+    if (!wire_has_strings(source))
+        return wire_need_weights_read(&cursor, &value->text, to);
+    if (!find_word(source, value, words, "[\"false\",\"true\",\"mean\"]", &index))
+        return false;
+    *to = needs[index];
+    return true;
+}
+
+bool wire_read_name(const struct wire_source *source, const struct wire_value *value,
+                    char word[WIRE_WORD_MAX + 1], struct wire_span *ret_name) {
+    struct wire_cursor cursor = wire_value_cursor(source, value);
+    struct wire_place place = {.field = value->name};
+    size_t number;
+
+    *ret_name = value->text;
+    if (value->text.start == NULL || wire_has_strings(source))
+        return true;
+    if (value == &source->values[WIRE_FIELD_LAYER] && *value->text.start != '"')
+        return wire_uint_read(&cursor, &place, 0, &number, ret_name);
+    if (!wire_word_read(&cursor, &value->text, value->name, word))
+        return false;
+    *ret_name = (struct wire_span){word, word + strlen(word), 0, 0};
+    return true;
+}
+
+/* --- numbers --- */
+
+/* Checks that a string of its own is a number of JSON. */
+static bool check_number(const struct wire_source *source,
+                         const struct wire_value *value) {
+    return !wire_has_strings(source) ||
+           wire_number_end(value->text.start, value->text.end) == value->text.end ||
+           refuse_option(source, value, "a string with a number", "\"number\"");
+}
+
+/* Reads a number. *ret_text is its text, and it is infinite when that is too long. */
+static bool read_double(const struct wire_source *source, const struct wire_value *value,
+                        char ret_text[WIRE_WORD_MAX + 1], double *ret_number) {
+    const struct wire_cursor cursor = wire_value_cursor(source, value);
+    struct wire_place place = {.field = value->name};
+    size_t size = (size_t)(value->text.end - value->text.start);
+
+    if (!check_number(source, value))
+        return false;
+    if (!wire_cursor_at_number(&cursor))
+        return wire_refuse_value_type(&cursor, &place, "number");
+    *ret_number = (double)INFINITY;
+    strcpy(ret_text, "a number of too many digits");
+    if (size > WIRE_WORD_MAX)
+        return true;
+    memcpy(ret_text, value->text.start, size);
+    ret_text[size] = '\0';
+    *ret_number = strtod(ret_text, NULL); /* in the C locale: no other is set */
+    return true;
+}
+
+bool wire_read_number(struct wire_decoder *decoder, const struct wire_field *field,
+                      const struct wire_value *value) {
+    const struct wire_source *source = decoder->source;
+    const struct wire_cursor cursor = wire_value_cursor(source, value);
+    struct wire_place place = {.field = value->name};
+    char text[WIRE_WORD_MAX + 1];
+    double number = 0, *to = target_of(decoder, field);
+
+    if (!read_double(source, value, text, &number))
+        return false;
+    if (!(fabs(number) <= ATTN_SCALE_MAX)) {
+        wire_cursor_locate(&cursor, &place);
+        return wire_refuse_float_range(&place, number, ATTN_SCALE_MAX, source->problem);
+    }
+    *to = number;
+    return true;
+}
+
+bool wire_read_softcap(struct wire_decoder *decoder, const struct wire_field *field,
+                       const struct wire_value *value) {
+    return wire_read_number(decoder, field, value) &&
+           wire_given_check_softcap(decoder->given.softcap, decoder->source->problem);
+}
+
+bool wire_read_timeout_ms(struct wire_decoder *decoder, const struct wire_field *field,
+                          const struct wire_value *value) {
+    struct wire_problem *problem = decoder->source->problem;
+    const struct wire_cursor cursor = wire_value_cursor(decoder->source, value);
+    struct wire_place place = {.field = value->name};
+    char text[WIRE_WORD_MAX + 1], where[WIRE_PLACE_TEXT_MAX];
+    int64_t *to = target_of(decoder, field);
+    double milliseconds = 0;
+
+    if (!read_double(decoder->source, value, text, &milliseconds))
+        return false;
+    if (milliseconds > 0 && milliseconds <= TIMEOUT_MS_MAX) {
+        *to = (int64_t)ceil(milliseconds * 1e6);
+        return true;
+    }
+    wire_cursor_locate(&cursor, &place);
+    wire_place_describe(where, &place);
+    wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, place.field,
+                     "%s is %s; send a number of milliseconds above 0 and up to %d, or "
+                     "leave it out",
+                     where, text, TIMEOUT_MS_MAX);
+    wire_range_print(problem->expected, 0, TIMEOUT_MS_MAX);
+    return false;
+}
+
+/* Reads an integer of `min`..`max`; `limit` is the reason for that. */
+static bool read_integer_option(const struct wire_source *source,
+                                const struct wire_value *value, const char *limit,
+                                size_t min, size_t max, size_t *ret_number) {
+    struct wire_cursor cursor = wire_value_cursor(source, value);
+    struct wire_place place = {.field = value->name};
+    struct wire_span text;
+
+    return check_number(source, value) &&
+           wire_uint_read(&cursor, &place, 0, ret_number, &text) &&
+           ((*ret_number >= min && *ret_number <= max) ||
+            wire_refuse_index_range(&cursor, &place, &text, limit, (int64_t)min, max));
+}
+
+bool wire_read_count(struct wire_decoder *decoder, const struct wire_field *field,
+                     const struct wire_value *value) {
+    char limit[96];
+
+    snprintf(limit, sizeof limit, "it is %s, at least 1", field->thing);
+    return read_integer_option(decoder->source, value, limit, 1, INT32_MAX,
+                               target_of(decoder, field));
+}
+
+bool wire_read_window(struct wire_decoder *decoder, const struct wire_field *field,
+                      const struct wire_value *value) {
+    return read_integer_option(decoder->source, value,
+                               "it is a number of positions, of which 0 means no window",
+                               0, ATTN_POSITION_MAX, target_of(decoder, field));
+}
+
+bool wire_read_timeout(struct wire_decoder *decoder, const struct wire_field *field,
+                       const struct wire_value *value) {
+    int64_t *to = target_of(decoder, field);
+    size_t microseconds;
+
+    if (!read_integer_option(decoder->source, value,
+                             "it is a number of microseconds, at most a day", 0,
+                             TIMEOUT_US_MAX, &microseconds))
+        return false;
+    *to = (int64_t)microseconds * 1000;
+    return true;
+}
+
+bool wire_read_priority(struct wire_decoder *decoder, const struct wire_field *field,
+                        const struct wire_value *value) {
+    uint32_t *to = target_of(decoder, field);
+    size_t priority;
+
+    if (!read_integer_option(decoder->source, value,
+                             "it is a place in the order, of which 1 is first", 0,
+                             INT32_MAX, &priority))
+        return false;
+    *to = (uint32_t)priority;
+    return true;
+}
+
+/* --- numbers of heads --- */
+
+bool wire_read_head_numbers(struct wire_decoder *decoder, const struct wire_field *field,
+                            const struct wire_value *value) {
+    struct wire_head_list *to = target_of(decoder, field);
+
+    return wire_head_list_read(decoder->source, value, &to->numbers, &to->count);
+}
