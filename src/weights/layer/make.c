@@ -106,67 +106,56 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
     }
 }
 
-/* Fills in the weight of a norm that has none. */
-static void fill_ones(float *numbers, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        numbers[i] = 1;
-}
-
-/* Reads the weights of a norm, of which each head may have a tensor of its own. */
-static attn_status read_norm_weight(const struct layer_norm *norm, size_t count,
-                                    float *ret_numbers, attn_error *ret_error) {
+/* Reads the weights of a norm: 1 where it has none; each head may have a tensor. */
+static attn_status read_norm_weight(const struct layer_norm *norm,
+                                    const struct model_array *array,
+                                    attn_error *ret_error) {
     const struct safetensors_tensor *weight = norm->weight;
+    size_t count = array->rows, size = weight != NULL ? weight->elements : count;
+    size_t tensors = weight == NULL ? 0 : norm->of_heads == NULL ? 1 : count / size;
     attn_status status = ATTN_OK;
 
-    if (weight == NULL) {
-        fill_ones(ret_numbers, count);
-        return ATTN_OK;
-    }
-    size_t heads = norm->of_heads != NULL ? count / weight->elements : 1;
-    for (size_t h = 0; status == ATTN_OK && h < heads; h++)
+    for (size_t h = 0; status == ATTN_OK && h < tensors; h++)
         status = safetensors_read_all(tensor_view_find_head(norm->of_heads, weight, h),
-                                      ret_numbers + h * weight->elements, ret_error);
-    for (size_t i = 0; norm->plus_one && i < count; i++)
-        ret_numbers[i] += 1;
+                                      array->numbers + h * size, ret_error);
+    for (size_t i = 0; i < count && (norm->plus_one || weight == NULL); i++)
+        array->numbers[i] = weight != NULL ? array->numbers[i] + 1 : 1;
     return status;
 }
 
-/* Reads the vectors of norms and sinks that the model has. */
+/* Reads the vectors of norms and sinks that the model has, and its additive scoring. */
 static attn_status read_vectors(const struct layer *layer, attn_model *model,
                                 attn_error *ret_error) {
     const struct layer_norm *query = &layer->query_norm, *key = &layer->key_norm;
     const struct layer_norm *before = &layer->norm_before;
     const struct {
-        const struct layer_norm *norm;
         size_t array;
-    } weights[] = {{query, MODEL_QUERY_NORM},
-                   {key, MODEL_KEY_NORM},
-                   {&layer->out_norm, MODEL_OUT_NORM},
-                   {before, MODEL_PRE_NORM}};
-    const struct {
+        const struct layer_norm *norm; /* whose weights these are; else NULL */
         const struct safetensors_tensor *stored;
-        size_t array;
-    } others[] = {{query->bias, MODEL_QUERY_NORM_BIAS},
-                  {key->bias, MODEL_KEY_NORM_BIAS},
-                  {layer->latent.query_norm.weight, MODEL_LATENT_QUERY_NORM},
-                  {layer->latent.key_norm.weight, MODEL_LATENT_KEY_NORM},
-                  {before->bias, MODEL_PRE_NORM_BIAS},
-                  {layer->sinks, MODEL_SINKS},
-                  {layer->additive[0], MODEL_ADDITIVE_QUERY},
-                  {layer->additive[1], MODEL_ADDITIVE_KEY},
-                  {layer->additive[2], MODEL_ADDITIVE_SCORE}};
+    } vectors[] = {
+        {MODEL_QUERY_NORM, query, NULL},
+        {MODEL_KEY_NORM, key, NULL},
+        {MODEL_OUT_NORM, &layer->out_norm, NULL},
+        {MODEL_PRE_NORM, before, NULL},
+        {MODEL_QUERY_NORM_BIAS, NULL, query->bias},
+        {MODEL_KEY_NORM_BIAS, NULL, key->bias},
+        {MODEL_LATENT_QUERY_NORM, NULL, layer->latent.query_norm.weight},
+        {MODEL_LATENT_KEY_NORM, NULL, layer->latent.key_norm.weight},
+        {MODEL_PRE_NORM_BIAS, NULL, before->bias},
+        {MODEL_SINKS, NULL, layer->sinks},
+        {MODEL_ADDITIVE_QUERY, NULL, layer->additive[0]},
+        {MODEL_ADDITIVE_KEY, NULL, layer->additive[1]},
+        {MODEL_ADDITIVE_SCORE, NULL, layer->additive[2]},
+    };
     attn_status status = ATTN_OK;
 
-    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
-        const struct model_array *array = &model->arrays[weights[i].array];
-        if (status == ATTN_OK && array->rows > 0)
-            status =
-                read_norm_weight(weights[i].norm, array->rows, array->numbers, ret_error);
-    }
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        const struct model_array *array = &model->arrays[others[i].array];
-        if (status == ATTN_OK && array->rows > 0 && others[i].stored != NULL)
-            status = safetensors_read_all(others[i].stored, array->numbers, ret_error);
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+        const struct model_array *array = &model->arrays[vectors[i].array];
+        if (status != ATTN_OK || array->rows == 0)
+            continue;
+        status = vectors[i].norm != NULL
+                     ? read_norm_weight(vectors[i].norm, array, ret_error)
+                     : safetensors_read_all(vectors[i].stored, array->numbers, ret_error);
     }
     return status;
 }
@@ -192,18 +181,6 @@ static attn_status separate_pairs(const struct layer *layer, attn_model *model,
     return ATTN_OK;
 }
 
-static attn_status read_linears(const struct layer *layer, attn_model *model,
-                                attn_error *ret_error) {
-    attn_status status = ATTN_OK;
-
-    for (attn_linear i = 0; i < ATTN_NUM_LINEARS && status == ATTN_OK; i++) {
-        if (layer->linears[i].weight != NULL)
-            status = gather_linear(&layer->linears[i], model_weight(model, i),
-                                   model_bias(model, i), ret_error);
-    }
-    return status;
-}
-
 /* Multiplies values by their factor. */
 static void scale_values(const struct layer *layer, attn_model *model) {
     const size_t scaled[] = {MODEL_WEIGHT(ATTN_VALUE), MODEL_BIAS(ATTN_VALUE)};
@@ -219,8 +196,13 @@ attn_status layer_read_model(const struct layer *layer, attn_model *model,
                              attn_error *ret_error) {
     const struct layer_bias *bias = &layer->bias;
     size_t heads = layer->num_heads;
+    attn_status status = ATTN_OK;
 
-    attn_status status = read_linears(layer, model, ret_error);
+    for (attn_linear i = 0; i < ATTN_NUM_LINEARS && status == ATTN_OK; i++) {
+        if (layer->linears[i].weight != NULL)
+            status = gather_linear(&layer->linears[i], model_weight(model, i),
+                                   model_bias(model, i), ret_error);
+    }
     if (status == ATTN_OK)
         status = read_vectors(layer, model, ret_error);
     if (status == ATTN_OK && layer->value_factor != 1)

@@ -68,18 +68,14 @@ static void locate_norm_before(const struct locator *locator) {
 /* Finds the norms of latent rows. */
 static void locate_latent_norms(const struct locator *locator) {
     struct layer_latent *latent = &locator->layer->latent;
-    const struct {
-        const char *name;
-        size_t size;
-        struct layer_norm *norm;
-    } norms[] = {{"q_a_layernorm", latent->query, &latent->query_norm},
-                 {"kv_a_layernorm", latent->key, &latent->key_norm}};
+    size_t index = locator->layer->index;
 
-    for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
-        if (norms[i].size > 0)
-            locate_needed_norm(locator, locator->layer->index, norms[i].name,
-                               norms[i].size, VECTOR, norms[i].norm);
-    }
+    if (latent->query > 0)
+        locate_needed_norm(locator, index, "q_a_layernorm", latent->query, VECTOR,
+                           &latent->query_norm);
+    if (latent->key > 0)
+        locate_needed_norm(locator, index, "kv_a_layernorm", latent->key, VECTOR,
+                           &latent->key_norm);
 }
 
 /* Finds the norm of the heads' outputs. */
