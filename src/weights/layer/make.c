@@ -30,41 +30,24 @@ static void fill_linears(const struct layer *layer, attn_model_info *info) {
     }
 }
 
-static void fill_latents(const struct layer *layer, attn_model_info *info) {
-    const struct layer_latent *latent = &layer->latent;
-
-    info->latent.query = latent->query;
-    if (latent->key > 0) {
-        info->latent.key = latent->key + latent->shared;
-        info->latent.shared = latent->shared;
-    }
-    info->latent.eps = latent->key_norm.eps;
-}
-
-static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info *info) {
-    const struct layer_norm *before = &layer->norm_before;
-    const struct safetensors_tensor *weight = before->weight;
-
-    info->head_norm.kind = layer->query_norm.kind;
-    info->head_norm.whole = layer->head_norm_whole;
-    info->head_norm.per_head = layer->head_norm_each;
-    info->head_norm.last = layer->head_norm_last;
-    info->head_norm.bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
-    info->head_norm.eps = layer->query_norm.eps;
-    info->out_norm.kind = layer->out_norm.kind;
-    info->out_norm.eps = layer->out_norm.eps;
-    info->value_norm.kind = layer->value_norm.kind;
-    info->value_norm.eps = layer->value_norm.eps;
-    info->pre_norm.kind = before->kind;
-    info->pre_norm.applied = pre_norm && before->kind != ATTN_NORM_NONE;
-    info->pre_norm.bias = before->bias != NULL;
-    info->pre_norm.eps = before->eps;
-    snprintf(info->pre_norm.name, sizeof info->pre_norm.name, "%s",
-             weight != NULL ? weight->name : "");
+static void fill_rotation(const struct layer_rotation *rotation, attn_model_info *info) {
+    info->rotation.size = rotation->dims;
+    info->rotation.type = rotation_type_name(rotation->type);
+    info->rotation.base = rotation->base;
+    info->rotation.axes = rotation->sections != SECTIONS_NONE ? ATTN_AXES : 1;
+    info->rotation.grid = rotation->grid;
+    info->rotation.grid_first = rotation->grid_first;
+    info->rotation.values = rotation->values;
+    if (rotation->grid > 0) /* at most CONFIG_COUNT_MAX^2 and a few */
+        info->context_length = rotation->grid_first + rotation->grid * rotation->grid;
 }
 
 void layer_fill_info(const struct layer *layer, bool pre_norm,
                      attn_model_info *ret_info) {
+    const struct layer_norm *head = &layer->query_norm, *before = &layer->norm_before;
+    const struct layer_latent *latent = &layer->latent;
+    const struct safetensors_tensor *additive = layer->additive[0];
+
     *ret_info = (attn_model_info){
         .layout = layer->family,
         .kind = layer->part[0] == '\0' ? NULL
@@ -73,7 +56,9 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
                                        : "self",
         .layer = layer->index,
         .mask = {.causal = layer->causal, .window = layer->window, .chunk = layer->chunk},
-        .score = {.scale = layer->scale,
+        .width.additive = additive != NULL ? additive->shape[0] : 0,
+        .score = {.kind = additive != NULL ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT,
+                  .scale = layer->scale,
                   .softcap = layer->softcap,
                   .sinks = layer->sinks != NULL,
                   .bias = layer->bias.kind,
@@ -82,28 +67,28 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
         .projection.clip_last = layer->clip_last,
         .query_factor = {.beta = layer->query_factor.beta,
                          .length = layer->query_factor.length,
-                         .offset = layer->query_factor.offset}};
-    if (layer->additive[0] != NULL) {
-        ret_info->score.kind = ATTN_ADDITIVE;
-        ret_info->width.additive = layer->additive[0]->shape[0];
-    }
+                         .offset = layer->query_factor.offset},
+        .latent = {.query = latent->query,
+                   .key = latent->key + latent->shared,
+                   .shared = latent->shared,
+                   .eps = latent->key_norm.eps},
+        .head_norm = {.kind = head->kind,
+                      .whole = layer->head_norm_whole,
+                      .per_head = layer->head_norm_each,
+                      .last = layer->head_norm_last,
+                      .bias = head->bias != NULL || layer->key_norm.bias != NULL,
+                      .eps = head->eps},
+        .out_norm = {.kind = layer->out_norm.kind, .eps = layer->out_norm.eps},
+        .value_norm = {.kind = layer->value_norm.kind, .eps = layer->value_norm.eps},
+        .pre_norm = {.kind = before->kind,
+                     .applied = pre_norm && before->kind != ATTN_NORM_NONE,
+                     .bias = before->bias != NULL,
+                     .eps = before->eps}};
+    snprintf(ret_info->pre_norm.name, sizeof ret_info->pre_norm.name, "%s",
+             before->weight != NULL ? before->weight->name : "");
     fill_linears(layer, ret_info);
-    fill_latents(layer, ret_info);
-    fill_norms(layer, pre_norm, ret_info);
-
-    if (layer->rotation.dims > 0) {
-        ret_info->rotation.size = layer->rotation.dims;
-        ret_info->rotation.type = rotation_type_name(layer->rotation.type);
-        ret_info->rotation.base = layer->rotation.base;
-        ret_info->rotation.axes =
-            layer->rotation.sections != SECTIONS_NONE ? ATTN_AXES : 1;
-        ret_info->rotation.grid = layer->rotation.grid;
-        ret_info->rotation.grid_first = layer->rotation.grid_first;
-        if (layer->rotation.grid > 0) /* at most CONFIG_COUNT_MAX^2 and a few */
-            ret_info->context_length =
-                layer->rotation.grid_first + layer->rotation.grid * layer->rotation.grid;
-        ret_info->rotation.values = layer->rotation.values;
-    }
+    if (layer->rotation.dims > 0)
+        fill_rotation(&layer->rotation, ret_info);
 }
 
 /* Reads the weights of a norm: 1 where it has none; each head may have a tensor. */
