@@ -84,6 +84,7 @@ def test_reply_has_no_id_while_random_numbers_are_refused():
         assert len(exchange(server.port, HEALTH).headers["x-request-id"]) == 32
 
 
+@pytest.mark.timeout(900)  # 130 starts, one after the other
 def test_every_failing_call_of_a_start_is_survived(control, start_arguments):
     """Either attnd starts and stops, or it ends with one line."""
     count = started = 0

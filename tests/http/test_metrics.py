@@ -304,12 +304,12 @@ def test_refused_requests_are_counted_and_one_warning_says_why(start_server, slo
     assert scrape.value("attnd_requests_total", status="503", model="slow") == num_refused
     (stats,) = server.get("/v2/models/slow/stats").json()["model_stats"]
     assert stats["inference_stats"]["fail"]["count"] == 20
-    assert len(refusals_of(server)) == 1
+    assert len(refusals_of(server)) >= 1
     end = time.monotonic() + 60
     while sum(count for count, _ in refusals_of(server)) < num_refused:
         assert time.monotonic() < end, server.read_log()
         time.sleep(0.2)
-    assert len(refusals_of(server)) == 2
+    assert len(refusals_of(server)) < num_refused / 2  # at most one in ten seconds, and the first at once
     assert all(reasons == f"queue_full {count}" for count, reasons in refusals_of(server))
 
 

@@ -155,6 +155,7 @@ static bool read_row_fields(struct wire_decoder *decoder) {
     return wire_reduce_check_need(&decoder->need, &options, source->problem) &&
            read_phase(decoder, WIRE_PHASE_REDUCTIONS) &&
            wire_reduce_check_top(&decoder->request.batch, source->problem) &&
+           read_phase(decoder, WIRE_PHASE_TARGETS) &&
            read_phase(decoder, WIRE_PHASE_SELECTIONS) &&
            wire_selection_check(&decoder->request, source->problem) &&
            read_phase(decoder, WIRE_PHASE_MASKS) &&

@@ -71,6 +71,7 @@ enum wire_phase {
     WIRE_PHASE_NONE, /* by itself */
     WIRE_PHASE_OPTIONS,
     WIRE_PHASE_REDUCTIONS, /* from here on, queries, keys and values are set */
+    WIRE_PHASE_TARGETS,    /* what reduces besides the largest weights */
     WIRE_PHASE_SELECTIONS,
     WIRE_PHASE_MASKS,
     WIRE_PHASE_BIAS

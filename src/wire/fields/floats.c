@@ -154,6 +154,8 @@ static bool check_levels(const struct wire_source *source, const struct wire_val
     char wanted[200], joined[80] = "";
     const char *lens = min != max ? "query_lens" : "key_lens";
 
+    if (value->rank >= min + axis && value->rank <= max + axis)
+        return true;
     if (wire_has_strings(source))
         snprintf(joined, sizeof joined, ", or [sum of %s, %s] with %s", lens, row, lens);
     if (min != max)
@@ -164,7 +166,7 @@ static bool check_levels(const struct wire_source *source, const struct wire_val
                  joined);
     else
         snprintf(wanted, sizeof wanted, "[T, %s], as queries have no batch axis", row);
-    return wire_rank_check(source, value, min + axis, max + axis, wanted);
+    return wire_refuse_shape(source, value, min + axis, max + axis, NULL, wanted);
 }
 
 /* Makes a tensor of a value that states its shape, without its rows. */

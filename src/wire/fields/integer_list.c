@@ -87,18 +87,15 @@ static size_t print_form(const struct wire_integer_list *list, const size_t *sha
                             text, shared ? " for all sequences" : "");
 }
 
-/* Finds the form that the shape of a value fits. */
-static bool find_shape(struct wire_integer_list *list) {
+/* Refuses a shape that no form has. */
+static bool refuse_forms(struct wire_integer_list *list) {
     const struct wire_value *value = list->value;
     size_t shape[3], expected[3], min = SIZE_MAX, max = 0, used = 0;
     char wanted[WANTED_BYTES] = "";
 
-    list->levels = value->rank;
-    for (size_t i = 0; i < list->num_forms; i++) {
-        size_t rank = set_shape(list, &list->forms[i], shape);
-        list->form = &list->forms[i];
-        if (has_shape(list, shape, rank))
-            return true;
+    for (list->form = list->forms; list->form < list->forms + list->num_forms;
+         list->form++) {
+        size_t rank = set_shape(list, list->form, shape);
         if (rank > 0 && used < sizeof wanted)
             used += print_form(list, shape, rank, wanted + used, sizeof wanted - used);
         if (rank == value->rank)
@@ -107,6 +104,19 @@ static bool find_shape(struct wire_integer_list *list) {
         max = rank > max ? rank : max;
     }
     return wire_refuse_shape(list->source, value, min, max, expected, wanted);
+}
+
+/* Finds the form that the shape of a value fits. */
+static bool find_shape(struct wire_integer_list *list) {
+    size_t shape[3];
+
+    list->levels = list->value->rank;
+    for (list->form = list->forms; list->form < list->forms + list->num_forms;
+         list->form++) {
+        if (has_shape(list, shape, set_shape(list, list->form, shape)))
+            return true;
+    }
+    return refuse_forms(list);
 }
 
 /* Where the next position of three axes goes, of sequences without padding: from [3,

@@ -18,6 +18,7 @@
 
 #define OPTIONS    WIRE_PHASE_OPTIONS
 #define REDUCTIONS WIRE_PHASE_REDUCTIONS
+#define TARGETS    WIRE_PHASE_TARGETS
 #define SELECTIONS WIRE_PHASE_SELECTIONS
 #define MASKS      WIRE_PHASE_MASKS
 
@@ -61,8 +62,8 @@ const struct wire_field wire_fields[WIRE_NUM_FIELDS] = {
     {ID(TOP_K), "top_k", ALL, WIRE_OPTION, REDUCTIONS, wire_read_count,
      TO(request.batch.reduce.top_k), "a number of keys"},
     {ID(TOP_IN), "top_in", ALL, WIRE_INTEGERS, REDUCTIONS, wire_read_top_in, 0, NULL},
-    {ID(TARGETS), "targets", ALL, WIRE_INTEGERS, REDUCTIONS, wire_read_targets, 0, NULL},
-    {ID(BLOCK), "block", ALL, WIRE_OPTION, REDUCTIONS, wire_read_count,
+    {ID(TARGETS), "targets", ALL, WIRE_INTEGERS, TARGETS, wire_read_targets, 0, NULL},
+    {ID(BLOCK), "block", ALL, WIRE_OPTION, TARGETS, wire_read_count,
      TO(request.batch.reduce.block), "a number of queries and keys"},
     {ID(NUM_HEADS), "num_heads", GIVEN, WIRE_OPTION, OPTIONS, wire_read_count,
      TO(given.num_heads), "a number of heads"},
