@@ -10,6 +10,7 @@
 #include "weights/layout.h"
 #include "weights/layout_layer.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PATH_SHOWN_MAX 120 /* bytes of a path that an error shows: its end */
@@ -44,8 +45,7 @@ static attn_status find_number(const struct safetensors *file, const char *key,
     if (option > 0 || text == NULL)
         return ATTN_OK;
     size_t digits = strspn(text, "0123456789");
-    for (size_t i = 0; i < digits && digits <= 9; i++)
-        *ret_number = *ret_number * 10 + (size_t)(text[i] - '0');
+    *ret_number = digits <= 9 ? strtoul(text, NULL, 10) : 0;
     if (*ret_number == 0 || text[digits] != '\0')
         return refuse_metadata(key, text, "an integer from 1 to 999999999", ret_error);
     return ATTN_OK;
