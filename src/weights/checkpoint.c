@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "math/model.h"
-#include "weights/layer/create.h"
 #include "weights/layer/make.h"
 #include "weights/layout.h"
 #include "weights/layout_layer.h"

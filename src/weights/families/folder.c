@@ -9,7 +9,6 @@
 #include "weights/families/kinds.h"
 #include "weights/families/locate/locate.h"
 #include "weights/families/tensors.h"
-#include "weights/layer/create.h"
 #include "weights/layer/make.h"
 
 #include <dirent.h>
