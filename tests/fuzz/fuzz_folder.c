@@ -3,7 +3,6 @@
  * refused with one line, or every weight of theirs can be read. */
 #include "fuzz.h"
 #include "made_folder.h"
-#include "weights/families/features.h"
 #include "weights/layer/gather.h"
 #include "weights/layer/make.h"
 
