@@ -40,8 +40,9 @@ static char *copy_without_infinities(const char *text, size_t size) {
     return copy;
 }
 
-attn_status config_parse(const char *text, size_t size, json_t **ret_json,
-                         attn_error *ret_error) {
+/* Parses the text of a file. */
+static attn_status parse_config(const char *text, size_t size, json_t **ret_json,
+                                attn_error *ret_error) {
     json_error_t error;
     const unsigned char *bytes = (const unsigned char *)text;
 
@@ -132,7 +133,7 @@ attn_status config_read_file(const char *path, const char *name, json_t **ret_js
     char *text = read_text_file(fd, &size, &error);
     close(fd);
     attn_status status =
-        text != NULL ? config_parse(text, size, ret_json, &error) : error.status;
+        text != NULL ? parse_config(text, size, ret_json, &error) : error.status;
     free(text);
     if (status != ATTN_OK)
         return error_set(ret_error, status, "%s: %s", name, error.text);
