@@ -99,17 +99,17 @@ static bool reserve_panels(const struct engine *engine,
                            size_t ret_offsets[ATTN_NUM_LINEARS], size_t *ret_floats) {
     const struct linear *linears = engine->linears;
     const struct kernels *kernels = engine->kernels;
-    struct reserve_array arrays[ATTN_NUM_LINEARS] = {{0, 0}};
 
+    *ret_floats = 0;
     for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
-        size_t depth;
-        if (!size_round_up(linears[i].out, kernels->columns, &arrays[i].rows) ||
+        size_t rows, depth;
+        if (!size_round_up(linears[i].out, kernels->columns, &rows) ||
             !size_round_up(linears[i].in, kernels->step_numbers, &depth) ||
-            !size_mul(depth / kernels->step_numbers, kernels->step_words, &depth))
+            !size_mul(depth / kernels->step_numbers, kernels->step_words, &depth) ||
+            !reserve_floats(ret_floats, rows, depth + 1, &ret_offsets[i]))
             return false;
-        arrays[i].width = depth + 1;
     }
-    return reserve_arrays(arrays, ATTN_NUM_LINEARS, ret_offsets, ret_floats);
+    return true;
 }
 
 /* Adds up what the engine will own: panels, or what is folded, and the additive score. */
