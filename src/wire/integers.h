@@ -23,7 +23,7 @@ bool wire_integers_allow(const char *dtype);
 bool wire_integers_read(const struct wire_integers *tensor, size_t i, size_t *ret_number,
                         struct wire_problem *ret_problem);
 
-/* The same of an index that may count from the end: a negative one is that modulo 2^64.
+/* Reads an index that may count from the end: a negative one is that modulo 2^64.
  * *ret_index is that of PTRDIFF_MIN, which no list has, when it is too large or small. */
 bool wire_integers_read_index(const struct wire_integers *tensor, size_t i,
                               size_t *ret_index, struct wire_problem *ret_problem);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* list_families.c: prints what the layers of each family of the table have when
  * config.json has nothing but its type: lines of TYPE, PART, and features, with tabs. */
-#include "weights/families/features.h"
 #include "weights/families/kinds.h"
 #include "weights/families/traits.h"
+#include "weights/layer/make.h"
 
 #include <stdio.h>
 

@@ -6,9 +6,9 @@
 #include "find_family.h"
 #include "weights_file.h"
 
-#include "weights/families/features.h"
 #include "weights/families/kinds.h"
 #include "weights/families/traits.h"
+#include "weights/layer/make.h"
 
 #include <stdio.h>
 

@@ -5,9 +5,9 @@
 #include "trait_cases.h"
 #include "weights_file.h"
 
-#include "weights/families/features.h"
 #include "weights/families/rotation.h"
 #include "weights/families/traits.h"
+#include "weights/layer/make.h"
 
 #include <math.h>
 

@@ -138,10 +138,7 @@ struct layer {
     double softcap; /* c of c tanh(s/c); 0: none */
     double clip;    /* projected numbers are clamped to -clip..clip; 0: not */
     bool clip_last; /* queries and keys are after their norms */
-    struct {
-        double beta;
-        size_t length, offset; /* length 0: none */
-    } query_factor;            /* see attn_model_info */
+    struct attn_query_factor query_factor;
     struct layer_rotation rotation;
     struct layer_bias bias;
     struct layer_norm query_norm, key_norm;
