@@ -43,6 +43,13 @@ static inline void size_add_mul_saturating(size_t *sum, size_t a, size_t b) {
         *sum = SIZE_MAX;
 }
 
+/* Returns a * b, or SIZE_MAX. */
+static inline size_t size_product(size_t a, size_t b) {
+    size_t product = SIZE_MAX;
+    size_mul(a, b, &product);
+    return product;
+}
+
 static inline size_t size_min(size_t a, size_t b) {
     return a < b ? a : b;
 }

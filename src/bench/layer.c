@@ -12,7 +12,7 @@
 #include "math/model.h"
 #include "math/noise.h"
 #include "math/packed.h"
-#include "math/plan/plan.h"
+#include "math/run/run.h"
 #include "models/spec.h"
 #include "sched/loop.h"
 #include "sched/pool.h"
@@ -325,7 +325,7 @@ static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
     size_t bytes = 0, c = 0;
 
     do { /* there is at least one */
-        attn_status status = plan_make(b->models[c], &b->request, kind, &plan, error);
+        attn_status status = run_plan(b->models[c], &b->request, kind, &plan, error);
         if (status != ATTN_OK)
             return status;
         r->contenders[c].by_head = plan.layer.by_head;

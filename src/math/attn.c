@@ -30,17 +30,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         return status;
 
     struct run run;
-    run_init(&run, model, request, &plan, scratch);
-    bool in_outputs = !model->info.linears[ATTN_OUTPUT].weight && !request->omit_outputs;
-    if (request->need_heads)
-        run.context = result->heads;
-    else if (in_outputs)
-        run.context = result->outputs;
-    if (request->need_weights != ATTN_WEIGHTS_NONE)
-        run.weights = result->weights;
-    if (request->need_lse)
-        run.lse = result->lse;
-    run.reduced = result;
+    run_init(&run, model, request, &plan, scratch, result);
 
     if ((steps & ATTN_STEP_PROJECT_IN) != 0 && !model->info.projection.given) {
         run_project_inputs(&run);
@@ -51,7 +41,8 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         attend_in_phases(&run);
         run_project_sums(&run);
         run_finish_sums(&run);
-        if (request->need_heads && in_outputs)
+        if (request->need_heads && !model->info.linears[ATTN_OUTPUT].weight &&
+            !request->omit_outputs)
             run_copy_heads(&run, result->outputs);
     }
     if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.linears[ATTN_OUTPUT].weight &&
@@ -65,4 +56,14 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
 attn_status attn_run(const attn_model *model, const attn_request *request, void *scratch,
                      const attn_result *result) {
     return attn_run_steps(model, request, scratch, result, ATTN_STEPS_ALL);
+}
+
+attn_status attn_plan(const attn_model *model, const attn_request *request,
+                      attn_sizes *ret_sizes, attn_error *ret_error) {
+    struct plan plan;
+    attn_status status = run_plan(model, request, PLAN_RUN, &plan, ret_error);
+
+    if (status == ATTN_OK)
+        *ret_sizes = plan.sizes;
+    return status;
 }

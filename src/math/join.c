@@ -5,7 +5,7 @@
 #include "base/pace.h"
 #include "math/mask.h"
 #include "math/model.h"
-#include "math/plan/rules.h"
+#include "math/plan/results.h"
 #include "math/reserve.h"
 
 #include <string.h>
@@ -17,21 +17,6 @@ struct join_shape {
     bool same_values;              /* values are keys */
     bool positions, key_positions; /* are given */
     bool axes, key_axes;           /* likewise, of three axes */
-};
-
-/* The arrays of the joined batch. */
-enum join_array {
-    JOIN_QUERY_LENS, /* [num_sequences] size_t, as key_lens */
-    JOIN_KEY_LENS,
-    JOIN_VALID_LENS,    /* [num_queries] size_t */
-    JOIN_POSITIONS,     /* [num_queries] size_t, or nothing */
-    JOIN_KEY_POSITIONS, /* [num_keys] size_t, or nothing */
-    JOIN_AXES,          /* [num_queries, ATTN_AXES] size_t, or nothing */
-    JOIN_KEY_AXES,      /* [num_keys, ATTN_AXES] size_t, or nothing */
-    JOIN_QUERIES,
-    JOIN_KEYS, /* nothing where they are queries; values where they are keys */
-    JOIN_VALUES,
-    JOIN_ARRAYS
 };
 
 static struct join_shape shape_of(const attn_model *model, const attn_request *request) {
@@ -68,10 +53,13 @@ static bool needs_mask(const attn_request *request) {
 
 /* Whether the same parts of the results of both are wanted, and all of these. */
 static bool need_alike(const attn_request *a, const attn_request *b) {
-    return a->need_weights == b->need_weights && a->omit_outputs == b->omit_outputs &&
-           a->need_heads == b->need_heads && a->need_lse == b->need_lse && !selects(a) &&
-           !a->need_contributions && !b->need_contributions && !selects(b) &&
-           !plan_reduces(a) && !plan_reduces(b);
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        bool wanted = result_wanted(a, id);
+        if (wanted != result_wanted(b, id) ||
+            (wanted && (result_table[id].kinds & RESULT_PLAIN) == 0))
+            return false;
+    }
+    return a->need_weights == b->need_weights && !selects(a) && !selects(b);
 }
 
 /* Whether one request can have the masks of both. */
@@ -113,51 +101,49 @@ static struct join_shape add_shapes(const attn_model *model,
     return sum;
 }
 
-/* Finds where the arrays of a joined batch begin, in floats; false when they do not
- * fit. */
-static bool lay_out(const attn_model_info *info, const struct join_shape *shape,
-                    size_t ret_first[JOIN_ARRAYS], size_t *ret_floats) {
-    const size_t words = sizeof(size_t) / sizeof(float);
-    size_t queries = shape->num_queries, keys = shape->num_keys;
-    const struct reserve_array arrays[] = {
-        [JOIN_QUERY_LENS] = {shape->num_sequences, words},
-        [JOIN_KEY_LENS] = {shape->num_sequences, words},
-        [JOIN_VALID_LENS] = {queries, words},
-        [JOIN_POSITIONS] = {shape->positions ? queries : 0, words},
-        [JOIN_KEY_POSITIONS] = {shape->key_positions ? keys : 0, words},
-        [JOIN_AXES] = {shape->axes ? queries : 0, ATTN_AXES * words},
-        [JOIN_KEY_AXES] = {shape->key_axes ? keys : 0, ATTN_AXES * words},
-        [JOIN_QUERIES] = {queries, info->width.query},
-        [JOIN_KEYS] = {shape->same_keys ? 0 : keys, info->width.key},
-        [JOIN_VALUES] = {shape->same_values ? 0 : keys, info->width.value},
-    };
-
-    if (!reserve_arrays(arrays, JOIN_ARRAYS, ret_first, ret_floats))
-        return false;
-    if (shape->same_keys)
-        ret_first[JOIN_KEYS] = ret_first[JOIN_QUERIES];
-    if (shape->same_values)
-        ret_first[JOIN_VALUES] = ret_first[JOIN_KEYS];
-    return true;
-}
-
-size_t join_bytes(const attn_model *model, const attn_request *const *requests,
-                  size_t count) {
-    const struct join_shape shape = add_shapes(model, requests, count);
-    size_t first[JOIN_ARRAYS], floats, bytes;
-
-    if (!lay_out(&model->info, &shape, first, &floats) ||
-        !size_mul(floats, sizeof(float), &bytes))
-        return SIZE_MAX;
-    return bytes;
-}
-
 /* Where the next request is copied to. */
 struct join_position {
     size_t *query_lens, *key_lens, *valid_lens;
     size_t *positions, *key_positions, *axes, *key_axes;
     float *queries, *keys, *values;
 };
+
+/* Takes the arrays of a joined batch. Returns their floats; SIZE_MAX: more than fit. */
+static size_t join_lay_out(const attn_model_info *info, const struct join_shape *shape,
+                           void *memory, struct join_position *ret_to) {
+    const size_t words = sizeof(size_t) / sizeof(float);
+    size_t queries = shape->num_queries, keys = shape->num_keys;
+    struct reserve block = {memory, 0};
+    struct join_position to;
+
+    to.query_lens = reserve_take(&block, shape->num_sequences, words);
+    to.key_lens = reserve_take(&block, shape->num_sequences, words);
+    to.valid_lens = reserve_take(&block, queries, words);
+    to.positions = reserve_take(&block, shape->positions ? queries : 0, words);
+    to.key_positions = reserve_take(&block, shape->key_positions ? keys : 0, words);
+    to.axes = reserve_take(&block, shape->axes ? queries : 0, ATTN_AXES * words);
+    to.key_axes = reserve_take(&block, shape->key_axes ? keys : 0, ATTN_AXES * words);
+    to.queries = reserve_take(&block, queries, info->width.query);
+    to.keys = reserve_take(&block, shape->same_keys ? 0 : keys, info->width.key);
+    to.values = reserve_take(&block, shape->same_values ? 0 : keys, info->width.value);
+    if (shape->same_keys)
+        to.keys = to.queries;
+    if (shape->same_values)
+        to.values = to.keys;
+    *ret_to = to;
+    return block.floats;
+}
+
+size_t join_bytes(const attn_model *model, const attn_request *const *requests,
+                  size_t count) {
+    const struct join_shape shape = add_shapes(model, requests, count);
+    struct join_position to;
+    size_t bytes;
+
+    return size_mul(join_lay_out(&model->info, &shape, NULL, &to), sizeof(float), &bytes)
+               ? bytes
+               : SIZE_MAX;
+}
 
 /* Writes where the keys end that each query of a request attends to; returns where these
  * lengths end. */
@@ -217,45 +203,23 @@ static void copy_request(const attn_model *model, const attn_request *request,
 void join_pack(const attn_model *model, const attn_request *const *requests, size_t count,
                void *memory, attn_request *ret_joined) {
     const struct join_shape shape = add_shapes(model, requests, count);
-    size_t first[JOIN_ARRAYS] = {0}, all;
-    float *floats = memory;
+    struct join_position to;
 
-    lay_out(&model->info, &shape, first, &all); /* succeeds, as in join_bytes() */
-    struct join_position to = {
-        .query_lens = (size_t *)(void *)(floats + first[JOIN_QUERY_LENS]),
-        .key_lens = (size_t *)(void *)(floats + first[JOIN_KEY_LENS]),
-        .valid_lens = (size_t *)(void *)(floats + first[JOIN_VALID_LENS]),
-        .positions = (size_t *)(void *)(floats + first[JOIN_POSITIONS]),
-        .key_positions = (size_t *)(void *)(floats + first[JOIN_KEY_POSITIONS]),
-        .axes = (size_t *)(void *)(floats + first[JOIN_AXES]),
-        .key_axes = (size_t *)(void *)(floats + first[JOIN_KEY_AXES]),
-        .queries = floats + first[JOIN_QUERIES],
-        .keys = floats + first[JOIN_KEYS],
-        .values = floats + first[JOIN_VALUES],
-    };
-    *ret_joined = (attn_request){
-        .num_sequences = shape.num_sequences,
-        .query_lens = to.query_lens,
-        .key_lens = to.key_lens,
-        .queries = to.queries,
-        .keys = to.keys,
-        .values = to.values,
-        .valid_lens = to.valid_lens,
-        .valid_lens_per_query = true,
-        .positions = shape.positions ? to.positions : NULL,
-        .key_positions = shape.key_positions ? to.key_positions : NULL,
-        .axis_positions = shape.axes ? to.axes : NULL,
-        .axis_key_positions = shape.key_axes ? to.key_axes : NULL,
-        .causal = needs_mask(requests[0]) && requests[0]->causal,
-        .window = requests[0]->window,
-        .chunk = requests[0]->chunk,
-        .head_mask = requests[0]->head_mask,
-        .need_weights = requests[0]->need_weights,
-        .omit_outputs = requests[0]->omit_outputs,
-        .need_heads = requests[0]->need_heads,
-        .need_lse = requests[0]->need_lse,
-        .parallel = requests[0]->parallel,
-    };
+    join_lay_out(&model->info, &shape, memory, &to); /* fits, as in join_bytes() */
+    *ret_joined = *requests[0];
+    ret_joined->num_sequences = shape.num_sequences;
+    ret_joined->query_lens = to.query_lens;
+    ret_joined->key_lens = to.key_lens;
+    ret_joined->queries = to.queries;
+    ret_joined->keys = to.keys;
+    ret_joined->values = to.values;
+    ret_joined->valid_lens = to.valid_lens;
+    ret_joined->valid_lens_per_query = true;
+    ret_joined->positions = shape.positions ? to.positions : NULL;
+    ret_joined->key_positions = shape.key_positions ? to.key_positions : NULL;
+    ret_joined->axis_positions = shape.axes ? to.axes : NULL;
+    ret_joined->axis_key_positions = shape.key_axes ? to.key_axes : NULL;
+    ret_joined->causal = needs_mask(requests[0]) && requests[0]->causal;
 
     for (size_t i = 0; i < count; i++)
         copy_request(model, requests[i], &to);
@@ -264,13 +228,11 @@ void join_pack(const attn_model *model, const attn_request *const *requests, siz
 attn_result join_take(attn_result *rest, const attn_sizes *sizes) {
     attn_result own = *rest;
 
-    if (rest->outputs != NULL)
-        rest->outputs += sizes->outputs;
-    if (rest->weights != NULL)
-        rest->weights += sizes->weights;
-    if (rest->heads != NULL)
-        rest->heads += sizes->heads;
-    if (rest->lse != NULL)
-        rest->lse += sizes->lse;
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        char *numbers = result_numbers(rest, id);
+        size_t count = result_count(sizes, id);
+        if (numbers != NULL)
+            result_set_numbers(rest, id, numbers + count * result_number_bytes(id));
+    }
     return own;
 }

@@ -19,19 +19,18 @@ static inline bool reserve_floats(size_t *floats, size_t rows, size_t columns,
            size_add(*floats, size, floats);
 }
 
-/* An array of a block. */
-struct reserve_array {
-    size_t rows, width;
+/* A block of memory that arrays are taken of, one after the other. Without memory they
+ * are only measured. */
+struct reserve {
+    float *memory;
+    size_t floats; /* that are taken; SIZE_MAX: more than fit */
 };
 
-/* Reserves arrays one after the other, from the begin of a block on. Returns false when
- * the sizes overflow; what is returned is then unspecified. */
-static inline bool reserve_arrays(const struct reserve_array *arrays, size_t count,
-                                  size_t *ret_offsets, size_t *ret_floats) {
-    *ret_floats = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!reserve_floats(ret_floats, arrays[i].rows, arrays[i].width, &ret_offsets[i]))
-            return false;
-    }
-    return true;
+/* Takes [rows, width] floats as reserve_floats() does, and returns them; NULL without
+ * memory. */
+static inline void *reserve_take(struct reserve *block, size_t rows, size_t width) {
+    size_t first;
+    if (!reserve_floats(&block->floats, rows, width, &first))
+        block->floats = SIZE_MAX;
+    return block->memory != NULL ? block->memory + first : NULL;
 }

@@ -5,6 +5,10 @@
 #include "wire/json/list.h"
 #include "wire/json/object.h"
 
+#include <stdio.h>
+
+#define WORDS_BYTES 256 /* of all words of need, and what is between them */
+
 bool wire_need_weights_read(const struct wire_cursor *cursor,
                             const struct wire_span *span, attn_need_weights *ret_need) {
     struct wire_place place = {.field = "need_weights"};
@@ -30,55 +34,62 @@ bool wire_need_weights_read(const struct wire_cursor *cursor,
 
 /* --- need --- */
 
-static const char *const need_words[WIRE_NUM_NEED_WORDS] = {
-    [WIRE_NEED_OUTPUTS] = "outputs",   [WIRE_NEED_WEIGHTS] = "weights",
-    [WIRE_NEED_HEADS] = "heads",       [WIRE_NEED_LSE] = "lse",
-    [WIRE_NEED_SCORES] = "scores",     [WIRE_NEED_SPANS] = "spans",
-    [WIRE_NEED_TOP] = "top",           [WIRE_NEED_TARGET] = "target",
-    [WIRE_NEED_RECEIVED] = "received", [WIRE_NEED_ENTROPY] = "entropy",
-    [WIRE_NEED_BLOCKS] = "blocks",     [WIRE_NEED_CONTRIBUTIONS] = "contributions",
-};
+/* Returns whether a request can have the word of a result. */
+static bool has_word(const struct wire_need *need, enum result_id id) {
+    return result_table[id].word != NULL &&
+           !(need->given && (result_table[id].kinds & RESULT_PROJECTED) != 0);
+}
 
-/* Returns WIRE_NUM_NEED_WORDS when it is none of the words of the request. */
-static size_t find_need_word(const struct wire_need *need, const char *word,
-                             size_t size) {
-    size_t i = need->given ? WIRE_NEED_OUTPUTS + 1 : WIRE_NEED_OUTPUTS;
-    while (i < WIRE_NUM_NEED_WORDS &&
-           ((need->given && i == WIRE_NEED_CONTRIBUTIONS) ||
-            strlen(need_words[i]) != size || memcmp(need_words[i], word, size) != 0))
-        i++;
-    return i;
+/* Adds the words that a request can have, those that need a projection first. */
+static void list_words(const struct wire_need *need, char ret_text[WORDS_BYTES]) {
+    const char *last = NULL;
+
+    *ret_text = '\0';
+    for (int i = 0; i < 2 * NUM_RESULTS; i++) {
+        enum result_id id = i % NUM_RESULTS;
+        bool projected = (result_table[id].kinds & RESULT_PROJECTED) != 0;
+        if (!has_word(need, id) || projected != (i < NUM_RESULTS))
+            continue;
+        if (last != NULL)
+            ret_text = stpcpy(stpcpy(ret_text, last), ", ");
+        last = result_table[id].word;
+    }
+    sprintf(ret_text - 2, " and %s", last);
 }
 
 bool wire_need_add(struct wire_need *need, const char *word, size_t size,
                    struct wire_problem *ret_problem) {
-    size_t i = find_need_word(need, word, size);
-    if (i == WIRE_NUM_NEED_WORDS)
+    enum result_id id = 0;
+    char words[WORDS_BYTES];
+
+    while (id < NUM_RESULTS &&
+           !(has_word(need, id) && strlen(result_table[id].word) == size &&
+             memcmp(result_table[id].word, word, size) == 0))
+        id++;
+    if (id == NUM_RESULTS) {
+        list_words(need, words);
         return wire_problem_set(
-            ret_problem, WIRE_E_UNKNOWN_OUTPUT, "need",
-            "need has '%.*s'; use %sweights, heads, lse, scores, spans, top, target, "
-            "received, entropy and blocks%s",
-            size < 64 ? (int)size : 64, word,
-            need->given ? "" : "outputs, contributions, ",
+            ret_problem, WIRE_E_UNKNOWN_OUTPUT, "need", "need has '%.*s'; use %s%s",
+            size < 64 ? (int)size : 64, word, words,
             need->given ? " (heads are the outputs: nothing projects them)" : "");
-    if (need->words[i])
+    }
+    if (need->has[id])
         return wire_problem_set(ret_problem, WIRE_E_DUPLICATE_OUTPUT, "need",
                                 "need has '%s' twice; send each word once",
-                                need_words[i]);
-    need->words[i] = true;
+                                result_table[id].word);
+    need->has[id] = true;
     return true;
 }
 
 void wire_need_apply(const struct wire_need *need, attn_request *batch) {
-    batch->omit_outputs = !need->words[WIRE_NEED_OUTPUTS];
-    batch->need_heads = need->words[WIRE_NEED_HEADS];
-    batch->need_contributions = need->words[WIRE_NEED_CONTRIBUTIONS];
-    batch->need_lse = need->words[WIRE_NEED_LSE];
-    if (need->words[WIRE_NEED_WEIGHTS] && batch->need_weights == ATTN_WEIGHTS_NONE)
+    batch->omit_outputs = !need->has[RESULT_OUTPUTS];
+    if (need->has[RESULT_WEIGHTS] && batch->need_weights == ATTN_WEIGHTS_NONE)
         batch->need_weights = ATTN_WEIGHTS_ALL;
-    batch->reduce.scores = need->words[WIRE_NEED_SCORES];
-    batch->reduce.received = need->words[WIRE_NEED_RECEIVED];
-    batch->reduce.entropy = need->words[WIRE_NEED_ENTROPY];
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        bool *flag = result_flag(batch, id);
+        if (flag != NULL)
+            *flag = need->has[id];
+    }
 }
 
 bool wire_refuse_both_needs(struct wire_problem *ret_problem) {

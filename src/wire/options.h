@@ -5,6 +5,7 @@
  * is empty. It returns false with the cursor's problem set. */
 #pragma once
 
+#include "math/plan/results.h"
 #include "wire/json/cursor.h"
 #include "wire/request.h"
 
@@ -12,27 +13,10 @@
 bool wire_need_weights_read(const struct wire_cursor *cursor,
                             const struct wire_span *span, attn_need_weights *ret_need);
 
-/* The words of need. */
-enum wire_need_word {
-    WIRE_NEED_OUTPUTS,
-    WIRE_NEED_WEIGHTS,
-    WIRE_NEED_HEADS,
-    WIRE_NEED_LSE,
-    WIRE_NEED_SCORES,
-    WIRE_NEED_SPANS,
-    WIRE_NEED_TOP,
-    WIRE_NEED_TARGET,
-    WIRE_NEED_RECEIVED,
-    WIRE_NEED_ENTROPY,
-    WIRE_NEED_BLOCKS,
-    WIRE_NEED_CONTRIBUTIONS, /* only with a model */
-    WIRE_NUM_NEED_WORDS
-};
-
-/* The words that a request names in need. */
+/* The results that a request names in need. */
 struct wire_need {
-    bool given; /* it is a request without a model, which has no outputs */
-    bool words[WIRE_NUM_NEED_WORDS];
+    bool given;            /* it is a request without a model, which has no outputs */
+    bool has[NUM_RESULTS]; /* of several that share a word, the first */
 };
 
 /* Adds the word of `size` bytes. Returns false with *ret_problem set: Unknown output,

@@ -7,26 +7,6 @@
 
 struct wire_oip_reply;
 
-/* The tensors that a reply can have, in their order. */
-enum wire_result {
-    WIRE_RESULT_OUTPUTS,
-    WIRE_RESULT_WEIGHTS,
-    WIRE_RESULT_HEADS,
-    WIRE_RESULT_LSE,
-    WIRE_RESULT_SCORES,
-    WIRE_RESULT_SPAN_WEIGHTS,
-    WIRE_RESULT_TOP_KEYS,
-    WIRE_RESULT_TOP_WEIGHTS,
-    WIRE_RESULT_TARGET_WEIGHTS,
-    WIRE_RESULT_RECEIVED,
-    WIRE_RESULT_ENTROPY,
-    WIRE_RESULT_BLOCK_WEIGHTS,
-    WIRE_RESULT_CONTRIBUTIONS,
-    WIRE_NUM_RESULTS
-};
-
-#define WIRE_NUM_OIP_RESULTS (WIRE_RESULT_LSE + 1) /* the Open Inference Protocol's */
-
 /* All memory is the arena's, or the body's if `in_body`. */
 struct wire_request {
     const attn_model *model; /* borrowed from wire_input.models */

@@ -22,5 +22,5 @@ struct wire_tensor {
     /* Or elements of that type in the body, see attn_request; else NULL. */
     const void *encoded;
     const char *type;
-    bool kept; /* in a capture, where all numbers are finite: it has neither */
+    bool stored; /* in a capture, where all numbers are finite: it has neither */
 };

@@ -36,13 +36,16 @@ static void check_reply(const char *text, size_t size, const struct wire_reply_h
 
 /* Returns how many numbers the largest tensor of the reply has. */
 static size_t largest_tensor(const struct wire_request *request) {
-    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
-    size_t count = wire_reply_list(request, &(attn_result){0}, tensors), largest = 0;
-    fuzz_check(count == request->oip->num_outputs, "another number of results");
-    for (size_t i = 0; i < count; i++) {
-        size_t numbers = wire_reply_count(&tensors[i]);
+    size_t count = 0, largest = 0;
+    struct wire_reply reply;
+
+    wire_reply_init(&reply, request, &(attn_result){0});
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        size_t numbers = reply.wanted.has[id] ? wire_reply_count(&reply, id) : 0;
+        count += reply.wanted.has[id];
         largest = numbers > largest ? numbers : largest;
     }
+    fuzz_check(count == request->oip->num_outputs, "another number of results");
     return largest;
 }
 

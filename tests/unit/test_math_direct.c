@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_math_direct.c: few queries over many keys, whose projections are turned round. */
 #include "math/model.h"
-#include "math/plan/plan.h"
+#include "math/run/run.h"
 #include "math/steps.h"
 #include "random_model.h"
 #include "ref.h"
@@ -418,7 +418,7 @@ static void test_few_queries_over_many_keys_are_direct(void **state) {
 /* Returns the sizes of a request whose keys are all projected. */
 static attn_sizes plan_projected(const attn_model *model, const attn_request *request) {
     struct plan plan;
-    attn_status status = plan_make(model, request, PLAN_PROJECTED, &plan, NULL);
+    attn_status status = run_plan(model, request, PLAN_PROJECTED, &plan, NULL);
     assert_int_equal(status, ATTN_OK);
     return plan.sizes;
 }

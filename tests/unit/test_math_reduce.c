@@ -236,7 +236,7 @@ static void test_bad_reductions_are_refused(void **state) {
         (attn_reductions){.spans = outside, .num_spans = 1, .spans_per_sequence = true},
         "span 0 is 4 to 6: give a first key and a larger end, at most 5");
     assert_refused((attn_reductions){.targets = empty},
-                   "target 0 is 3 to 3: give a first key and a larger end, at most 5");
+                   "target 1 is 3 to 3: give a first key and a larger end, at most 5");
     assert_refused((attn_reductions){.top_k = 1, .top_in = two, .num_top_in = 1025},
                    "top_in has 1025 ranges, but may have 1024 at most");
     assert_refused((attn_reductions){.top_k = 6},

@@ -2,8 +2,8 @@
 /* test_math_sizes.c: sizes of a plan never wrap, whatever model and batch are. */
 #include "math/kernels/kernels.h"
 #include "math/model.h"
-#include "math/plan/plan.h"
 #include "math/plan/rules.h"
+#include "math/run/run.h"
 #include "sample.h"
 #include "seed.h"
 
@@ -48,6 +48,8 @@ static void check_plan(const attn_model *model, const attn_request *request,
     if (plan->kind == PLAN_RUN)
         assert_true(plan->sizes.outputs == queries * info->width.out);
 
+    struct run run = {.model = model, .request = request, .plan = plan};
+    assert_true(run_lay_out(&run, NULL, &(attn_result){0}) == plan->sizes.scratch_bytes);
     const struct plan_layer *layer = &plan->layer;
     const struct plan_scratch *scratch = &plan->scratch;
     size_t k_step = model->engine.kernels->k_step;
@@ -55,7 +57,7 @@ static void check_plan(const attn_model *model, const attn_request *request,
                          projected * layer->key_width / k_step +
                          projected * layer->value_width / k_step +
                          (long double)plan->batch.direct_rows * scratch->direct_ld +
-                         (long double)plan->num_threads * scratch->thread_floats;
+                         (long double)plan->num_threads * run.thread_floats;
     if (plan->batch.num_direct > 0)
         assert_true(scratch->direct_ld >= info->width.key &&
                     scratch->direct_ld >= info->width.value);
@@ -96,8 +98,8 @@ static bool plan_random_batch(const struct kernels *kernels) {
 
     struct plan plan;
     attn_error error = {ATTN_OK, ""};
-    attn_status status = plan_make(&model, &request,
-                                   random_bits(1) ? PLAN_RUN : PLAN_HEADS, &plan, &error);
+    attn_status status =
+        run_plan(&model, &request, random_bits(1) ? PLAN_RUN : PLAN_HEADS, &plan, &error);
     if (status != ATTN_OK) {
         assert_int_equal(status, ATTN_E_OVERFLOW);
         assert_string_equal(error.text, "the batch is too large");

@@ -242,8 +242,8 @@ static void make_reply(struct fixture *fixture, struct reply *reply, int binary_
         .oip = {.id = "\"x\"",
                 .id_size = 3,
                 .num_outputs = 2,
-                .outputs = {{WIRE_RESULT_OUTPUTS, (binary_bits & 1) != 0},
-                            {WIRE_RESULT_WEIGHTS, (binary_bits & 2) != 0}}},
+                .outputs = {{RESULT_OUTPUTS, (binary_bits & 1) != 0},
+                            {RESULT_WEIGHTS, (binary_bits & 2) != 0}}},
         .lens = {LENGTH, LENGTH},
         .result = {.outputs = outputs, .weights = weights},
     };

@@ -400,6 +400,15 @@ static void test_inputs_of_three_axes_have_their_shape(void **state) {
         else if (strstr(fixture->problem.detail, cases[i].wanted) == NULL)
             fail_msg("%s", fixture->problem.detail);
     }
+
+    /* Data may be nested like its shape. */
+    const char *nested =
+        "{\"inputs\":[{\"name\":\"queries\",\"shape\":[1,3,4],\"datatype\":\"FP32\","
+        "\"data\":[1,2,3,4,5,6,7,8,1,2,3,4]},{\"name\":\"positions\",\"shape\":[1,3,3],"
+        "\"datatype\":\"INT32\",\"data\":[[[7,0,1],[8,2,3],[9,4,5]]]}]}";
+    arena_reset(&fixture->arena);
+    assert_true(read_body(fixture, wire_oip_read, model, nested, strlen(nested)));
+    assert_positions(fixture->request.batch.axis_positions, 9, sent);
     attn_model_destroy(model);
 }
 

@@ -6,7 +6,6 @@
 
 #include "math/model.h"
 #include "seed.h"
-#include "wire/checks/selection.h"
 #include "wire/init.h"
 #include "wire/native/native.h"
 

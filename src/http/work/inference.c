@@ -5,6 +5,7 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "captures/store.h"
+#include "math/plan/results.h"
 #include "sched/loop.h"
 
 /* A reply that could be larger is streamed. */
@@ -140,41 +141,21 @@ void inference_add_times(const struct inference *inference, struct wire_oip_batc
 /* --- results of attention --- */
 
 void inference_add_result_bytes(const attn_sizes *sizes, size_t *bytes) {
-    const size_t counts[] = {sizes->outputs, sizes->weights,        sizes->heads,
-                             sizes->lse,     sizes->scores,         sizes->span_weights,
-                             sizes->top,     sizes->target_weights, sizes->received,
-                             sizes->entropy, sizes->block_weights,  sizes->contributions};
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        size_add_mul_saturating(bytes, counts[i], sizeof(float));
-    size_add_mul_saturating(bytes, sizes->top, sizeof(int64_t));
-}
-
-/* Allocates `count` floats, or NULL for 0; returns false when memory is short. */
-static bool alloc_floats(struct arena *arena, size_t count, float **ret_floats) {
-    *ret_floats = count > 0 ? arena_alloc(arena, count, sizeof(float)) : NULL;
-    return count == 0 || *ret_floats != NULL;
-}
-
-static bool alloc_integers(struct arena *arena, size_t count, int64_t **ret_integers) {
-    *ret_integers = count > 0 ? arena_alloc(arena, count, sizeof(int64_t)) : NULL;
-    return count == 0 || *ret_integers != NULL;
+    for (enum result_id id = 0; id < NUM_RESULTS; id++)
+        size_add_mul_saturating(bytes, result_count(sizes, id), result_number_bytes(id));
 }
 
 bool inference_alloc_result(struct arena *arena, const attn_sizes *sizes,
                             attn_result *ret_result) {
-    return alloc_floats(arena, sizes->outputs, &ret_result->outputs) &&
-           alloc_floats(arena, sizes->weights, &ret_result->weights) &&
-           alloc_floats(arena, sizes->heads, &ret_result->heads) &&
-           alloc_floats(arena, sizes->lse, &ret_result->lse) &&
-           alloc_floats(arena, sizes->scores, &ret_result->scores) &&
-           alloc_floats(arena, sizes->span_weights, &ret_result->span_weights) &&
-           alloc_integers(arena, sizes->top, &ret_result->top_keys) &&
-           alloc_floats(arena, sizes->top, &ret_result->top_weights) &&
-           alloc_floats(arena, sizes->target_weights, &ret_result->target_weights) &&
-           alloc_floats(arena, sizes->received, &ret_result->received) &&
-           alloc_floats(arena, sizes->entropy, &ret_result->entropy) &&
-           alloc_floats(arena, sizes->block_weights, &ret_result->block_weights) &&
-           alloc_floats(arena, sizes->contributions, &ret_result->contributions);
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        size_t count = result_count(sizes, id);
+        void *numbers =
+            count > 0 ? arena_alloc(arena, count, result_number_bytes(id)) : NULL;
+        if (count > 0 && numbers == NULL)
+            return false;
+        result_set_numbers(ret_result, id, numbers);
+    }
+    return true;
 }
 
 /* --- attention --- */

@@ -66,7 +66,7 @@ static void attend_panel(const struct panel_work *work, const struct head_rows *
     if (!is_idle(work, &panel))
         chunks_attend(work, &panel, sums);
     clear_left_out(work, &panel);
-    if (work->weighs && plan_reduces_weights(work->run->request))
+    if (work->weighs && plan_wants(work->run->plan, RESULT_REDUCED))
         reduce_panel(work);
 }
 
@@ -86,7 +86,7 @@ static void merge_panel(const struct panel_work *work, float *partials) {
     if (!is_idle(work, &whole))
         chunks_merge(work, &whole, partials);
     clear_left_out(work, &whole);
-    if (work->weighs && plan_reduces_weights(work->run->request))
+    if (work->weighs && plan_wants(work->run->plan, RESULT_REDUCED))
         reduce_panel(work);
 }
 
@@ -198,7 +198,7 @@ static struct head_rows gather_rows(const struct run *run,
         return rows;
     if (engine->additive_score == NULL)
         key_width = (engine->score_size + k_step - 1) / k_step;
-    float *keys = run_thread(run, thread, PLAN_THREAD_GATHERED);
+    float *keys = run_thread(run, thread, run->thread.gathered);
     float *values = rows.keys_in_panels
                         ? copy_panels(&rows, key_len, key_width, keys)
                         : copy_rows(rows.keys, rows.keys_ld, key_len, key_width, keys);
@@ -251,25 +251,13 @@ static void attend_items(const struct run *run, const struct sequence_position *
 
 /* An item is the panels of this step of heads that attend together, in their order. */
 static void attend_in_order(const struct run *run, const struct sequence_position *at,
-                            struct range items, size_t thread) {
-    const struct plan_items all = items_of(run, at->sequence);
-    struct range panels = {run->panels.first, size_min(run->panels.end, all.panels)};
-    size_t first_head = find_phase_heads(run, all.heads).first;
-    struct mask mask;
+                            struct range heads, size_t thread) {
+    size_t panels = items_of(run, at->sequence).panels; /* of one chunk each */
 
-    mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
-    for (size_t item = items.first; item < items.end; item++) {
-        size_t head = first_head + item;
-        struct head_rows rows =
-            gather_rows(run, at, head, panels.end - panels.first, thread);
-        for (size_t panel = panels.first; panel < panels.end; panel++) {
-            struct panel_work work;
-            work_init(&work, run, at, &mask, head, panel, thread);
-            if (run->request->need_weights == ATTN_WEIGHTS_MEAN)
-                attend_panel_mean(&work);
-            else
-                attend_panel(&work, &rows);
-        }
+    for (size_t i = heads.first; i < heads.end; i++) {
+        const struct range items = {i * panels + run->panels.first,
+                                    i * panels + size_min(run->panels.end, panels)};
+        attend_items(run, at, items, thread);
     }
 }
 
@@ -330,7 +318,7 @@ static void attend_in_steps(const struct run *run) {
         step = (size_t)(STEP_FLOPS / plan->batch.panel_flops);
 
     if (run->phase.first == 0)
-        reduce_clear(run);
+        reduce_clear(&part);
     for (size_t first = 0; first < num_panels; first += step) {
         part.panels = (struct range){first, first + step};
         run_items(&part,
@@ -353,7 +341,7 @@ void run_attend(const struct run *run) {
                   RUN_CONVERT_FLOPS * (double)plan->batch.projected_keys *
                       (double)plan->layer.key_width,
                   count_conversions, convert_items);
-    if (plan_accumulates(run->request)) {
+    if (plan_wants(plan, RESULT_SUMMED)) {
         attend_in_steps(run);
         return;
     }

@@ -217,7 +217,7 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     tile.keys.first -= tile.keys.first % work->kernels->k_step;
     tile.row_step = few ? row : 1;
     tile.key_step = few ? 1 : columns;
-    tile.data = run_thread(run, work->thread, PLAN_THREAD_BIAS);
+    tile.data = run_thread(run, work->thread, run->thread.bias);
     tile.lowest = scores ? -FLT_MAX : -INFINITY;
     bool given = work->mask->bias != NULL,
          by_position = kind != ATTN_BIAS_NONE || work->mask->by_pair;

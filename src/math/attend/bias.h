@@ -8,7 +8,7 @@
 /* Fills the tile of a panel whose keys begin with key `first` of the sequence, for
  * attend_few() if `few` is set and else for attend(), and points the panel at it. Does
  * nothing where no score changes. `scores`: only for score(), where a bias out of range
- * does not mask but makes the score NaN. The tile is PLAN_THREAD_BIAS of the thread's
+ * does not mask but makes the score NaN. The tile is run_thread.bias of the thread's
  * scratch, until the thread fills another. */
 void bias_fill(const struct panel_work *work, size_t first, bool few, bool scores,
                struct query_panel *panel);

@@ -247,7 +247,7 @@ static float *find_scores(const struct panel_work *work, size_t c) {
 
     if (!work_find_selected(work, c, &head, &query))
         return NULL;
-    size_t row = head * plan_weights_rows(run->request, work->at.sequence) + query;
+    size_t row = head * result_rows(run->request, work->at.sequence) + query;
     return run->reduced->scores + work->at.first_score + row * work->mask->key_len;
 }
 
@@ -354,7 +354,7 @@ static void finish_chunks(const struct panel_work *work, const struct query_pane
 /* The merged results of a panel, in the thread's scratch. */
 static struct partial thread_total(const struct panel_work *work) {
     size_t rows = work->run->plan->batch.panel_rows;
-    float *memory = run_thread(work->run, work->thread, PLAN_THREAD_TOTAL);
+    float *memory = run_thread(work->run, work->thread, work->run->thread.total);
     return (struct partial){memory, memory + rows, memory + 2 * rows};
 }
 
@@ -374,11 +374,11 @@ static void attend_chunks(const struct panel_work *work, const struct query_pane
     const struct plan *plan = work->run->plan;
     const struct partial total = thread_total(work);
     size_t rows = plan->batch.panel_rows;
-    struct chunks chunks = {.range = find_chunks(work),
-                            .outputs = total.outputs + rows * plan->batch.result_size,
-                            .max =
-                                run_thread(work->run, work->thread, PLAN_THREAD_CHUNKS),
-                            .step = 2 * rows};
+    struct chunks chunks = {
+        .range = find_chunks(work),
+        .outputs = total.outputs + rows * plan->batch.result_size,
+        .max = run_thread(work->run, work->thread, work->run->thread.chunks),
+        .step = 2 * rows};
     float singles[KERNEL_COLUMNS_MAX];
 
     chunks.sum = chunks.max + rows;

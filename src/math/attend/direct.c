@@ -81,7 +81,7 @@ static void project_sums(const struct run *run, const struct direct_rows *d,
     size_t value_size = engine->linears[ATTN_VALUE].in;
     const struct range words = {0, (value_size + k_step - 1) / k_step};
     struct range columns = {first / step * step, first + head_size};
-    float *tile = run_thread(run, thread, PLAN_THREAD_SUMS);
+    float *tile = run_thread(run, thread, run->thread.sums);
     float factor = mask_head_factor(run->request, d->head);
 
     if (engine->kernels->convert_bf16 != NULL)

@@ -323,7 +323,7 @@ static void finish_items(const struct run *run, const struct sequence_position *
     size_t key_len = run->request->key_lens[at->sequence];
     size_t key_blocks = count_row_blocks(key_len),
            num_pairs = run->model->info.rotation.size / 2;
-    float *rotation = run_thread(run, thread, PLAN_THREAD_ROTATION);
+    float *rotation = run_thread(run, thread, run->thread.rotation);
     bool sections = model_has_sections(&run->model->info);
     struct finishing p = {.run = run, .at = at};
 
@@ -336,7 +336,7 @@ static void finish_items(const struct run *run, const struct sequence_position *
     if (sections)
         rotate_init(&p.picked, &p.rotation,
                     rotation + ATTN_AXES * ROTATE_FLOATS(num_pairs));
-    p.tile = run_thread(run, thread, PLAN_THREAD_TILE);
+    p.tile = run_thread(run, thread, run->thread.tile);
     const struct row_set keys = find_row_set(&p, true), queries = find_row_set(&p, false);
     const struct row_set values = find_value_set(&p);
     bool pairs = run->model->engine.kernels->pack_pairs_bf16 != NULL;

@@ -9,8 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-#define RANGE_KEYS_PER_STEP 8 /* of finding the largest weights */
-#define FLOPS_EACH          4 /* of clearing or writing a sum */
+#define RANGE_KEYS_PER_STEP 8     /* of finding the largest weights */
+#define FLOPS_EACH          4     /* of clearing or writing a sum */
+#define PART_SUMS           65536 /* that a task clears */
 
 /* A row of weights, and where it is among those that are selected. */
 struct row {
@@ -53,8 +54,9 @@ static double sum_range(const struct row *row, size_t first, size_t end) {
 /* Returns the sums of the row up to each of its keys, [keys + 1], in the thread's
  * scratch: that before key k is at k - row->keys.first. */
 static const double *sum_prefixes(const struct row *row) {
-    double *sums = (double *)(void *)run_thread(row->work->run, row->work->thread,
-                                                PLAN_THREAD_PREFIX);
+    const struct run *run = row->work->run;
+    double *sums =
+        (double *)(void *)run_thread(run, row->work->thread, run->thread.prefix);
     double sum = 0;
 
     sums[0] = 0;
@@ -190,7 +192,7 @@ static bool find_top_keys(const struct row *row, struct range range, size_t size
 static void write_top(const struct row *row, struct range range, size_t size,
                       float *to_weights, int64_t *to_keys) {
     const struct run *run = row->work->run;
-    struct top top = {0, (void *)run_thread(run, row->work->thread, PLAN_THREAD_TOP)};
+    struct top top = {0, (void *)run_thread(run, row->work->thread, run->thread.top)};
     bool finite = find_top_keys(row, range, size, &top);
 
     for (size_t i = finite ? top.count : 0; i < size; i++) {
@@ -237,8 +239,8 @@ static void add_received(const struct row *row) {
 static void add_to_blocks(const struct row *row, size_t block) {
     const struct panel_work *work = row->work;
     const attn_request *request = work->run->request;
-    size_t key_blocks = plan_count_blocks(request, work->mask->key_len);
-    size_t row_blocks = plan_count_blocks(request, row->rows);
+    size_t key_blocks = result_blocks(request, work->mask->key_len);
+    size_t row_blocks = result_blocks(request, row->rows);
     double *to = work->run->blocks + work->at.first_block +
                  (row->head * row_blocks + row->query / block) * key_blocks;
 
@@ -250,30 +252,13 @@ static void add_to_blocks(const struct row *row, size_t block) {
 /* Returns how many items a sequence has that write its sums: its selected heads. */
 static size_t count_heads(const struct run *run, size_t sequence) {
     (void)sequence;
-    return plan_selected_heads(&run->model->info, run->request);
-}
-
-static void clear_sums(const struct run *run, const struct sequence_position *at,
-                       struct range heads, size_t thread) {
-    const attn_request *request = run->request;
-    size_t keys = request->key_lens[at->sequence], count = heads.end - heads.first;
-    size_t all = plan_selected_heads(&run->model->info, request);
-    size_t blocks = plan_count_blocks(request, plan_weights_rows(request, at->sequence)) *
-                    plan_count_blocks(request, keys);
-
-    (void)thread;
-    if (request->reduce.received)
-        memset(run->received + at->first_key * all + heads.first * keys, 0,
-               count * keys * sizeof(double));
-    if (request->reduce.block > 0)
-        memset(run->blocks + at->first_block + heads.first * blocks, 0,
-               count * blocks * sizeof(double));
+    return run->plan->wanted.num_selected;
 }
 
 /* Writes the means of the blocks of one head. */
 static void write_blocks(const struct run *run, size_t rows, size_t keys, size_t first) {
     size_t block = run->request->reduce.block;
-    size_t key_blocks = plan_count_blocks(run->request, keys);
+    size_t key_blocks = result_blocks(run->request, keys);
 
     for (size_t q = 0; q < rows; q += block) {
         double count = (double)size_min(block, rows - q);
@@ -286,10 +271,9 @@ static void write_sums(const struct run *run, const struct sequence_position *at
                        struct range heads, size_t thread) {
     const attn_request *request = run->request;
     size_t keys = request->key_lens[at->sequence];
-    size_t rows = plan_weights_rows(request, at->sequence);
-    size_t all = plan_selected_heads(&run->model->info, request);
-    size_t blocks = plan_count_blocks(request, rows) * plan_count_blocks(request, keys);
-    size_t first = at->first_key * all + heads.first * keys;
+    size_t rows = result_rows(request, at->sequence);
+    size_t blocks = result_blocks(request, rows) * result_blocks(request, keys);
+    size_t first = at->first_key * run->plan->wanted.num_selected + heads.first * keys;
 
     (void)thread;
     for (size_t i = first;
@@ -299,18 +283,26 @@ static void write_sums(const struct run *run, const struct sequence_position *at
         write_blocks(run, rows, keys, at->first_block + h * blocks);
 }
 
-/* Returns the operations of clearing or writing all sums. */
-static double count_flops(const struct run *run) {
-    const attn_sizes *sizes = &run->plan->sizes;
-    return FLOPS_EACH * ((double)sizes->received + (double)sizes->block_weights);
+/* Returns how many sums there are. */
+static size_t count_sums(const struct run *run) {
+    return run->plan->sizes.received + run->plan->sizes.block_weights;
 }
 
-void reduce_clear(const struct run *run) {
-    run_items(run, count_flops(run), count_heads, clear_sums);
+static void clear_part(void *data, size_t index, size_t thread) {
+    const struct run *run = data;
+    size_t first = index * PART_SUMS, end = size_min(first + PART_SUMS, count_sums(run));
+
+    (void)thread;
+    memset(run->received + first, 0, (end - first) * sizeof *run->received);
+}
+
+void reduce_clear(struct run *run) {
+    share_tasks(run->request->parallel, FLOPS_EACH * (double)count_sums(run),
+                count_sums(run) / PART_SUMS + 1, clear_part, run);
 }
 
 void reduce_finish(const struct run *run) {
-    run_items(run, count_flops(run), count_heads, write_sums);
+    run_items(run, FLOPS_EACH * (double)count_sums(run), count_heads, write_sums);
 }
 
 /* --- rows --- */
@@ -349,8 +341,8 @@ void reduce_panel(const struct panel_work *work) {
             .c = c,
             .head = head,
             .query = query,
-            .heads = plan_selected_heads(&run->model->info, run->request),
-            .rows = plan_weights_rows(run->request, sequence),
+            .heads = run->plan->wanted.num_selected,
+            .rows = result_rows(run->request, sequence),
         };
         reduce_row(&row);
     }

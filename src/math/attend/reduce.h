@@ -12,7 +12,7 @@
 void reduce_panel(const struct panel_work *work);
 
 /* Makes the sums of all heads 0, before the first panel. */
-void reduce_clear(const struct run *run);
+void reduce_clear(struct run *run);
 
 /* Writes the sums to the results, after the last panel. */
 void reduce_finish(const struct run *run);

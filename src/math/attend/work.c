@@ -55,7 +55,7 @@ float *work_weights_room(const struct panel_work *work, size_t c) {
     const struct plan *plan = run->plan;
     size_t ld = plan_weights_ld(run->request->key_lens[work->at.sequence]);
     if (plan->scratch.shared_panels == 0)
-        return run_thread(run, work->thread, PLAN_THREAD_WEIGHTS) + c * ld;
+        return run_thread(run, work->thread, run->thread.weights) + c * ld;
 
     const struct plan_items items = plan_items(plan, run->model, run->request, 0);
     size_t panel = work->heads * items.panels + work->panel;
@@ -68,7 +68,7 @@ static float *find_weights(const struct panel_work *work, size_t c) {
     size_t sequence = work->at.sequence, key_len = run->request->key_lens[sequence];
     size_t head, query;
 
-    if (!plan_weighs(run->request))
+    if (!plan_wants(run->plan, RESULT_WEIGHED))
         return NULL;
     bool mean = run->request->need_weights == ATTN_WEIGHTS_MEAN;
     bool selected = work_find_selected(work, c, &head, &query);
@@ -76,7 +76,7 @@ static float *find_weights(const struct panel_work *work, size_t c) {
         return NULL;
     if (run->weights == NULL)
         return work_weights_room(work, c);
-    size_t row = mean ? 0 : head * plan_weights_rows(run->request, sequence);
+    size_t row = mean ? 0 : head * result_rows(run->request, sequence);
     return run->weights + work->at.first_weight + (row + query) * key_len;
 }
 
@@ -179,7 +179,7 @@ static void describe_group(const struct panel_work *work, struct query_panel *pa
     const struct run *run = work->run;
     size_t size = panel->score_size, width = run->plan->layer.score_width;
     size_t head_size = run->model->info.width.head, ld = size_max(size, head_size);
-    float *rows = run_thread(run, work->thread, PLAN_THREAD_QUERIES);
+    float *rows = run_thread(run, work->thread, run->thread.queries);
 
     for (size_t c = 0; c < work->num_queries; c++) {
         size_t row = work->at.first_query + work->row_queries[c];
@@ -267,7 +267,7 @@ struct query_panel work_describe(const struct panel_work *work,
         .softcap = (float)info->score.softcap,
         .weights = work->weighs ? work->weights : NULL,
         .position = (ptrdiff_t)work_first(work),
-        .scratch = run_thread(run, work->thread, PLAN_THREAD_KERNELS),
+        .scratch = run_thread(run, work->thread, run->thread.kernels),
     };
     work->kind->describe(work, &panel);
     return panel;

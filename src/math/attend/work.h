@@ -73,7 +73,7 @@ void work_init(struct panel_work *work, const struct run *run,
                size_t panel, size_t thread);
 
 /* Finds which of the selected heads and queries row `c` is of, SIZE_MAX for one that is
- * not selected. Returns whether both are. Only where plan_has_rows(). */
+ * not selected. Returns whether both are. Only with results RESULT_BY_ROW. */
 bool work_find_selected(const struct panel_work *work, size_t c, size_t *ret_head,
                         size_t *ret_query);
 

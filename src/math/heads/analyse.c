@@ -67,7 +67,7 @@ attn_status attn_heads_plan(const attn_model *model, const attn_request *request
     struct heads_scratch offsets = {0};
     struct plan plan;
 
-    attn_status status = plan_make(model, &copy, PLAN_HEADS, &plan, ret_error);
+    attn_status status = run_plan(model, &copy, PLAN_HEADS, &plan, ret_error);
     if (status == ATTN_OK && request->reduce.targets != NULL)
         status = plan_targets(model, request, &plan.sizes, &offsets, ret_error);
     if (status == ATTN_OK)
@@ -175,7 +175,7 @@ attn_status attn_heads_add(const attn_model *model, const attn_request *request,
         return status;
 
     struct run run;
-    run_init(&run, model, &copy, &plan, scratch);
+    run_init(&run, model, &copy, &plan, scratch, &(attn_result){0});
     run_project_inputs(&run);
     run_finish_rows(&run);
     run_attend(&run);

@@ -188,8 +188,8 @@ static void contribute_task(void *data, size_t index, size_t thread) {
         .first_row = first,
         .rows =
             num_queries - first < PLAN_HEAD_ROWS ? num_queries - first : PLAN_HEAD_ROWS,
-        .inputs = run_thread(run, thread, PLAN_THREAD_INPUTS),
-        .parts = run_thread(run, thread, PLAN_THREAD_PARTS),
+        .inputs = run_thread(run, thread, run->thread.inputs),
+        .parts = run_thread(run, thread, run->thread.parts),
         .products = run->strip_products + index * count * count,
         .factor = 1.0F,
     };

@@ -2,16 +2,20 @@
 /* flops.c: estimates how long a request takes, in operations. */
 #include "math/plan/parts.h"
 
+#include "base/pace.h"
 #include "math/plan/rules.h"
 
 /* Operations that take as long as these: */
 #define TANH_FLOPS      40   /* one tanh() of additive scoring */
-#define SUM_FLOPS       40   /* what is summed up for each attention weight */
+#define HEAD_SUM_FLOPS  40   /* what is summed up for each attention weight */
 #define FINISH_FLOPS    16   /* a number that is finished, see attend/finish.c */
 #define ANGLE_FLOPS     200  /* a cosine and a sine of a position, wherever it is */
 #define GATE_FLOPS      32   /* a number that is gated, see run/sums.c */
 #define NORM_FLOPS      8    /* a number that is normed there */
 #define PACK_FLOPS      4    /* a number of a key that goes into a panel */
+#define SUM_FLOPS       4    /* a weight that is added to a span */
+#define TOP_FLOPS       8    /* one that is compared */
+#define PREFIX_FLOPS    64   /* one that is added to those before */
 #define EVEN_ROW_FLOPS  4096 /* what even weights amount to in a row */
 #define EVEN_PAIR_FLOPS 128  /* the same for each pair that is masked by itself */
 
@@ -51,6 +55,36 @@ static double finish_flops(const attn_model_info *info, const attn_request *requ
     return FINISH_FLOPS * numbers + angle_flops(info, request, plan);
 }
 
+/* Counts what reductions take in all heads that are scored. */
+static double reduce_flops(const attn_request *request, const struct plan *plan) {
+    const attn_reductions *reduce = &request->reduce;
+    const struct plan_batch *batch = &plan->batch;
+    double flops = 0, keys = (double)batch->longest_key_len, ranged = 0;
+    size_t lists = reduce->spans_per_sequence ? request->num_sequences : 1;
+
+    bool prefixes = plan_sums_prefixes(request);
+    for (size_t i = 0;
+         reduce->spans != NULL && !prefixes && i < lists * reduce->num_spans; i++) {
+        pace_add(1);
+        ranged += (double)(reduce->spans[2 * i + 1] - reduce->spans[2 * i]);
+    }
+    flops += SUM_FLOPS * ranged / (double)lists / keys;
+    if (prefixes) /* one addition waits for another */
+        flops += PREFIX_FLOPS + SUM_FLOPS * (double)reduce->num_spans / keys;
+    for (size_t i = 0; reduce->top_in != NULL && i < reduce->num_top_in; i++)
+        flops += TOP_FLOPS * (double)(reduce->top_in[2 * i + 1] - reduce->top_in[2 * i]) /
+                 keys;
+    if (reduce->top_k > 0 && reduce->top_in == NULL)
+        flops += TOP_FLOPS;
+    for (enum result_id id = 0; id < NUM_RESULTS; id++)
+        flops += plan->wanted.has[id] ? result_table[id].flops : 0;
+    /* Alone, they are the only product of queries and keys. */
+    if (reduce->scores &&
+        (plan_wants(plan, RESULT_WEIGHED) || plan->layer.sums || request->need_lse))
+        flops += 2 * (double)batch->score_size;
+    return flops * (batch->pairs + batch->direct_pairs) * (double)plan->layer.num_scored;
+}
+
 void plan_count_flops(const attn_model *model, const attn_request *request,
                       struct plan *plan) {
     const struct engine *engine = &model->engine;
@@ -59,12 +93,10 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     const struct plan_batch *batch = &plan->batch;
     struct plan_flops *flops = &plan->flops;
     size_t queries = plan->sizes.num_queries, keys = batch->projected_keys;
-    double score = engine->additive_score != NULL ? TANH_FLOPS : 2, num_summed = 0;
+    double score = engine->additive_score != NULL ? TANH_FLOPS : 2;
     double num_scored = (double)layer->num_scored, num_heads = (double)info->num_heads;
 
-    for (size_t h = 0; h < info->num_heads; h++)
-        num_summed += plan_sums_head(plan, request, h);
-    double summed = num_summed / num_heads; /* share of the heads */
+    double summed = (double)layer->num_summed / num_heads; /* share of the heads */
     double scored = num_scored / num_heads;
 
     flops->fold =
@@ -75,7 +107,7 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
         4 * (double)plan->scratch.num_partials * (double)plan->scratch.partial_floats;
     flops->attend = batch->pairs * (scored * score * (double)layer->score_width +
                                     summed * 2 * (double)layer->hidden);
-    flops->attend += num_scored * batch->pair_flops + plan_reduce_flops(request, plan);
+    flops->attend += num_scored * batch->pair_flops + reduce_flops(request, plan);
     flops->attend += 2 * batch->direct_pairs * num_scored *
                      ((double)info->width.key + (double)info->width.value);
     double all = flops->attend + flops->fold + flops->sum +
@@ -91,16 +123,16 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
         !request->omit_outputs)
         all += summed * linear_flops(&engine->linears[ATTN_OUTPUT], queries);
     if (request->need_contributions && info->linears[ATTN_OUTPUT].weight)
-        all += (double)plan_selected_heads(info, request) *
+        all += (double)plan->wanted.num_selected *
                linear_flops(&engine->linears[ATTN_OUTPUT], queries);
     if (plan->kind == PLAN_HEADS) {
-        flops->attend += SUM_FLOPS * batch->pairs * num_heads;
+        flops->attend += HEAD_SUM_FLOPS * batch->pairs * num_heads;
         flops->heads =
             linear_flops(&engine->linears[ATTN_OUTPUT], queries) +
             (double)queries * (double)info->width.out * num_heads * (num_heads + 4);
         flops->even =
             EVEN_ROW_FLOPS * (double)queries + EVEN_PAIR_FLOPS * batch->masked_pairs;
-        all += SUM_FLOPS * batch->pairs * num_heads + flops->heads + flops->even;
+        all += HEAD_SUM_FLOPS * batch->pairs * num_heads + flops->heads + flops->even;
     }
     flops->finish = finish_flops(info, request, plan);
     flops->finish_sums =

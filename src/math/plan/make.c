@@ -51,9 +51,9 @@ static bool weighs_head(const struct plan *plan, const attn_request *request,
                         size_t head) {
     if (plan->kind == PLAN_HEADS || request->need_lse)
         return true;
-    if (!plan_has_rows(request))
+    if (!plan_wants(plan, RESULT_BY_ROW))
         return false;
-    if (request->need_weights == ATTN_WEIGHTS_MEAN || !plan_selects_heads(request))
+    if (request->need_weights == ATTN_WEIGHTS_MEAN || !plan->wanted.selects_heads)
         return true;
     for (size_t i = 0; i < request->num_weights_heads; i++) {
         if (request->weights_heads[i] == head)
@@ -62,31 +62,23 @@ static bool weighs_head(const struct plan *plan, const attn_request *request,
     return false;
 }
 
-/* Checks that selected heads exist. */
-static attn_status check_heads(const attn_model_info *info, const attn_request *request,
-                               attn_error *ret_error) {
-    for (size_t i = 0; plan_selects_heads(request) && i < request->num_weights_heads;
+/* Checks that selected heads and queries exist. */
+static attn_status plan_selection(const attn_request *request, const struct plan *plan,
+                                  attn_error *ret_error) {
+    size_t num_heads = plan->wanted.info->num_heads, shortest = SIZE_MAX;
+
+    for (size_t i = 0; plan->wanted.selects_heads && i < request->num_weights_heads;
          i++) {
         pace_add(1);
-        if (request->weights_heads[i] >= info->num_heads)
+        if (request->weights_heads[i] >= num_heads)
             return error_set(ret_error, ATTN_E_VALUE,
                              "weights of head %zu are selected, but the last one is %zu",
-                             request->weights_heads[i], info->num_heads - 1);
+                             request->weights_heads[i], num_heads - 1);
     }
-    return ATTN_OK;
-}
-
-/* Checks which weights are selected. */
-static attn_status plan_selection(const attn_model_info *info,
-                                  const attn_request *request, attn_error *ret_error) {
-    size_t shortest = SIZE_MAX;
-    attn_status status = check_heads(info, request, ret_error);
-
     for (size_t s = 0; s < request->num_sequences; s++)
         shortest = request->query_lens[s] < shortest ? request->query_lens[s] : shortest;
-    if (status != ATTN_OK || request->weights_queries == NULL ||
-        !(plan_has_rows(request) || request->need_contributions))
-        return status;
+    if (request->weights_queries == NULL || !plan_wants(plan, RESULT_SELECTED))
+        return ATTN_OK;
     for (size_t i = 0; i < request->num_weights_queries; i++) {
         ptrdiff_t query = request->weights_queries[i];
         pace_add(1);
@@ -187,7 +179,7 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
     struct plan_batch *batch = &plan->batch;
     size_t query_len = request->query_lens[sequence];
     size_t key_len = request->key_lens[sequence];
-    size_t first_query = sizes->num_queries, first_key = sizes->num_keys, weights;
+    size_t first_query = sizes->num_queries, first_key = sizes->num_keys;
     struct mask mask;
 
     if (query_len == 0 || key_len == 0)
@@ -202,10 +194,7 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
     if (!size_add(sizes->num_queries, query_len, &sizes->num_queries) ||
         !size_add(sizes->num_keys, key_len, &sizes->num_keys) ||
         sizes->num_queries > INT_MAX || sizes->num_keys > INT_MAX ||
-        !size_mul(plan_weights_heads(info, request), plan_weights_rows(request, sequence),
-                  &weights) ||
-        !size_add_mul(&sizes->weights, weights, key_len) ||
-        !plan_add_reduced(info, request, sequence, sizes))
+        !results_add(&plan->wanted, sequence, batch->results))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     if (!valid_lens_fit(request, sequence, first_query))
         return error_set(ret_error, ATTN_E_VALUE,
@@ -269,29 +258,12 @@ static attn_status plan_sequences(const attn_model *model, const attn_request *r
     }
     plan->batch.value_rows =
         (plan->batch.projected_keys + request->num_sequences * (k_step - 1)) / k_step;
-    status = plan_selection(&model->info, request, ret_error);
-    return status == ATTN_OK ? plan_check_reductions(request, ret_error) : status;
-}
-
-/* Plans how large the results are. */
-static bool plan_results(const attn_model *model, const attn_request *request,
-                         struct plan *plan) {
-    const attn_model_info *info = &model->info;
-    attn_sizes *sizes = &plan->sizes;
-    bool outputs = plan->kind != PLAN_HEADS && !request->omit_outputs;
-    size_t queries = sizes->num_queries, rows = 0;
-
-    plan->batch.any_scores = plan->batch.longest_key_len > 1 || info->score.sinks ||
+    for (enum result_id id = 0; id < NUM_RESULTS; id++)
+        result_set_count(&plan->sizes, id, plan->batch.results[id]);
+    plan->batch.any_scores = plan->batch.longest_key_len > 1 || model->info.score.sinks ||
                              request->need_lse || request->reduce.scores;
-    for (size_t s = 0; request->need_contributions && s < request->num_sequences; s++)
-        size_add_saturating(&rows, plan_weights_rows(request, s));
-    plan->batch.contributing_rows = rows;
-    return size_mul(rows, plan_selected_heads(info, request), &rows) &&
-           size_mul(rows, info->width.out, &sizes->contributions) &&
-           size_mul(queries, outputs ? info->width.out : 0, &sizes->outputs) &&
-           size_mul(queries, request->need_heads ? plan->layer.hidden : 0,
-                    &sizes->heads) &&
-           size_mul(queries, request->need_lse ? info->num_heads : 0, &sizes->lse);
+    status = plan_selection(request, plan, ret_error);
+    return status == ATTN_OK ? plan_check_reductions(request, ret_error) : status;
 }
 
 /* Returns whether keys that are given are read often enough to be transposed. The layout
@@ -361,9 +333,11 @@ static void plan_layer(const attn_model *model, const attn_request *request,
         info->projection.given && (layer->key_panels || request->encoded_keys != NULL);
     layer->packs_values = layer->packs && layer->key_panels && layer->sums &&
                           request->need_weights != ATTN_WEIGHTS_MEAN;
-    for (size_t h = 0; h < info->num_heads; h++)
-        layer->num_scored +=
-            plan_sums_head(plan, request, h) || weighs_head(plan, request, h);
+    for (size_t h = 0; h < info->num_heads; h++) {
+        bool summed = plan_sums_head(plan, request, h);
+        layer->num_summed += summed;
+        layer->num_scored += summed || weighs_head(plan, request, h);
+    }
     if (request->packed != NULL)
         plan_packed(model, request, plan);
 }
@@ -411,25 +385,16 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
         .kind = kind,
         .num_threads = request->parallel != NULL ? request->parallel->num_threads : 1};
 
+    results_find(&model->info, request, &plan.wanted);
+    plan.wanted.has[RESULT_OUTPUTS] &= kind != PLAN_HEADS;
     plan_layer(model, request, &plan);
     attn_status status = plan_sequences(model, request, &plan, ret_error);
     if (status != ATTN_OK)
         return status;
     plan.layer.phase_heads = find_phase(model, request, &plan);
     plan_rows(model, request, &plan);
-    if (!plan_results(model, request, &plan) || !plan_scratch(model, request, &plan))
-        return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
+    plan_scratch(model, request, &plan);
     plan_count_flops(model, request, &plan);
     *ret_plan = plan;
     return ATTN_OK;
-}
-
-attn_status attn_plan(const attn_model *model, const attn_request *request,
-                      attn_sizes *ret_sizes, attn_error *ret_error) {
-    struct plan plan;
-    attn_status status = plan_make(model, request, PLAN_RUN, &plan, ret_error);
-
-    if (status == ATTN_OK)
-        *ret_sizes = plan.sizes;
-    return status;
 }

@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parts.h: the last parts of plan_make(), in their order, once sequences are counted; and
- * those about reductions. */
+/* parts.h: the last parts of plan_make(), in their order, once sequences are counted. */
 #pragma once
 
 #include "math/plan/plan.h"
 
-/* Adds what the weights of a sequence are reduced to. Returns false when sizes
- * overflow. */
-bool plan_add_reduced(const attn_model_info *info, const attn_request *request,
-                      size_t sequence, attn_sizes *sizes);
-
 /* Checks the ranges and counts of request->reduce. Errors: ATTN_E_VALUE. */
 attn_status plan_check_reductions(const attn_request *request, attn_error *ret_error);
 
-/* Returns the operations that reductions take in all heads that are scored. */
-double plan_reduce_flops(const attn_request *request, const struct plan *plan);
-
-/* Lays out the scratch memory. Returns false when sizes overflow. */
-bool plan_scratch(const attn_model *model, const attn_request *request,
+/* Works out what sizes of scratch memory follow from. */
+void plan_scratch(const attn_model *model, const attn_request *request,
                   struct plan *plan);
 
 /* Counts the operations of the attention, and of all three steps. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.h: how attn_run() divides its scratch memory and its work. make.c fills in the
- * parts of a plan in order: each part reads those above it. */
+/* plan.h: how attn_run() divides its work, and what its scratch memory must hold. make.c
+ * fills in the parts of a plan in order: each part reads those above it. */
 #pragma once
 
 #include "math/kernels/kernels.h"
+#include "math/plan/results.h"
 
 #include <attnd/heads.h>
 
@@ -68,6 +69,7 @@ struct plan_layer {
     size_t value_width;            /* of projected values, KV*D */
     size_t hidden;                 /* H*D */
     size_t num_scored;             /* heads whose scores are computed */
+    size_t num_summed;             /* heads whose outputs are wanted */
     bool sums;                     /* whether weighted sums of values are needed */
     /* Keys and values of a head follow each other: [KV][projected_keys, score_size] and
      * [KV][value_rows, D]. Otherwise they are [projected_keys, key_width] and
@@ -98,16 +100,16 @@ struct plan_layer {
 /* What the sequences add up to, and the largest of them. */
 struct plan_batch {
     size_t longest_query_len, longest_key_len;
-    size_t num_panels;     /* panels of queries in all sequences, for one head */
-    size_t projected_keys; /* sum of Tk over the sequences that are not direct */
-    size_t value_rows;     /* of their projected values, see plan_value_row() */
-    size_t num_direct;     /* sequences */
-    size_t direct_queries; /* sum of Tq over the direct sequences */
-    size_t direct_rows;    /* direct queries times scored heads */
-    bool grouped;          /* whether any sequence is SEQUENCE_GROUPED */
-    bool any_scores;       /* whether scores matter: a single key has weight 1 anyway */
-    size_t panel_rows;     /* queries of a panel, at most */
-    size_t contributing_rows; /* queries whose contributions are wanted */
+    size_t results[NUM_RESULTS]; /* numbers in each */
+    size_t num_panels;           /* panels of queries in all sequences, for one head */
+    size_t projected_keys;       /* sum of Tk over the sequences that are not direct */
+    size_t value_rows;           /* of their projected values, see plan_value_row() */
+    size_t num_direct;           /* sequences */
+    size_t direct_queries;       /* sum of Tq over the direct sequences */
+    size_t direct_rows;          /* direct queries times scored heads */
+    bool grouped;                /* whether any sequence is SEQUENCE_GROUPED */
+    bool any_scores;   /* whether scores matter: a single key has weight 1 anyway */
+    size_t panel_rows; /* queries of a panel, at most */
     /* The widest rows that panels make scores from, and that they sum. */
     size_t score_size, result_size;
     double pairs;        /* of a query and a key, in the sequences that are not direct */
@@ -118,66 +120,12 @@ struct plan_batch {
     double items_flops;  /* of all panels */
 };
 
-/* The arrays of the scratch memory, in their order; see struct run. */
-enum plan_array {
-    PLAN_CONVERTED, /* some rows that are projected, converted; or nothing */
-    PLAN_NORMED,    /* the largest input that the norm before the layer is applied to */
-    PLAN_LATENTS,   /* the most latent rows of an input */
-    PLAN_ROTATIONS,
-    PLAN_QUERIES,
-    PLAN_KEYS,
-    PLAN_KEYS_END, /* a block that the kernels may read past the panels of keys */
-    PLAN_VALUES,
-    PLAN_VALUE_ROWS, /* projected values to be finished, where kernels read pairs */
-    PLAN_DIRECT_SUMS,
-    PLAN_GATES, /* [sum of Tq, H*D], of gated heads */
-    PLAN_CONTEXT,
-    PLAN_HEAD_RANGES,
-    PLAN_FIRST_ITEMS,
-    PLAN_SEQUENCES,
-    PLAN_HEAD_INDICES,  /* with weights */
-    PLAN_QUERY_INDICES, /* counted from both ends */
-    PLAN_SUMS,          /* see attend/reduce.h */
-    PLAN_ONE_HEAD,      /* selected rows of one head's outputs, with contributions */
-    PLAN_NO_BIAS,       /* zeros in place of that of the output projection */
-    PLAN_PARTIALS,
-    PLAN_SHARED_WEIGHTS, /* [shared_panels, panel_rows], to be reduced; else of threads */
-    PLAN_PANEL_SUMS,     /* only with PLAN_HEADS, like the next two */
-    PLAN_EVEN_SUMS,
-    PLAN_STRIP_PRODUCTS,
-    PLAN_THREADS, /* [num_threads][thread_floats]: scratch of one thread each */
-    PLAN_ARRAYS
-};
-
-/* The arrays of one thread's scratch. Four steps reuse the same memory in turn: the
- * attention, finishing rows, summing direct sequences, and heads/. */
-enum plan_thread_array {
-    PLAN_THREAD_KERNELS,
-    PLAN_THREAD_TOTAL,    /* merged results of a panel, and one chunk's outputs */
-    PLAN_THREAD_CHUNKS,   /* [max_chunks] maxima and sums of the chunks */
-    PLAN_THREAD_QUERIES,  /* of a group of heads; or nothing */
-    PLAN_THREAD_BIAS,     /* see attend/bias.c; nothing without biases */
-    PLAN_THREAD_WEIGHTS,  /* of a panel, unless they are a result */
-    PLAN_THREAD_TOP,      /* the largest weights of a row */
-    PLAN_THREAD_PREFIX,   /* sums of a row up to each key, with many spans */
-    PLAN_THREAD_GATHERED, /* keys and values of a head; none with the mean */
-    PLAN_THREAD_ROTATION,
-    PLAN_THREAD_TILE, /* [KEY_BLOCK, score_size] */
-    PLAN_THREAD_SUMS,
-    PLAN_THREAD_INPUTS, /* for heads/contribute.c, like the next one */
-    PLAN_THREAD_PARTS,
-    PLAN_THREAD_ARRAYS
-};
-
-/* Offsets of the arrays, and what their sizes follow from. Memory is in floats. */
+/* Sizes of arrays in scratch memory follow from these, see run/scratch.c. */
 struct plan_scratch {
-    size_t first[PLAN_ARRAYS];               /* of the scratch */
-    size_t thread_first[PLAN_THREAD_ARRAYS]; /* of a thread's part of it */
-    size_t thread_floats;
     /* Tables of rotations: one, or two when long sequences have other frequencies. None
      * when there are few rows. */
     size_t num_rotations;
-    size_t direct_ld;      /* of PLAN_DIRECT_SUMS */
+    size_t direct_ld;      /* of the rows of direct sequences */
     size_t max_chunks;     /* of the keys of the longest sequence */
     size_t gather_keys;    /* longest sequence whose keys and values are gathered */
     bool splits;           /* chunks are tasks, because panels are few or large */
@@ -195,6 +143,7 @@ struct plan_flops {
 
 struct plan {
     enum plan_kind kind;
+    struct wanted_results wanted;
     attn_sizes sizes;
     size_t num_threads;
     struct plan_layer layer;
@@ -224,6 +173,11 @@ static inline size_t plan_value_row(const struct kernels *kernels,
     return (at->first_projected + at->sequence * (step - 1)) / step;
 }
 
-/* As attn_plan() or attn_heads_plan(), but also works out the offsets. */
+/* Returns whether any of the results are of a kind. */
+static inline bool plan_wants(const struct plan *plan, enum result_kind kind) {
+    return (plan->wanted.kinds & kind) != 0;
+}
+
+/* As attn_plan() or attn_heads_plan(), but for sizes.scratch_bytes: see run_plan(). */
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error);

@@ -1,55 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduce.c: checks what weights are to be reduced to, and adds up its sizes. */
+/* reduce.c: checks what weights are to be reduced to. */
 #include "math/plan/parts.h"
 
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
-#include "math/plan/rules.h"
-
-/* Operations that a weight takes in each reduction. */
-#define SUM_FLOPS     4   /* that adds it up */
-#define TOP_FLOPS     8   /* that compares it */
-#define PREFIX_FLOPS  64  /* that adds it to those before */
-#define ENTROPY_FLOPS 256 /* its logarithm */
 
 #define RANGE_STEPS 4 /* of checking one */
 
-/* --- sizes --- */
-
-/* Adds a * b * c * d to *to; false when that overflows. */
-static bool add_product(size_t *to, size_t a, size_t b, size_t c, size_t d) {
-    return size_mul(a, b, &a) && size_mul(a, c, &a) && size_add_mul(to, a, d);
-}
-
-bool plan_add_reduced(const attn_model_info *info, const attn_request *request,
-                      size_t sequence, attn_sizes *sizes) {
-    const attn_reductions *reduce = &request->reduce;
-    size_t heads = plan_selected_heads(info, request);
-    size_t rows = plan_weights_rows(request, sequence);
-    size_t key_len = request->key_lens[sequence];
-    size_t ranges = reduce->top_in != NULL ? reduce->num_top_in : 1;
-
-    return add_product(&sizes->scores, heads, rows, reduce->scores ? key_len : 0, 1) &&
-           add_product(&sizes->span_weights, heads, rows,
-                       reduce->spans != NULL ? reduce->num_spans : 0, 1) &&
-           add_product(&sizes->top, heads, rows, ranges, reduce->top_k) &&
-           add_product(&sizes->target_weights, heads, rows, reduce->targets != NULL, 1) &&
-           add_product(&sizes->received, heads, key_len, reduce->received, 1) &&
-           add_product(&sizes->entropy, heads, rows, reduce->entropy, 1) &&
-           add_product(&sizes->block_weights, heads, plan_count_blocks(request, rows),
-                       plan_count_blocks(request, key_len), 1);
-}
-
-/* --- checks --- */
-
-/* Checks ranges [count][2] of `key_len` keys. `name` says what they are. */
+/* Checks ranges [count][2] of `key_len` keys; 0, 0 may be none. `name` says what they
+ * are. */
 static attn_status check_ranges(const size_t *ranges, size_t count, size_t key_len,
-                                const char *name, attn_error *ret_error) {
+                                bool none, const char *name, attn_error *ret_error) {
     for (size_t i = 0; i < count; i++) {
         size_t first = ranges[2 * i], end = ranges[2 * i + 1];
         pace_add(RANGE_STEPS);
-        if (first >= end || end > key_len)
+        if ((first >= end && !(none && first == 0 && end == 0)) || end > key_len)
             return error_set(
                 ret_error, ATTN_E_VALUE,
                 "%s %zu is %zu to %zu: give a first key and a larger end, at "
@@ -57,20 +23,6 @@ static attn_status check_ranges(const size_t *ranges, size_t count, size_t key_l
                 name, i, first, end, key_len);
     }
     return ATTN_OK;
-}
-
-/* Checks the targets of one sequence, of which a row may have none. */
-static attn_status check_targets(const size_t *targets, size_t count, size_t key_len,
-                                 attn_error *ret_error) {
-    attn_status status = ATTN_OK;
-
-    for (size_t q = 0; q < count && status == ATTN_OK; q++) {
-        const size_t *target = targets + 2 * q;
-        pace_add(1);
-        if (target[0] != 0 || target[1] != 0)
-            status = check_ranges(target, 1, key_len, "target", ret_error);
-    }
-    return status;
 }
 
 /* Checks that each range has top_k keys, or else that all sequences have. */
@@ -90,62 +42,30 @@ static attn_status check_top(const attn_reductions *reduce, size_t shortest,
 
 attn_status plan_check_reductions(const attn_request *request, attn_error *ret_error) {
     const attn_reductions *reduce = &request->reduce;
-    bool shared = !reduce->spans_per_sequence;
-    size_t shortest = SIZE_MAX, first_query = 0;
+    const size_t *key_lens = request->key_lens, *target = reduce->targets;
+    size_t shortest = SIZE_MAX, num_spans = reduce->spans != NULL ? reduce->num_spans : 0;
+    size_t num_top_in = reduce->top_in != NULL ? reduce->num_top_in : 0;
+    size_t lists = reduce->spans_per_sequence ? request->num_sequences : 1;
     attn_status status = ATTN_OK;
 
-    for (size_t s = 0; s < request->num_sequences && status == ATTN_OK; s++) {
-        size_t query_len = request->query_lens[s], key_len = request->key_lens[s];
-        shortest = size_min(shortest, key_len);
-        if (reduce->spans != NULL && !shared)
-            status = check_ranges(reduce->spans + 2 * s * reduce->num_spans,
-                                  reduce->num_spans, key_len, "span", ret_error);
-        if (reduce->targets != NULL && status == ATTN_OK)
-            status = check_targets(reduce->targets + 2 * first_query, query_len, key_len,
-                                   ret_error);
-        first_query += query_len;
+    for (size_t s = 0; s < request->num_sequences; s++)
+        shortest = size_min(shortest, key_lens[s]);
+    for (size_t s = 0; s < lists && status == ATTN_OK; s++)
+        status = check_ranges(reduce->spans + 2 * s * num_spans, num_spans,
+                              reduce->spans_per_sequence ? key_lens[s] : shortest, false,
+                              "span", ret_error);
+    for (size_t s = 0; target != NULL && s < request->num_sequences && status == ATTN_OK;
+         s++) {
+        status = check_ranges(target, request->query_lens[s], key_lens[s], true, "target",
+                              ret_error);
+        target += 2 * request->query_lens[s];
     }
-    if (status == ATTN_OK && reduce->spans != NULL && shared)
-        status =
-            check_ranges(reduce->spans, reduce->num_spans, shortest, "span", ret_error);
-    if (status == ATTN_OK && reduce->top_in != NULL &&
-        reduce->num_top_in > ATTN_TOP_RANGES_MAX)
+    if (status == ATTN_OK && num_top_in > ATTN_TOP_RANGES_MAX)
         return error_set(ret_error, ATTN_E_VALUE,
-                         "top_in has %zu ranges, but may have %d at most",
-                         reduce->num_top_in, ATTN_TOP_RANGES_MAX);
-    if (status == ATTN_OK && reduce->top_in != NULL)
-        status = check_ranges(reduce->top_in, reduce->num_top_in, shortest,
+                         "top_in has %zu ranges, but may have %d at most", num_top_in,
+                         ATTN_TOP_RANGES_MAX);
+    if (status == ATTN_OK)
+        status = check_ranges(reduce->top_in, num_top_in, shortest, false,
                               "range of top_in", ret_error);
     return status == ATTN_OK ? check_top(reduce, shortest, ret_error) : status;
-}
-
-/* --- operations --- */
-
-double plan_reduce_flops(const attn_request *request, const struct plan *plan) {
-    const attn_reductions *reduce = &request->reduce;
-    const struct plan_batch *batch = &plan->batch;
-    double flops = 0, keys = (double)batch->longest_key_len, ranged = 0;
-    size_t lists = reduce->spans_per_sequence ? request->num_sequences : 1;
-
-    bool prefixes = plan_sums_prefixes(request);
-    for (size_t i = 0;
-         reduce->spans != NULL && !prefixes && i < lists * reduce->num_spans; i++) {
-        pace_add(1);
-        ranged += (double)(reduce->spans[2 * i + 1] - reduce->spans[2 * i]);
-    }
-    flops += SUM_FLOPS * ranged / (double)lists / keys;
-    if (prefixes) /* one addition waits for another */
-        flops += PREFIX_FLOPS + SUM_FLOPS * (double)reduce->num_spans / keys;
-    for (size_t i = 0; reduce->top_in != NULL && i < reduce->num_top_in; i++)
-        flops += TOP_FLOPS * (double)(reduce->top_in[2 * i + 1] - reduce->top_in[2 * i]) /
-                 keys;
-    if (reduce->top_k > 0 && reduce->top_in == NULL)
-        flops += TOP_FLOPS;
-    flops +=
-        SUM_FLOPS * (reduce->received + (reduce->block > 0) + (reduce->targets != NULL));
-    flops += reduce->entropy ? ENTROPY_FLOPS : 0;
-    /* Alone, they are the only product of queries and keys. */
-    if (reduce->scores && (plan_weighs(request) || plan->layer.sums || request->need_lse))
-        flops += 2 * (double)batch->score_size;
-    return flops * (batch->pairs + batch->direct_pairs) * (double)plan->layer.num_scored;
 }

@@ -4,32 +4,6 @@
 
 #include "base/size.h"
 
-bool plan_reduces_weights(const attn_request *request) {
-    const attn_reductions *reduce = &request->reduce;
-    return reduce->spans != NULL || reduce->top_k > 0 || reduce->targets != NULL ||
-           reduce->entropy || plan_accumulates(request);
-}
-
-size_t plan_selected_heads(const attn_model_info *info, const attn_request *request) {
-    return plan_selects_heads(request) ? request->num_weights_heads : info->num_heads;
-}
-
-size_t plan_weights_heads(const attn_model_info *info, const attn_request *request) {
-    switch (request->need_weights) {
-    case ATTN_WEIGHTS_ALL:
-        return plan_selected_heads(info, request);
-    case ATTN_WEIGHTS_MEAN:
-        return 1;
-    default:
-        return 0;
-    }
-}
-
-size_t plan_weights_rows(const attn_request *request, size_t sequence) {
-    return request->weights_queries != NULL ? request->num_weights_queries
-                                            : request->query_lens[sequence];
-}
-
 bool plan_is_plain(const attn_model *model, const attn_request *request) {
     return !model->indirect && request->positions == NULL &&
            request->key_positions == NULL && request->window == 0 && request->chunk == 0;

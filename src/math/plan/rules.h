@@ -46,52 +46,7 @@ static inline bool plan_sums_head(const struct plan *plan, const attn_request *r
     return plan->layer.sums && mask_head_factor(request, head) != 0.0F;
 }
 
-/* Returns whether weights are reduced; whether anything of attn_request.reduce is wanted;
- * and whether weights add up over queries, so that the panels of a head attend in
- * order. */
-bool plan_reduces_weights(const attn_request *request);
-
-static inline bool plan_reduces(const attn_request *request) {
-    return request->reduce.scores || plan_reduces_weights(request);
-}
-
-static inline bool plan_accumulates(const attn_request *request) {
-    return request->reduce.received || request->reduce.block > 0;
-}
-
 /* Returns whether spans are so many that sums up to each key are made first. */
 static inline bool plan_sums_prefixes(const attn_request *request) {
     return request->reduce.spans != NULL && request->reduce.num_spans > REDUCE_SPANS_FEW;
-}
-
-/* Returns whether any weights are computed one by one, as results or to be reduced. */
-static inline bool plan_weighs(const attn_request *request) {
-    return request->need_weights != ATTN_WEIGHTS_NONE || plan_reduces_weights(request);
-}
-
-/* Returns whether heads and queries are told apart by their rows of weights or scores. */
-static inline bool plan_has_rows(const attn_request *request) {
-    return request->need_weights != ATTN_WEIGHTS_NONE || plan_reduces(request);
-}
-
-/* Returns whether weights_heads say whose weights are wanted. */
-static inline bool plan_selects_heads(const attn_request *request) {
-    return request->weights_heads != NULL &&
-           (request->need_weights == ATTN_WEIGHTS_ALL || request->need_contributions ||
-            plan_reduces(request));
-}
-
-/* Returns how many heads have weights in the results, but for the mean. */
-size_t plan_selected_heads(const attn_model_info *info, const attn_request *request);
-
-/* Returns how many matrices of weights a sequence has in the result. */
-size_t plan_weights_heads(const attn_model_info *info, const attn_request *request);
-
-/* Returns how many rows each of these matrices has. */
-size_t plan_weights_rows(const attn_request *request, size_t sequence);
-
-/* Returns how many blocks have `count` rows or keys, of which there may be none. */
-static inline size_t plan_count_blocks(const attn_request *request, size_t count) {
-    size_t block = request->reduce.block;
-    return block > 0 ? count / block + (count % block != 0) : 0;
 }

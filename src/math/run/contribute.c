@@ -3,7 +3,6 @@
  * output projection without the bias. */
 #include "base/pace.h"
 #include "math/mask.h"
-#include "math/plan/rules.h"
 #include "math/run/run.h"
 
 #include <string.h>
@@ -25,7 +24,7 @@ static size_t copy_rows_of_head(const struct run *run, size_t head) {
     size_t hidden = run->plan->layer.hidden, rows = 0;
 
     for (size_t s = 0; s < request->num_sequences; s++) {
-        size_t count = plan_weights_rows(request, s);
+        size_t count = result_rows(request, s);
         for (size_t i = 0; i < count; i++, rows++) {
             ptrdiff_t row = (ptrdiff_t)i;
             if (request->weights_queries != NULL)
@@ -49,7 +48,7 @@ static void write_rows(const struct run *run, size_t rows, float *to, size_t to_
 void run_contribute(const struct run *run, float *contributions) {
     const attn_request *request = run->request;
     const attn_model_info *info = &run->model->info;
-    size_t heads = plan_selected_heads(info, request), out = info->width.out;
+    size_t heads = run->plan->wanted.num_selected, out = info->width.out;
     size_t k_step = run->model->engine.kernels->k_step;
     size_t words = (run->plan->layer.hidden + k_step - 1) / k_step;
     struct linear linear = run->model->engine.linears[ATTN_OUTPUT];
@@ -59,7 +58,7 @@ void run_contribute(const struct run *run, float *contributions) {
     linear.panels.bias = run->no_bias;
     memset(run->no_bias, 0, (out + KERNEL_COLUMNS_MAX) * sizeof *run->no_bias);
     for (size_t i = 0; i < heads; i++, contributions += out) {
-        size_t head = plan_selects_heads(request) ? request->weights_heads[i] : i;
+        size_t head = run->plan->wanted.selects_heads ? request->weights_heads[i] : i;
         size_t rows = copy_rows_of_head(run, head);
         if (!info->linears[ATTN_OUTPUT].weight)
             write_rows(run, rows, contributions, heads * out);

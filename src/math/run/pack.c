@@ -86,7 +86,7 @@ static void pack_items(const struct run *run, const struct sequence_position *at
                        struct range items, size_t thread) {
     const struct plan *plan = run->plan;
     size_t key_len = run->request->key_lens[at->sequence];
-    float *tile = run_thread(run, thread, PLAN_THREAD_TILE);
+    float *tile = run_thread(run, thread, run->thread.tile);
 
     for (size_t item = items.first; item < items.end; item++) {
         size_t first = item * KEY_BLOCK, count = size_min(key_len - first, KEY_BLOCK);

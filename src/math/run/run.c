@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c: finds the arrays of scratch, the sequences, and the heads of one call. */
+/* run.c: finds the sequences and the heads of one call. */
 #include "math/run/run.h"
 
 #include "base/pace.h"
@@ -12,6 +12,7 @@
 static void find_sequences(const struct run *run, struct sequence_position *ret_all) {
     const attn_request *request = run->request;
     struct sequence_position at = {0};
+    size_t counts[NUM_RESULTS] = {0};
 
     for (size_t s = 0; s < request->num_sequences; s++) {
         size_t query_len = request->query_lens[s], key_len = request->key_lens[s];
@@ -26,53 +27,26 @@ static void find_sequences(const struct run *run, struct sequence_position *ret_
             at.first_direct += run->plan->layer.num_scored * query_len;
         else
             at.first_projected += key_len;
-        size_t rows = plan_weights_rows(request, s);
-        at.first_weight +=
-            plan_weights_heads(&run->model->info, request) * rows * key_len;
-        at.first_score +=
-            plan_selected_heads(&run->model->info, request) * rows * key_len;
-        at.first_row += rows;
-        at.first_block += plan_selected_heads(&run->model->info, request) *
-                          plan_count_blocks(request, rows) *
-                          plan_count_blocks(request, key_len);
+        at.first_row += result_rows(request, s);
+        results_add(&run->plan->wanted, s, counts); /* fits, as in the plan */
+        at.first_weight = counts[RESULT_WEIGHTS];
+        at.first_score = counts[RESULT_SCORES];
+        at.first_block = counts[RESULT_BLOCK_WEIGHTS];
     }
 }
 
 /* Lists where each of `limit` items is among those that are selected; NULL selects all.
- * Returns `indices`. */
-static int32_t *fill_indices(const size_t *selected, size_t count, size_t limit,
-                             int32_t *indices) {
+ * Those below 0 count from the end. */
+static void fill_indices(const ptrdiff_t *selected, size_t count, size_t limit,
+                         int32_t *indices) {
     for (size_t i = 0; i < limit; i++) {
         pace_add(1);
         indices[i] = selected == NULL ? (int32_t)i : -1;
     }
     for (size_t i = 0; selected != NULL && i < count; i++) {
         pace_add(1);
-        indices[selected[i]] = (int32_t)i;
-    }
-    return indices;
-}
-
-/* Lists which queries' weights are wanted, and where they go. */
-static void find_queries(struct run *run) {
-    const attn_request *request = run->request;
-    size_t limit = run->plan->batch.longest_query_len;
-
-    fill_indices(NULL, 0, limit, run->query_indices);
-    for (size_t i = 0; i < limit; i++) {
-        pace_add(1);
-        run->end_indices[i] = -1;
-        if (request->weights_queries != NULL)
-            run->query_indices[i] = -1;
-    }
-    for (size_t i = 0;
-         request->weights_queries != NULL && i < request->num_weights_queries; i++) {
-        ptrdiff_t query = request->weights_queries[i];
-        pace_add(1);
-        if (query >= 0)
-            run->query_indices[query] = (int32_t)i;
-        else
-            run->end_indices[-1 - query] = (int32_t)i;
+        indices[selected[i] < 0 ? (ptrdiff_t)limit + selected[i] : selected[i]] =
+            (int32_t)i;
     }
 }
 
@@ -127,23 +101,16 @@ static struct ranges find_words(const struct run *run, struct ranges heads,
     return (struct ranges){items, heads.count > 0 ? heads.count : 1};
 }
 
-/* Returns where an array of the scratch is. */
-static void *find_array(const struct plan *plan, void *scratch, enum plan_array array) {
-    return (float *)scratch + plan->scratch.first[array];
-}
-
 /* Finds where weights of the heads and queries that are selected go. */
-static void find_selected(struct run *run, void *scratch) {
-    const struct plan *plan = run->plan;
+static void find_selected(struct run *run) {
     const attn_request *request = run->request;
 
-    run->head_indices =
-        fill_indices(plan_selects_heads(request) ? request->weights_heads : NULL,
-                     request->num_weights_heads, run->model->info.num_heads,
-                     find_array(plan, scratch, PLAN_HEAD_INDICES));
-    run->query_indices = find_array(plan, scratch, PLAN_QUERY_INDICES);
-    run->end_indices = run->query_indices + plan->batch.longest_query_len;
-    find_queries(run);
+    const size_t *heads = run->plan->wanted.selects_heads ? request->weights_heads : NULL;
+
+    fill_indices((const ptrdiff_t *)heads, request->num_weights_heads,
+                 run->model->info.num_heads, run->head_indices);
+    fill_indices(request->weights_queries, request->num_weights_queries,
+                 2 * run->plan->batch.longest_query_len, run->query_indices);
 }
 
 /* Points a run at what the request gives. Nothing writes there; values that are left out
@@ -163,60 +130,44 @@ static void use_given(struct run *run) {
         run->keys = (float *)(uintptr_t)keys;
 }
 
-void run_init(struct run *run, const attn_model *model, const attn_request *request,
-              const struct plan *plan, void *scratch) {
-    struct sequence_position *sequences = find_array(plan, scratch, PLAN_SEQUENCES);
-    struct range *ranges = find_array(plan, scratch, PLAN_HEAD_RANGES);
-    size_t ranges_max = PLAN_RANGES_MAX(model->info.num_heads);
+/* Finds the heads that are computed. */
+static void find_all_heads(struct run *run) {
+    const attn_model_info *info = &run->model->info;
+    size_t max = PLAN_RANGES_MAX(info->num_heads);
+    struct range *ranges = run->ranges;
 
-    *run = (struct run){
-        .model = model,
-        .request = request,
-        .plan = plan,
-        .converted = find_array(plan, scratch, PLAN_CONVERTED),
-        .normed = find_array(plan, scratch, PLAN_NORMED),
-        .latents = find_array(plan, scratch, PLAN_LATENTS),
-        .queries = find_array(plan, scratch, PLAN_QUERIES),
-        .keys = find_array(plan, scratch, PLAN_KEYS),
-        .values = find_array(plan, scratch, PLAN_VALUES),
-        .direct = find_array(plan, scratch, PLAN_DIRECT_SUMS),
-        .gates = find_array(plan, scratch, PLAN_GATES),
-        .context = find_array(plan, scratch, PLAN_CONTEXT),
-        .one_head = find_array(plan, scratch, PLAN_ONE_HEAD),
-        .no_bias = find_array(plan, scratch, PLAN_NO_BIAS),
-        .partials = find_array(plan, scratch, PLAN_PARTIALS),
-        .shared_weights = find_array(plan, scratch, PLAN_SHARED_WEIGHTS),
-        .received = find_array(plan, scratch, PLAN_SUMS),
-        .phase = {0, plan->layer.phase_heads},
-        .sequences = sequences,
-        .first_items = find_array(plan, scratch, PLAN_FIRST_ITEMS),
-        .thread_scratch = find_array(plan, scratch, PLAN_THREADS),
-    };
+    run->scored = find_heads(run, true, ranges);
+    run->summed = find_heads(run, false, ranges + max);
+    run->summed_words = find_words(run, run->summed, ranges + 2 * max);
+    run->summed_keys = find_key_heads(run, run->summed, ranges + 3 * max);
+    run->query_heads = run->scored;
+    if (info->head_norm.whole) {
+        ranges[4 * max] = (struct range){0, info->num_heads};
+        run->query_heads = (struct ranges){ranges + 4 * max, 1};
+    }
+    run->key_heads = find_key_heads(run, run->query_heads, ranges + 5 * max);
+}
+
+void run_init(struct run *run, const attn_model *model, const attn_request *request,
+              const struct plan *plan, void *scratch, const attn_result *result) {
+    *run = (struct run){.model = model,
+                        .request = request,
+                        .plan = plan,
+                        .reduced = result,
+                        .phase = {0, plan->layer.phase_heads}};
+    run_lay_out(run, scratch, result); /* fits, as in the plan */
+    run->blocks = run->received + plan->sizes.received;
+    if (plan->wanted.has[RESULT_WEIGHTS])
+        run->weights = result->weights;
+    if (plan->wanted.has[RESULT_LSE])
+        run->lse = result->lse;
     if (model->info.projection.given)
         use_given(run);
-    run->value_rows = model->engine.kernels->k_step > 1
-                          ? find_array(plan, scratch, PLAN_VALUE_ROWS)
-                          : run->values;
-    if (plan->scratch.num_rotations > 0)
-        run->rotations = find_array(plan, scratch, PLAN_ROTATIONS);
-    if (plan->kind == PLAN_HEADS) {
-        run->panel_sums = find_array(plan, scratch, PLAN_PANEL_SUMS);
-        run->even_sums = find_array(plan, scratch, PLAN_EVEN_SUMS);
-        run->strip_products = find_array(plan, scratch, PLAN_STRIP_PRODUCTS);
-    }
 
-    run->blocks = run->received + plan->sizes.received;
-    find_sequences(run, sequences);
-    if (plan_has_rows(request))
-        find_selected(run, scratch);
-    run->scored = find_heads(run, true, ranges);
-    run->summed = find_heads(run, false, ranges + ranges_max);
-    run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);
-    run->summed_keys = find_key_heads(run, run->summed, ranges + 3 * ranges_max);
-    run->query_heads = run->scored;
-    if (model->info.head_norm.whole) {
-        ranges[4 * ranges_max] = (struct range){0, model->info.num_heads};
-        run->query_heads = (struct ranges){ranges + 4 * ranges_max, 1};
-    }
-    run->key_heads = find_key_heads(run, run->query_heads, ranges + 5 * ranges_max);
+    find_sequences(run, run->sequences);
+    if (plan_wants(plan, RESULT_BY_ROW))
+        find_selected(run);
+    else
+        run->head_indices = run->query_indices = NULL;
+    find_all_heads(run);
 }

@@ -55,7 +55,29 @@ static inline size_t ranges_below(struct ranges ranges, size_t item) {
     return count;
 }
 
-/* What every step of one call needs. */
+/* Arrays of a thread's scratch. Four steps have the same memory in turn. */
+struct run_thread {
+    /* The attention. */
+    float *kernels;
+    float *total;    /* merged results of a panel, and one chunk's outputs */
+    float *chunks;   /* [max_chunks] maxima and sums of the chunks */
+    float *queries;  /* of a group of heads; or nothing */
+    float *bias;     /* see attend/bias.c; nothing without biases */
+    float *weights;  /* of a panel, unless they are a result */
+    float *top;      /* the largest weights of a row */
+    float *prefix;   /* float64: sums of a row up to each key, with many spans */
+    float *gathered; /* keys and values of a head; none with the mean */
+    /* Finishing rows. */
+    float *rotation;
+    float *tile; /* [KEY_BLOCK, score_size] */
+    /* Summing direct sequences. */
+    float *sums;
+    /* heads/contribute.c. */
+    float *inputs, *parts;
+};
+
+/* What every step of one call needs. Arrays are those of scratch.c, unless stated
+ * otherwise. */
 struct run {
     const attn_model *model;
     const attn_request *request;
@@ -86,10 +108,10 @@ struct run {
     float *weights; /* attn_result.weights; NULL when not wanted */
     float *lse;     /* attn_result.lse; NULL when not wanted */
     /* Where a head's and a query's weights are among those that are selected, or -1: by
-     * the query's row, and by how many rows come after it. NULL when no weights are
-     * wanted. */
-    int32_t *head_indices;                /* [H] */
-    int32_t *query_indices, *end_indices; /* [longest Tq] */
+     * the query's row, and by how many rows come after it, backwards from the end. NULL
+     * when no weights are wanted. */
+    int32_t *head_indices;  /* [H] */
+    int32_t *query_indices; /* [2 * longest Tq] */
     /* What weights are reduced to, and the sums of attend/reduce.h, laid out as received
      * and block_weights of the result. */
     const attn_result *reduced;
@@ -100,29 +122,32 @@ struct run {
     attn_head_sums *panel_sums;
     attn_head_sums *even_sums; /* [panels of queries], with panel_sums */
     double *strip_products;    /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
-    float *one_head, *no_bias; /* see plan_array */
-    float *partials;           /* results of the chunks of panels, when they are tasks */
-    float *shared_weights;     /* see PLAN_SHARED_WEIGHTS */
-    const struct sequence_position *sequences; /* [B] */
-    size_t *first_items;   /* [B + 1]: items before each sequence, see run_items() */
-    float *thread_scratch; /* [num_threads][plan->scratch.thread_floats] */
+    float *one_head; /* selected rows of one head's outputs, with contributions */
+    float *no_bias;  /* zeros in place of that of the output projection */
+    float *partials; /* results of the chunks of panels, when they are tasks */
+    /* [shared_panels, panel_rows], to be reduced; weights are those of threads else. */
+    float *shared_weights;
+    struct range *ranges;                /* PLAN_RANGES lists of them */
+    struct sequence_position *sequences; /* [B] */
+    size_t *first_items;      /* [B + 1]: items before each sequence, see run_items() */
+    struct run_thread thread; /* of thread 0; others have theirs thread_floats apart */
+    size_t thread_floats;
 };
 
 /* Returns which of the selected queries one is, by its row in the sequence; or -1. */
 static inline int32_t run_find_query(const struct run *run, size_t sequence,
                                      size_t query) {
-    size_t after = run->request->query_lens[sequence] - 1 - query;
+    size_t after = run->request->query_lens[sequence] - query;
     int32_t index = run->query_indices[query];
 
-    return index >= 0 ? index : run->end_indices[after];
+    return index >= 0
+               ? index
+               : run->query_indices[2 * run->plan->batch.longest_query_len - after];
 }
 
-/* Returns an array of a thread's scratch. */
-static inline float *run_thread(const struct run *run, size_t thread,
-                                enum plan_thread_array array) {
-    const struct plan_scratch *scratch = &run->plan->scratch;
-    return run->thread_scratch + thread * scratch->thread_floats +
-           scratch->thread_first[array];
+/* Returns a thread's own, of an array of run->thread. */
+static inline float *run_thread(const struct run *run, size_t thread, float *array) {
+    return array + thread * run->thread_floats;
 }
 
 /* Returns the share of operations that the key heads of this phase have. */
@@ -131,10 +156,17 @@ static inline double run_phase_flops(const struct run *run, double flops) {
            (double)run->model->info.num_kv_heads;
 }
 
-/* Sets up a run of a plan. The caller sets the results that are wanted, and `context`
- * where that is the outputs themselves. */
+/* Plans, see plan_make(), and measures the scratch memory: attn_plan(), in full. */
+attn_status run_plan(const attn_model *model, const attn_request *request,
+                     enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error);
+
+/* Finds the arrays of a run whose plan is set. Returns the bytes of all; SIZE_MAX: more
+ * than fit. */
+size_t run_lay_out(struct run *run, void *scratch, const attn_result *result);
+
+/* Sets up a run of a plan, with the results that are wanted. */
 void run_init(struct run *run, const attn_model *model, const attn_request *request,
-              const struct plan *plan, void *scratch);
+              const struct plan *plan, void *scratch, const attn_result *result);
 
 /* Returns how many items a task has, of `count` items with so many operations in all. No
  * thread shall wait long for the last task of another. Nor shall a task take longer than

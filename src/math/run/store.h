@@ -5,7 +5,7 @@
 
 #include "math/plan/plan.h"
 
-/* Rows of keys or values, of one sequence after another. None of these is direct. */
+/* Rows of keys or values: those of one sequence after another. None is direct. */
 struct store_rows {
     const struct kernels *kernels;
     const struct sequence_position *sequences; /* [num_sequences] */

@@ -185,8 +185,8 @@ static bool apply_need(const struct wire_given *given, struct wire_need *need,
                        bool has_values, attn_request *batch,
                        struct wire_problem *ret_problem) {
     if (!given->need_sent)
-        need->words[has_values ? WIRE_NEED_HEADS : WIRE_NEED_WEIGHTS] = true;
-    if (need->words[WIRE_NEED_HEADS] && !has_values)
+        need->has[has_values ? RESULT_HEADS : RESULT_WEIGHTS] = true;
+    if (need->has[RESULT_HEADS] && !has_values)
         return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "values",
                                 "need has heads, which are sums of values; send values, "
                                 "or leave heads out");

@@ -169,7 +169,7 @@ bool wire_stored_read(const struct wire_input *input, wire_tensor_source *source
     lens[1] = packed->num_keys;
     tensors.keys = make_tensor(&lens[1], packed->num_kv_heads, packed->head_size);
     tensors.values = make_tensor(&lens[1], packed->num_kv_heads, packed->value_size);
-    tensors.keys.kept = tensors.values.kept = true;
+    tensors.keys.stored = tensors.values.stored = true;
     *ret_tensors = tensors;
     return true;
 }

@@ -212,23 +212,6 @@ void wire_request_set_tensors(const struct wire_tensors *tensors,
     batch->values = tensors->values.rows;
 }
 
-/* --- positions --- */
-
-bool wire_positions_repeat(const struct wire_tensor *rows, const size_t *list,
-                           struct arena *arena, const size_t **ret_list,
-                           struct wire_problem *ret_problem) {
-    *ret_list = list;
-    if (rows->num_sequences == 1)
-        return true;
-    size_t *all = arena_alloc(arena, rows->num_rows, sizeof *all);
-    if (all == NULL)
-        return wire_problem_set_no_memory(ret_problem);
-    for (size_t b = 0; b < rows->num_sequences; b++)
-        pace_copy(all + b * rows->lens[0], list, rows->lens[0] * sizeof *list);
-    *ret_list = all;
-    return true;
-}
-
 /* --- finite numbers --- */
 
 /* Steps of bisecting the keys of a query. */
@@ -274,7 +257,7 @@ static bool is_reached(const struct mask *mask, const struct reach *reach,
 
 /* --- encoded numbers --- */
 
-#define ENCODED_PIECE ((size_t)512) /* elements that are looked at together */
+#define ENCODED_TOGETHER ((size_t)512) /* elements that are looked at together */
 
 /* Returns the bits of an element that are all set in NaN and infinities. */
 static uint16_t exponent_bits(const struct wire_tensor *tensor) {
@@ -285,16 +268,17 @@ static uint16_t exponent_bits(const struct wire_tensor *tensor) {
 static size_t encoded_finite_end(const struct wire_tensor *tensor, size_t first,
                                  size_t count) {
     const unsigned char *bytes = (const unsigned char *)tensor->encoded + 2 * first;
-    uint16_t piece[ENCODED_PIECE], bits = exponent_bits(tensor);
+    uint16_t read[ENCODED_TOGETHER], bits = exponent_bits(tensor);
 
-    for (size_t i = 0; i < count; i += ENCODED_PIECE) {
-        size_t size = count - i < ENCODED_PIECE ? count - i : ENCODED_PIECE, bad = 0;
-        memcpy(piece, bytes + 2 * i, 2 * size);
+    for (size_t i = 0; i < count; i += ENCODED_TOGETHER) {
+        size_t size = count - i < ENCODED_TOGETHER ? count - i : ENCODED_TOGETHER,
+               bad = 0;
+        memcpy(read, bytes + 2 * i, 2 * size);
         for (size_t k = 0; k < size; k++)
-            bad += (piece[k] & bits) == bits;
+            bad += (read[k] & bits) == bits;
         pace_add(size / 4);
         for (size_t k = 0; bad > 0 && k < size; k++) {
-            if ((piece[k] & bits) == bits)
+            if ((read[k] & bits) == bits)
                 return i + k;
         }
     }
@@ -304,29 +288,10 @@ static size_t encoded_finite_end(const struct wire_tensor *tensor, size_t first,
 /* Returns the index of the first number of some of a tensor that is not finite, or
  * `count`. */
 static size_t finite_end(const struct wire_tensor *tensor, size_t first, size_t count) {
-    if (tensor->kept)
+    if (tensor->stored)
         return count;
     return tensor->encoded != NULL ? encoded_finite_end(tensor, first, count)
                                    : pace_finite_end(tensor->rows + first, count);
-}
-
-bool wire_valid_lens_check(const attn_request *batch, struct wire_problem *ret_problem) {
-    size_t most = 0, row = 0;
-    for (size_t b = 0; b < batch->num_sequences; b++) {
-        size_t queries = batch->query_lens[b];
-        if (batch->valid_lens == NULL || !batch->valid_lens_per_query || queries < 2 ||
-            queries != batch->key_lens[b])
-            return true;
-        for (size_t end = row + queries; row < end; row++)
-            most = most > batch->valid_lens[row] ? most : batch->valid_lens[row];
-        pace_add(queries);
-    }
-    return most != 1 ||
-           wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "valid_lens",
-                            "valid_lens of the queries are all 0 or 1, as an "
-                            "attention_mask, but they are lengths: how many keys each "
-                            "query sees, from the first on; where padding is at the "
-                            "end, send mask.sum(-1), one for each sequence");
 }
 
 /* Returns a number of a tensor. */
@@ -409,18 +374,4 @@ bool wire_finite_check(const struct wire_tensors *tensors,
            check_sequences(&tensors->keys, WIRE_TENSOR_KEYS, keys, batch, ret_problem) &&
            check_sequences(&tensors->values, WIRE_TENSOR_VALUES, values, batch,
                            ret_problem);
-}
-
-bool wire_head_mask_check(size_t count, const attn_model_info *model,
-                          struct wire_problem *ret_problem) {
-    if (count == model->num_heads)
-        return true;
-    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "head_mask",
-                     "head_mask has %zu number%s, but model '%s' has %zu head%s; "
-                     "send one number for each head",
-                     count, plural_of(count), model->name, model->num_heads,
-                     plural_of(model->num_heads));
-    wire_shape_print(ret_problem->expected, &model->num_heads, 1);
-    wire_shape_print(ret_problem->got, &count, 1);
-    return false;
 }

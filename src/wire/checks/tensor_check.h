@@ -47,18 +47,6 @@ bool wire_tensors_check_lens(const struct wire_tensors *tensors,
 void wire_request_set_tensors(const struct wire_tensors *tensors,
                               struct wire_request *request);
 
-/* Repeats `list`, the positions of one sequence, for all sequences of `rows`, which are
- * as long. Allocates a number for each row in the arena, unless there is only one
- * sequence. Returns false with *ret_problem set when memory is short. */
-bool wire_positions_repeat(const struct wire_tensor *rows, const size_t *list,
-                           struct arena *arena, const size_t **ret_list,
-                           struct wire_problem *ret_problem);
-
-/* Checks that valid_lens of queries do not look like a mask: 0 and 1 alone, where there
- * are as many queries as keys, and several. The lengths of the request are set. Returns
- * false with *ret_problem set: Out of range. */
-bool wire_valid_lens_check(const attn_request *batch, struct wire_problem *ret_problem);
-
 /* Checks that all numbers that can reach the results of a request are finite. The mask
  * hides rows of keys and values that no query of their sequence attends to, and queries
  * without a valid key, which attend to all values alike; their numbers may be anything.
@@ -67,8 +55,3 @@ bool wire_valid_lens_check(const attn_request *batch, struct wire_problem *ret_p
 bool wire_finite_check(const struct wire_tensors *tensors,
                        const struct wire_request *request,
                        struct wire_problem *ret_problem);
-
-/* Checks that head_mask has one number for each head. Returns false with *ret_problem
- * set. */
-bool wire_head_mask_check(size_t count, const attn_model_info *model,
-                          struct wire_problem *ret_problem);

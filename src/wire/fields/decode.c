@@ -3,13 +3,13 @@
  * their rows. */
 #include "wire/fields/decode.h"
 
-#include "wire/checks/reduce.h"
-#include "wire/checks/selection.h"
 #include "wire/checks/stored.h"
 #include "wire/fields/floats.h"
-#include "wire/fields/lens.h"
 #include "wire/fields/options.h"
+#include "wire/fields/ranges.h"
 #include "wire/fields/reserve.h"
+#include "wire/fields/selection.h"
+#include "wire/fields/tensors.h"
 #include "wire/models.h"
 
 /* Reads the fields of a phase that were sent, in the order of the table. */
@@ -55,7 +55,7 @@ static bool read_model_tensors(struct wire_decoder *decoder) {
         !wire_tensor_rows_read(source, &decoder->tensors))
         return false;
     wire_request_set_tensors(&decoder->tensors, &decoder->request);
-    decoder->need.words[WIRE_NEED_TARGET] |=
+    decoder->need.has[RESULT_TARGET_WEIGHTS] |=
         source->input->targets_alone && wire_is_sent(source, WIRE_FIELD_TARGETS);
     return true;
 }
@@ -144,15 +144,8 @@ static void note_body(struct wire_decoder *decoder) {
 /* Reads what belongs to the rows of the tensors. */
 static bool read_row_fields(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
-    const struct wire_reduce_options options = {
-        .spans = wire_is_sent(source, WIRE_FIELD_SPANS),
-        .top_k = wire_is_sent(source, WIRE_FIELD_TOP_K),
-        .top_in = wire_is_sent(source, WIRE_FIELD_TOP_IN),
-        .targets = wire_is_sent(source, WIRE_FIELD_TARGETS),
-        .block = wire_is_sent(source, WIRE_FIELD_BLOCK),
-    };
 
-    return wire_reduce_check_need(&decoder->need, &options, source->problem) &&
+    return wire_reduce_check_need(decoder) &&
            read_phase(decoder, WIRE_PHASE_REDUCTIONS) &&
            wire_reduce_check_top(&decoder->request.batch, source->problem) &&
            read_phase(decoder, WIRE_PHASE_TARGETS) &&

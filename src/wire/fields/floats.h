@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* floats.h: reads floats of fields: lists for heads, and tensors. Arrays are converted,
+/* floats.h: reads floats of fields. Arrays are converted,
  * or used where they are; what is not a finite float32 in them becomes NaN or infinite,
  * see wire_finite_check(). Each function returns false with the problem of the source
  * set. */
@@ -19,11 +19,3 @@ bool wire_head_list_read(const struct wire_source *source, const struct wire_val
 /* Reads a bias: [Tq, Tk], [H, Tq, Tk] or [B, H, Tq, Tk]. */
 bool wire_bias_read(const struct wire_source *source, const struct wire_value *value,
                     struct wire_bias *ret_bias);
-
-/* wire_tensor_source whose context is a struct wire_source. Where the request states
- * shapes, rows are not read yet. */
-wire_tensor_source wire_fields_read_tensor;
-
-/* Reads the rows that wire_fields_read_tensor() has left. */
-bool wire_tensor_rows_read(const struct wire_source *source,
-                           struct wire_tensors *tensors);

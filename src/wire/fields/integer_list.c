@@ -380,7 +380,7 @@ static size_t count_room(const struct wire_integer_list *list) {
     return list->nulls ? 2 * (size / 4 + 1) : value->text.commas + 2;
 }
 
-bool wire_integer_list_read(struct wire_integer_list *list, struct arena *arena) {
+bool wire_integer_list_read(struct wire_integer_list *list) {
     const struct wire_source *source = list->source;
     const struct wire_value *value = list->value;
     struct wire_cursor cursor = wire_value_cursor(source, value);
@@ -398,7 +398,8 @@ bool wire_integer_list_read(struct wire_integer_list *list, struct arena *arena)
         return false;
     }
 
-    list->numbers = arena_alloc(arena, count_room(list), sizeof *list->numbers);
+    list->numbers =
+        arena_alloc(source->input->arena, count_room(list), sizeof *list->numbers);
     if (list->numbers == NULL)
         return wire_problem_set_no_memory(source->problem);
     if (value->bytes != NULL)

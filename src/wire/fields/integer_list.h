@@ -3,8 +3,7 @@
  * with the same checks. */
 #pragma once
 
-#include "wire/checks/selection.h"
-#include "wire/fields/source.h"
+#include "wire/fields/decoder.h"
 
 /* What an axis of a list counts. */
 enum wire_axis {
@@ -21,11 +20,13 @@ struct wire_form {
     enum wire_axis axes[3];
 };
 
+#define WIRE_LIMIT_MAX 80 /* bytes, with the terminator */
+
 /* Why an integer is refused. */
 struct wire_limit {
     int64_t least;
     size_t max;
-    char text[WIRE_INDICES_LIMIT_MAX]; /* "there are 12 heads" */
+    char text[WIRE_LIMIT_MAX]; /* "there are 12 heads" */
 };
 
 struct wire_integer_list {
@@ -53,10 +54,24 @@ struct wire_integer_list {
     bool flat;  /* text without lists inside, though the shape has more axes */
 };
 
+/* Returns a list to be read, whose rows are the queries. */
+static inline struct wire_integer_list
+wire_integer_list_make(const struct wire_decoder *decoder, const struct wire_value *value,
+                       const struct wire_form *forms, size_t num_forms) {
+    return (struct wire_integer_list){.source = decoder->source,
+                                      .value = value,
+                                      .rows = &decoder->tensors.queries,
+                                      .thing = "query",
+                                      .forms = forms,
+                                      .num_forms = num_forms,
+                                      .pair =
+                                          "send a first key, and the key after the last"};
+}
+
 /* Returns whether the form of a list that was read has the axis. */
 bool wire_form_has(const struct wire_form *form, enum wire_axis axis);
 
 /* Reads the integers of list->value. Returns false with the problem of the source set:
  * Malformed JSON, Wrong type, Wrong dtype, Wrong rank, Empty tensor, Shape mismatch,
  * Uneven rows, Out of range, Out of memory. */
-bool wire_integer_list_read(struct wire_integer_list *list, struct arena *arena);
+bool wire_integer_list_read(struct wire_integer_list *list);

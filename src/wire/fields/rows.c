@@ -3,7 +3,7 @@
 #include "wire/fields/rows.h"
 
 #include "base/error.h"
-#include "wire/checks/reduce.h"
+#include "base/pace.h"
 #include "wire/fields/floats.h"
 #include "wire/fields/integer_list.h"
 #include "wire/models.h"
@@ -16,24 +16,19 @@
 #define N    WIRE_AXIS_ANY
 #define PAIR WIRE_AXIS_PAIR
 
-/* Returns a list of that value, without the rest. */
-static struct wire_integer_list make_list(const struct wire_decoder *decoder,
-                                          const struct wire_value *value,
-                                          const struct wire_form *forms,
-                                          size_t num_forms) {
-    return (struct wire_integer_list){.source = decoder->source,
-                                      .value = value,
-                                      .rows = &decoder->tensors.queries,
-                                      .thing = "query",
-                                      .forms = forms,
-                                      .num_forms = num_forms,
-                                      .pair =
-                                          "send a first key, and the key after the last"};
-}
-
-static bool read_list(const struct wire_decoder *decoder,
-                      struct wire_integer_list *list) {
-    return wire_integer_list_read(list, decoder->source->input->arena);
+/* Checks that there is one number for each head. */
+static bool check_head_mask_count(size_t count, const attn_model_info *model,
+                                  struct wire_problem *ret_problem) {
+    if (count == model->num_heads)
+        return true;
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "head_mask",
+                     "head_mask has %zu number%s, but model '%s' has %zu head%s; "
+                     "send one number for each head",
+                     count, plural_of(count), model->name, model->num_heads,
+                     plural_of(model->num_heads));
+    wire_shape_print(ret_problem->expected, &model->num_heads, 1);
+    wire_shape_print(ret_problem->got, &count, 1);
+    return false;
 }
 
 bool wire_read_head_mask(struct wire_decoder *decoder, const struct wire_field *field,
@@ -44,8 +39,8 @@ bool wire_read_head_mask(struct wire_decoder *decoder, const struct wire_field *
     (void)field;
     return wire_head_list_read(source, value, &decoder->request.batch.head_mask,
                                &count) &&
-           wire_head_mask_check(count, attn_model_get_info(decoder->request.model),
-                                source->problem);
+           check_head_mask_count(count, attn_model_get_info(decoder->request.model),
+                                 source->problem);
 }
 
 bool wire_read_bias(struct wire_decoder *decoder, const struct wire_field *field,
@@ -83,6 +78,27 @@ static bool allow_len(struct wire_integer_list *list, size_t i, size_t number,
     return false;
 }
 
+/* Checks that valid_lens of queries do not look like a mask: 0 and 1 alone, where there
+ * are as many queries as keys, and several. */
+static bool check_no_mask(const attn_request *batch, struct wire_problem *ret_problem) {
+    size_t most = 0, row = 0;
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        size_t queries = batch->query_lens[b];
+        if (batch->valid_lens == NULL || !batch->valid_lens_per_query || queries < 2 ||
+            queries != batch->key_lens[b])
+            return true;
+        for (size_t end = row + queries; row < end; row++)
+            most = most > batch->valid_lens[row] ? most : batch->valid_lens[row];
+        pace_add(queries);
+    }
+    return most != 1 ||
+           wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "valid_lens",
+                            "valid_lens of the queries are all 0 or 1, as an "
+                            "attention_mask, but they are lengths: how many keys each "
+                            "query sees, from the first on; where padding is at the "
+                            "end, send mask.sum(-1), one for each sequence");
+}
+
 bool wire_read_valid_lens(struct wire_decoder *decoder, const struct wire_field *field,
                           const struct wire_value *value) {
     static const struct wire_form batched[] = {{2, {B, T}}, {1, {B}}};
@@ -90,18 +106,18 @@ bool wire_read_valid_lens(struct wire_decoder *decoder, const struct wire_field 
     const struct wire_tensor *queries = &decoder->tensors.queries;
     attn_request *batch = &decoder->request.batch;
     struct lens_state state = {&decoder->tensors, 0, queries->lens[0]};
-    struct wire_integer_list list = queries->batched
-                                        ? make_list(decoder, value, batched, 2)
-                                        : make_list(decoder, value, single, 3);
+    struct wire_integer_list list =
+        queries->batched ? wire_integer_list_make(decoder, value, batched, 2)
+                         : wire_integer_list_make(decoder, value, single, 3);
 
     (void)field;
     list.allow = allow_len;
     list.context = &state;
-    if (!read_list(decoder, &list))
+    if (!wire_integer_list_read(&list))
         return false;
     batch->valid_lens = list.numbers;
     batch->valid_lens_per_query = wire_form_has(list.form, WIRE_AXIS_ROWS);
-    return wire_valid_lens_check(batch, decoder->source->problem);
+    return check_no_mask(batch, decoder->source->problem);
 }
 
 /* --- positions --- */
@@ -142,14 +158,32 @@ static struct wire_integer_list make_position_list(const struct wire_decoder *de
         {1, {T}}, {2, {B, T}}, {3, {B, WIRE_AXIS_SECTIONS, T}}};
     static const struct wire_form single[] = {{1, {T}}, {2, {WIRE_AXIS_SECTIONS, T}}};
     bool shared = !rows->unpadded && wire_tensor_len(rows) != WIRE_SHAPE_ANY;
-    struct wire_integer_list list = !rows->batched ? make_list(decoder, value, single, 1)
-                                    : shared       ? make_list(decoder, value, batched, 2)
-                                             : make_list(decoder, value, batched + 1, 1);
+    struct wire_integer_list list =
+        !rows->batched ? wire_integer_list_make(decoder, value, single, 1)
+        : shared       ? wire_integer_list_make(decoder, value, batched, 2)
+                       : wire_integer_list_make(decoder, value, batched + 1, 1);
 
     list.num_forms += sections;
     list.rows = rows;
     list.allow = allow_position;
     return list;
+}
+
+/* Repeats `list`, the positions of one sequence, for all sequences of `rows`, which are
+ * as long. */
+static bool repeat_positions(const struct wire_tensor *rows, const size_t *list,
+                             struct arena *arena, const size_t **ret_list,
+                             struct wire_problem *ret_problem) {
+    *ret_list = list;
+    if (rows->num_sequences == 1)
+        return true;
+    size_t *all = arena_alloc(arena, rows->num_rows, sizeof *all);
+    if (all == NULL)
+        return wire_problem_set_no_memory(ret_problem);
+    for (size_t b = 0; b < rows->num_sequences; b++)
+        pace_copy(all + b * rows->lens[0], list, rows->lens[0] * sizeof *list);
+    *ret_list = all;
+    return true;
 }
 
 bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *field,
@@ -164,14 +198,14 @@ bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *
     struct wire_integer_list list = make_position_list(decoder, value, rows, sections);
 
     list.thing = keys ? "key" : "query";
-    if (!read_list(decoder, &list))
+    if (!wire_integer_list_read(&list))
         return explain_axes(value, rows->batched && !rows->unpadded ? 3 : 2, sections,
                             problem);
     const size_t *numbers = list.numbers;
     bool axes = wire_form_has(list.form, WIRE_AXIS_SECTIONS);
     if (rows->batched && list.form->rank == 1 &&
-        !wire_positions_repeat(rows, numbers, decoder->source->input->arena, &numbers,
-                               problem))
+        !repeat_positions(rows, numbers, decoder->source->input->arena, &numbers,
+                          problem))
         return false;
     if (wire_model_is_cross(info))
         return wire_problem_set(problem, WIRE_E_UNKNOWN_KEY, value->name,
@@ -190,117 +224,17 @@ bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *
     return true;
 }
 
-/* --- weights_heads and weights_queries --- */
-
-/* wire_integer_list.allow: an index that exists, and was not there before. */
-static bool allow_index(struct wire_integer_list *list, size_t i, size_t index,
-                        struct wire_limit *ret_limit) {
-    struct wire_indices *indices = list->context;
-
-    if (wire_indices_allow(indices, index))
-        return wire_indices_add(indices, i, index, list->source->problem);
-    ret_limit->least = wire_indices_least(indices);
-    ret_limit->max = indices->limit - 1;
-    wire_indices_limit(indices, ret_limit->text);
-    return false;
-}
-
-bool wire_read_selection(struct wire_decoder *decoder, const struct wire_field *field,
-                         const struct wire_value *value) {
-    static const struct wire_form form = {1, {N}};
-    enum wire_selected which = field->id == WIRE_FIELD_WEIGHTS_HEADS
-                                   ? WIRE_SELECTED_HEADS
-                                   : WIRE_SELECTED_QUERIES;
-    struct wire_request *request = &decoder->request;
-    struct wire_problem *problem = decoder->source->problem;
-    struct wire_integer_list list = make_list(decoder, value, &form, 1);
-    struct wire_indices indices;
-
-    if (!wire_indices_init(&indices, request, which, decoder->source->input->arena,
-                           problem))
-        return false;
-    list.from_end = indices.from_end;
-    list.allow = allow_index;
-    list.context = &indices;
-    if (!read_list(decoder, &list))
-        return false;
-    wire_selection_set(request, which, list.numbers, list.count);
-    return wire_indices_check_ends(&indices, list.numbers, list.count, &request->batch,
-                                   problem);
-}
-
-/* --- ranges --- */
-
-/* Returns the ranges of a list that was read. */
-static struct wire_ranges get_ranges(const struct wire_integer_list *list) {
-    return (struct wire_ranges){.field = list->value->name,
-                                .list = list->numbers,
-                                .count = list->any > 0 ? list->any : 1,
-                                .levels = list->levels - 1,
-                                .per_sequence =
-                                    list->form->axes[0] == WIRE_AXIS_SEQUENCES};
-}
-
-bool wire_read_spans(struct wire_decoder *decoder, const struct wire_field *field,
-                     const struct wire_value *value) {
-    static const struct wire_form forms[] = {{2, {N, PAIR}}, {3, {B, N, PAIR}}};
-    struct wire_integer_list list =
-        make_list(decoder, value, forms, decoder->request.batched ? 2 : 1);
-
-    (void)field;
-    if (!read_list(decoder, &list))
-        return false;
-    const struct wire_ranges ranges = get_ranges(&list);
-    return wire_reduce_set_spans(&ranges, &decoder->request.batch,
-                                 decoder->source->problem);
-}
-
-bool wire_read_top_in(struct wire_decoder *decoder, const struct wire_field *field,
-                      const struct wire_value *value) {
-    static const struct wire_form forms[] = {{1, {PAIR}}, {2, {N, PAIR}}};
-    struct wire_integer_list list = make_list(decoder, value, forms, 2);
-
-    (void)field;
-    if (!read_list(decoder, &list))
-        return false;
-    const struct wire_ranges ranges = get_ranges(&list);
-    return wire_reduce_set_top_in(&ranges, &decoder->request.batch,
-                                  decoder->source->problem);
-}
-
-/* Reads targets: of the queries of each sequence, or of one sequence for all. */
-bool wire_read_targets(struct wire_decoder *decoder, const struct wire_field *field,
-                       const struct wire_value *value) {
-    static const struct wire_form forms[] = {{3, {B, T, PAIR}}, {2, {T, PAIR}}};
-    const struct wire_request *request = &decoder->request;
-    bool shared = !request->lens_sent && wire_reduce_even_queries(&request->batch);
-    struct wire_tensor rows = decoder->tensors.queries;
-    struct wire_integer_list list = make_list(decoder, value, forms, shared ? 2 : 1);
-
-    (void)field;
-    if (!request->batched)
-        list = make_list(decoder, value, forms + 1, 1);
-    rows.unpadded = request->lens_sent;
-    list.rows = &rows;
-    list.nulls = true;
-    if (!read_list(decoder, &list))
-        return false;
-    const struct wire_ranges ranges = get_ranges(&list);
-    return wire_reduce_set_targets(&ranges, decoder->source->input->arena,
-                                   &decoder->request.batch, decoder->source->problem);
-}
-
 /* --- query_rows --- */
 
 bool wire_read_query_rows(struct wire_decoder *decoder, const struct wire_field *field,
                           const struct wire_value *value) {
     static const struct wire_form form = {1, {PAIR}};
     struct wire_given *given = &decoder->given;
-    struct wire_integer_list list = make_list(decoder, value, &form, 1);
+    struct wire_integer_list list = wire_integer_list_make(decoder, value, &form, 1);
 
     (void)field;
     list.pair = "the first row and the end";
-    if (!read_list(decoder, &list))
+    if (!wire_integer_list_read(&list))
         return false;
     given->rows_sent = true;
     memcpy(given->query_rows, list.numbers, sizeof given->query_rows);

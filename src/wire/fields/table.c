@@ -2,7 +2,9 @@
 /* table.c: the fields of a request, and how they are read. */
 #include "wire/fields/fields.h"
 
+#include "wire/fields/ranges.h"
 #include "wire/fields/rows.h"
+#include "wire/fields/selection.h"
 
 #include <stddef.h>
 #include <stdio.h>

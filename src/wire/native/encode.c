@@ -28,92 +28,90 @@ _Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + NUMBER_BYTES +
 
 /* A reply that is being written, and how far that has got. */
 struct native_encoder {
-    const char *model; /* its name */
-    size_t num_tensors;
-    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
-    /* The next number; tensor == num_tensors at the end. */
-    size_t tensor, sequence, plane, row, part, column;
-    size_t next; /* among the numbers of its tensor */
+    struct wire_reply reply;
+    enum result_id first, id; /* of the results; NUM_RESULTS at the end */
+    size_t sequence;          /* of it */
+    size_t rank, shape[RESULT_AXES_MAX], index[RESULT_AXES_MAX]; /* of the next number */
+    size_t next; /* among the numbers of the result */
 };
 
 /* --- text --- */
 
-/* Writes what comes before the first number of a tensor, up to its lists. */
-static char *open_tensor(const struct native_encoder *encoder, char *out) {
-    const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
-    if (encoder->tensor == 0) {
-        out = stpcpy(out, "{\"model\":");
-        out = wire_json_put_string(out, encoder->model);
-    }
-    out = stpcpy(out, ",\"");
-    out = stpcpy(out, tensor->name);
-    return stpcpy(out, tensor->batched ? "\":[" : "\":");
+/* Moves to a sequence of a result, or to the next result that is wanted. */
+static void move_to(struct native_encoder *encoder, enum result_id id, size_t sequence) {
+    const struct wanted_results *wanted = &encoder->reply.wanted;
+
+    while (id < NUM_RESULTS && !wanted->has[id])
+        id++;
+    encoder->id = id;
+    encoder->sequence = sequence;
+    if (id < NUM_RESULTS)
+        encoder->rank = results_shape(wanted, id, sequence, encoder->shape);
 }
 
-/* Writes what separates a part of a row from the number before it, up to its own
- * bracket. */
-static char *open_part(const struct native_encoder *encoder, char *out) {
-    const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
-    bool first_part = encoder->part == 0, first_row = first_part && encoder->row == 0;
-    bool first_plane = first_row && encoder->plane == 0;
+/* Writes what comes before the first number of a result, up to its lists. */
+static char *open_result(const struct native_encoder *encoder, char *out) {
+    if (encoder->id == encoder->first) {
+        out = stpcpy(out, "{\"model\":");
+        out = wire_json_put_string(out, encoder->reply.wanted.info->name);
+    }
+    out = stpcpy(out, ",\"");
+    out = stpcpy(out, result_table[encoder->id].name);
+    return stpcpy(out, encoder->reply.batched ? "\":[" : "\":");
+}
 
-    if (first_plane && encoder->sequence == 0)
-        out = open_tensor(encoder, out);
+/* Writes what separates a row from the number before it, and a bracket for each list that
+ * begins with it. */
+static char *open_row(const struct native_encoder *encoder, char *out) {
+    size_t axis = encoder->rank - 1;
+
+    while (axis > 0 && encoder->index[axis - 1] == 0)
+        axis--;
+    if (axis == 0 && encoder->sequence == 0)
+        out = open_result(encoder, out);
     else
         *out++ = ',';
-    if (first_plane && tensor->plane_axis)
+    for (; axis < encoder->rank; axis++)
         *out++ = '[';
-    if (first_row)
-        *out++ = '[';
-    if (first_part && tensor->num_parts > 0)
-        *out++ = '[';
-    *out++ = '[';
     return out;
 }
 
-/* Ends the part and all lists that end with it, and moves to the next part. */
-static char *close_part(struct native_encoder *encoder, char *out) {
-    const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
+/* Ends the row and all lists that end with it, and moves to the next row. */
+static char *close_row(struct native_encoder *encoder, char *out) {
+    size_t axis = encoder->rank - 1;
 
-    encoder->column = 0;
+    encoder->index[axis] = 0;
     *out++ = ']';
-    if (++encoder->part < wire_reply_parts(tensor))
-        return out;
-
-    encoder->part = 0;
-    if (tensor->num_parts > 0)
+    while (axis-- > 0) {
+        if (++encoder->index[axis] < encoder->shape[axis])
+            return out;
+        encoder->index[axis] = 0;
         *out++ = ']';
-    if (++encoder->row < wire_reply_rows(tensor, encoder->sequence))
+    }
+    if (encoder->sequence + 1 < encoder->reply.batch.num_sequences) {
+        move_to(encoder, encoder->id, encoder->sequence + 1);
         return out;
+    }
 
-    encoder->row = 0;
-    *out++ = ']';
-    if (++encoder->plane < wire_reply_planes(tensor, encoder->sequence))
-        return out;
-
-    encoder->plane = 0;
-    if (tensor->plane_axis)
+    encoder->next = 0;
+    move_to(encoder, encoder->id + 1, 0);
+    if (encoder->reply.batched)
         *out++ = ']';
-    if (++encoder->sequence < tensor->num_sequences)
-        return out;
-
-    encoder->sequence = encoder->next = 0;
-    if (tensor->batched)
-        *out++ = ']';
-    if (++encoder->tensor == encoder->num_tensors)
+    if (encoder->id == NUM_RESULTS)
         *out++ = '}';
     return out;
 }
 
-/* Prints numbers with a comma after each. */
-static char *put_numbers(const struct wire_reply_tensor *tensor, size_t first,
-                         size_t count, char *out) {
-    const void *numbers = wire_reply_number(tensor, first);
-    if (!tensor->nullable)
-        return wire_floats_print(numbers, count, out);
-    for (size_t i = 0; i < count; i++) {
-        out = tensor->integers ? wire_json_put_index(out, ((const int64_t *)numbers)[i])
-                               : wire_json_put_number(out, ((const float *)numbers)[i]);
+/* Prints numbers of a result with a comma after each. */
+static char *put_numbers(const struct native_encoder *encoder, size_t count, char *out) {
+    const struct result *row = &result_table[encoder->id];
+    const void *all = result_numbers(&encoder->reply.result, encoder->id);
+
+    if (!row->nullable)
+        return wire_floats_print((const float *)all + encoder->next, count, out);
+    for (size_t i = encoder->next; i < encoder->next + count; i++) {
+        out = row->integers ? wire_json_put_index(out, ((const int64_t *)all)[i])
+                            : wire_json_put_number(out, ((const float *)all)[i]);
         *out++ = ',';
     }
     return out;
@@ -122,43 +120,53 @@ static char *put_numbers(const struct wire_reply_tensor *tensor, size_t first,
 static size_t native_reply_fill(void *context, char *piece, size_t size) {
     struct native_encoder *encoder = context;
     char *out = piece, *end = piece + size;
-    while (encoder->tensor < encoder->num_tensors && end - out >= WIRE_PIECE_MIN) {
-        const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
-        size_t width = wire_reply_width(tensor, encoder->sequence);
-        if (encoder->column == 0)
-            out = open_part(encoder, out);
+    while (encoder->id < NUM_RESULTS && end - out >= WIRE_PIECE_MIN) {
+        size_t *column = &encoder->index[encoder->rank - 1];
+        size_t width = encoder->shape[encoder->rank - 1];
+        if (*column == 0)
+            out = open_row(encoder, out);
 
         size_t count = (size_t)(end - out - ROW_END_BYTES) / NUMBER_BYTES;
-        if (count > width - encoder->column)
-            count = width - encoder->column;
-        out = put_numbers(tensor, encoder->next, count, out);
+        if (count > width - *column)
+            count = width - *column;
+        out = put_numbers(encoder, count, out);
         encoder->next += count;
-        encoder->column += count;
-        if (encoder->column == width)
-            out = close_part(encoder, out - 1); /* replaces the last comma */
+        *column += count;
+        if (*column == width)
+            out = close_row(encoder, out - 1); /* replaces the last comma */
     }
     return (size_t)(out - piece);
 }
 
 /* --- sizes --- */
 
-static size_t count_lists(const struct wire_reply_tensor *tensor) {
-    size_t lists = tensor->num_sequences + 1;
-    for (size_t b = 0; b < tensor->num_sequences; b++) {
+/* Returns how many lists a result has. Those of a matrix count as in a plane. */
+static size_t count_lists(const struct wire_reply *reply, enum result_id id) {
+    size_t lists = reply->batch.num_sequences + 1;
+
+    for (size_t b = 0; b < reply->batch.num_sequences; b++) {
+        size_t shape[RESULT_AXES_MAX], count = 1;
+        size_t rank = results_shape(&reply->wanted, id, b, shape);
         pace_add(4);
-        size_add_mul_saturating(&lists, wire_reply_planes(tensor, b),
-                                wire_reply_rows(tensor, b) * (tensor->num_parts + 1) + 1);
+        size_add_saturating(&lists, rank == 2);
+        for (size_t axis = 0; axis + 1 < rank; axis++) {
+            count *= shape[axis]; /* fits, as attn_plan() has found */
+            size_add_saturating(&lists, count);
+        }
     }
     return lists;
 }
 
 static size_t native_reply_bound(const struct wire_request *request) {
     size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
-    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
-    size_t count = wire_reply_list(request, &(attn_result){0}, tensors);
-    for (size_t i = 0; i < count; i++) {
-        size_add_mul_saturating(&bound, wire_reply_count(&tensors[i]), NUMBER_BYTES);
-        size_add_mul_saturating(&bound, count_lists(&tensors[i]), LIST_BYTES);
+    struct wire_reply reply;
+
+    wire_reply_init(&reply, request, &(attn_result){0});
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        if (!reply.wanted.has[id])
+            continue;
+        size_add_mul_saturating(&bound, wire_reply_count(&reply, id), NUMBER_BYTES);
+        size_add_mul_saturating(&bound, count_lists(&reply, id), LIST_BYTES);
     }
     return bound;
 }
@@ -169,14 +177,13 @@ static void *native_reply_begin(struct arena *arena, const struct wire_request *
                                 const attn_result *result,
                                 struct wire_reply_head *ret_head,
                                 struct wire_problem *ret_problem) {
-    struct wire_request kept;
     struct native_encoder *encoder =
-        wire_reply_begin(arena, sizeof *encoder, request, result, &kept, ret_problem);
+        wire_reply_begin(arena, sizeof *encoder, request, result, ret_problem);
     if (encoder == NULL)
         return NULL;
 
-    *encoder = (struct native_encoder){.model = attn_model_get_info(kept.model)->name};
-    encoder->num_tensors = wire_reply_list(&kept, result, encoder->tensors);
+    move_to(encoder, 0, 0);
+    encoder->first = encoder->id;
     *ret_head =
         (struct wire_reply_head){WIRE_MEDIA_TYPE_JSON, WIRE_NO_SIZE, WIRE_NO_SIZE};
     return encoder;

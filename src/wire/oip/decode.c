@@ -14,9 +14,9 @@ static bool set_needs(const struct wire_oip_scan *scan, struct wire_decoder *dec
     bool named = false;
 
     for (size_t i = 0; i < scan->reply.num_outputs; i++) {
-        enum wire_result which = scan->reply.outputs[i].which;
-        decoder->need.words[which] = true; /* the first words of need */
-        named = named || which == WIRE_RESULT_WEIGHTS;
+        enum result_id which = scan->reply.outputs[i].which;
+        decoder->need.has[which] = true;
+        named = named || which == RESULT_WEIGHTS;
     }
     if (!wire_need_weights_read(&cursor, &value->text, &batch->need_weights))
         return false;

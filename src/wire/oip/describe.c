@@ -2,6 +2,7 @@
 /* describe.c: prints the server, the models and their statistics for the routes /v2. */
 #include "wire/oip/describe.h"
 
+#include "math/plan/results.h"
 #include "wire/json/write.h"
 #include "wire/models.h"
 #include "wire/oip/oip.h"
@@ -15,7 +16,7 @@
 struct model_tensor {
     const char *name, *datatype;
     bool optional;
-    size_t rank, shape[4];
+    size_t rank, shape[1 + RESULT_AXES_MAX];
 };
 
 /* Adds a text as a JSON string, between two texts that are JSON. */
@@ -61,6 +62,16 @@ static void print_tensors(const char *key, const struct model_tensor *tensors,
     buf_append_text(body, "]");
 }
 
+/* Describes a result, of any sequences. */
+static struct model_tensor describe_result(const attn_model_info *info,
+                                           const struct result *row) {
+    struct model_tensor tensor = {row->name, "FP32", false, 1, {ANY}};
+
+    for (size_t i = 0; i < RESULT_AXES_MAX && row->axes[i] != AXIS_NONE; i++)
+        tensor.shape[tensor.rank++] = result_model_axis(info, row->axes[i]);
+    return tensor;
+}
+
 static void print_signature(const attn_model_info *info, bool config, struct buf *body) {
     bool is_cross = wire_model_is_cross(info), needs_keys = wire_model_needs_keys(info);
     bool keys_optional = info->width.key == info->width.query && !needs_keys;
@@ -77,16 +88,15 @@ static void print_signature(const attn_model_info *info, bool config, struct buf
         {"key_positions", "INT64", true, 2, {ANY, ANY}},
     };
     size_t num_inputs = sizeof inputs / sizeof inputs[0] - (is_cross ? 2 : 0);
-    const struct model_tensor outputs[] = {
-        {"outputs", "FP32", false, 3, {ANY, ANY, info->width.out}},
-        {"attention_weights", "FP32", false, 4, {ANY, ANY, ANY, ANY}},
-        {"heads", "FP32", false, 4, {ANY, ANY, info->num_heads, info->width.head}},
-        {"lse", "FP32", false, 3, {ANY, ANY, info->num_heads}},
-    };
+    struct model_tensor outputs[NUM_RESULTS];
+    size_t num_outputs = 0;
 
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        if ((result_table[id].kinds & RESULT_PLAIN) != 0)
+            outputs[num_outputs++] = describe_result(info, &result_table[id]);
+    }
     print_tensors(config ? "input" : "inputs", inputs, num_inputs, config, body);
-    print_tensors(config ? "output" : "outputs", outputs,
-                  sizeof outputs / sizeof outputs[0], config, body);
+    print_tensors(config ? "output" : "outputs", outputs, num_outputs, config, body);
 }
 
 /* --- models --- */

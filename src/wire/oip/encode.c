@@ -22,7 +22,7 @@
 #define TEXT_BYTES ((size_t)1024)
 #define NAME_BYTES ((size_t)ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + 3)
 /* Text, and numbers or binary data, for each output; and the end. */
-#define SEGMENTS_MAX (2 * WIRE_NUM_OIP_RESULTS + 1)
+#define SEGMENTS_MAX (2 * WIRE_OIP_OUTPUTS_MAX + 1)
 
 _Static_assert(NUMBER_ROOM <= WIRE_PIECE_MIN, "the smallest piece has room for a number");
 
@@ -38,21 +38,6 @@ struct oip_encoder {
     size_t segment, done; /* the current segment, and how much of it was written */
 };
 
-/* An output of the reply. */
-struct oip_output {
-    struct wire_reply_tensor tensor;
-    bool binary;
-};
-
-/* Describes output `i` of the reply. */
-static struct oip_output get_output(const struct wire_request *request,
-                                    const attn_result *result, size_t i) {
-    return (struct oip_output){
-        .tensor = wire_reply_get(request, result, request->oip->outputs[i].which),
-        .binary = request->oip->outputs[i].binary,
-    };
-}
-
 /* --- sizes --- */
 
 /* Returns the most bytes of JSON without numbers. The id is a part of the body, so this
@@ -63,11 +48,13 @@ static size_t text_bytes_max(const struct wire_request *request) {
 
 static size_t oip_reply_bound(const struct wire_request *request) {
     size_t bytes = text_bytes_max(request);
-    for (size_t i = 0; i < request->oip->num_outputs; i++) {
-        const struct oip_output output = get_output(request, &(attn_result){0}, i);
-        size_add_mul_saturating(&bytes, wire_reply_count(&output.tensor),
-                                output.binary ? sizeof(float) : NUMBER_BYTES);
-    }
+    struct wire_reply reply;
+
+    wire_reply_init(&reply, request, &(attn_result){0});
+    for (size_t i = 0; i < request->oip->num_outputs; i++)
+        size_add_mul_saturating(
+            &bytes, wire_reply_count(&reply, request->oip->outputs[i].which),
+            request->oip->outputs[i].binary ? sizeof(float) : NUMBER_BYTES);
     return bytes;
 }
 
@@ -84,46 +71,45 @@ static void add_segment(struct oip_encoder *encoder, int kind, const void *data,
 }
 
 /* Writes the description of an output, up to its numbers if they are JSON. */
-static char *put_output(char *out, const struct oip_output *output) {
-    const struct wire_reply_tensor *tensor = &output->tensor;
-    size_t shape[WIRE_REPLY_RANK_MAX], rank = wire_reply_shape(tensor, shape);
+static char *put_output(char *out, const struct wire_reply *reply, enum result_id id,
+                        bool binary) {
+    size_t shape[WIRE_REPLY_RANK_MAX], rank = wire_reply_shape(reply, id, shape);
 
-    out +=
-        sprintf(out, "{\"name\":\"%s\",\"datatype\":\"FP32\",\"shape\":", tensor->name);
+    out += sprintf(
+        out, "{\"name\":\"%s\",\"datatype\":\"FP32\",\"shape\":", result_table[id].name);
     for (size_t i = 0; i < rank; i++)
         out += sprintf(out, "%c%zu", i == 0 ? '[' : ',', shape[i]);
-    if (output->binary)
+    if (binary)
         return out + sprintf(out, "],\"parameters\":{\"binary_data_size\":%zu}}",
-                             wire_reply_count(tensor) * sizeof(float));
+                             wire_reply_count(reply, id) * sizeof(float));
     return stpcpy(out, "],\"data\":[");
 }
 
 /* Makes the segments of the JSON. `out` has room for text_bytes_max(). */
-static void make_json(const struct wire_request *request, const attn_result *result,
+static void make_json(const struct wire_oip_reply *wanted, const struct wire_reply *reply,
                       struct oip_encoder *encoder, char *out) {
-    const struct wire_oip_reply *reply = request->oip;
     const char *start = out;
 
     out = stpcpy(out, "{\"model_name\":");
-    out = wire_json_put_string(out, attn_model_get_info(request->model)->name);
+    out = wire_json_put_string(out, reply->wanted.info->name);
     out = stpcpy(out, ",\"model_version\":\"" WIRE_OIP_VERSION "\"");
-    if (reply->id != NULL) {
+    if (wanted->id != NULL) {
         out = stpcpy(out, ",\"id\":");
-        memcpy(out, reply->id, reply->id_size);
-        out += reply->id_size;
+        memcpy(out, wanted->id, wanted->id_size);
+        out += wanted->id_size;
     }
 
     out = stpcpy(out, ",\"outputs\":[");
-    for (size_t i = 0; i < reply->num_outputs; i++) {
-        const struct oip_output output = get_output(request, result, i);
+    for (size_t i = 0; i < wanted->num_outputs; i++) {
+        enum result_id id = wanted->outputs[i].which;
         if (i > 0)
             *out++ = ',';
-        out = put_output(out, &output);
-        if (output.binary)
+        out = put_output(out, reply, id, wanted->outputs[i].binary);
+        if (wanted->outputs[i].binary)
             continue;
         add_segment(encoder, SEGMENT_BYTES, start, (size_t)(out - start));
-        add_segment(encoder, SEGMENT_NUMBERS, output.tensor.numbers,
-                    wire_reply_count(&output.tensor));
+        add_segment(encoder, SEGMENT_NUMBERS, result_numbers(&reply->result, id),
+                    wire_reply_count(reply, id));
         start = out;
         out = stpcpy(out, "]}");
     }
@@ -131,19 +117,16 @@ static void make_json(const struct wire_request *request, const attn_result *res
     add_segment(encoder, SEGMENT_BYTES, start, (size_t)(out - start));
 }
 
-/* Makes the segments of binary data; returns whether there are any. */
-static bool add_binary_outputs(const struct wire_request *request,
-                               const attn_result *result, struct oip_encoder *encoder) {
-    bool added = false;
-    for (size_t i = 0; i < request->oip->num_outputs; i++) {
-        const struct oip_output output = get_output(request, result, i);
-        if (!output.binary)
-            continue;
-        add_segment(encoder, SEGMENT_BYTES, output.tensor.numbers,
-                    wire_reply_count(&output.tensor) * sizeof(float));
-        added = true;
+/* Makes the segments of binary data. */
+static void add_binary_outputs(const struct wire_oip_reply *wanted,
+                               const struct wire_reply *reply,
+                               struct oip_encoder *encoder) {
+    for (size_t i = 0; i < wanted->num_outputs; i++) {
+        enum result_id id = wanted->outputs[i].which;
+        if (wanted->outputs[i].binary)
+            add_segment(encoder, SEGMENT_BYTES, result_numbers(&reply->result, id),
+                        wire_reply_count(reply, id) * sizeof(float));
     }
-    return added;
 }
 
 /* Returns the bytes that a segment will have. Numbers are printed once to know that. */
@@ -167,6 +150,7 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
                              struct wire_problem *ret_problem) {
     struct oip_encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
     char *text = arena_alloc(arena, text_bytes_max(request), 1);
+    struct wire_reply reply;
     if (encoder == NULL || text == NULL) {
         wire_problem_set_no_memory(ret_problem);
         return NULL;
@@ -175,9 +159,11 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
         return NULL;
 
     *encoder = (struct oip_encoder){0};
-    make_json(request, result, encoder, text);
+    wire_reply_init(&reply, request, result);
+    make_json(request->oip, &reply, encoder, text);
     size_t json_segments = encoder->num_segments;
-    if (!add_binary_outputs(request, result, encoder)) {
+    add_binary_outputs(request->oip, &reply, encoder);
+    if (encoder->num_segments == json_segments) {
         *ret_head =
             (struct wire_reply_head){WIRE_MEDIA_TYPE_JSON, WIRE_NO_SIZE, WIRE_NO_SIZE};
         return encoder;

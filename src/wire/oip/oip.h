@@ -3,9 +3,11 @@
  * (docs/protocol-v2.md). */
 #pragma once
 
+#include "math/plan/results.h"
 #include "wire/protocol.h"
 
-#define WIRE_OIP_VERSION "1" /* the only version that a model has */
+#define WIRE_OIP_VERSION     "1" /* the only version that a model has */
+#define WIRE_OIP_OUTPUTS_MAX NUM_RESULTS
 
 /* The header that says how many bytes of a body are JSON; binary data follows them. */
 #define WIRE_OIP_SIZE_HEADER "Inference-Header-Content-Length"
@@ -16,9 +18,9 @@ struct wire_oip_reply {
     size_t id_size;
     size_t num_outputs; /* at least 1 */
     struct {
-        enum wire_result which;
+        enum result_id which; /* RESULT_PLAIN */
         bool binary;
-    } outputs[WIRE_NUM_OIP_RESULTS];
+    } outputs[WIRE_OIP_OUTPUTS_MAX];
 };
 
 /* Reads the value of WIRE_OIP_SIZE_HEADER for a body of `body_size` bytes.

@@ -43,7 +43,7 @@ static const struct wire_keys change_parameter_keys = {
 /* What parameters and outputs ask for. */
 struct oip_options {
     bool binary;
-    bool binary_sent[WIRE_NUM_OIP_RESULTS]; /* by the output itself */
+    bool binary_sent[WIRE_OIP_OUTPUTS_MAX]; /* by the output itself */
 };
 
 /* --- parameters --- */
@@ -112,7 +112,7 @@ struct output_list {
 /* Reads which output this is. */
 static bool read_output_name(const struct wire_cursor *cursor,
                              const struct wire_span *span, size_t index,
-                             enum wire_result *ret_which) {
+                             enum result_id *ret_which) {
     char word[WIRE_WORD_MAX + 1] = "";
     if (span->start == NULL)
         return wire_problem_set(cursor->problem, WIRE_E_MISSING_KEY, "name",
@@ -120,9 +120,10 @@ static bool read_output_name(const struct wire_cursor *cursor,
     if (!wire_word_read(cursor, span, "name", word))
         return false;
 
-    for (int i = 0; i < WIRE_NUM_OIP_RESULTS; i++) {
-        *ret_which = (enum wire_result)i;
-        if (strcmp(word, wire_result_name(*ret_which)) == 0)
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        *ret_which = id;
+        if ((result_table[id].kinds & RESULT_PLAIN) != 0 &&
+            strcmp(word, result_table[id].name) == 0)
             return true;
     }
     return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_OUTPUT, "outputs",
@@ -138,7 +139,7 @@ static bool read_output_element(struct wire_cursor *cursor, struct wire_place *p
     struct wire_oip_reply *reply = list->reply;
     struct wire_span members[2], binary = {0};
     struct wire_place parameters = {.field = "parameters"};
-    enum wire_result which = WIRE_RESULT_OUTPUTS;
+    enum result_id which = RESULT_OUTPUTS;
 
     if (!wire_object_scan(cursor, place, 3, &output_keys, members) ||
         !read_output_name(cursor, &members[0], index, &which))
@@ -149,7 +150,7 @@ static bool read_output_element(struct wire_cursor *cursor, struct wire_place *p
                 cursor->problem, WIRE_E_DUPLICATE_OUTPUT, "outputs",
                 "outputs[%zu] has the name '%s', which appears twice; "
                 "send each output once",
-                index, wire_result_name(which));
+                index, result_table[which].name);
     }
 
     if (members[1].start != NULL) {

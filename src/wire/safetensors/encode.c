@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TENSORS_MAX (2 + WIRE_NUM_RESULTS) /* query_lens, key_lens, and results */
+#define TENSORS_MAX (2 + NUM_RESULTS) /* query_lens, key_lens, and results */
 #define ENTRY_BYTES 256 /* at most, of a tensor in the header: its name and 7 numbers */
 #define HEADER_BYTES_MAX                                                                 \
     (SAFETENSORS_SIZE_BYTES + 64 + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX +                  \
@@ -32,6 +32,7 @@ struct encoded_tensor {
 
 /* A reply that is being written, and how far that has got. */
 struct safetensors_encoder {
+    struct wire_reply reply;
     char header[HEADER_BYTES_MAX];
     size_t header_size;
     struct encoded_tensor tensors[TENSORS_MAX];
@@ -52,9 +53,9 @@ static bool all_equal(const size_t *lens, size_t count) {
 }
 
 /* Whether sequences follow each other without padding, and lengths are sent with them. */
-static bool is_packed(const struct wire_request *request) {
-    const attn_request *batch = &request->batch;
-    return request->lens_sent || !all_equal(batch->query_lens, batch->num_sequences) ||
+static bool is_packed(const struct wire_reply *reply, bool lens_sent) {
+    const attn_request *batch = &reply->batch;
+    return lens_sent || !all_equal(batch->query_lens, batch->num_sequences) ||
            !all_equal(batch->key_lens, batch->num_sequences);
 }
 
@@ -69,55 +70,49 @@ static void add_lens(struct safetensors_encoder *encoder, const char *name,
                                 .data = lens};
 }
 
-/* Adds a tensor. When it is packed, the rows of all sequences follow each other, as in
+/* Adds a result. When it is packed, the rows of all sequences follow each other, as in
  * [sum of query_lens, width]; weights, whose rows differ in width, are [count], and so is
  * what they are reduced to. */
-static void add_result(struct safetensors_encoder *encoder,
-                       const struct wire_reply_tensor *tensor, bool packed) {
+static void add_result(struct safetensors_encoder *encoder, enum result_id id,
+                       bool packed) {
+    const struct wire_reply *reply = &encoder->reply;
+    const struct result *row = &result_table[id];
     struct encoded_tensor *added = &encoder->tensors[encoder->num_tensors++];
-    size_t count = wire_reply_count(tensor);
-    *added = (struct encoded_tensor){.name = tensor->name,
-                                     .dtype = tensor->integers ? "I64" : "F32",
-                                     .bytes = count * wire_reply_number_bytes(tensor),
-                                     .data = tensor->numbers};
+    size_t count = wire_reply_count(reply, id);
+
+    *added = (struct encoded_tensor){.name = row->name,
+                                     .dtype = row->integers ? "I64" : "F32",
+                                     .bytes = count * result_number_bytes(id),
+                                     .data = result_numbers(&reply->result, id)};
     if (!packed) {
-        added->rank = wire_reply_shape(tensor, added->shape);
+        added->rank = wire_reply_shape(reply, id, added->shape);
         return;
     }
 
-    added->shape[added->rank++] = count;
-    if (tensor->plane_axis && !tensor->flat)
-        added->shape[added->rank++] = tensor->num_rows;
-    if (!tensor->flat)
-        added->shape[added->rank++] = tensor->width;
+    added->rank = (row->kinds & RESULT_BY_ROW) != 0
+                      ? 1
+                      : results_shape(&reply->wanted, id, 0, added->shape);
+    added->shape[0] = count;
     for (size_t axis = 1; axis < added->rank; axis++)
         added->shape[0] /= added->shape[axis];
 }
 
-/* Lists the tensors. `result` may be all zero, when they are only measured. Nothing can
- * overflow, since attn_plan() has computed the sizes. */
-static void list_tensors(struct safetensors_encoder *encoder,
-                         const struct wire_request *request, const attn_result *result) {
-    const attn_request *batch = &request->batch;
-    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
-    size_t count = wire_reply_list(request, result, tensors);
-    bool packed = is_packed(request), flat = false;
+/* Lists the tensors. Nothing can overflow, since attn_plan() has computed the sizes. */
+static void list_tensors(struct safetensors_encoder *encoder, bool lens_sent) {
+    const struct wire_reply *reply = &encoder->reply;
+    const attn_request *batch = &reply->batch;
+    bool packed = is_packed(reply, lens_sent);
 
-    for (size_t i = 0; i < count; i++)
-        flat = flat || tensors[i].flat;
     if (packed)
         add_lens(encoder, "query_lens", batch->query_lens, batch->num_sequences);
-    if (packed && flat)
+    if (packed && (reply->wanted.kinds & RESULT_BY_ROW) != 0)
         add_lens(encoder, "key_lens", batch->key_lens, batch->num_sequences);
 
     /* Integers come before floats, so that they are aligned. */
-    for (size_t i = 0; i < count; i++) {
-        if (tensors[i].integers)
-            add_result(encoder, &tensors[i], packed);
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (!tensors[i].integers)
-            add_result(encoder, &tensors[i], packed);
+    for (int i = 0; i < 2 * NUM_RESULTS; i++) {
+        enum result_id id = i % NUM_RESULTS;
+        if (reply->wanted.has[id] && result_table[id].integers == (i < NUM_RESULTS))
+            add_result(encoder, id, packed);
     }
 }
 
@@ -149,12 +144,9 @@ static void print_header(struct safetensors_encoder *encoder, const char *model)
 }
 
 /* Prepares the header of a reply, and returns the size of the whole reply. */
-static size_t prepare_reply(struct safetensors_encoder *encoder,
-                            const struct wire_request *request,
-                            const attn_result *result) {
-    *encoder = (struct safetensors_encoder){0};
-    list_tensors(encoder, request, result);
-    print_header(encoder, attn_model_get_info(request->model)->name);
+static size_t prepare_reply(struct safetensors_encoder *encoder, bool lens_sent) {
+    list_tensors(encoder, lens_sent);
+    print_header(encoder, encoder->reply.wanted.info->name);
 
     size_t bytes = encoder->header_size;
     for (size_t i = 0; i < encoder->num_tensors; i++)
@@ -165,16 +157,18 @@ static size_t prepare_reply(struct safetensors_encoder *encoder,
 /* --- struct wire_writer --- */
 
 static size_t safetensors_reply_bound(const struct wire_request *request) {
-    struct safetensors_encoder encoder;
+    struct safetensors_encoder encoder = {0};
+    const struct wire_reply *reply = &encoder.reply;
     size_t bytes = HEADER_BYTES_MAX;
-    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
-    size_t count = wire_reply_list(request, &(attn_result){0}, tensors);
-    for (size_t i = 0; i < count; i++)
-        size_add_mul_saturating(&bytes, wire_reply_count(&tensors[i]),
-                                wire_reply_number_bytes(&tensors[i]));
+
+    wire_reply_init(&encoder.reply, request, &(attn_result){0});
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        if (reply->wanted.has[id])
+            size_add_mul_saturating(&bytes, wire_reply_count(reply, id),
+                                    result_number_bytes(id));
+    }
     size_add_mul_saturating(&bytes, request->batch.num_sequences, 2 * sizeof(int64_t));
-    return bytes < SIZE_MAX ? prepare_reply(&encoder, request, &(attn_result){0})
-                            : SIZE_MAX;
+    return bytes < SIZE_MAX ? prepare_reply(&encoder, request->lens_sent) : SIZE_MAX;
 }
 
 static void *safetensors_reply_begin(struct arena *arena,
@@ -182,15 +176,15 @@ static void *safetensors_reply_begin(struct arena *arena,
                                      const attn_result *result,
                                      struct wire_reply_head *ret_head,
                                      struct wire_problem *ret_problem) {
-    struct wire_request kept;
     struct safetensors_encoder *encoder =
-        wire_reply_begin(arena, sizeof *encoder, request, result, &kept, ret_problem);
+        wire_reply_begin(arena, sizeof *encoder, request, result, ret_problem);
     if (encoder == NULL)
         return NULL;
 
-    *ret_head = (struct wire_reply_head){.content_type = WIRE_MEDIA_TYPE_SAFETENSORS,
-                                         .size = prepare_reply(encoder, &kept, result),
-                                         .json_size = WIRE_NO_SIZE};
+    *ret_head =
+        (struct wire_reply_head){.content_type = WIRE_MEDIA_TYPE_SAFETENSORS,
+                                 .size = prepare_reply(encoder, request->lens_sent),
+                                 .json_size = WIRE_NO_SIZE};
     return encoder;
 }
 

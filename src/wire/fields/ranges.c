@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ranges.c: reads and checks what says how weights are reduced: ranges of keys, top_k. */
+#include "wire/fields/ranges.h"
+
+#include "base/error.h"
+#include "base/pace.h"
+#include "wire/fields/integer_list.h"
+
+#include <stdio.h>
+
+/* The axes as errors name them; PAIR is 2. */
+#define B    WIRE_AXIS_SEQUENCES
+#define T    WIRE_AXIS_ROWS
+#define N    WIRE_AXIS_ANY
+#define PAIR WIRE_AXIS_PAIR
+
+#define NUMBER_BYTES 32 /* of a printed number */
+
+bool wire_reduce_check_need(const struct wire_decoder *decoder) {
+    static const struct {
+        enum wire_field_id id;
+        enum result_id result;
+        const char *option, *word, *example; /* an example NULL: it may be left out */
+    } pairs[] = {
+        {WIRE_FIELD_SPANS, RESULT_SPAN_WEIGHTS, "spans", "spans",
+         "[[0,4],[4,9]], the first key of each span and its end"},
+        {WIRE_FIELD_TOP_K, RESULT_TOP_KEYS, "top_k", "top",
+         "how many of the largest weights of a row you want"},
+        {WIRE_FIELD_TOP_IN, RESULT_TOP_KEYS, "top_in", "top", NULL},
+        {WIRE_FIELD_TARGETS, RESULT_TARGET_WEIGHTS, "targets", "target",
+         "a range [first,end] or null for each query"},
+        {WIRE_FIELD_BLOCK, RESULT_BLOCK_WEIGHTS, "block", "blocks",
+         "how many queries and keys make a block"},
+    };
+    struct wire_problem *problem = decoder->source->problem;
+
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        bool sent = wire_is_sent(decoder->source, pairs[i].id);
+        bool wanted = decoder->need.has[pairs[i].result];
+        const char *option = pairs[i].option, *word = pairs[i].word;
+        if (wanted && !sent && pairs[i].example != NULL)
+            return wire_problem_set(problem, WIRE_E_MISSING_KEY, option,
+                                    "need has %s, but %s was left out; send %s, or leave "
+                                    "%s out of need",
+                                    word, option, pairs[i].example, word);
+        if (sent && !wanted)
+            return wire_problem_set(problem, WIRE_E_OUTPUTS_DISAGREE, option,
+                                    "%s was sent, but need does not have %s; list %s in "
+                                    "need, or leave %s out",
+                                    option, word, word, option);
+    }
+    return true;
+}
+
+/* A list of ranges [count][2], each a first key and an end: of each sequence, or of all.
+ * A number is SIZE_MAX when it is negative or larger. */
+struct ranges {
+    const char *field;
+    const size_t *list; /* borrowed until the reply is written */
+    size_t count;       /* of each sequence; of targets, as many as queries */
+    size_t levels;      /* that a range is inside of, in the request: 0, 1 or 2 */
+    bool per_sequence;
+};
+
+/* Prints a number of a range, which is SIZE_MAX where it is negative or larger. */
+static void print_number(size_t number, char ret_text[NUMBER_BYTES]) {
+    if (number < SIZE_MAX)
+        snprintf(ret_text, NUMBER_BYTES, "%zu", number);
+    else
+        snprintf(ret_text, NUMBER_BYTES, "a number out of range");
+}
+
+/* Checks the range first..end of a sequence of `keys` keys; `of` says which sequence it
+ * is: "its sequence". */
+static bool check_range(const struct wire_place *place, size_t first, size_t end,
+                        size_t keys, const char *of, struct wire_problem *ret_problem) {
+    char where[128], begins[NUMBER_BYTES], ends[NUMBER_BYTES];
+    if (first < end && end <= keys)
+        return true;
+
+    wire_place_print(where, sizeof where, place);
+    print_number(first, begins);
+    print_number(end, ends);
+    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
+                     "%s begins at %s and ends before %s; send the first key and the "
+                     "key after the last one, at most %zu: %s has %zu key%s",
+                     where, begins, ends, keys, of, keys, plural_of(keys));
+    wire_range_print(ret_problem->expected, 0, keys);
+    if (first < SIZE_MAX && end < SIZE_MAX)
+        snprintf(ret_problem->got, sizeof ret_problem->got, "[%zu,%zu]", first, end);
+    return false;
+}
+
+/* Returns the keys of the shortest sequence. */
+static size_t find_shortest(const attn_request *batch) {
+    size_t shortest = SIZE_MAX;
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        pace_add(1);
+        shortest = batch->key_lens[b] < shortest ? batch->key_lens[b] : shortest;
+    }
+    return shortest;
+}
+
+/* Checks all ranges. With `lens`, [num_sequences], each sequence has so many, and those
+ * of 0, 0 are none. */
+static bool check_ranges(const struct ranges *ranges, const size_t *lens,
+                         const attn_request *batch, struct wire_problem *ret_problem) {
+    bool each = ranges->per_sequence || batch->num_sequences == 1;
+    const char *of = each ? "its sequence" : "the shortest sequence";
+    const size_t *range = ranges->list;
+    size_t lists = ranges->per_sequence ? batch->num_sequences : 1, row = 0;
+
+    for (size_t b = 0; b < lists; b++) {
+        size_t count = lens != NULL ? lens[b] : ranges->count;
+        size_t keys = ranges->per_sequence ? batch->key_lens[b] : find_shortest(batch);
+        for (size_t i = 0; i < count; i++, row++, range += 2) {
+            struct wire_place place = {ranges->field, ranges->levels, {row}, 0, 0};
+            pace_add(2 * sizeof(size_t));
+            if (ranges->levels == 2)
+                place = (struct wire_place){ranges->field, 2, {b, i}, 0, 0};
+            if (!(lens != NULL && range[0] == 0 && range[1] == 0) &&
+                !check_range(&place, range[0], range[1], keys, of, ret_problem))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Returns the ranges of a list that was read. */
+static struct ranges get_ranges(const struct wire_integer_list *list) {
+    return (struct ranges){.field = list->value->name,
+                           .list = list->numbers,
+                           .count = list->any > 0 ? list->any : 1,
+                           .levels = list->levels - 1,
+                           .per_sequence = list->form->axes[0] == WIRE_AXIS_SEQUENCES};
+}
+
+bool wire_read_spans(struct wire_decoder *decoder, const struct wire_field *field,
+                     const struct wire_value *value) {
+    static const struct wire_form forms[] = {{2, {N, PAIR}}, {3, {B, N, PAIR}}};
+    attn_request *batch = &decoder->request.batch;
+    struct wire_integer_list list =
+        wire_integer_list_make(decoder, value, forms, decoder->request.batched ? 2 : 1);
+
+    (void)field;
+    if (!wire_integer_list_read(&list))
+        return false;
+    const struct ranges spans = get_ranges(&list);
+    batch->reduce.spans = spans.list;
+    batch->reduce.num_spans = spans.count;
+    batch->reduce.spans_per_sequence = spans.per_sequence;
+    return check_ranges(&spans, NULL, batch, decoder->source->problem);
+}
+
+bool wire_read_top_in(struct wire_decoder *decoder, const struct wire_field *field,
+                      const struct wire_value *value) {
+    static const struct wire_form forms[] = {{1, {PAIR}}, {2, {N, PAIR}}};
+    attn_request *batch = &decoder->request.batch;
+    struct wire_integer_list list = wire_integer_list_make(decoder, value, forms, 2);
+
+    (void)field;
+    if (!wire_integer_list_read(&list))
+        return false;
+    const struct ranges ranges = get_ranges(&list);
+    batch->reduce.top_in = ranges.list;
+    batch->reduce.num_top_in = ranges.count;
+    return check_ranges(&ranges, NULL, batch, decoder->source->problem);
+}
+
+/* Sets targets. Those of one sequence are repeated for all, which are as long. */
+static bool set_targets(const struct ranges *targets, const struct wire_source *source,
+                        attn_request *batch) {
+    size_t numbers = 2 * batch->query_lens[0];
+
+    batch->reduce.targets = targets->list;
+    if (!check_ranges(targets, batch->query_lens, batch, source->problem))
+        return false;
+    if (targets->per_sequence || batch->num_sequences == 1)
+        return true;
+
+    size_t *all =
+        arena_alloc(source->input->arena, batch->num_sequences, numbers * sizeof *all);
+    if (all == NULL)
+        return wire_problem_set_no_memory(source->problem);
+    for (size_t b = 0; b < batch->num_sequences; b++)
+        pace_copy(all + b * numbers, targets->list, numbers * sizeof *all);
+    batch->reduce.targets = all;
+    return true;
+}
+
+/* Reads targets: of the queries of each sequence, or of one sequence for all. */
+bool wire_read_targets(struct wire_decoder *decoder, const struct wire_field *field,
+                       const struct wire_value *value) {
+    static const struct wire_form forms[] = {{3, {B, T, PAIR}}, {2, {T, PAIR}}};
+    const struct wire_request *request = &decoder->request;
+    struct wire_tensor rows = decoder->tensors.queries;
+    bool shared = !request->lens_sent && wire_tensor_len(&rows) != WIRE_SHAPE_ANY;
+    struct wire_integer_list list =
+        request->batched ? wire_integer_list_make(decoder, value, forms, shared ? 2 : 1)
+                         : wire_integer_list_make(decoder, value, forms + 1, 1);
+
+    (void)field;
+    rows.unpadded = request->lens_sent;
+    list.rows = &rows;
+    list.nulls = true;
+    if (!wire_integer_list_read(&list))
+        return false;
+    const struct ranges targets = get_ranges(&list);
+    return set_targets(&targets, decoder->source, &decoder->request.batch);
+}
+
+bool wire_reduce_check_top(const attn_request *batch, struct wire_problem *ret_problem) {
+    const attn_reductions *reduce = &batch->reduce;
+    size_t least = find_shortest(batch), k = reduce->top_k;
+    bool ranges = reduce->top_in != NULL;
+
+    for (size_t i = 0; ranges && i < reduce->num_top_in; i++) {
+        size_t size = reduce->top_in[2 * i + 1] - reduce->top_in[2 * i];
+        pace_add(1);
+        least = size < least ? size : least;
+    }
+    if (reduce->num_top_in > ATTN_TOP_RANGES_MAX)
+        return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "top_in",
+                                "top_in has %zu ranges, but may have %d at most; send "
+                                "the others in another request",
+                                reduce->num_top_in, ATTN_TOP_RANGES_MAX);
+    if (k <= least)
+        return true;
+    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "top_k",
+                     "top_k is %zu, but %s has %zu key%s; send at most as many", k,
+                     ranges ? "the shortest range of top_in" : "the shortest sequence",
+                     least, plural_of(least));
+    wire_range_print(ret_problem->expected, 1, least);
+    snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", k);
+    return false;
+}

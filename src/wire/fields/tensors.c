@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tensors.c: reads queries, keys and values, and the lengths of batches of arrays. */
+#include "wire/fields/tensors.h"
+
+#include "base/error.h"
+#include "base/pace.h"
+#include "base/size.h"
+#include "wire/fields/floats.h"
+#include "wire/fields/integer_list.h"
+#include "wire/json/tensor.h"
+
+#include <stdio.h>
+
+/* --- lengths --- */
+
+/* Returns the value with the lengths of queries, keys or values: query_lens, but key_lens
+ * for keys and values when the request has it; NULL when it has none. */
+static const struct wire_value *find_lens(const struct wire_source *source,
+                                          const struct wire_value *value) {
+    bool queries = value == &source->values[WIRE_FIELD_QUERIES];
+    enum wire_field_id id = !queries && wire_is_sent(source, WIRE_FIELD_KEY_LENS)
+                                ? WIRE_FIELD_KEY_LENS
+                                : WIRE_FIELD_QUERY_LENS;
+    return wire_is_sent(source, id) ? &source->values[id] : NULL;
+}
+
+/* Checks that key_lens has keys or values that it belongs to, and is needed. */
+static bool check_key_lens(const struct wire_source *source) {
+    const struct wire_value *queries = &source->values[WIRE_FIELD_QUERIES];
+
+    if (!wire_is_sent(source, WIRE_FIELD_KEYS) &&
+        !wire_is_sent(source, WIRE_FIELD_VALUES))
+        return wire_problem_set(source->problem, WIRE_E_MISSING_KEY, "keys",
+                                "key_lens was sent without keys and values; "
+                                "send one of them, or leave key_lens out");
+    if (wire_value_is_sent(queries) &&
+        queries->rank < WIRE_LEVELS_BATCHED + (size_t)source->heads_axis &&
+        !wire_is_sent(source, WIRE_FIELD_QUERY_LENS))
+        return wire_problem_set(
+            source->problem, WIRE_E_MISSING_KEY, "query_lens",
+            "key_lens makes a batch of the keys, but queries is a single "
+            "sequence; send query_lens, or leave key_lens out");
+    return true;
+}
+
+bool wire_lens_check_needed(const struct wire_source *source) {
+    static const struct {
+        enum wire_field_id lens, tensor;
+    } pairs[] = {{WIRE_FIELD_QUERY_LENS, WIRE_FIELD_QUERIES},
+                 {WIRE_FIELD_KEY_LENS, WIRE_FIELD_KEYS},
+                 {WIRE_FIELD_KEY_LENS, WIRE_FIELD_VALUES}};
+    size_t rank = WIRE_LEVELS_UNBATCHED + (size_t)source->heads_axis;
+
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        const struct wire_value *tensor = &source->values[pairs[i].tensor];
+        if (!wire_is_sent(source, pairs[i].lens))
+            continue;
+        if (pairs[i].lens == WIRE_FIELD_KEY_LENS && !check_key_lens(source))
+            return false;
+        if (wire_value_is_sent(tensor) &&
+            !wire_rank_check(source, tensor, rank, rank,
+                             "[sum of its lengths, width], without a batch axis, or "
+                             "leave its lengths out"))
+            return false;
+    }
+    return true;
+}
+
+/* Checks the rank of a tensor whose lengths are `lens`. */
+static bool check_lens_rank(const struct wire_source *source,
+                            const struct wire_value *value,
+                            const struct wire_value *lens) {
+    const char *row = source->heads_axis ? "heads, head size" : "width";
+    size_t axis = source->heads_axis;
+    char wanted[120];
+
+    snprintf(wanted, sizeof wanted, "[sum of %s, %s], or [B, T, %s]", lens->name, row,
+             row);
+    return wire_rank_check(source, value, WIRE_LEVELS_UNBATCHED + axis,
+                           WIRE_LEVELS_BATCHED + axis, wanted);
+}
+
+/* Sum of lengths that are being read, of a tensor of so many rows. It is capped at
+ * INT64_MAX: no tensor has so many rows, and many clients could not parse a larger
+ * number in the reply. */
+struct lens_sum {
+    size_t sum, num_rows;
+};
+
+/* wire_integer_list.allow: at least 1. */
+static bool add_len(struct wire_integer_list *list, size_t i, size_t len,
+                    struct wire_limit *ret_limit) {
+    struct lens_sum *sum = list->context;
+
+    (void)i;
+    if (len > 0 && len < SIZE_MAX) {
+        if (!size_add(sum->sum, len, &sum->sum) || sum->sum > INT64_MAX)
+            sum->sum = INT64_MAX;
+        return true;
+    }
+    ret_limit->least = 1;
+    ret_limit->max = sum->num_rows;
+    snprintf(ret_limit->text, sizeof ret_limit->text, "its tensor has %zu row%s",
+             sum->num_rows, plural_of(sum->num_rows));
+    return false;
+}
+
+/* Reads the lengths of a tensor without padding, which must add up to its rows. */
+static bool read_lens(const struct wire_source *source, const struct wire_value *value,
+                      const struct wire_value *lens, struct wire_tensor *tensor) {
+    static const struct wire_form form = {1, {WIRE_AXIS_ANY}};
+    struct wire_problem *problem = source->problem;
+    struct lens_sum sum = {0, tensor->num_rows};
+    struct wire_integer_list list = {.source = source,
+                                     .value = lens,
+                                     .forms = &form,
+                                     .num_forms = 1,
+                                     .allow = add_len,
+                                     .context = &sum};
+
+    if (!wire_integer_list_read(&list))
+        return false;
+    tensor->num_sequences = list.count;
+    tensor->lens = list.numbers;
+    if (sum.sum == tensor->num_rows)
+        return true;
+
+    wire_problem_set(
+        problem, WIRE_E_SHAPE_MISMATCH, value->name,
+        "%s has %zu row%s, but %s add up to %zu%s; send one row for each token",
+        value->name, tensor->num_rows, plural_of(tensor->num_rows), lens->name, sum.sum,
+        sum.sum == INT64_MAX ? " or more" : "");
+    const size_t expected[] = {sum.sum, tensor->width};
+    wire_shape_print(problem->expected, expected, 2);
+    wire_shape_print(problem->got, value->shape, 2);
+    return false;
+}
+
+/* Makes the lengths of a tensor whose sequences are equally long. */
+static bool make_lens(const struct wire_source *source, size_t num_sequences,
+                      struct wire_tensor *tensor) {
+    tensor->num_sequences = num_sequences;
+    tensor->lens = arena_alloc(source->input->arena, num_sequences, sizeof *tensor->lens);
+    if (tensor->lens == NULL)
+        return wire_problem_set_no_memory(source->problem);
+    for (size_t b = 0; b < num_sequences; b++) {
+        tensor->lens[b] = tensor->num_rows / num_sequences;
+        pace_add(sizeof(size_t));
+    }
+    return true;
+}
+
+/* --- queries, keys, values --- */
+
+static const enum wire_field_id tensor_fields[] = {
+    [WIRE_TENSOR_QUERIES] = WIRE_FIELD_QUERIES,
+    [WIRE_TENSOR_KEYS] = WIRE_FIELD_KEYS,
+    [WIRE_TENSOR_VALUES] = WIRE_FIELD_VALUES};
+
+/* Checks the rank of a tensor, without the axis of heads from `min` to `max`. */
+static bool check_levels(const struct wire_source *source, const struct wire_value *value,
+                         size_t min, size_t max) {
+    const char *row = source->heads_axis ? "heads, head size" : "width";
+    size_t axis = source->heads_axis;
+    char wanted[200], joined[80] = "";
+    const char *lens = min != max ? "query_lens" : "key_lens";
+
+    if (value->rank >= min + axis && value->rank <= max + axis)
+        return true;
+    if (wire_has_strings(source))
+        snprintf(joined, sizeof joined, ", or [sum of %s, %s] with %s", lens, row, lens);
+    if (min != max)
+        snprintf(wanted, sizeof wanted, "[B, T, %s], or [T, %s]%s%s", row, row, joined,
+                 axis > 0 ? "; or num_heads, with heads side by side" : "");
+    else if (min == WIRE_LEVELS_BATCHED)
+        snprintf(wanted, sizeof wanted, "[B, T, %s], as queries have a batch axis%s", row,
+                 joined);
+    else
+        snprintf(wanted, sizeof wanted, "[T, %s], as queries have no batch axis", row);
+    return wire_refuse_shape(source, value, min + axis, max + axis, NULL, wanted);
+}
+
+/* Makes a tensor of a value that states its shape, without its rows. */
+static bool make_shaped_tensor(const struct wire_source *source,
+                               const struct wire_value *value, size_t min, size_t max,
+                               struct wire_tensor *ret_tensor) {
+    size_t batched = WIRE_LEVELS_BATCHED + (size_t)source->heads_axis;
+    const struct wire_value *lens = find_lens(source, value);
+    bool has_batch_axis = value->rank == batched;
+    struct wire_tensor tensor = {.batched = has_batch_axis || lens != NULL,
+                                 .unpadded = lens != NULL && !has_batch_axis};
+
+    if (!(tensor.unpadded ? check_lens_rank(source, value, lens)
+                          : check_levels(source, value, min, max)) ||
+        (value->bytes != NULL && !wire_array_check(source, value, false)))
+        return false;
+    tensor.width = value->shape[value->rank - 1];
+    if (source->heads_axis) {
+        tensor.heads = value->shape[value->rank - 2];
+        tensor.width *= tensor.heads; /* at most the numbers */
+    }
+    tensor.num_rows = value->count / tensor.width;
+    if (!(tensor.unpadded
+              ? read_lens(source, value, lens, &tensor)
+              : make_lens(source, has_batch_axis ? value->shape[0] : 1, &tensor)))
+        return false;
+    *ret_tensor = tensor;
+    return true;
+}
+
+bool wire_fields_read_tensor(const void *context, enum wire_tensor_id id,
+                             size_t min_levels, size_t max_levels, bool *ret_sent,
+                             struct wire_tensor *ret_tensor) {
+    const struct wire_source *source = context;
+    const struct wire_value *value = &source->values[tensor_fields[id]];
+    const struct wire_cursor cursor = wire_value_cursor(source, value);
+    const struct wire_tensor_form form = {
+        .min = min_levels, .max = max_levels, .heads = source->heads_axis};
+
+    *ret_sent = wire_value_is_sent(value);
+    if (!*ret_sent)
+        return true;
+    if (value->shape != NULL)
+        return make_shaped_tensor(source, value, min_levels, max_levels, ret_tensor);
+    return wire_tensor_read_form(&cursor, &value->text, value->name, &form,
+                                 source->input->arena, ret_tensor);
+}
+
+/* Reads the rows of a tensor, which was sent; those of `before` stand in for one that was
+ * not. */
+static bool read_tensor_rows(const struct wire_source *source, enum wire_tensor_id id,
+                             const struct wire_tensor *before,
+                             struct wire_tensor *tensor) {
+    const struct wire_value *value = &source->values[tensor_fields[id]];
+    bool floats = value->bytes == NULL ||
+                  dtype_is_float_array(value->dtype->name, value->bytes) ||
+                  !wire_value_is_in_place(source, value);
+
+    if (tensor->stored || tensor->rows != NULL)
+        return true; /* those of text are read with their shape */
+    if (!wire_value_is_sent(value)) {
+        if (tensor->lens != NULL) /* else none stands in */
+            tensor->rows = before->rows;
+        return true;
+    }
+    if (floats)
+        return wire_numbers_read(source, value, &tensor->rows);
+    tensor->encoded = value->bytes;
+    tensor->type = value->dtype->name;
+    return true;
+}
+
+bool wire_tensor_rows_read(const struct wire_source *source,
+                           struct wire_tensors *tensors) {
+    return read_tensor_rows(source, WIRE_TENSOR_QUERIES, NULL, &tensors->queries) &&
+           read_tensor_rows(source, WIRE_TENSOR_KEYS, &tensors->queries,
+                            &tensors->keys) &&
+           read_tensor_rows(source, WIRE_TENSOR_VALUES, &tensors->keys, &tensors->values);
+}
