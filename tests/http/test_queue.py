@@ -99,28 +99,27 @@ def test_large_requests_are_served_beside_long_ones_that_are_abandoned(start_ser
     assert statuses.count(200) >= 6, statuses
 
 
-def served_beside_others(server, keeps_connection, seconds=4):
+def served_beside_others(server, keeps_connection, enough=300):
     """Returns the requests of a client with one at a time, and those of each of three others that
-    always have three."""
-    request, stop = slow_post(tokens=128), threading.Event()
+    always have three, when so many are served in all."""
+    request, counts = slow_post(tokens=128), [0] * 10
 
-    def send(source, keeps):
-        count = 0
-        while not stop.is_set():
+    def send(number, keeps):
+        source = "127.0.0.2" if number == 9 else f"127.0.0.{3 + number % 3}"
+        while sum(counts) < enough:
             with Connection(server.port, 60, source) as connection:
-                while not stop.is_set():
+                while sum(counts) < enough:
                     connection.send(request)
-                    count += connection.read_reply().status == 200
+                    counts[number] += connection.read_reply().status == 200
                     if not keeps:
                         break
-        return count
 
     with ThreadPoolExecutor(10) as clients:
-        others = [clients.submit(send, f"127.0.0.{3 + i % 3}", True) for i in range(9)]
-        one = clients.submit(send, "127.0.0.2", keeps_connection)
-        time.sleep(seconds)
-        stop.set()
-        return one.result(), sum(other.result() for other in others) / 3
+        sent = [clients.submit(send, number, True) for number in range(9)]
+        sent.append(clients.submit(send, 9, keeps_connection))
+        for client in sent:
+            client.result()
+    return counts[9], sum(counts[:9]) / 3
 
 
 @pytest.mark.alone
