@@ -5,7 +5,6 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "wire/integers.h"
 #include "wire/json/list.h"
 #include "wire/json/object.h"
 #include "wire/names.h"
