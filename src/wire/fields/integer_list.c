@@ -34,7 +34,7 @@ static const struct wire_form *find_form(const struct wire_integer_list *list,
 static size_t set_shape(const struct wire_integer_list *list,
                         const struct wire_form *form, size_t ret_shape[3]) {
     const struct wire_tensor *rows = list->rows;
-    bool joined = rows != NULL && rows->unpadded && wire_form_has(form, WIRE_AXIS_ROWS);
+    bool joined = rows->unpadded && wire_form_has(form, WIRE_AXIS_ROWS);
     size_t rank = 0;
 
     for (size_t i = 0; i < form->rank; i++) {
@@ -72,8 +72,7 @@ static bool has_shape(struct wire_integer_list *list, const size_t shape[3],
 static size_t print_form(const struct wire_integer_list *list, const size_t *shape,
                          size_t rank, char *ret_text, size_t size) {
     const struct wire_form *form = list->form;
-    bool shared = list->rows != NULL && list->rows->batched &&
-                  wire_form_has(form, WIRE_AXIS_ROWS) &&
+    bool shared = list->rows->batched && wire_form_has(form, WIRE_AXIS_ROWS) &&
                   !wire_form_has(form, WIRE_AXIS_SEQUENCES);
     char text[WIRE_SHAPE_PRINT_MAX];
 

@@ -54,7 +54,7 @@ bool wire_refuse_shape(const struct wire_source *source, const struct wire_value
                      shown ? "shape" : "rank", shape, wanted);
     if (fits) {
         wire_shape_print(source->problem->expected, expected, value->rank);
-        strcpy(source->problem->got, shape);
+        snprintf(source->problem->got, sizeof source->problem->got, "%s", shape);
     } else {
         wire_levels_print(source->problem->expected, min, max);
         snprintf(source->problem->got, sizeof source->problem->got, "%zu", value->rank);
