@@ -147,7 +147,7 @@ typedef struct attn_model_info {
 
     /* Queries at position i are multiplied by 1 + beta ln(1 + floor((i + offset) /
      * length)) after the rotation (Llama 4, 2025); length 0: they are not. */
-    struct {
+    struct attn_query_factor {
         double beta;
         size_t length, offset;
     } query_factor;

@@ -2,9 +2,9 @@
 /* make.c: makes the layers that are timed, and counts their operations. */
 #include "bench/bench.h"
 
+#include "base/noise.h"
 #include "math/mask.h"
 #include "math/model.h"
-#include "math/noise.h"
 #include "models/spec.h"
 #include "weights/families/folder.h"
 
@@ -57,30 +57,25 @@ attn_status bench_layer_create(const struct bench_layer *layer,
 static double count_flop(const attn_model *model, const struct bench_report *r,
                          double pairs) {
     const attn_model_info *info = &model->info;
-    const struct engine *engine = &model->engine;
-    double score_size = (double)engine->score_size;
+    const struct linear *linears = model->engine.linears;
     /* Of kept keys only the largest weights are asked for. */
     double value_size = r->part == BENCH_STORED ? 0 : (double)info->width.head;
-    double heads = (double)info->num_heads, key_heads = (double)info->num_kv_heads;
     double queries = (double)r->sequences * (double)r->query_len;
     double keys = (double)r->sequences * (double)r->key_len;
-    double outputs = 2 * queries * heads * value_size * (double)info->width.out;
-    double attention = 2 * pairs * heads * (score_size + value_size);
+    double sum = 2 * pairs * (double)info->num_heads *
+                 ((double)model->engine.score_size + value_size);
 
     if (bench_is_attention(r))
-        return attention;
-    if (!info->linears[ATTN_OUTPUT].weight)
-        outputs = 0;
-    if (r->part == BENCH_PROJECTION)
-        return outputs;
-    double latents = queries * (double)info->width.query * (double)info->latent.query +
-                     keys * (double)info->width.key * (double)info->latent.key;
-    double gates = queries * (double)engine->linears[ATTN_GATE].in * heads * value_size;
-    return 2 * (latents + gates) +
-           2 * queries * (double)engine->linears[ATTN_QUERY].in * heads * score_size +
-           2 * keys * (double)engine->linears[ATTN_KEY].in * key_heads * score_size +
-           2 * keys * (double)engine->linears[ATTN_VALUE].in * key_heads * value_size +
-           attention + outputs;
+        return sum;
+    for (attn_linear i = 0; i < ATTN_NUM_LINEARS; i++) {
+        bool of_keys = i == ATTN_KEY || i == ATTN_VALUE || i == ATTN_LATENT_KEY;
+        double flop = 2 * (of_keys ? keys : queries) * (double)linears[i].out *
+                      (double)linears[i].in;
+        if (r->part == BENCH_PROJECTION && i == ATTN_OUTPUT)
+            return flop;
+        sum += flop;
+    }
+    return sum;
 }
 
 void bench_layer_count(const attn_model *model, const attn_request *request,

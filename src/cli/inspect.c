@@ -5,8 +5,8 @@
 #include "models/spec.h"
 #include "models/team.h"
 #include "weights/checkpoint.h"
-#include "weights/families/features.h"
 #include "weights/families/folder.h"
+#include "weights/layer/make.h"
 
 #include <stdio.h>
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* What openblas_get_parallel() returns. */
+/* Values of openblas_get_parallel(). */
 enum { BLAS_SERIAL = 0, BLAS_PTHREADS = 1 };
 
 #ifdef __aarch64__

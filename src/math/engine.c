@@ -76,18 +76,19 @@ static attn_status fold_linear(const attn_model_info *info, const float *additiv
     return ATTN_OK;
 }
 
-/* Folds additive scoring for the openblas engine, which keeps what is folded, and
- * releases weights that are owned. */
+/* Folds additive scoring into the projections of queries and keys, where there is any.
+ * Weights that are owned are released, and the folded ones are owned in their place. */
 static attn_status fold_additive(const attn_model_info *info,
                                  const struct layer_weights *weights,
-                                 struct engine *engine) {
+                                 float **owned[ATTN_NUM_LINEARS], struct engine *engine) {
     attn_status status = ATTN_OK;
 
-    for (size_t i = 0; i < 2 && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < 2 && status == ATTN_OK && weights->additive[i] != NULL; i++) {
         status = fold_linear(info, weights->additive[i], &engine->linears[i],
                              &engine->folded[i]);
-        if (status == ATTN_OK && weights->owned[i] != NULL)
-            release_weight(weights->owned[i]);
+        if (status == ATTN_OK && owned[i] != NULL)
+            release_weight(owned[i]);
+        owned[i] = &engine->folded[i];
     }
     return status;
 }
@@ -221,32 +222,17 @@ static attn_status pack_linears(float **const owned[ATTN_NUM_LINEARS],
     return allocated ? ATTN_OK : ATTN_E_NOMEM;
 }
 
-/* Packs the weights of a native engine; with additive scoring once folded. */
+/* Packs the weights of a native engine. */
 static attn_status pack_weights(const attn_model_info *info,
-                                const struct layer_weights *weights,
+                                float **const owned[ATTN_NUM_LINEARS],
                                 struct engine *engine) {
-    float **owned[ATTN_NUM_LINEARS], *folded[2] = {NULL, NULL};
-    attn_status status = ATTN_OK;
-
-    memcpy(owned, weights->owned, sizeof owned);
-    for (size_t i = 0; i < 2 && status == ATTN_OK && weights->additive[i] != NULL; i++) {
-        status = fold_linear(info, weights->additive[i], &engine->linears[i], &folded[i]);
-        if (status == ATTN_OK && owned[i] != NULL)
-            release_weight(owned[i]);
-        owned[i] = &folded[i];
-    }
-    if (status == ATTN_OK && engine->kernels->split != NULL &&
-        !find_split_range(engine)) {
+    if (engine->kernels->split != NULL && !find_split_range(engine)) {
         engine->kernels = engine->kernels->in_float32;
         engine->fallback = "three bfloat16 do not hold all of its weights";
         if (!count_engine_bytes(info, engine))
-            status = ATTN_E_OVERFLOW;
+            return ATTN_E_OVERFLOW;
     }
-    if (status == ATTN_OK)
-        status = pack_linears(owned, engine);
-    free(folded[0]);
-    free(folded[1]);
-    return status;
+    return pack_linears(owned, engine);
 }
 
 /* Refuses kernels that this machine lacks, and says what to ask for instead. Intel's
@@ -340,6 +326,7 @@ static attn_status build_engine(const attn_model_info *info,
     struct linear *linears = engine->linears;
     bool additive = info->score.kind == ATTN_ADDITIVE;
     size_t score_bytes = info->width.additive * sizeof(float);
+    float **owned[ATTN_NUM_LINEARS];
 
     for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         linears[i].weight = weights->weights[i];
@@ -351,9 +338,11 @@ static attn_status build_engine(const attn_model_info *info,
             return ATTN_E_NOMEM;
         memcpy(engine->additive_score, weights->additive_score, score_bytes);
     }
-    if (engine->native)
-        return pack_weights(info, weights, engine);
-    return additive ? fold_additive(info, weights, engine) : ATTN_OK;
+    memcpy(owned, weights->owned, sizeof owned);
+    attn_status status = fold_additive(info, weights, owned, engine);
+    if (status == ATTN_OK && engine->native)
+        status = pack_weights(info, owned, engine);
+    return status;
 }
 
 attn_status engine_make(const attn_model_info *info, const struct layer_weights *weights,

@@ -5,8 +5,8 @@
 #include "base/pace.h"
 #include "math/mask.h"
 #include "math/model.h"
+#include "math/plan/results.h"
 #include "math/reserve.h"
-#include "math/results.h"
 
 #include <string.h>
 

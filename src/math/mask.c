@@ -109,7 +109,7 @@ struct mask_keys mask_bound_keys(const struct mask *mask, size_t query) {
     return keys;
 }
 
-/* What the keys of one query are compared with, one by one. */
+/* The keys of one query are compared with these, one by one. */
 struct comparison {
     const size_t *positions; /* of keys; NULL: they are not compared */
     struct mask_allowed allowed;

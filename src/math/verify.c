@@ -5,8 +5,8 @@
  * warms threads up and is timed. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/noise.h"
 #include "math/model.h"
-#include "math/noise.h"
 
 #include <attnd/attention.h>
 #include <math.h>

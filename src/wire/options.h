@@ -5,7 +5,7 @@
  * is empty. It returns false with the cursor's problem set. */
 #pragma once
 
-#include "math/results.h"
+#include "math/plan/results.h"
 #include "wire/json/cursor.h"
 #include "wire/request.h"
 

@@ -38,7 +38,7 @@ struct wire_input {
 typedef bool wire_read(const struct wire_input *input, struct wire_request *ret_request,
                        struct wire_problem *ret_problem);
 
-/* What is known of a reply before its first byte. */
+/* A reply, before its first byte. */
 struct wire_reply_head {
     const char *content_type; /* constant */
     size_t size;      /* bytes of the reply; WIRE_NO_SIZE: known at its end only */

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/arena.h"
-#include "math/results.h"
+#include "math/plan/results.h"
 #include "wire/problem.h"
 #include "wire/request.h"
 

@@ -2,7 +2,6 @@
 /* fuzz_folder.c: a config.json, a NUL byte, and a file of safetensors. The layers are
  * refused with one line, or every weight of theirs can be read. */
 #include "fuzz.h"
-#include "weights/families/features.h"
 #include "weights/families/folder.h"
 #include "weights/layer/gather.h"
 #include "weights/layer/make.h"

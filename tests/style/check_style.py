@@ -13,11 +13,10 @@ import sys
 LONG_FUNCTION = 20      # lines of its body, from which on it has a blank line
 UNBROKEN_SHARE = 0.05   # of long functions that may do without: tables and switches
 # Functions of several files, at most ten. Those of math/kernels do not count: their sets share bodies.
-SHARED_FUNCTIONS = {"check_keys", "check_object", "check_ranges", "find_shortest", "main", "read_integer",
-                    "read_numbers"}
+SHARED_FUNCTIONS = {"check_keys", "check_object", "check_ranges", "main"}
 # Files of several folders of one room. Each protocol of wire has the same phases.
 SHARED_FILES = {"math": {"contribute", "reduce"}, "weights": {"latent"},
-                "wire": {"decode", "describe", "encode", "options", "rows", "scan", "selection"}}
+                "wire": {"decode", "describe", "encode", "options"}}
 FOLDER_FILES = 25
 SENTENCE_MEAN, SENTENCE_MAX = 18, 40  # words
 LINE_COLUMNS = 90

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* list_families.c: prints what the layers of each family of the table have when
  * config.json has nothing but its type: lines of TYPE, PART, and features, with tabs. */
-#include "weights/families/features.h"
 #include "weights/families/kinds.h"
 #include "weights/families/traits.h"
+#include "weights/layer/make.h"
 
 #include <stdio.h>
 
@@ -13,13 +13,12 @@ static void print_layer(const struct match *match, const struct match_stack *sta
                         size_t index) {
     static const char letters[] = "qkvo";
     char features[FEATURES_TEXT_SIZE], biases[sizeof letters] = "";
-    struct layer_biases has = {.has = {false}};
     struct layer layer;
 
-    if (traits_read(match, stack, index, &layer, &has) != ATTN_OK)
+    if (traits_read(match, stack, index, &layer) != ATTN_OK)
         return;
     for (size_t i = ATTN_QUERY, used = 0; i <= ATTN_OUTPUT; i++) {
-        if (has.has[i])
+        if (layer.linears[i].has_bias)
             biases[used++] = letters[i];
     }
     layer_describe_features(&layer, features);
@@ -51,7 +50,8 @@ int main(void) {
                 .width = from->width % from->heads == 0 ? from->width : from->heads * 64,
                 .num_layers = from->layers};
             for (size_t i = 0; i < from->layers && i < LAYERS_MAX; i++) {
-                const struct kind_source kind = {family, &stack.section, from->layers, i};
+                const struct layer_source kind = {family, &stack.section, from->layers,
+                                                  i};
                 if (kind_attends(&kind))
                     print_layer(&match, &stack, i);
                 error.status = ATTN_OK;

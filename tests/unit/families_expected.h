@@ -6,7 +6,7 @@
 
 #include "family_cases.h"
 
-#include "weights/families/features.h"
+#include "weights/layer/make.h"
 
 #define EXPECTED_MAX 1000
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 /* cmocka.h needs those above. */
 #include <cmocka.h>
 
@@ -164,6 +165,60 @@ static void test_long_sums_lose_little(void **state) {
     free(rows);
 }
 
+/* Returns three blocks of zeros, of which only the second may be read. */
+static float *guarded_blocks(size_t block_bytes) {
+    char *memory = mmap(NULL, 3 * block_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    assert_int_equal(mprotect(memory, block_bytes, PROT_NONE), 0);
+    assert_int_equal(mprotect(memory + 2 * block_bytes, block_bytes, PROT_NONE), 0);
+    return (float *)memory;
+}
+
+/* README says that masked keys cost nothing in whole blocks. */
+static void test_blocks_without_a_valid_key_are_not_read(void **state) {
+    enum { WIDTH = 128, QUERIES = 4, KEYS = 3 * KEY_BLOCK };
+    static const size_t first_keys[QUERIES] = {KEY_BLOCK, KEY_BLOCK, KEY_BLOCK + 1,
+                                               KEY_BLOCK},
+                        end_keys[QUERIES] = {2 * KEY_BLOCK, KEY_BLOCK + 1, 2 * KEY_BLOCK,
+                                             2 * KEY_BLOCK};
+    static const bool uniform[QUERIES];
+    size_t key_bytes = KEY_BLOCK * WIDTH * sizeof(float),
+           value_bytes = key_bytes / kernels->k_step;
+    static float queries[QUERIES * WIDTH], outputs[QUERIES * WIDTH];
+    float *keys = guarded_blocks(key_bytes), *values = guarded_blocks(value_bytes);
+    void *scratch =
+        allocate(kernel_scratch_bytes(WIDTH, WIDTH, KEYS, false) / sizeof(float));
+    (void)state;
+
+    const struct query_panel panel = {.queries = queries,
+                                      .queries_ld = WIDTH,
+                                      .num_queries = QUERIES,
+                                      .keys = keys,
+                                      .keys_ld = WIDTH,
+                                      .values = values,
+                                      .values_ld = WIDTH,
+                                      .key_len = KEYS,
+                                      .first_keys = first_keys,
+                                      .end_keys = end_keys,
+                                      .uniform = uniform,
+                                      .score_size = WIDTH,
+                                      .head_size = WIDTH,
+                                      .scale = 1,
+                                      .factor = 1,
+                                      .outputs = outputs,
+                                      .outputs_ld = WIDTH,
+                                      .scratch = scratch};
+    kernels->attend(&panel);
+    kernels->attend_few(&panel);
+    for (size_t i = 0; i < QUERIES * WIDTH; i++)
+        assert_true(outputs[i] == 0);
+
+    munmap(keys, 3 * key_bytes);
+    munmap(values, 3 * value_bytes);
+    free(scratch);
+}
+
 static void test_check_accepts_every_set(void **state) {
     static const size_t sizes[] = {1, 7, 64, 600};
     double limit = kernels->k_step == 2 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;
@@ -255,6 +310,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_few_queries_have_the_bits_of_many),
         cmocka_unit_test(test_long_sums_lose_little),
+        cmocka_unit_test(test_blocks_without_a_valid_key_are_not_read),
         cmocka_unit_test(test_project_back_multiplies_by_the_columns_of_a_head),
         cmocka_unit_test(test_check_accepts_every_set),
         cmocka_unit_test(test_check_finds_a_wrong_form),

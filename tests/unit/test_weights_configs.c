@@ -6,9 +6,9 @@
 #include "find_family.h"
 #include "weights_file.h"
 
-#include "weights/families/features.h"
 #include "weights/families/kinds.h"
 #include "weights/families/traits.h"
+#include "weights/layer/make.h"
 
 #include <stdio.h>
 
@@ -51,12 +51,11 @@ static void read_stack(const char *type, const json_t *config, size_t i,
         .section = {.object = object, .error = &ret_read->error, .asked = asked}};
     struct match_stack *found = &ret_read->found;
     size_t listed = kind_count_layers(ret_read->match.family, &found->section);
-    found->num_heads =
-        config_get_count(&found->section, stack->heads_keys, stack->heads, 0);
-    found->width = config_get_count(&found->section, stack->width_keys, stack->width, 0);
+    found->num_heads = config_get_count(&found->section, stack->heads_keys, stack->heads);
+    found->width = config_get_count(&found->section, stack->width_keys, stack->width);
     found->num_layers = config_get_count(
         &found->section, stack->layers_keys,
-        layers->types_keys != NULL && listed > 0 ? listed : stack->layers, 0);
+        layers->types_keys != NULL && listed > 0 ? listed : stack->layers);
 }
 
 /* Writes numbers that the features do not have. */
@@ -78,15 +77,14 @@ static void describe_numbers(const struct layer *layer, char *ret_text, size_t s
 /* Describes layer `i`, or says why it cannot be. */
 static void describe_layer_text(struct read_stack *read, size_t i, char *ret_text,
                                 size_t size) {
-    const struct kind_source kind = {read->match.family, &read->found.section,
-                                     read->found.num_layers, i};
+    const struct layer_source kind = {read->match.family, &read->found.section,
+                                      read->found.num_layers, i};
     struct layer layer;
-    struct layer_biases biases;
 
     snprintf(ret_text, size, "no attention");
     if (!kind_attends(&kind))
         return;
-    if (traits_read(&read->match, &read->found, i, &layer, &biases) != ATTN_OK) {
+    if (traits_read(&read->match, &read->found, i, &layer) != ATTN_OK) {
         snprintf(ret_text, size, "error: %s", read->error.text);
         return;
     }
@@ -95,7 +93,8 @@ static void describe_layer_text(struct read_stack *read, size_t i, char *ret_tex
     describe_numbers(&layer, ret_text + used, size - used);
     used = strlen(ret_text);
     for (size_t k = 0; k < ATTN_NUM_LINEARS && used + 1 < size; k++)
-        used += (size_t)snprintf(ret_text + used, size - used, " %d", biases.has[k]);
+        used += (size_t)snprintf(ret_text + used, size - used, " %d",
+                                 layer.linears[k].has_bias);
 }
 
 /* Compares the layers of stack `i`. */

@@ -18,7 +18,8 @@ static bool read_rotation(const char *type, const char *text,
     *ret_error = (attn_error){.status = ATTN_OK};
     const struct config_section section = {.object = config, .error = ret_error};
     assert_non_null(config);
-    rotation_read(find_family(type), &section, HEAD_SIZE, false, ret_rotation);
+    const struct layer_source layer = {find_family(type), &section, 1, 0};
+    rotation_read(&layer, HEAD_SIZE, false, ret_rotation);
     json_decref(config);
     return ret_error->status == ATTN_OK;
 }

@@ -5,9 +5,9 @@
 #include "trait_cases.h"
 #include "weights_file.h"
 
-#include "weights/families/features.h"
 #include "weights/families/rotation.h"
 #include "weights/families/traits.h"
+#include "weights/layer/make.h"
 
 #include <math.h>
 
@@ -317,14 +317,12 @@ static attn_status read_traits(const char *type, const json_t *config, size_t in
                                 .part = stack->part,
                                 .section = {.object = config, .error = ret_error},
                                 .num_layers = stack->layers};
-    struct layer_biases biases;
 
     *ret_error = (attn_error){.status = ATTN_OK};
-    found.num_heads =
-        config_get_count(&found.section, stack->heads_keys, stack->heads, 0);
-    found.width = config_get_count(&found.section, stack->width_keys, stack->width, 0);
+    found.num_heads = config_get_count(&found.section, stack->heads_keys, stack->heads);
+    found.width = config_get_count(&found.section, stack->width_keys, stack->width);
     assert_int_equal(ret_error->status, ATTN_OK);
-    return traits_read(&match, &found, index, ret_layer, &biases);
+    return traits_read(&match, &found, index, ret_layer);
 }
 
 /* Writes the features without the word that the norm's tensor is not there. */
@@ -380,7 +378,8 @@ static struct layer_rotation must_read_rotation(const char *type, const char *te
     attn_error error = {.text = ""};
     *ret_config = json_loads(text, 0, NULL);
     const struct config_section section = {.object = *ret_config, .error = &error};
-    rotation_read(find_family(type), &section, 8, false, &rotation);
+    const struct layer_source layer = {find_family(type), &section, 1, 0};
+    rotation_read(&layer, 8, false, &rotation);
     if (error.status != ATTN_OK)
         fail_msg("%s", error.text);
     return rotation;
@@ -466,8 +465,7 @@ static void test_buckets_of_causal_stacks_are_on_one_side(void **state) {
                                           .width = 512,
                                           .num_layers = 6};
         struct layer layer;
-        struct layer_biases biases;
-        assert_int_equal(traits_read(&match, &stack, 0, &layer, &biases), ATTN_OK);
+        assert_int_equal(traits_read(&match, &stack, 0, &layer), ATTN_OK);
         assert_int_equal(layer.bias.kind, i == 2 ? ATTN_BIAS_NONE : ATTN_BIAS_BUCKETS);
         assert_true(layer.bias.both_sides == (i == 0));
         assert_true(layer.causal == (i == 1) && layer.cross == (i == 2));

@@ -77,6 +77,7 @@ static attn_status parse_unix_key(const char *option, const char *item,
                          "most 0777",
                          option, item);
     }
+
     if (strncmp(item, "group=", 6) == 0) {
         if (find_group(item + 6, &listen->group))
             return ATTN_OK;

@@ -5,7 +5,7 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "captures/store.h"
-#include "math/results.h"
+#include "math/plan/results.h"
 #include "sched/loop.h"
 
 /* A reply that could be larger is streamed. */

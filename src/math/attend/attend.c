@@ -252,7 +252,7 @@ static void attend_items(const struct run *run, const struct sequence_position *
 /* An item is the panels of this step of heads that attend together, in their order. */
 static void attend_in_order(const struct run *run, const struct sequence_position *at,
                             struct range heads, size_t thread) {
-    size_t panels = items_of(run, at->sequence).panels; /* chunks are no items then */
+    size_t panels = items_of(run, at->sequence).panels; /* of one chunk each */
 
     for (size_t i = heads.first; i < heads.end; i++) {
         const struct range items = {i * panels + run->panels.first,

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "math/kernels/kernels.h"
-#include "math/results.h"
+#include "math/plan/results.h"
 
 #include <attnd/heads.h>
 

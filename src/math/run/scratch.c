@@ -11,45 +11,9 @@
 
 #define FLOATS(type) (sizeof(type) / sizeof(float))
 
-/* Returns the numbers of the largest input that is normed before the layer. */
-static size_t count_normed(const attn_model_info *info, const struct plan *plan) {
-    size_t widest = size_max(info->width.key, info->width.value);
-    size_t keys = plan->layer.norms_keys ? plan->batch.projected_keys : 0;
-
-    if (!info->pre_norm.applied)
-        return 0;
-    return size_max(size_product(plan->sizes.num_queries, info->width.query),
-                    size_product(keys, widest));
-}
-
-/* Returns the numbers of the latent rows of an input, at most. */
-static size_t count_latents(const attn_model_info *info, const struct plan *plan) {
-    return size_max(size_product(plan->sizes.num_queries, info->latent.query),
-                    size_product(plan->batch.projected_keys, info->latent.key));
-}
-
-/* Returns the words of keys that are projected or copied. */
-static size_t count_keys(const attn_model *model, const struct plan *plan) {
-    const struct plan_layer *layer = &plan->layer;
-    bool in_words = layer->key_panels && !layer->finishes;
-    size_t width =
-        layer->packs ? layer->phase_heads * model->engine.score_size : layer->key_width;
-
-    if (model->info.projection.given && !layer->packs)
-        return 0;
-    return size_product(plan->batch.projected_keys,
-                        width / (in_words ? model->engine.kernels->k_step : 1));
-}
-
-/* The same of values. */
-static size_t count_values(const attn_model *model, const struct plan *plan) {
-    const struct plan_layer *layer = &plan->layer;
-    size_t width = layer->packs_values ? layer->phase_heads * model->info.width.head
-                                       : layer->value_width;
-
-    if (model->info.projection.given && !layer->packs_values)
-        return 0;
-    return size_product(plan->batch.value_rows, width);
+/* Takes `count` arrays [rows, width] of floats; none where a condition is false. */
+static void *take(struct reserve *block, size_t count, size_t rows, size_t width) {
+    return reserve_take(block, size_product(count, rows), width);
 }
 
 /* Returns the numbers of the widest row that is projected. */
@@ -60,39 +24,54 @@ static size_t find_widest(const attn_model_info *info, const struct plan_layer *
     return size_max(widest, size_max(info->width.query, layer->hidden));
 }
 
-/* Returns the rows of values that are finished before they become pairs. */
-static size_t count_value_rows(const attn_model *model, const struct plan *plan) {
-    bool pairs = model->engine.kernels->k_step > 1;
-    return pairs && plan->layer.finishes_values ? plan->batch.projected_keys : 0;
-}
-
-/* Takes what is projected, and what that is made from. */
+/* Takes what queries, keys and values are projected from. */
 static void take_inputs(struct run *run, struct reserve *block) {
     const attn_model_info *info = &run->model->info;
     const struct plan *plan = run->plan;
-    const struct plan_layer *layer = &plan->layer;
     const struct engine *engine = &run->model->engine;
-    size_t queries = plan->sizes.num_queries, rotations = plan->scratch.num_rotations;
-    size_t converted = size_min(size_max(queries, plan->batch.projected_keys),
+    size_t queries = plan->sizes.num_queries, keys = plan->batch.projected_keys;
+    size_t converted = size_min(size_max(queries, keys),
                                 plan_converted_rows(plan, engine->kernels->strip_rows));
+    size_t normed = size_product(plan->layer.norms_keys ? keys : 0,
+                                 size_max(info->width.key, info->width.value));
+    size_t latents = size_product(keys, info->latent.key);
 
+    normed = size_max(normed, size_product(queries, info->width.query));
+    latents = size_max(latents, size_product(queries, info->latent.query));
     run->converted =
-        reserve_take(block, engine_converts(engine) ? converted : 0,
-                     plan_converted_ld(engine->kernels, find_widest(info, layer)));
-    run->normed = reserve_take(block, count_normed(info, plan), 1);
-    run->latents = reserve_take(block, count_latents(info, plan), 1);
+        take(block, engine_converts(engine), converted,
+             plan_converted_ld(engine->kernels, find_widest(info, &plan->layer)));
+    run->normed = take(block, info->pre_norm.applied, normed, 1);
+    run->latents = take(block, 1, latents, 1);
     run->rotations =
-        reserve_take(block, rotations * ROTATE_STEP * 2, info->rotation.size);
-    if (rotations == 0)
+        take(block, plan->scratch.num_rotations, ROTATE_STEP * 2, info->rotation.size);
+    if (plan->scratch.num_rotations == 0)
         run->rotations = NULL;
-    run->queries =
-        reserve_take(block, info->projection.given ? 0 : queries, layer->score_width);
-    run->keys = reserve_take(block, count_keys(run->model, plan), 1);
-    reserve_take(block, layer->key_panels ? KEY_BLOCK : 0, 1); /* kernels may read it */
-    run->values = reserve_take(block, count_values(run->model, plan), 1);
-    run->value_rows =
-        reserve_take(block, count_value_rows(run->model, plan), layer->value_width);
-    if (engine->kernels->k_step == 1)
+}
+
+/* Takes what is projected, or copied by phases. */
+static void take_projected(struct run *run, struct reserve *block) {
+    const attn_model *model = run->model;
+    const struct plan_layer *layer = &run->plan->layer;
+    const struct plan_batch *batch = &run->plan->batch;
+    bool given = model->info.projection.given;
+    bool pairs = model->engine.kernels->k_step > 1;
+    size_t key_width = layer->key_width, value_width = layer->value_width;
+
+    if (layer->packs)
+        key_width = layer->phase_heads * model->engine.score_size;
+    if (layer->packs_values)
+        value_width = layer->phase_heads * model->info.width.head;
+    if (layer->key_panels && !layer->finishes)
+        key_width /= model->engine.kernels->k_step;
+    run->queries = take(block, !given, run->plan->sizes.num_queries, layer->score_width);
+    run->keys = take(block, !given || layer->packs, batch->projected_keys, key_width);
+    take(block, layer->key_panels, KEY_BLOCK, 1); /* kernels may read past keys */
+    run->values =
+        take(block, !given || layer->packs_values, batch->value_rows, value_width);
+    run->value_rows = take(block, pairs && layer->finishes_values, batch->projected_keys,
+                           layer->value_width);
+    if (!pairs)
         run->value_rows = run->values;
 }
 
@@ -102,16 +81,16 @@ static void take_outputs(struct run *run, const attn_result *result,
     const attn_model_info *info = &run->model->info;
     const attn_request *request = run->request;
     const struct plan *plan = run->plan;
-    size_t queries = plan->sizes.num_queries;
+    size_t queries = plan->sizes.num_queries, hidden = plan->layer.hidden;
     /* The heads' outputs may overwrite the queries, or be a result themselves. */
     bool in_outputs = !request->omit_outputs && !info->linears[ATTN_OUTPUT].weight;
     bool in_result = plan->kind != PLAN_HEADS && (request->need_heads || in_outputs);
     bool own = !info->projection.given && !in_result &&
                run->model->engine.score_size != info->width.head;
 
-    run->direct = reserve_take(block, plan->batch.direct_rows, plan->scratch.direct_ld);
-    run->gates = reserve_take(block, plan->layer.gates ? queries : 0, plan->layer.hidden);
-    run->context = reserve_take(block, own ? queries : 0, plan->layer.hidden);
+    run->direct = take(block, 1, plan->batch.direct_rows, plan->scratch.direct_ld);
+    run->gates = take(block, plan->layer.gates, queries, hidden);
+    run->context = take(block, own, queries, hidden);
     if (!own)
         run->context = run->queries;
     if (in_result)
@@ -120,18 +99,14 @@ static void take_outputs(struct run *run, const attn_result *result,
 
 /* Takes where sequences, heads and rows are. */
 static void take_places(struct run *run, struct reserve *block) {
-    const attn_request *request = run->request;
-    size_t heads = run->model->info.num_heads,
-           longest = run->plan->batch.longest_query_len;
+    size_t sequences = run->request->num_sequences, heads = run->model->info.num_heads;
     bool rows = plan_wants(run->plan, RESULT_BY_ROW);
 
-    run->ranges =
-        reserve_take(block, PLAN_RANGES * PLAN_RANGES_MAX(heads), FLOATS(struct range));
-    run->first_items = reserve_take(block, request->num_sequences + 1, FLOATS(size_t));
-    run->sequences =
-        reserve_take(block, request->num_sequences, FLOATS(struct sequence_position));
-    run->head_indices = reserve_take(block, rows ? heads : 0, 1);
-    run->query_indices = reserve_take(block, rows ? longest : 0, 2);
+    run->ranges = take(block, PLAN_RANGES, PLAN_RANGES_MAX(heads), FLOATS(struct range));
+    run->first_items = take(block, 1, sequences + 1, FLOATS(size_t));
+    run->sequences = take(block, 1, sequences, FLOATS(struct sequence_position));
+    run->head_indices = take(block, rows, heads, 1);
+    run->query_indices = take(block, rows, run->plan->batch.longest_query_len, 2);
 }
 
 /* Takes what weights are summed up in, and what is made of heads. */
@@ -139,64 +114,59 @@ static void take_sums(struct run *run, struct reserve *block) {
     const struct plan *plan = run->plan;
     const struct plan_scratch *scratch = &plan->scratch;
     size_t heads = run->model->info.num_heads, panels = plan->batch.num_panels;
-    size_t rows = plan->batch.panel_rows, strips = scratch->num_strips * FLOATS(double);
-    size_t sums = plan->sizes.received, out = plan->wanted.info->width.out;
-    size_t contributing = plan->wanted.num_selected * out;
+    size_t sums = plan->sizes.received, out = run->model->info.width.out;
+    size_t of_row = plan->wanted.num_selected * out;
+    size_t contributing = of_row > 0 ? plan->sizes.contributions / of_row : 0;
 
     size_add_saturating(&sums, plan->sizes.block_weights);
-    if (contributing > 0)
-        contributing = plan->sizes.contributions / contributing; /* rows of each head */
-    run->received = reserve_take(block, sums, FLOATS(double));
-    run->one_head = reserve_take(block, contributing, plan->layer.hidden);
+    run->received = take(block, 1, sums, FLOATS(double));
+    run->one_head = take(block, 1, contributing, plan->layer.hidden);
     run->no_bias =
-        reserve_take(block, run->request->need_contributions, out + KERNEL_COLUMNS_MAX);
-    run->partials = reserve_take(block, scratch->num_partials, scratch->partial_floats);
-    run->shared_weights = reserve_take(block, size_product(scratch->shared_panels, rows),
-                                       plan_weights_ld(plan->batch.longest_key_len));
+        take(block, run->request->need_contributions, 1, out + KERNEL_COLUMNS_MAX);
+    run->partials = take(block, 1, scratch->num_partials, scratch->partial_floats);
+    run->shared_weights = take(block, scratch->shared_panels, plan->batch.panel_rows,
+                               plan_weights_ld(plan->batch.longest_key_len));
     if (plan->kind != PLAN_HEADS)
         return;
-    run->panel_sums =
-        reserve_take(block, size_product(panels, heads), FLOATS(attn_head_sums));
-    run->even_sums = reserve_take(block, panels, FLOATS(attn_head_sums));
-    run->strip_products = reserve_take(block, size_product(strips, heads + 1), heads + 1);
+    run->panel_sums = take(block, panels, heads, FLOATS(attn_head_sums));
+    run->even_sums = take(block, 1, panels, FLOATS(attn_head_sums));
+    run->strip_products =
+        take(block, scratch->num_strips * FLOATS(double), heads + 1, heads + 1);
 }
 
 /* Takes what a thread attends with. */
 static void take_of_attention(struct run *run, struct reserve *block) {
     const attn_model_info *info = &run->model->info;
     const attn_request *request = run->request;
-    const struct plan_batch *batch = &run->plan->batch;
+    const struct plan *plan = run->plan;
+    const struct plan_batch *batch = &plan->batch;
     struct run_thread *thread = &run->thread;
-    bool heads = run->plan->kind == PLAN_HEADS;
+    bool heads = plan->kind == PLAN_HEADS, weighs = plan_wants(plan, RESULT_WEIGHED);
+    bool one_by_one = weighs && request->need_weights != ATTN_WEIGHTS_ALL;
     bool biased = info->score.bias != ATTN_BIAS_NONE || request->key_positions != NULL ||
                   request->bias != NULL;
-    bool weighs = plan_wants(run->plan, RESULT_WEIGHED);
-    bool one_by_one = weighs && request->need_weights != ATTN_WEIGHTS_ALL;
     size_t score_size = run->model->engine.score_size, rows = batch->panel_rows;
     size_t longest = batch->longest_key_len, keys = size_min(longest, KERNEL_CHUNK_KEYS);
-    size_t chunks = run->plan->scratch.max_chunks > 1 ? run->plan->scratch.max_chunks : 0;
-    size_t of_chunk = 2 * rows + (heads ? FLOATS(struct panel_sums) : 0);
+    size_t chunks = plan->scratch.max_chunks;
     size_t kernels = kernel_scratch_bytes(batch->score_size, batch->result_size, keys,
                                           heads || weighs);
     size_t bias_keys = keys + KERNEL_COLUMNS_MAX - 1;
 
     bias_keys -= bias_keys % KERNEL_COLUMNS_MAX;
-    thread->kernels = reserve_take(block, kernels / sizeof(float), 1);
-    thread->total =
-        reserve_take(block, chunks > 0 ? 2 * rows : 0, batch->result_size + 1);
-    thread->chunks = reserve_take(block, chunks, of_chunk);
-    thread->queries = reserve_take(block, batch->grouped ? rows : 0,
-                                   size_max(score_size, info->width.head));
+    thread->kernels = take(block, 1, kernels / sizeof(float), 1);
+    thread->total = take(block, chunks > 1, 2 * rows, batch->result_size + 1);
+    thread->chunks = take(block, chunks > 1, chunks,
+                          2 * rows + (heads ? FLOATS(struct panel_sums) : 0));
+    thread->queries =
+        take(block, batch->grouped, rows, size_max(score_size, info->width.head));
     /* A tile [keys, columns] in either layout, and a line of keys + columns - 1. */
-    thread->bias =
-        reserve_take(block, biased ? bias_keys + 1 : 0, KERNEL_COLUMNS_MAX + 1);
-    thread->weights =
-        reserve_take(block, one_by_one ? plan_weights_ld(longest) : 0, rows);
-    thread->top = reserve_take(block, request->reduce.top_k, REDUCE_TOP_FLOATS);
-    thread->prefix = reserve_take(block, plan_sums_prefixes(request) ? longest + 1 : 0,
-                                  FLOATS(double));
-    thread->gathered = reserve_take(block, run->plan->scratch.gather_keys,
-                                    score_size + info->width.head);
+    thread->bias = take(block, biased, bias_keys + 1, KERNEL_COLUMNS_MAX + 1);
+    thread->weights = take(block, one_by_one, plan_weights_ld(longest), rows);
+    thread->top = take(block, 1, request->reduce.top_k, REDUCE_TOP_FLOATS);
+    thread->prefix =
+        take(block, plan_sums_prefixes(request), longest + 1, FLOATS(double));
+    thread->gathered =
+        take(block, 1, plan->scratch.gather_keys, score_size + info->width.head);
 }
 
 /* Takes the arrays of one thread, of which each step takes the same memory. Returns the
@@ -212,17 +182,15 @@ static size_t take_thread(struct run *run, float *memory) {
     bool finishes = plan->layer.finishes;
 
     take_of_attention(run, &attention);
-    thread->rotation = reserve_take(&rows, finishes ? info->rotation.size / 2 : 0,
-                                    angles * ROTATE_FLOATS((size_t)1) + 2);
-    thread->tile = reserve_take(&rows, finishes || plan->layer.packs ? KEY_BLOCK : 0,
-                                run->model->engine.score_size);
-    thread->sums = reserve_take(&sums, plan->batch.num_direct > 0 ? PLAN_DIRECT_ROWS : 0,
-                                info->width.head + (size_t)2 * KERNEL_COLUMNS_MAX);
-    thread->inputs =
-        reserve_take(&parts, size_product(heads, PLAN_HEAD_ROWS), plan->scratch.head_ld);
-    thread->parts =
-        reserve_take(&parts, heads > 0 ? size_product(heads + 1, PLAN_HEAD_ROWS) : 0,
-                     run->model->engine.kernels->columns);
+    thread->rotation = take(&rows, finishes, info->rotation.size / 2,
+                            angles * ROTATE_FLOATS((size_t)1) + 2);
+    thread->tile = take(&rows, finishes || plan->layer.packs, KEY_BLOCK,
+                        run->model->engine.score_size);
+    thread->sums = take(&sums, plan->batch.num_direct > 0, PLAN_DIRECT_ROWS,
+                        info->width.head + (size_t)2 * KERNEL_COLUMNS_MAX);
+    thread->inputs = take(&parts, heads, PLAN_HEAD_ROWS, plan->scratch.head_ld);
+    thread->parts = take(&parts, heads > 0 ? heads + 1 : 0, PLAN_HEAD_ROWS,
+                         run->model->engine.kernels->columns);
     return size_max(size_max(attention.floats, rows.floats),
                     size_max(sums.floats, parts.floats));
 }
@@ -232,12 +200,13 @@ size_t run_lay_out(struct run *run, void *scratch, const attn_result *result) {
     size_t bytes;
 
     take_inputs(run, &block);
+    take_projected(run, &block);
     take_outputs(run, result, &block);
     take_places(run, &block);
     take_sums(run, &block);
     run->thread_floats =
         take_thread(run, scratch != NULL ? block.memory + block.floats : NULL);
-    reserve_take(&block, run->plan->num_threads, run->thread_floats);
+    take(&block, 1, run->plan->num_threads, run->thread_floats);
     return size_mul(block.floats, sizeof(float), &bytes) ? bytes : SIZE_MAX;
 }
 

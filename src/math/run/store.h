@@ -5,8 +5,7 @@
 
 #include "math/plan/plan.h"
 
-/* What rows of keys or values are: those of a sequence, and then of the next ones. None
- * of them is direct. */
+/* Rows of keys or values: those of one sequence after another. None is direct. */
 struct store_rows {
     const struct kernels *kernels;
     const struct sequence_position *sequences; /* [num_sequences] */

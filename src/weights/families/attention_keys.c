@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Besides null and empty lists. A list changes nothing when none of its items does. */
+/* Values that mean "off", besides null and []. A list is off when all its items are. */
 static const struct {
     const char *key, *nothing; /* texts, numbers or booleans, separated by spaces */
 } known_keys[] = {

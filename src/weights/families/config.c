@@ -184,8 +184,8 @@ const json_t *config_find(const struct config_section *section, const char *keys
     const json_t *found = NULL;
     char key[KEY_SIZE] = "", found_key[KEY_SIZE] = "";
 
-    while (keys != NULL && *keys != '\0') {
-        size_t size = strcspn(keys, " ,");
+    while (keys != NULL && *keys != '\0' && *keys != '=') {
+        size_t size = strcspn(keys, " ,=");
         snprintf(key, sizeof key, "%.*s", (int)size, keys);
         const json_t *value = find_in_section(section, key);
         if (found != NULL && value != NULL && !values_agree(found, value))
@@ -226,6 +226,21 @@ static void refuse_config_value(const struct config_section *section, const char
                expected);
 }
 
+bool config_is_null(const struct config_section *section, const char *keys) {
+    return json_is_null(config_find(section, keys, NULL));
+}
+
+/* Returns what follows the keys behind a '=', or NULL. */
+static const char *find_default(const char *keys) {
+    const char *sign = keys != NULL ? strchr(keys, '=') : NULL;
+    return sign != NULL ? sign + 1 : NULL;
+}
+
+size_t config_default(const char *keys, size_t otherwise) {
+    const char *number = find_default(keys);
+    return number != NULL ? strtoul(number, NULL, 10) : otherwise;
+}
+
 /* Returns a whole number that is at least `least`, which is 0 or 1. */
 static size_t get_whole(const struct config_section *section, const char *keys,
                         size_t least, size_t when_absent, size_t when_null) {
@@ -245,31 +260,30 @@ static size_t get_whole(const struct config_section *section, const char *keys,
 }
 
 size_t config_get_count(const struct config_section *section, const char *keys,
-                        size_t when_absent, size_t when_null) {
-    return get_whole(section, keys, 1, when_absent, when_null);
+                        size_t otherwise) {
+    return get_whole(section, keys, 1, config_default(keys, otherwise), otherwise);
 }
 
-size_t config_get_index(const struct config_section *section, const char *keys,
-                        size_t otherwise) {
-    return get_whole(section, keys, 0, otherwise, otherwise);
+size_t config_get_index(const struct config_section *section, const char *keys) {
+    size_t number = config_default(keys, 0);
+    return get_whole(section, keys, 0, number, number);
 }
 
 double config_get_number(const struct config_section *section, const char *keys,
-                         double when_absent, double when_null) {
+                         double otherwise) {
     char key[KEY_SIZE];
     const json_t *value = config_find(section, keys, key);
 
     if (value == NULL || json_is_null(value))
-        return value == NULL ? when_absent : when_null;
+        return otherwise;
     double number = json_number_value(value);
     if (number > 0 && isfinite(number))
         return number;
     refuse_config_value(section, key, value, "a number larger than 0");
-    return when_absent;
+    return otherwise;
 }
 
-bool config_get_bool(const struct config_section *section, const char *keys,
-                     bool otherwise) {
+bool config_get_bool(const struct config_section *section, const char *keys) {
     char key[KEY_SIZE];
     const json_t *value = config_find(section, keys, key);
 
@@ -277,7 +291,7 @@ bool config_get_bool(const struct config_section *section, const char *keys,
         return json_is_true(value);
     if (value != NULL)
         refuse_config_value(section, key, value, "true or false");
-    return otherwise;
+    return find_default(keys) != NULL;
 }
 
 const char *config_get_text(const struct config_section *section, const char *keys,

@@ -4,7 +4,7 @@
  *
  * A key that is absent means the default of the family's class. A key that is null means
  * "not set", which is often something else: no window, or as many key heads as query
- * heads. So each reader takes both values. */
+ * heads. */
 #pragma once
 
 #include "weights/families/attention_keys.h"
@@ -40,8 +40,9 @@ bool config_has_file(const char *path, const char *name);
 
 /* In all functions below `keys` are alternative spellings of one key, separated by
  * spaces, which must agree where several are present. After a comma follow keys that are
- * asked when those before are absent or null. A dot leads into an object. NULL is a key
- * that is absent.
+ * asked when those before are absent or null. A dot leads into an object. A '=' ends
+ * them, and begins what an absent key means: "=12" or "=true". NULL is a key that is
+ * absent.
  *
  * A value that is not as it must be leaves one line in section->error, with ATTN_E_VALUE,
  * unless that has an error already; the caller looks there at the end. What is returned
@@ -52,22 +53,29 @@ bool config_has_file(const char *path, const char *name);
 const json_t *config_find(const struct config_section *section, const char *keys,
                           char ret_key[64]);
 
-/* Returns a whole number from 1 to CONFIG_COUNT_MAX. */
-size_t config_get_count(const struct config_section *section, const char *keys,
-                        size_t when_absent, size_t when_null);
+/* Returns whether the value is null. */
+bool config_is_null(const struct config_section *section, const char *keys);
 
-/* Returns a whole number from 0 to CONFIG_COUNT_MAX; `otherwise` when it is absent or
- * null. */
-size_t config_get_index(const struct config_section *section, const char *keys,
+/* Returns the number after the '=', or else `otherwise`. */
+size_t config_default(const char *keys, size_t otherwise);
+
+/* Returns a whole number from 1 to CONFIG_COUNT_MAX; `otherwise` when it is null, or
+ * absent without a '='. */
+size_t config_get_count(const struct config_section *section, const char *keys,
                         size_t otherwise);
 
-/* Returns a number that is finite and larger than 0. */
-double config_get_number(const struct config_section *section, const char *keys,
-                         double when_absent, double when_null);
+/* Returns a whole number from 0 to CONFIG_COUNT_MAX; when it is absent or null, the
+ * number after the '=', or else 0. */
+size_t config_get_index(const struct config_section *section, const char *keys);
 
-/* Returns true or false; `otherwise` when it is absent. A null is false, as in Python. */
-bool config_get_bool(const struct config_section *section, const char *keys,
-                     bool otherwise);
+/* Returns a number that is finite and larger than 0; `otherwise` when it is absent or
+ * null. */
+double config_get_number(const struct config_section *section, const char *keys,
+                         double otherwise);
+
+/* Returns true or false; false when it is absent without a '='. A null is false, as in
+ * Python. */
+bool config_get_bool(const struct config_section *section, const char *keys);
 
 /* Returns a string, which is borrowed; `otherwise` when it is absent or null. */
 const char *config_get_text(const struct config_section *section, const char *keys,

@@ -127,11 +127,11 @@ static attn_status check_selection(const char *list, size_t num_layers,
 /* Checks the norms that pre_norm=true asks for. Single layers may have none. */
 static attn_status check_pre_norm(const struct folder *folder, const struct match *match,
                                   attn_error *ret_error) {
-    size_t count = match->family->norms.before_skips_first;
+    size_t count = 0;
 
     for (size_t i = 0; i < folder->num_layers; i++) {
         const struct layer_norm *norm = &folder->layers[i].norm_before;
-        count += norm->kind != ATTN_NORM_NONE;
+        count += norm->kind != ATTN_NORM_NONE || norm->bare;
         if (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && !norm->bare)
             return error_set(ret_error, ATTN_E_FORMAT,
                              "the norm before layer %s is not in the files; leave out "
@@ -146,17 +146,16 @@ static attn_status check_pre_norm(const struct folder *folder, const struct matc
                      match->family->type);
 }
 
-/* Lets a layer that is left out ask for its keys, which the others may not have. What is
- * wrong with it does not matter. */
+/* Reads a skipped layer only to note which keys of config.json it uses; its errors are
+ * ignored. */
 static void ask_for_keys(const struct match *match, const struct match_stack *stack,
                          size_t index) {
     attn_error ignored = {.status = ATTN_OK};
     struct match_stack apart = *stack;
     struct layer layer;
-    struct layer_biases biases;
 
     apart.section.error = &ignored;
-    traits_read(match, &apart, index, &layer, &biases);
+    traits_read(match, &apart, index, &layer);
 }
 
 /* Adds the layers of a stack that are asked for. */
@@ -165,9 +164,8 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
                              const struct folder_options *options) {
     for (size_t i = 0; i < stack->num_layers; i++) {
         struct layer *layer = &folder->layers[folder->num_layers];
-        struct layer_biases biases;
-        const struct kind_source kind = {match->family, &stack->section,
-                                         stack->num_layers, i};
+        const struct layer_source kind = {match->family, &stack->section,
+                                          stack->num_layers, i};
         if (!kind_attends(&kind))
             continue;
         if (!is_selected(options->layers, i)) {
@@ -175,12 +173,12 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
             continue;
         }
 
-        attn_status status = traits_read(match, stack, i, layer, &biases);
+        attn_status status = traits_read(match, stack, i, layer);
         if (status == ATTN_OK && options->layer != NULL &&
             strcmp(layer->part, options->layer) != 0)
             continue;
         if (status == ATTN_OK)
-            status = locate_tensors(match, stack, &folder->tensors.view, &biases, layer);
+            status = locate_tensors(match, stack, &folder->tensors.view, layer);
         if (status != ATTN_OK)
             return status;
         folder->num_layers++;

@@ -106,7 +106,7 @@ static attn_status check_layers(const struct family *family, struct match_stack 
     char name[MATCH_NAME_SIZE];
 
     for (size_t i = 0; i < stack->num_layers; i++) {
-        const struct kind_source layer = {family, &stack->section, stack->num_layers, i};
+        const struct layer_source layer = {family, &stack->section, stack->num_layers, i};
         if (kind_attends(&layer) && find_first_weight(stack, tensors, i, name) == NULL)
             return error_set(
                 ret_error, ATTN_E_FORMAT,
@@ -115,7 +115,7 @@ static attn_status check_layers(const struct family *family, struct match_stack 
                 name, stack->num_layers);
     }
     size_t end =
-        stack->num_layers + config_get_index(&stack->section, stack->stack->more_keys, 0);
+        stack->num_layers + config_get_index(&stack->section, stack->stack->more_keys);
     if (find_first_weight(stack, tensors, end, name) == NULL)
         return ret_error->status;
     return error_set(
@@ -132,8 +132,7 @@ static void refuse_no_attention(const struct family *family,
     const char *const keys[] = {kind_count_layers(family, section) == 0 ? NULL
                                 : layers->types_keys != NULL ? layers->types_keys
                                                              : "layer_types",
-                                layers->list_keys, layers->pattern_keys,
-                                layers->period_keys};
+                                layers->list_keys, layers->period_keys};
     const char *named = "layer_types";
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -143,9 +142,9 @@ static void refuse_no_attention(const struct family *family,
         }
     }
     error_keep(section->error, ATTN_E_VALUE,
-               "by %s none of %zu layers has attention; is it the config.json of this "
+               "by %.*s none of %zu layers has attention; is it the config.json of this "
                "model?",
-               named, num_layers);
+               (int)strcspn(named, "="), named, num_layers);
 }
 
 /* Layers without attention cost no tensor, but time: each is looked up in lists that may
@@ -155,17 +154,18 @@ static void refuse_no_attention(const struct family *family,
 /* Finds how many layers there are, and the first that attends. */
 static void count_layers(const struct family *family, struct match_stack *stack) {
     const struct config_section *section = &stack->section;
+    const char *keys = stack->stack->layers_keys;
     size_t listed = kind_count_layers(family, section);
-    struct kind_source layer = {family, section, 0, 0};
+    bool counts =
+        family->layers.types_keys != NULL && listed > 0 && !config_is_null(section, keys);
+    struct layer_source layer = {family, section, 0, 0};
 
-    stack->num_layers = config_get_count(
-        section, stack->stack->layers_keys,
-        family->layers.types_keys != NULL && listed > 0 ? listed : stack->stack->layers,
-        stack->stack->layers);
+    stack->num_layers =
+        config_get_count(section, keys, counts ? listed : stack->stack->layers);
     if (stack->num_layers > LAYERS_MAX) {
         error_keep(section->error, ATTN_E_VALUE,
                    "there are %zu layers, but attnd serves at most %d; correct %s",
-                   stack->num_layers, LAYERS_MAX, stack->stack->layers_keys);
+                   stack->num_layers, LAYERS_MAX, keys);
         return;
     }
     layer.num_layers = stack->num_layers;
@@ -193,12 +193,9 @@ static attn_status describe_stack(const struct match *match, const struct stack 
     }
     const struct config_section *section = &ret_stack->section;
 
-    *ret_present = config_get_bool(section, stack->present,
-                                   stack->present == NULL || match->family->decodes);
-    ret_stack->num_heads =
-        config_get_count(section, stack->heads_keys, stack->heads, stack->heads);
-    ret_stack->width =
-        config_get_count(section, stack->width_keys, stack->width, stack->width);
+    *ret_present = stack->present == NULL || config_get_bool(section, stack->present);
+    ret_stack->num_heads = config_get_count(section, stack->heads_keys, stack->heads);
+    ret_stack->width = config_get_count(section, stack->width_keys, stack->width);
     if (*ret_present)
         count_layers(match->family, ret_stack);
     return ret_error->status;
@@ -207,9 +204,10 @@ static attn_status describe_stack(const struct match *match, const struct stack 
 /* Refuses a folder without the layers that a key of config.json announces. */
 static attn_status refuse_absent_stack(const struct stack *stack, attn_error *ret_error) {
     return error_set(ret_error, ATTN_E_FORMAT,
-                     "%s is true, but no tensor has a name that ends in '%s%s%s.weight' "
-                     "(# is 0); copy the folder again",
-                     stack->present, stack->layer, stack->module, stack->names[0]);
+                     "%.*s is true, but no tensor has a name that ends in "
+                     "'%s%s%s.weight' (# is 0); copy the folder again",
+                     (int)strcspn(stack->present, "="), stack->present, stack->layer,
+                     stack->module, stack->names[0]);
 }
 
 /* Finds the stacks of match->family in the folder; num_stacks becomes 0 without any. */
@@ -248,15 +246,6 @@ static bool is_oriented(const struct match *match, const struct tensor_view *ten
 
     return weight != NULL && weight->rank == 2 &&
            weight->shape[match->family->weights.transposed ? 0 : 1] == stack->width;
-}
-
-/* Returns whether the entry is for folders with this model_type, which may be NULL. */
-static bool is_candidate_family(const struct family *family, const json_t *config,
-                                const char *type) {
-    if (type != NULL)
-        return strcmp(family->type, type) == 0 ||
-               (family->also != NULL && strcmp(family->also, type) == 0);
-    return family->untyped != NULL && json_object_get(config, family->untyped) != NULL;
 }
 
 /* Explains why no entry of the table is for this model_type. */
@@ -303,7 +292,7 @@ attn_status match_check_type(const json_t *config, attn_error *ret_error) {
         return ret_error->status;
     find_text(&config, &type);
     for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
-        if (is_candidate_family(family, config, type))
+        if (family_fits(family, config, type))
             return ATTN_OK;
     }
     return refuse_type(type, ret_error);
@@ -416,7 +405,7 @@ attn_status match_find(const json_t *config, const struct tensor_view *tensors,
         .object = config, .error = ret_error, .asked = asked};
     for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
         struct match tried = {.family = family, .text = text};
-        if (!is_candidate_family(family, config, type))
+        if (!family_fits(family, config, type))
             continue;
         status = match_stacks(&root, tensors, prefix, &tried, ret_error);
         if (status != ATTN_OK)

@@ -6,8 +6,8 @@
 
 const struct family *family_get(size_t index) {
     static const struct family_list *const lists[] = {
-        &families_gpt,  &families_llama,  &families_hybrid, &families_latent,
-        &families_bert, &families_images, &families_seq2seq};
+        &families_gpt,    &families_llama, &families_gemma,  &families_hybrid,
+        &families_latent, &families_bert,  &families_images, &families_seq2seq};
 
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         if (index < lists[i]->count)
@@ -15,6 +15,15 @@ const struct family *family_get(size_t index) {
         index -= lists[i]->count;
     }
     return NULL;
+}
+
+bool family_fits(const struct family *family, const json_t *config, const char *type) {
+    /* Karpathy's files have the names of GPT-2, and its type or none */
+    bool karpathy = strcmp(family->type, "nanogpt") == 0;
+
+    if (type == NULL)
+        return karpathy && json_object_get(config, "block_size") != NULL;
+    return strcmp(family->type, type) == 0 || (karpathy && strcmp(type, "gpt2") == 0);
 }
 
 /* Their texts have the families of table/, which other words of their own can name. */

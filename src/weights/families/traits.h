@@ -4,19 +4,12 @@
 
 #include "weights/families/match.h"
 
-/* Which linears have a bias, in the order of ATTN_QUERY. */
-struct layer_biases {
-    bool has[ATTN_NUM_LINEARS];
-    bool optional[ATTN_NUM_LINEARS]; /* it has one where the file has it */
-};
-
 /* Writes what layer `index` of a stack is called behind the folder's name. */
 void traits_name(const struct match_stack *stack, size_t index,
                  char ret_part[LAYER_PART_SIZE]);
 
-/* Fills in all of a layer but its tensors; norms have their kind and eps. Errors, with
+/* Fills in all of a layer but its tensors, of which some have their names. Errors, with
  * one line in stack->section.error that names the key: ATTN_E_VALUE,
  * ATTN_E_UNSUPPORTED. */
 attn_status traits_read(const struct match *match, const struct match_stack *stack,
-                        size_t index, struct layer *ret_layer,
-                        struct layer_biases *ret_biases);
+                        size_t index, struct layer *ret_layer);

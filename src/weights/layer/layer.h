@@ -18,8 +18,9 @@
 
 struct layer_norm {
     attn_norm kind;
-    bool plus_one; /* it multiplies by 1 + w */
-    bool bare;     /* it has no weight, which is as one of 1 */
+    const char *name; /* in the module, but of the norm before; '#' is a head's number */
+    bool plus_one;    /* it multiplies by 1 + w */
+    bool bare; /* it has no weight, which is as one of 1; an identity has no kind */
     double eps;
     const struct safetensors_tensor *weight; /* NULL: the file has none */
     /* Where the weights of heads after the first are, whose names differ by the number of
@@ -78,7 +79,7 @@ struct layer_bias {
     attn_bias kind;
     /* Of ATTN_BIAS_BUCKETS: [table_rows, H]; a row for each bucket first */
     const struct safetensors_tensor *table;
-    size_t table_rows;
+    size_t table_rows, table_layer; /* which layer has it */
     size_t num_buckets;
     size_t max_distance;
     bool both_sides; /* keys after the query have buckets of their own */
@@ -86,6 +87,8 @@ struct layer_bias {
 
 /* A linear map, y = x W^T + b, whose outputs are heads of D rows each. */
 struct layer_linear {
+    bool has_bias, may_have_bias; /* by config.json and family; the latter: if stored */
+    const char *bias_name;        /* in the module; NULL: as the weight's */
     const struct safetensors_tensor *weight;
     const struct safetensors_tensor *bias; /* NULL: none */
     bool transposed;                       /* weight is [in, out] instead of [out, in] */
@@ -135,16 +138,14 @@ struct layer {
     double softcap; /* c of c tanh(s/c); 0: none */
     double clip;    /* projected numbers are clamped to -clip..clip; 0: not */
     bool clip_last; /* queries and keys are after their norms */
-    struct {
-        double beta;
-        size_t length, offset; /* length 0: none */
-    } query_factor;            /* see attn_model_info */
+    struct attn_query_factor query_factor;
     struct layer_rotation rotation;
     struct layer_bias bias;
     struct layer_norm query_norm, key_norm;
     struct layer_norm value_norm;  /* in each head, without weight */
     struct layer_norm out_norm;    /* of the heads' outputs, all heads together */
     struct layer_norm norm_before; /* of the block, on queries (and keys, unless cross) */
+    const char *sinks_name;        /* in the module; NULL: none */
     const struct safetensors_tensor *sinks; /* [H], or NULL */
     /* Query [A, D], key [A, D] and score [A] of additive scoring; NULL: it is not. */
     const struct safetensors_tensor *additive[3];

@@ -10,6 +10,7 @@
 #include "weights/layer/latent.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void fill_linears(const struct layer *layer, attn_model_info *info) {
     const struct layer_linear *linears = layer->linears;
@@ -80,9 +81,7 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
                   .bias_distance = layer->bias.max_distance},
         .projection.clip = layer->clip,
         .projection.clip_last = layer->clip_last,
-        .query_factor = {.beta = layer->query_factor.beta,
-                         .length = layer->query_factor.length,
-                         .offset = layer->query_factor.offset}};
+        .query_factor = layer->query_factor};
     if (layer->additive[0] != NULL) {
         ret_info->score.kind = ATTN_ADDITIVE;
         ret_info->width.additive = layer->additive[0]->shape[0];
@@ -104,6 +103,26 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
                 layer->rotation.grid_first + layer->rotation.grid * layer->rotation.grid;
         ret_info->rotation.values = layer->rotation.values;
     }
+}
+
+void layer_describe_features(const struct layer *layer,
+                             char ret_text[FEATURES_TEXT_SIZE]) {
+    const struct features_origin origin = {
+        .lender = layer->lender,
+        .value_factor = layer->value_factor,
+        .interleaved = layer->rotation.interleaved,
+        .sections = layer->rotation.section_sizes,
+        .sections_interleaved = layer->rotation.sections == SECTIONS_INTERLEAVED,
+        .num_buckets = layer->bias.num_buckets,
+        .plus_one = layer->query_norm.plus_one || layer->norm_before.plus_one,
+        .bare_heads = layer->query_norm.bare,
+        .bare_before = layer->norm_before.bare};
+    struct features features;
+    attn_model_info info;
+
+    layer_fill_info(layer, false, &info);
+    features_list(&info, &origin, &features);
+    strcpy(ret_text, features.text);
 }
 
 /* Fills in the weight of a norm that has none. */

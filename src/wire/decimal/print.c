@@ -57,7 +57,7 @@ static uint32_t scale_by_power(uint64_t power, uint32_t x) {
 
 /* Returns the shortest decimal of a positive finite float, given as its bits. No
  * branch depends on the data: a wrong prediction costs as much as all the rest. */
-static struct decimal find_shortest(uint32_t bits) {
+static struct decimal find_shortest_digits(uint32_t bits) {
     uint32_t fraction = bits & ((UINT32_C(1) << FRACTION_BITS) - 1);
     uint32_t exponent = bits >> FRACTION_BITS;
     uint32_t c = exponent > 0 ? fraction | UINT32_C(1) << FRACTION_BITS : fraction;
@@ -193,7 +193,7 @@ size_t wire_float_print(float value, char text[WIRE_FLOAT_PRINT_ROOM]) {
         return (size_t)(out + 3 - text);
     }
 
-    struct decimal decimal = normalise(find_shortest(bits));
+    struct decimal decimal = normalise(find_shortest_digits(bits));
     char first = (char)('0' + decimal.digits / 100000000);
     out =
         put_decimal(out, first, split_digits(decimal.digits % 100000000), decimal.power);

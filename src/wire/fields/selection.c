@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/pace.h"
-#include "math/results.h"
+#include "math/plan/results.h"
 #include "wire/fields/integer_list.h"
 
 #include <stdio.h>

@@ -60,7 +60,7 @@ static bool is_literal(const struct wire_cursor *cursor, const char *text) {
            memcmp(cursor->at, text, length) == 0;
 }
 
-/* What to do about tokens that are not JSON: as Python, JavaScript and C write them. */
+/* Remedies for tokens that are not JSON, but Python's, JavaScript's or C's. */
 static const struct {
     const char *words[7];
     const char *starts, *remedy;

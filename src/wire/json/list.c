@@ -223,7 +223,7 @@ static bool refuse_element(const struct wire_cursor *cursor, struct wire_place *
 }
 
 /* wire_floats_read() in pieces; `out_end` is the end of the whole room. */
-static enum wire_stop read_numbers(struct wire_floats *floats, const float *out_end) {
+static enum wire_stop read_row_numbers(struct wire_floats *floats, const float *out_end) {
     enum wire_stop stop;
     do {
         const char *start = floats->at;
@@ -254,13 +254,13 @@ static enum wire_stop read_nulls(struct wire_floats *floats, const float *out_en
     return WIRE_STOP_NO_NUMBER;
 }
 
-/* read_numbers() of a list that may have nulls. */
+/* read_row_numbers() of a list that may have nulls. */
 static enum wire_stop read_nullable(struct wire_floats *floats, const float *out_end) {
     enum wire_stop stop;
     const char *start;
     do {
         start = floats->at;
-        stop = read_numbers(floats, out_end);
+        stop = read_row_numbers(floats, out_end);
         if (stop == WIRE_STOP_NO_NUMBER)
             stop = read_nulls(floats, out_end);
     } while (stop == WIRE_STOP_NO_NUMBER && floats->at > start &&
@@ -275,7 +275,7 @@ bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, bool nu
 
     struct wire_floats floats = {.at = cursor->at, .end = cursor->end, .out = out};
     enum wire_stop stop =
-        nulls ? read_nullable(&floats, out_end) : read_numbers(&floats, out_end);
+        nulls ? read_nullable(&floats, out_end) : read_row_numbers(&floats, out_end);
     size_t count = (size_t)(floats.out - out);
     cursor->at = floats.at;
     if (stop != WIRE_STOP_CLOSED) {

@@ -30,7 +30,8 @@ bool wire_elements_read(struct wire_cursor *cursor, const struct wire_place *pla
                         size_t expected, wire_element_reader *read, void *context,
                         size_t *ret_count);
 
-/* The same from before the list, which must have an element; `levels` is as above. */
+/* Reads a list as wire_elements_read() does, but enters it first. It must have an
+ * element; `levels` is as above. */
 bool wire_list_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
                     size_t expected, wire_element_reader *read, void *context,
                     size_t *ret_count);
@@ -46,7 +47,7 @@ bool wire_list_check(struct wire_cursor *cursor, struct wire_place *place,
 bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
                     size_t *ret_number, struct wire_span *ret_text);
 
-/* The same of an index that may count from the end: a negative one is that modulo 2^64.
+/* Reads an index that may count from the end: a negative one is that modulo 2^64.
  * *ret_index is that of PTRDIFF_MIN, which no list has, when it is too large or small. */
 bool wire_index_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
                      size_t *ret_index, struct wire_span *ret_text);

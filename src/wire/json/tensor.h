@@ -18,14 +18,14 @@ bool wire_tensor_read(const struct wire_cursor *cursor, const struct wire_span *
                       const char *field, size_t min, size_t max, struct arena *arena,
                       struct wire_tensor *ret_tensor);
 
-/* What the lists of a tensor may be. */
+/* The lists that a tensor may have. */
 struct wire_tensor_form {
     size_t min, max; /* levels */
     bool heads;      /* the innermost two are one row: heads, and the numbers of each */
     bool nulls;      /* null is -INFINITY */
 };
 
-/* The same of other forms. With heads, one level more is counted. */
+/* Reads a tensor of another form. With heads, one level more is counted. */
 bool wire_tensor_read_form(const struct wire_cursor *cursor, const struct wire_span *span,
                            const char *field, const struct wire_tensor_form *form,
                            struct arena *arena, struct wire_tensor *ret_tensor);

@@ -20,5 +20,5 @@ char *wire_json_put_string(char *out, const char *text);
  * is not finite. Returns the end. */
 char *wire_json_put_number(char *out, float number);
 
-/* The same of an index of 0..INT32_MAX; null when it is negative. */
+/* Prints an index of 0..INT32_MAX; null when it is negative. */
 char *wire_json_put_index(char *out, int64_t index);

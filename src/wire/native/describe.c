@@ -132,6 +132,16 @@ static const char *norm_text(attn_norm norm) {
     return norm == ATTN_NORM_RMS ? "rms" : "layer";
 }
 
+/* Adds a key, and a norm; null for none. */
+static void add_norm_member(struct buf *body, const char *before, attn_norm norm,
+                            double eps) {
+    if (norm == ATTN_NORM_NONE)
+        buf_append_format(body, "%snull", before);
+    else
+        buf_append_format(body, "%s{\"type\":\"%s\",\"eps\":%.10g}", before,
+                          norm_text(norm), eps);
+}
+
 /* Adds the norms of projected rows, what happens to the heads' outputs, and the norm
  * before the layer. */
 static void print_norms(const attn_model_info *info, struct buf *body) {
@@ -145,18 +155,10 @@ static void print_norms(const attn_model_info *info, struct buf *body) {
             norm_text(info->head_norm.kind), info->head_norm.whole ? "row" : "head",
             bool_text(info->head_norm.per_head), bool_text(info->head_norm.last),
             bool_text(info->head_norm.bias), info->head_norm.eps);
-    if (info->value_norm.kind == ATTN_NORM_NONE)
-        buf_append_text(body, ",\"value_norm\":null");
-    else
-        buf_append_format(body, ",\"value_norm\":{\"type\":\"%s\",\"eps\":%.10g}",
-                          norm_text(info->value_norm.kind), info->value_norm.eps);
-
+    add_norm_member(body, ",\"value_norm\":", info->value_norm.kind,
+                    info->value_norm.eps);
     buf_append_format(body, ",\"gate\":%s", bool_text(info->linears[ATTN_GATE].weight));
-    if (info->out_norm.kind == ATTN_NORM_NONE)
-        buf_append_text(body, ",\"out_norm\":null");
-    else
-        buf_append_format(body, ",\"out_norm\":{\"type\":\"%s\",\"eps\":%.10g}",
-                          norm_text(info->out_norm.kind), info->out_norm.eps);
+    add_norm_member(body, ",\"out_norm\":", info->out_norm.kind, info->out_norm.eps);
 
     if (info->pre_norm.kind == ATTN_NORM_NONE) {
         buf_append_text(body, ",\"pre_norm\":null");
@@ -169,11 +171,10 @@ static void print_norms(const attn_model_info *info, struct buf *body) {
 }
 
 void wire_native_print_model(const attn_model_info *info, struct buf *body) {
-    bool bias = info->linears[ATTN_QUERY].bias || info->linears[ATTN_KEY].bias ||
-                info->linears[ATTN_VALUE].bias || info->linears[ATTN_OUTPUT].bias ||
-                info->linears[ATTN_GATE].bias || info->linears[ATTN_LATENT_QUERY].bias ||
-                info->linears[ATTN_LATENT_KEY].bias;
+    bool bias = false;
 
+    for (attn_linear i = 0; i < ATTN_NUM_LINEARS; i++)
+        bias = bias || info->linears[i].bias;
     print_model_names(info, body);
     print_model_sizes(info, body);
     print_scores(info, body);

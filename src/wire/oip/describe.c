@@ -2,7 +2,7 @@
 /* describe.c: prints the server, the models and their statistics for the routes /v2. */
 #include "wire/oip/describe.h"
 
-#include "math/results.h"
+#include "math/plan/results.h"
 #include "wire/json/write.h"
 #include "wire/models.h"
 #include "wire/oip/oip.h"

@@ -38,7 +38,7 @@ void wire_oip_print_statistics(const attn_model *const *models,
                                const struct wire_oip_statistics *statistics, size_t count,
                                struct buf *body);
 
-/* What the index says about a model that is configured. */
+/* An entry of the index: a model that is configured. */
 struct wire_oip_listing {
     char name[ATTN_NAME_MAX + 1];
     bool loaded;

@@ -3,7 +3,7 @@
  * (docs/protocol-v2.md). */
 #pragma once
 
-#include "math/results.h"
+#include "math/plan/results.h"
 #include "wire/protocol.h"
 
 #define WIRE_OIP_VERSION     "1" /* the only version that a model has */

@@ -14,6 +14,7 @@
 static void locate_linear(const struct locator *locator, size_t which,
                           const char *module_name, size_t rows) {
     const struct family *family = locator->family;
+    const char *keys = family->biases.keys;
     struct layer_linear *linear = &locator->layer->linears[which];
     char name[MATCH_NAME_SIZE], bias_name[MATCH_NAME_SIZE];
     bool is_key = which == ATTN_KEY || which == ATTN_VALUE;
@@ -33,27 +34,24 @@ static void locate_linear(const struct locator *locator, size_t which,
     else
         locator_check(locator, linear->weight, rows, linear->in_size);
 
-    const char *own = which == ATTN_QUERY   ? family->biases.query
-                      : which == ATTN_VALUE ? family->biases.value
-                                            : NULL;
+    const char *own = linear->bias_name;
     linear->bias = locator_find(locator, index, own != NULL ? own : module_name,
                                 own != NULL ? "" : ".bias", bias_name);
-    if (locator->biases->has[which] && linear->bias == NULL)
+    if (linear->has_bias && linear->bias == NULL)
         locator_refuse_missing(locator, bias_name);
-    if (!locator->biases->has[which] && !locator->biases->optional[which] &&
-        linear->bias != NULL)
+    if (!linear->has_bias && !linear->may_have_bias && linear->bias != NULL)
         error_keep(locator->error, ATTN_E_FORMAT,
-                   "tensor '%.120s' is a bias that %s%s%s does not have; is it the "
+                   "tensor '%.120s' is a bias that %s%s%.*s does not have; is it the "
                    "config.json of this model?",
-                   bias_name, family->type,
-                   family->biases.keys != NULL ? " without " : "",
-                   family->biases.keys != NULL ? family->biases.keys : "");
+                   bias_name, family->type, keys != NULL ? " without " : "",
+                   keys != NULL ? (int)strcspn(keys, "=") : 0, keys);
     locator_check(locator, linear->bias, rows, VECTOR);
 }
 
 /* Returns whether queries have a tensor, and keys and values one together. */
 static bool has_queries_apart(const struct locator *locator) {
-    return locator->stack->stack->query_apart;
+    const char *const *names = locator->stack->stack->names;
+    return names[ATTN_KEY] != NULL && strcmp(names[ATTN_KEY], names[ATTN_VALUE]) == 0;
 }
 
 /* What lies in the tensor of a linear: `groups` times some heads of each member. */
@@ -173,17 +171,15 @@ static void locate_linears(const struct locator *locator) {
     }
 }
 
-/* Finds the sinks, and the table of the bias by distance: of this layer, of the first
- * one, or of the whole stack. */
+/* Finds the sinks, and the table of the bias by distance: in the module of a layer, or
+ * under the prefix. */
 static void locate_tables(const struct locator *locator) {
-    const struct family *family = locator->family;
+    const char *table = locator->family->distance.table;
     struct layer *layer = locator->layer;
     char name[MATCH_NAME_SIZE] = "";
 
-    if (family->scores.sinks != NULL &&
-        (layer->window > 0 || !family->scores.sinks_sliding)) {
-        layer->sinks =
-            locator_find(locator, layer->index, family->scores.sinks, "", name);
+    if (layer->sinks_name != NULL) {
+        layer->sinks = locator_find(locator, layer->index, layer->sinks_name, "", name);
         if (layer->sinks == NULL)
             locator_refuse_missing(locator, name);
         locator_check(locator, layer->sinks, layer->num_heads, VECTOR);
@@ -191,14 +187,12 @@ static void locate_tables(const struct locator *locator) {
     if (layer->bias.kind != ATTN_BIAS_BUCKETS)
         return;
 
-    if (family->distance.outside) {
-        snprintf(name, sizeof name, "%s%s", locator->stack->prefix,
-                 family->distance.table);
+    if (table[0] == '/') {
+        snprintf(name, sizeof name, "%s%s", locator->stack->prefix, table + 1);
         layer->bias.table = tensor_view_find(locator->tensors, name);
     } else {
         layer->bias.table =
-            locator_find(locator, family->distance.every_layer ? layer->index : 0,
-                         family->distance.table, "", name);
+            locator_find(locator, layer->bias.table_layer, table, "", name);
     }
     if (layer->bias.table == NULL)
         locator_refuse_missing(locator, name);
@@ -214,8 +208,7 @@ static bool begins_with(const char *name, const char *start, size_t size) {
 static bool is_head_tensor(const struct locator *locator, const char *name) {
     const char *const *linears = locator->stack->stack->names;
     const struct layer *layer = locator->layer;
-    const char *const norms[] = {locator->family->norms.query,
-                                 locator->family->norms.key};
+    const char *const norms[] = {layer->query_norm.name, layer->key_norm.name};
     const char *const unused[] = {linears[ATTN_KEY], linears[ATTN_VALUE], norms[1]};
 
     for (size_t i = 0; layer->query_norm.of_heads != NULL && i < 2; i++) {
@@ -311,12 +304,10 @@ static void check_module(const struct locator *locator) {
 }
 
 attn_status locate_tensors(const struct match *match, const struct match_stack *stack,
-                           const struct tensor_view *tensors,
-                           const struct layer_biases *biases, struct layer *layer) {
+                           const struct tensor_view *tensors, struct layer *layer) {
     const struct locator locator = {.family = match->family,
                                     .stack = stack,
                                     .tensors = tensors,
-                                    .biases = biases,
                                     .layer = layer,
                                     .error = stack->section.error};
 

@@ -10,5 +10,4 @@
  * announces and that is missing. Errors, with one line in stack->section.error that names
  * the tensor: ATTN_E_FORMAT, _SHAPE, _UNSUPPORTED, _OVERFLOW. */
 attn_status locate_tensors(const struct match *match, const struct match_stack *stack,
-                           const struct tensor_view *tensors,
-                           const struct layer_biases *biases, struct layer *layer);
+                           const struct tensor_view *tensors, struct layer *layer);

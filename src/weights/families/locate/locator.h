@@ -11,7 +11,6 @@ struct locator {
     const struct family *family;
     const struct match_stack *stack;
     const struct tensor_view *tensors;
-    const struct layer_biases *biases;
     struct layer *layer;
     attn_error *error; /* the first error of all functions */
 };

@@ -88,16 +88,17 @@ static void locate_out_norm(const struct locator *locator) {
 
     if (layer->out_norm.kind == ATTN_NORM_NONE)
         return;
-    locate_needed_norm(locator, layer->index, locator->family->norms.out,
+    locate_needed_norm(locator, layer->index, layer->out_norm.name,
                        layer->num_heads * layer->value_size, VECTOR, &layer->out_norm);
     refuse_norm_bias(locator, &layer->out_norm);
 }
 
 /* Finds the norm of projected queries or keys, which have so many heads, in layer
  * `index`. */
-static void locate_head_norm(const struct locator *locator, size_t index,
-                             const char *named, size_t heads, struct layer_norm *norm) {
+static void locate_head_norm(const struct locator *locator, size_t index, size_t heads,
+                             struct layer_norm *norm) {
     const struct layer *layer = locator->layer;
+    const char *named = norm->name;
     size_t size = layer->head_size, before = strcspn(named, "#");
     bool numbered = named[before] == '#', matrix = layer->head_norm_each && !numbered;
     size_t numbers = layer->head_norm_whole ? heads * size : size;
@@ -124,15 +125,12 @@ static void locate_head_norm(const struct locator *locator, size_t index,
 
 /* Finds the norms of projected queries and keys. */
 static void locate_head_norms(const struct locator *locator) {
-    const struct family *family = locator->family;
     struct layer *layer = locator->layer;
 
     if (layer->query_norm.kind == ATTN_NORM_NONE || layer->query_norm.bare)
         return;
-    locate_head_norm(locator, layer->index, family->norms.query, layer->num_heads,
-                     &layer->query_norm);
-    locate_head_norm(locator, layer->lender, family->norms.key, layer->num_kv_heads,
-                     &layer->key_norm);
+    locate_head_norm(locator, layer->index, layer->num_heads, &layer->query_norm);
+    locate_head_norm(locator, layer->lender, layer->num_kv_heads, &layer->key_norm);
 }
 
 void locate_norms(const struct locator *locator) {

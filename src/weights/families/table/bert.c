@@ -2,6 +2,31 @@
 /* bert.c: encoders of text and sound. */
 #include "weights/families/table/words.h"
 
+#include <string.h>
+
+static bool is_rotary(const struct layer_source *layer, bool sliding) {
+    const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
+    (void)sliding;
+    return json_is_string(type) && strcmp(json_string_value(type), "rotary") == 0;
+}
+
+static void rotate_values(const struct layer_source *source, struct layer *layer) {
+    layer->rotation.values = config_get_bool(source->section, "rotary_value");
+}
+
+/* Half of local_attention, or sliding_window, which is already half of it. */
+static size_t halve_window(const struct layer_source *layer, bool causal, size_t window) {
+    size_t half = config_get_count(layer->section, "sliding_window", 0);
+    (void)causal;
+    return half > 0 ? half : window / 2;
+}
+
+/* The first layer has an identity in place of the norm before. */
+static void drop_first_norm(const struct layer_source *source, struct layer *layer) {
+    if (source->index == 0)
+        layer->norm_before = (struct layer_norm){.bare = true};
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define NORM_BEHIND "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta"
@@ -9,46 +34,38 @@
 #define BEHIND_OUTPUT "output.LayerNorm.weight output.LayerNorm.bias " \
                       "output.LayerNorm.gamma output.LayerNorm.beta"
 /* The two stacks of BERT; the second exists in decoders. */
-#define STACKS_BERT(first_norm, second_norm, if_cross, h, w, n) { \
-    {.part = "", .layer = "encoder.layer.#.", .module = "attention.", \
-     .names = NAMES_BERT, .norm = first_norm, KEYS_COMMON, SIZES(h, w, n), \
-     .mask = MASK_IF_DECODER}, \
+#define STACKS_BERT(mask_of, first_norm, second_norm, if_cross, h, w, n) { \
+    STACK(KEYS_COMMON, "encoder.layer.#.", "attention.", first_norm, h, w, n, mask_of, \
+        NAMES_BERT), \
     {.part = "", .layer = "encoder.layer.#.", .module = "crossattention.", \
      .names = NAMES_BERT, .norm = second_norm, KEYS_COMMON, SIZES(h, w, n), \
      .present = if_cross, .cross = true}}
 #define BERT(type_name, h, w, n) { \
     .type = type_name, .biases.always = "qkvo", .weights.ignored = BEHIND_OUTPUT, \
-    .stacks = STACKS_BERT(NULL, NULL, "add_cross_attention", h, w, n), \
+    .stacks = STACKS_BERT(MASK_IF_DECODER, NULL, NULL, "add_cross_attention", h, w, n), \
     .demands = "position_embedding_type=absolute"}
 /* With a norm before, inside the module. */
 #define BERT_NORM(type_name, name, eps, h, w, n) { \
     .type = type_name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps), \
-    .stacks = STACKS_BERT("attention." name, "crossattention." name, \
-                          "add_cross_attention", h, w, n), \
-    .demands = "position_embedding_type=absolute"}
+    .stacks = STACKS_BERT(MASK_IF_DECODER, "attention." name, "crossattention." name, \
+        "add_cross_attention", h, w, n), .demands = "position_embedding_type=absolute"}
 /* With one weight of queries, keys and values, and rotated. */
 #define BERT_ROTATED(type_name, path, inside, qkv, output, value, ...) \
     .type = type_name, .weights.split = SPLIT_BLOCKS, .biases.as_stored = "qkvo", \
-    .stacks = {{.part = "", .layer = path, .module = inside, SIZES(__VA_ARGS__), \
-                .names = PACKED(qkv, output), KEYS_GPT}}, \
-    .rotation.rotates = true, .rotation.base_keys = "rotary_emb_base rope_theta", \
-    .rotation.base = value
+    .stacks = {STACK(KEYS_GPT, path, inside, NULL, __VA_ARGS__, MASK_NONE, \
+        PACKED(qkv, output))}, BASE_OF("rotary_emb_base rope_theta", value)
 #define WAV2VEC2(name) { \
     .type = name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
     .norms.before_if = "do_stable_layer_norm", \
-    .stacks = {{.part = "", .layer = "encoder.layers.#.", .module = "attention.", \
-                .names = NAMES_PROJ("out_proj"), .norm = "layer_norm", KEYS_COMMON, \
-                SIZES(12, 768, 12)}}}
+    .stacks = {STACK(KEYS_COMMON, "encoder.layers.#.", "attention.", "layer_norm", 12, \
+        768, 12, MASK_NONE, NAMES_PROJ("out_proj"))}}
 #define MODERNBERT \
     .biases.if_set = "qkvo", .biases.keys = "attention_bias", \
-    LAYER_NORM("norm_eps", 1e-5), .norms.before_skips_first = true, \
-    .rotation.rotates = true, .rotation.base_keys = "global_rope_theta", \
-    .rotation.base = 160000, .rotation.local_keys = "local_rope_theta", \
-    .rotation.local_base = 10000, .rotation.local_scaled = true, \
-    .windows.rule = WINDOW_UNLESS_1ST, .windows.keys = "local_attention", \
-    .windows.half_keys = "sliding_window", \
-    .windows.size = 128, .windows.period_keys = "global_attn_every_n_layers", \
-    .windows.period = 3, .windows.halved = true
+    LAYER_NORM("norm_eps", 1e-5), .adjust = drop_first_norm, \
+    BASE_OF("global_rope_theta", 160000), LOCAL_BASE("local_rope_theta", 10000), \
+    .rotation.local_scaled = true, .windows.slides = kind_slides_unless_first, \
+    .windows.keys = "local_attention=128", .windows.length = halve_window, \
+    .windows.period_keys = "global_attn_every_n_layers=3"
 
 static const struct family families[] = {
     BERT("bert", 12, 768, 12),
@@ -65,71 +82,52 @@ static const struct family families[] = {
     BERT_NORM("roberta-prelayernorm", "LayerNorm", 1e-12, 12, 768, 12),
     BERT_NORM("xlm-roberta-xl", "self_attn_layer_norm", 1e-5, 32, 2560, 36),
     {   /* in decoders each layer also attends to an image */
-        .type = "blip_text_model", .biases.always = "qkvo", .decodes = true,
+        .type = "blip_text_model", .biases.always = "qkvo",
         .weights.ignored = BEHIND_OUTPUT,
-        .stacks = STACKS_BERT(NULL, NULL, "is_decoder", 8, 768, 12)},
+        .stacks = STACKS_BERT(MASK_UNLESS_ENCODER, NULL, NULL, "is_decoder=true", 8, 768,
+                              12)},
     {   BERT_ROTATED("nomic_bert", "encoder.layers.#.", "attn.", "Wqkv", "out_proj",
         1000, 12, 768, 12),
         .demands = "rotary_emb_interleaved=false prenorm=false rotary_emb_fraction=1 "
                    "rotary_emb_scale_base=null"},
     {   BERT_ROTATED("gte", "encoder.layer.#.", "attention.", "qkv_proj", "o_proj",
-                     160000, 12, 768, 12)},
+        160000, 12, 768, 12)},
     {   BERT_ROTATED("jina_embeddings_v3", "encoder.layers.#.", "mixer.", "Wqkv",
-                     "out_proj", 20000, 16, 1024, 24)},
-    {   .type = "eurobert",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
-                    .names = NAMES_PROJ("o_proj"), .norm = "input_layernorm",
-                    SIZES(12, 768, 12)}},
-        .sizes.kv_keys = "num_key_value_heads", .sizes.head_keys = "head_dim",
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), ROTATION},
-    {   .type = "albert",
-        .stacks = {{.part = "", .layer = "encoder.albert_layer_groups.#.albert_layers.0.",
-                    .module = "attention.", .names = {"query", "key", "value", "dense"},
-                    .heads_keys = "num_attention_heads", .width_keys = "hidden_size",
-                    .layers_keys = "num_hidden_groups", SIZES(64, 4096, 1)}},
+        "out_proj", 20000, 16, 1024, 24)},
+    {   .type = "eurobert", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+        "input_layernorm", 12, 768, 12, MASK_NONE, NAMES_PROJ("o_proj"))},
+        .sizes.kv_keys = "num_key_value_heads", .sizes.head_keys = "head_dim", BIASES,
+        RMS(1e-5), ROTATION},
+    {   .type = "albert", .stacks = {STACK(KEYS("num_attention_heads", "hidden_size",
+        "num_hidden_groups"), "encoder.albert_layer_groups.#.albert_layers.0.",
+        "attention.", NULL, 64, 4096, 1, MASK_NONE, {"query", "key", "value", "dense"})},
         .demands = "inner_group_num=1 position_embedding_type=absolute",
         .biases.always = "qkvo", .weights.ignored = NORM_BEHIND},
-    {   .type = "distilbert",
-        .stacks = {{.part = "", .layer = "transformer.layer.#.", .module = "attention.",
-                    .names = {"q_lin", "k_lin", "v_lin", "out_lin"}, SIZES(12, 768, 6),
-                    .heads_keys = "n_heads num_attention_heads",
-                    .width_keys = "dim hidden_size",
-                    .layers_keys = "n_layers num_hidden_layers"}},
-        .biases.always = "qkvo"},
-    {   .type = "esm",
-        .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",
-                    .names = NAMES_BERT, .norm = "attention.LayerNorm", KEYS_COMMON,
-                    SIZES(12, 768, 12), .mask = MASK_IF_DECODER}},
+    {   .type = "distilbert", .stacks = {STACK(KEYS("n_heads num_attention_heads",
+        "dim hidden_size", "n_layers num_hidden_layers"), "transformer.layer.#.",
+        "attention.", NULL, 12, 768, 6, MASK_NONE,
+        {"q_lin", "k_lin", "v_lin", "out_lin"})}, .biases.always = "qkvo"},
+    {   .type = "esm", .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.", "attention.",
+        "attention.LayerNorm", 12, 768, 12, MASK_IF_DECODER, NAMES_BERT)},
         .demands = "position_embedding_type=absolute|rotary add_cross_attention=false",
-        .biases.always = "qkvo",
-        .weights.ignored = NORM_BEHIND " self.rotary_embeddings.inv_freq",
-        LAYER_NORM("layer_norm_eps", 1e-12), ROTATION, .rotation.plain = true,
-        .rotation.only_if = "position_embedding_type=rotary"},
-    {   .type = "roformer",
-        .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",
-                    .names = NAMES_BERT, KEYS_COMMON, SIZES(12, 768, 12),
-                    .mask = MASK_IF_DECODER}},
+        .biases.always = "qkvo", .weights.ignored = NORM_BEHIND
+        " self.rotary_embeddings.inv_freq", LAYER_NORM("layer_norm_eps", 1e-12), ROTATION,
+        .rotation.plain = true, .rotation.only_if = is_rotary},
+    {   .type = "roformer", .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
+        "attention.", NULL, 12, 768, 12, MASK_IF_DECODER, NAMES_BERT)},
         .demands = "add_cross_attention=false", .biases.always = "qkvo",
-        .weights.ignored = BEHIND_OUTPUT, ROTATION, .rotation.plain = true,
-        .rotation.interleaved = true, .rotation.values_if = "rotary_value"},
-    {   .type = "modernbert",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
-                    .names = PACKED("Wqkv", "Wo"),
-                    .norm = "attn_norm", SIZES(12, 768, 22)}},
+        .weights.ignored = BEHIND_OUTPUT, ROTATION, .rotation.plain = true, NEIGHBOURS,
+        .adjust = rotate_values},
+    {   .type = "modernbert", .stacks = {STACK(KEYS_COMMON, "layers.#.", "attn.",
+        "attn_norm", 12, 768, 22, MASK_NONE, PACKED("Wqkv", "Wo"))},
         .weights.split = SPLIT_BLOCKS, MODERNBERT},
-    {   .type = "modernbert-decoder",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
-                    .names = NAMES_PROJ("Wo"), .norm = "attn_norm", SIZES(12, 768, 22),
-                    .mask = MASK_CAUSAL}}, MODERNBERT},
-    {   .type = "mpnet",
-        .stacks = {{.part = "", .layer = "encoder.layer.#.",
-                    .module = "attention.", KEYS_COMMON, SIZES(12, 768, 12),
-                    .names = {"attn.q", "attn.k", "attn.v", "attn.o"}}},
+    {   .type = "modernbert-decoder", .stacks = {STACK(KEYS_COMMON, "layers.#.", "attn.",
+        "attn_norm", 12, 768, 22, MASK_CAUSAL, NAMES_PROJ("Wo"))}, MODERNBERT},
+    {   .type = "mpnet", .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.", "attention.",
+        NULL, 12, 768, 12, MASK_NONE, {"attn.q", "attn.k", "attn.v", "attn.o"})},
         .biases.always = "qkvo", .weights.ignored = NORM_BEHIND,
         .distance.kind = ATTN_BIAS_BUCKETS,
-        .distance.table = "encoder.relative_attention_bias.weight",
-        .distance.outside = true, .distance.buckets = 32, .distance.farthest = 128,
-        .distance.fixed = true},
+        .distance.table = "/encoder.relative_attention_bias.weight"},
     WAV2VEC2("wav2vec2"),
     WAV2VEC2("hubert"),
     WAV2VEC2("unispeech"),

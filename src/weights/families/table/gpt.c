@@ -2,168 +2,194 @@
 /* gpt.c: decoders with the names of GPT-2, GPT-NeoX, Falcon and Bloom. */
 #include "weights/families/table/words.h"
 
+#include <string.h>
+
+/* Returns whether the layer is local by attention_types, [[["global", "local"], 12]]:
+ * kinds, and how often they are repeated. */
+static bool is_gpt_neo_local(const struct layer_source *layer, size_t window) {
+    const json_t *groups = config_find(layer->section, "attention_types", NULL);
+    size_t first = 0, i;
+    json_t *group;
+    (void)window;
+
+    if (groups == NULL || json_is_null(groups))
+        return layer->index % 2 == 1;
+    json_array_foreach(groups, i, group) {
+        const json_t *kinds = json_array_get(group, 0);
+        json_int_t times = json_integer_value(json_array_get(group, 1));
+        size_t count = json_array_size(kinds);
+        if (count == 0 || times < 1 || times > (json_int_t)CONFIG_COUNT_MAX)
+            break;
+        if (layer->index - first >= count * (size_t)times) {
+            first += count * (size_t)times;
+            continue;
+        }
+
+        const char *kind =
+            json_string_value(json_array_get(kinds, (layer->index - first) % count));
+        if (kind != NULL && (strcmp(kind, "local") == 0 || strcmp(kind, "global") == 0))
+            return strcmp(kind, "local") == 0;
+        break;
+    }
+    error_keep(layer->section->error, ATTN_E_VALUE,
+               "attention_types must say global or local for layer %zu, as in "
+               "[[[\"global\", \"local\"], 12]]",
+               layer->index);
+    return false;
+}
+
+static void share_one_key_head(const struct layer_source *source, struct layer *layer) {
+    if (config_get_bool(source->section, "multi_query=true"))
+        layer->num_kv_heads = 1;
+}
+
+/* The new architecture has a number of its own, else all query heads share one, or none
+ * does. */
+static void read_falcon_heads(const struct layer_source *source, struct layer *layer) {
+    const struct config_section *section = source->section;
+
+    if (config_get_bool(section, "new_decoder_architecture"))
+        layer->num_kv_heads =
+            config_get_count(section, "num_kv_heads n_head_kv", layer->num_heads);
+    else
+        share_one_key_head(source, layer);
+}
+
+static bool has_no_alibi(const struct layer_source *layer, bool sliding) {
+    (void)sliding;
+    return !json_is_true(config_find(layer->section, "alibi", NULL));
+}
+
+static void read_falcon_alibi(const struct layer_source *source, struct layer *layer) {
+    if (config_get_bool(source->section, "alibi"))
+        layer->bias.kind = ATTN_BIAS_ALIBI_ROUNDED;
+}
+
+static void scale_unless_off(const struct layer_source *source, struct layer *layer) {
+    if (!config_get_bool(source->section, "scale_attn_weights=true"))
+        layer->scale = 1;
+}
+
+static void scale_by_layer(const struct layer_source *source, struct layer *layer) {
+    scale_unless_off(source, layer);
+    if (config_get_bool(source->section, "scale_attn_by_inverse_layer_idx"))
+        layer->scale /= (double)(source->index + 1);
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* With the keys of the code that came with the weights before transformers had it. */
 #define FALCON(type_name) \
-    .type = type_name, \
-    .stacks = {{.part = "", .layer = "h.#.", .module = "self_attention.", \
-                .names = PACKED("query_key_value", "dense"), \
-                .norm = "ln_attn input_layernorm", SIZES(71, 4544, 32), \
-                .heads_keys = "num_attention_heads n_head", .mask = MASK_CAUSAL, \
-                .width_keys = "hidden_size n_embed", \
-                .layers_keys = "num_hidden_layers n_layer"}}, \
-    .weights.split = SPLIT_GROUPS, .biases.if_set = "qkvo", .biases.keys = "bias", \
-    .sizes.kv_keys = "num_kv_heads n_head_kv", \
-    LAYER_NORM("layer_norm_epsilon", 1e-5), \
-    ROTATION, .rotation.only_if = "alibi=false", \
-    .distance.kind = ATTN_BIAS_ALIBI_ROUNDED, .distance.only_if = "alibi"
+    .type = type_name, .stacks = {STACK(KEYS("num_attention_heads n_head", \
+        "hidden_size n_embed", "num_hidden_layers n_layer"), "h.#.", "self_attention.", \
+        "ln_attn input_layernorm", 71, 4544, 32, MASK_CAUSAL, \
+        PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS, \
+    .biases.if_set = "qkvo", .biases.keys = "bias", \
+    LAYER_NORM("layer_norm_epsilon", 1e-5), ROTATION, .rotation.only_if = has_no_alibi, \
+    .adjust = read_falcon_alibi
 
 static const struct family families[] = {
     {   .type = "gpt2",
-        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
-                    SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
-                    .norm = "ln_1", .mask = MASK_CAUSAL},
+        .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 12, 768, 12, MASK_CAUSAL,
+        PACKED("c_attn", "c_proj")),
                    {.part = "", .layer = "h.#.", .module = "crossattention.", KEYS_GPT,
                     SIZES(12, 768, 12), .names = {"q_attn", "c_attn", "c_attn", "c_proj"},
                     .norm = "ln_cross_attn", .present = "add_cross_attention",
-                    .cross = true, .query_apart = true}}, .weights.split = SPLIT_BLOCKS,
-        .weights.transposed = true, .biases.always = "qkvo", .scores.scale = SCALE_GPT2,
+                    .cross = true}}, .weights.split = SPLIT_BLOCKS,
+        .weights.transposed = true, .biases.always = "qkvo", .adjust = scale_by_layer,
         .weights.ignored = "bias masked_bias", LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   /* Karpathy's; the same names, but weights are [out, in] and biases optional */
-        .type = "nanogpt", .also = "gpt2", .untyped = "block_size",
-        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
-                    SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
-                    .norm = "ln_1", .mask = MASK_CAUSAL}},
-        .weights.split = SPLIT_BLOCKS, BIASES_IF("qkvo", "bias"),
-        .biases.otherwise = true,
+        .type = "nanogpt",
+        .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 12, 768, 12, MASK_CAUSAL,
+        PACKED("c_attn", "c_proj"))},
+        .weights.split = SPLIT_BLOCKS, BIASES_IF("qkvo", "bias=true"),
         .weights.ignored = "bias", LAYER_NORM(NULL, 1e-5)},
-    {   .type = "opt",
-        .stacks = {{.part = "", .layer = "decoder.layers.#.",
-                    .module = "self_attn.", KEYS_COMMON,
-                    SIZES(12, 768, 12), .names = NAMES_PROJ("out_proj"),
-                    .norm = "self_attn_layer_norm", .mask = MASK_CAUSAL}},
-        BIASES_IF("qkvo", "enable_bias"), .biases.otherwise = true,
-        LAYER_NORM(NULL, 1e-5), .norms.before_if = "do_layer_norm_before",
-        .norms.before_otherwise = true},
-    {   .type = "gpt_neo",
-        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.attention.",
-                    .names = NAMES_PROJ("out_proj"), .norm = "ln_1", SIZES(16, 2048, 24),
-                    .heads_keys = "num_heads num_attention_heads",
-                    .width_keys = "hidden_size",
-                    .layers_keys = "num_layers num_hidden_layers", .mask = MASK_CAUSAL}},
-        .biases.always = "o", .weights.ignored = "bias masked_bias",
-        .scores.scale = SCALE_ONE, LAYER_NORM("layer_norm_epsilon", 1e-5),
-        .windows.rule = WINDOW_GPT_NEO, .windows.keys = "window_size",
-        .windows.size = 256, .ignored = "sliding_window"},
-    {   .type = "gpt_neox",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "attention.", KEYS_COMMON,
-                    .names = PACKED("query_key_value", "dense"),
-                    .norm = "input_layernorm",
-                    SIZES(64, 6144, 44), .mask = MASK_CAUSAL}},
-        .weights.split = SPLIT_GROUPS, BIASES_IF("qkvo", "attention_bias"),
-        .biases.otherwise = true, .weights.ignored = "bias masked_bias",
-        LAYER_NORM("layer_norm_eps", 1e-5), .rotation.rotates = true,
-        .rotation.base_keys = "rotary_emb_base", .rotation.base = 10000,
-        .rotation.part_keys = "rotary_pct", .rotation.part = 0.25},
-    {   .type = "gptj",
-        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
-                    .names = NAMES_PROJ("out_proj"), .norm = "ln_1", SIZES(16, 4096, 28),
-                    .mask = MASK_CAUSAL}},
-        .weights.ignored = "bias masked_bias", LAYER_NORM("layer_norm_epsilon", 1e-5),
-        .rotation.rotates = true, .rotation.plain = true, .rotation.interleaved = true,
-        .rotation.base = 10000, .rotation.dims_keys = "rotary_dim", .rotation.dims = 64},
-    {   FALCON("falcon"), .sizes.kv_rule = HEADS_MULTI_QUERY},
-    {   FALCON("RefinedWebModel"), .sizes.kv_rule = HEADS_MULTI_QUERY}, /* falcon-7b */
-    {   FALCON("RefinedWeb")}, /* falcon-40b, which implies new_decoder_architecture */
-    {   .type = "bloom",
-        .stacks = {{.part = "", .layer = "h.#.", .module = "self_attention.",
-                    .names = PACKED("query_key_value", "dense"),
-                    .norm = "input_layernorm",
-                    .heads_keys = "n_head num_attention_heads", .mask = MASK_CAUSAL,
-                    .width_keys = "hidden_size n_embed",
-                    .layers_keys = "n_layer num_hidden_layers", SIZES(8, 64, 2)}},
+    {   .type = "opt", .stacks = {STACK(KEYS_COMMON, "decoder.layers.#.", "self_attn.",
+        "self_attn_layer_norm", 12, 768, 12, MASK_CAUSAL, NAMES_PROJ("out_proj"))},
+        BIASES_IF("qkvo", "enable_bias=true"), LAYER_NORM(NULL, 1e-5),
+        .norms.before_if = "do_layer_norm_before=true"},
+    {   .type = "gpt_neo", .stacks = {STACK(KEYS("num_heads num_attention_heads",
+        "hidden_size", "num_layers num_hidden_layers"), "h.#.", "attn.attention.", "ln_1",
+        16, 2048, 24, MASK_CAUSAL, NAMES_PROJ("out_proj"))}, .biases.always = "o",
+        .weights.ignored = "bias masked_bias", .scores.scale = 1,
+        LAYER_NORM("layer_norm_epsilon", 1e-5), .windows.slides = is_gpt_neo_local,
+        .layers.types_keys = "", .windows.keys = "window_size=256",
+        .ignored = "sliding_window"},
+    {   .type = "gpt_neox", .stacks = {STACK(KEYS_COMMON, "layers.#.", "attention.",
+        "input_layernorm", 64, 6144, 44, MASK_CAUSAL,
+        PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
+        BIASES_IF("qkvo", "attention_bias=true"), .weights.ignored = "bias masked_bias",
+        LAYER_NORM("layer_norm_eps", 1e-5), BASE_OF("rotary_emb_base", 10000),
+        PART_OF("rotary_pct", 0.25)},
+    {   .type = "gptj", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 16, 4096, 28,
+        MASK_CAUSAL, NAMES_PROJ("out_proj"))}, .weights.ignored = "bias masked_bias",
+        LAYER_NORM("layer_norm_epsilon", 1e-5), .rotation.plain = true, NEIGHBOURS,
+        .rotation.base = 10000, .rotation.dims_keys = "rotary_dim=64"},
+    {   FALCON("falcon"), .sizes.adjust = read_falcon_heads},
+    {   FALCON("RefinedWebModel"), .sizes.adjust = read_falcon_heads}, /* falcon-7b */
+    {   /* falcon-40b, which implies new_decoder_architecture */
+        FALCON("RefinedWeb"), .sizes.kv_keys = "num_kv_heads n_head_kv"},
+    {   .type = "bloom", .stacks = {STACK(KEYS("n_head num_attention_heads",
+        "hidden_size n_embed", "n_layer num_hidden_layers"), "h.#.", "self_attention.",
+        "input_layernorm", 8, 64, 2, MASK_CAUSAL, PACKED("query_key_value", "dense"))},
         .weights.split = SPLIT_GROUPS, .biases.always = "qkvo",
         .distance.kind = ATTN_BIAS_ALIBI, LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   .type = "mpt",
-        .stacks = {{.part = "", .layer = "blocks.#.", .module = "attn.",
-                    .names = PACKED("Wqkv", "out_proj"),
-                    .norm = "norm_1", SIZES(16, 2048, 24),
-                    .heads_keys = "n_heads num_attention_heads", .mask = MASK_CAUSAL,
-                    .width_keys = "d_model hidden_size",
-                    .layers_keys = "n_layers num_hidden_layers"}},
+        .stacks = {STACK(KEYS("n_heads num_attention_heads", "d_model hidden_size",
+        "n_layers num_hidden_layers"), "blocks.#.", "attn.", "norm_1", 16, 2048, 24,
+        MASK_CAUSAL, PACKED("Wqkv", "out_proj"))},
         .demands = "attn_config.attn_type=multihead_attention attn_config.qk_ln=false "
                    "attn_config.alibi=true "
                    "attn_config.kv_n_heads=null attn_config.prefix_lm=false",
         .weights.split = SPLIT_BLOCKS,
-        .scores.scale = SCALE_KEY, .scores.scale_keys = "attn_config.softmax_scale",
+        .scores.scale_keys = "attn_config.softmax_scale",
         LAYER_NORM("layer_norm_epsilon", 1e-5),
         .scores.clip_keys = "attn_config.clip_qkv", .distance.kind = ATTN_BIAS_ALIBI},
-    {   .type = "openai-gpt",
-        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
-                    SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
-                    .mask = MASK_ALWAYS_CAUSAL}}, .weights.split = SPLIT_BLOCKS,
-        .weights.transposed = true, .weights.ignored = "bias", .biases.always = "qkvo"},
-    {   .type = "imagegpt",
-        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
-                    SIZES(8, 512, 24), .names = PACKED("c_attn", "c_proj"),
-                    .norm = "ln_1", .mask = MASK_ALWAYS_CAUSAL}},
+    {   .type = "openai-gpt", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", NULL, 12, 768,
+        12, MASK_ALWAYS_CAUSAL, PACKED("c_attn", "c_proj"))},
+        .weights.split = SPLIT_BLOCKS, .weights.transposed = true,
+        .weights.ignored = "bias", .biases.always = "qkvo"},
+    {   .type = "imagegpt", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 8, 512,
+        24, MASK_ALWAYS_CAUSAL, PACKED("c_attn", "c_proj"))},
         .weights.split = SPLIT_BLOCKS, .weights.transposed = true,
         .weights.ignored = "bias masked_bias", .biases.always = "qkvo",
-        .scores.scale = SCALE_GPT2, .demands = "add_cross_attention=false",
+        .adjust = scale_by_layer, .demands = "add_cross_attention=false",
         RMS_NORM("layer_norm_epsilon", 1e-5)},
-    {   .type = "gpt_bigcode",
-        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
-                    SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
-                    .norm = "ln_1", .mask = MASK_CAUSAL}}, .weights.split = SPLIT_ONE_KEY,
-        .weights.ignored = "bias", .biases.always = "qkvo",
-        .sizes.kv_rule = HEADS_MULTI_QUERY, .scores.scale = SCALE_UNLESS_OFF,
-        .demands = "add_cross_attention=false", LAYER_NORM("layer_norm_epsilon", 1e-5)},
-    {   .type = "codegen",
-        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
-                    .names = PACKED("qkv_proj", "out_proj"), .norm = "ln_1",
-                    SIZES(16, 4096, 28), .mask = MASK_CAUSAL}},
+    {   .type = "gpt_bigcode", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 12,
+        768, 12, MASK_CAUSAL, PACKED("c_attn", "c_proj"))},
+        .weights.split = SPLIT_ONE_KEY, .weights.ignored = "bias",
+        .biases.always = "qkvo", .sizes.adjust = share_one_key_head,
+        .adjust = scale_unless_off, .demands = "add_cross_attention=false",
+        LAYER_NORM("layer_norm_epsilon", 1e-5)},
+    {   .type = "codegen", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 16, 4096,
+        28, MASK_CAUSAL, PACKED("qkv_proj", "out_proj"))},
         .weights.split = SPLIT_QUARTERS, .weights.ignored = "causal_mask",
-        LAYER_NORM("layer_norm_epsilon", 1e-5),
-        .rotation.rotates = true, .rotation.plain = true, .rotation.interleaved = true,
-        .rotation.base = 10000, .rotation.dims_keys = "rotary_dim", .rotation.dims = 64},
-    {   .type = "ctrl",
-        .stacks = {{.part = "", .layer = "h.#.", .module = "multi_head_attention.",
-                    KEYS_GPT, .names = {"Wq", "Wk", "Wv", "dense"}, .norm = "layernorm1",
-                    SIZES(16, 1280, 48), .mask = MASK_CAUSAL}},
+        LAYER_NORM("layer_norm_epsilon", 1e-5), .rotation.plain = true, NEIGHBOURS,
+        .rotation.base = 10000, .rotation.dims_keys = "rotary_dim=64"},
+    {   .type = "ctrl", .stacks = {STACK(KEYS_GPT, "h.#.", "multi_head_attention.",
+        "layernorm1", 16, 1280, 48, MASK_CAUSAL, {"Wq", "Wk", "Wv", "dense"})},
         .biases.always = "qkvo", LAYER_NORM("layer_norm_epsilon", 1e-6)},
-    {   .type = "biogpt",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
-                    SIZES(16, 1024, 24), .names = NAMES_PROJ("out_proj"),
-                    .norm = "self_attn_layer_norm", .mask = MASK_CAUSAL}},
+    {   .type = "biogpt", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+        "self_attn_layer_norm", 16, 1024, 24, MASK_CAUSAL, NAMES_PROJ("out_proj"))},
         .biases.always = "qkvo", LAYER_NORM(NULL, 1e-5)},
-    {   .type = "xglm",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.",
-                    .heads_keys = "attention_heads num_attention_heads",
-                    .width_keys = "d_model hidden_size",
-                    .layers_keys = "num_layers num_hidden_layers", SIZES(16, 1024, 24),
-                    .names = NAMES_PROJ("out_proj"), .norm = "self_attn_layer_norm",
-                    .mask = MASK_CAUSAL}}, .biases.always = "qkvo",
-        .demands = "add_cross_attention=false", LAYER_NORM(NULL, 1e-5)},
-    {   .type = "gpt_neox_japanese",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "attention.", KEYS_COMMON,
-                    .names = PACKED("query_key_value", "dense"),
-                    .norm = "input_layernorm", SIZES(32, 2560, 32),
-                    .mask = MASK_CAUSAL}}, .weights.split = SPLIT_GROUPS,
+    {   .type = "xglm", .stacks = {STACK(KEYS("attention_heads num_attention_heads",
+        "d_model hidden_size", "num_layers num_hidden_layers"), "layers.#.", "self_attn.",
+        "self_attn_layer_norm", 16, 1024, 24, MASK_CAUSAL, NAMES_PROJ("out_proj"))},
+        .biases.always = "qkvo", .demands = "add_cross_attention=false",
+        LAYER_NORM(NULL, 1e-5)},
+    {   .type = "gpt_neox_japanese", .stacks = {STACK(KEYS_COMMON, "layers.#.",
+        "attention.", "input_layernorm", 32, 2560, 32, MASK_CAUSAL,
+        PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
         .weights.ignored = "dense_bias bias masked_bias",
-        LAYER_NORM("layer_norm_eps", 1e-5), .rotation.rotates = true,
-        .rotation.base_keys = "rotary_emb_base", .rotation.base = 10000,
-        .rotation.part_keys = "rotary_pct", .rotation.part = 1},
-    {   .type = "dbrx",
-        .stacks = {{.part = "", .layer = "blocks.#.", .module = "norm_attn_norm.attn.",
-                    .names = PACKED("Wqkv", "out_proj"), .norm = "norm_attn_norm.norm_1",
-                    .heads_keys = "n_heads num_attention_heads", .mask = MASK_CAUSAL,
-                    .width_keys = "d_model hidden_size",
-                    .layers_keys = "n_layers num_hidden_layers", SIZES(16, 2048, 24)}},
-        .weights.split = SPLIT_BLOCKS, .sizes.kv_keys = "attn_config.kv_n_heads",
-        .sizes.kv_heads = 1, LAYER_NORM(NULL, 1e-5), .rotation.rotates = true,
-        .rotation.base_keys = "rope_theta,attn_config.rope_theta",
-        .rotation.base = 10000, .scores.clip_keys = "attn_config.clip_qkv"},
+        LAYER_NORM("layer_norm_eps", 1e-5), BASE_OF("rotary_emb_base", 10000),
+        PART_OF("rotary_pct", 1)},
+    {   .type = "dbrx", .stacks = {STACK(KEYS("n_heads num_attention_heads",
+        "d_model hidden_size", "n_layers num_hidden_layers"), "blocks.#.",
+        "norm_attn_norm.attn.", "norm_attn_norm.norm_1", 16, 2048, 24, MASK_CAUSAL,
+        PACKED("Wqkv", "out_proj"))}, .weights.split = SPLIT_BLOCKS,
+        .sizes.kv_keys = "attn_config.kv_n_heads=1", LAYER_NORM(NULL, 1e-5),
+        BASE_OF("rope_theta,attn_config.rope_theta", 10000),
+        .scores.clip_keys = "attn_config.clip_qkv"},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

@@ -2,59 +2,72 @@
 /* hybrid.c: decoders of which only some layers have attention. */
 #include "weights/families/table/words.h"
 
+#include <string.h>
+
+static bool jamba_attends(const struct layer_source *layer) {
+    size_t period = config_get_count(layer->section, "attn_layer_period", 8);
+    return layer->index % period ==
+           config_get_index(layer->section, "attn_layer_offset=4");
+}
+
+/* By a text, where the layers with attention have a *. */
+static bool nemotron_attends(const struct layer_source *layer) {
+    const char *pattern =
+        config_get_text(layer->section, "hybrid_override_pattern", NULL);
+
+    if (pattern == NULL)
+        return layer->index % 4 == 2;
+    return strnlen(pattern, layer->index + 1) > layer->index &&
+           pattern[layer->index] == '*';
+}
+
+static bool is_rope(const struct layer_source *layer, bool sliding) {
+    const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
+    (void)sliding;
+    return json_is_string(type) && strcmp(json_string_value(type), "rope") == 0;
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
-#define BIASES BIASES_IF("qkvo", "attention_bias")
 #define OTHER_MIXERS .layers.without = "linear_attention conv mamba mlp moe"
 #define LFM2(type_name, w) { \
-    .type = type_name, \
-    .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON, \
-                .names = NAMES_PROJ("out_proj"), .norm = "operator_norm", \
-                SIZES(32, w, 32), .mask = MASK_CAUSAL}}, \
-    OTHER_MIXERS, .layers.list_keys = "full_attn_idxs", HEADS(8, 0), \
-    RMS_NORM("norm_eps", 1e-5), .norms.query = "q_layernorm", \
-    .norms.key = "k_layernorm", .norms.heads = ATTN_NORM_RMS, \
-    BASE(1e6)}
+    .type = type_name, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
+        "operator_norm", 32, w, 32, MASK_CAUSAL, NAMES_PROJ("out_proj"))}, OTHER_MIXERS, \
+    .layers.list_keys = "full_attn_idxs", HEADS(8, 0), RMS_NORM("norm_eps", 1e-5), \
+    NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_RMS), BASE(1e6)}
 
 /* Qwen3-Next and its followers. */
 #define QWEN_GATED(type_name, w, n, kv) \
-    .type = type_name, .stacks = {STACK_LLAMA(16, w, n)}, \
-    .layers.without = "linear_attention", .layers.last = true, \
-    .layers.period_keys = "full_attention_interval", .layers.period = 4, \
+    LLAMA(type_name, 16, w, n, kv, 256), .layers.without = "linear_attention", \
+    .layers.last = true, .layers.period_keys = "full_attention_interval=4", \
     .weights.split = SPLIT_GATED, .biases.if_set = "qkvog", \
-    .biases.keys = "attention_bias", HEADS(kv, 256), RMS(1e-6), \
-    .norms.plus_one = true, .norms.query = "q_norm", .norms.key = "k_norm", \
-    .norms.heads = ATTN_NORM_RMS, ROTATION, \
-    .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.25
+    .biases.keys = "attention_bias", RMS(1e-6), .norms.plus_one = true, \
+    NORMS_OF_HEADS("q_norm", "k_norm", ATTN_NORM_RMS), \
+    ROTATION, PART_OF("partial_rotary_factor", 0.25)
 /* Their texts have positions of three axes. */
 #define QWEN35(type_name, w, n, kv) { \
     QWEN_GATED(type_name, w, n, kv), .rotation.sections = SECTIONS_INTERLEAVED, \
-    .rotation.section_sizes = {11, 11, 10}}
+    .rotation.section_sizes = {11, 11, 10}, .rotation.words = "mrope=default"}
 
 static const struct family families[] = {
-    {   .type = "bamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), BIASES,
-        OTHER_MIXERS, .layers.list_keys = "attn_layer_indices", RMS(1e-5), ROTATION,
-        PART(0.5)},
-    {   .type = "granitemoehybrid", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0),
-        BIASES, OTHER_MIXERS, .layers.types_keys = "layer_types layers_block_type",
-        RMS(1e-6), ROTATION,
-        .rotation.only_if = "position_embedding_type=rope", .scores.scale = SCALE_KEY,
-        .scores.scale_keys = "attention_multiplier", .scores.scale_otherwise = 1},
-    {   .type = "jamba", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-6),
-        .layers.period_keys = "attn_layer_period", .layers.period = 8,
-        .layers.offset_keys = "attn_layer_offset", .layers.offset = 4},
+    {   LLAMA("bamba", 32, 4096, 32, 8, 0), BIASES, OTHER_MIXERS,
+        .layers.list_keys = "attn_layer_indices", RMS(1e-5), ROTATION, PART(0.5)},
+    {   LLAMA("granitemoehybrid", 32, 4096, 32, 0, 0), BIASES, OTHER_MIXERS,
+        .layers.types_keys = "layer_types layers_block_type", RMS(1e-6), ROTATION,
+        .rotation.only_if = is_rope, .scores.scale_keys = "attention_multiplier",
+        .scores.scale = 1},
+    {   LLAMA("jamba", 32, 4096, 32, 8, 0), RMS(1e-6), .layers.attends = jamba_attends,
+        .layers.period_keys = "attn_layer_period"},
     LFM2("lfm2", 2560),
     LFM2("lfm2_moe", 2048),
-    {   .type = "minimax", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
-        OTHER_MIXERS, .layers.period = 2, RMS(1e-5), BASE(1e6),
-        .windows.rule = WINDOW_ALL, .windows.keys = "sliding_window"},
-    {   .type = "nemotron_h",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "mixer.", KEYS_COMMON,
-                    .names = NAMES_PROJ("o_proj"), .norm = "norm", SIZES(32, 4096, 4),
-                    .mask = MASK_CAUSAL}}, HEADS(8, 128), .biases.as_stored = "qkvo",
-        .ignored = "sliding_window", OTHER_MIXERS,
-        .layers.types_keys = "layers_block_type layer_types", .layers.period = 4,
-        .layers.offset = 2, .layers.pattern_keys = "hybrid_override_pattern",
+    {   LLAMA("minimax", 32, 4096, 32, 8, 0), OTHER_MIXERS, .layers.period_keys = "=2",
+        RMS(1e-5), BASE(1e6), .windows.keys = "sliding_window"},
+    {   .type = "nemotron_h", .stacks = {STACK(KEYS_COMMON, "layers.#.", "mixer.", "norm",
+        32, 4096, 4, MASK_CAUSAL, NAMES_PROJ("o_proj"))}, HEADS(8, 128),
+        .biases.as_stored = "qkvo", .ignored = "sliding_window", OTHER_MIXERS,
+        .layers.types_keys = "layers_block_type layer_types",
+        .layers.attends = nemotron_attends,
+        .layers.period_keys = "hybrid_override_pattern",
         RMS_NORM("layer_norm_epsilon rms_norm_eps", 1e-5)},
     {   QWEN_GATED("qwen3_next", 2048, 48, 2)},
     QWEN35("qwen3_5_text", 4096, 32, 4),

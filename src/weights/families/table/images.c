@@ -2,16 +2,39 @@
 /* images.c: encoders of images, and of images beside text. */
 #include "weights/families/table/words.h"
 
+/* Reads the grid of patches. The class token comes first, then the registers. */
+static void read_grid(const struct layer_source *source,
+                      const struct config_section *inside,
+                      struct layer_rotation *rotation) {
+    const struct config_section *section = source->section;
+    size_t image = config_get_count(section, "image_size", 224);
+    size_t patch = config_get_count(section, "patch_size", 16);
+    (void)inside;
+
+    rotation->grid = image / patch;
+    rotation->grid_first = 1 + config_get_index(section, "num_register_tokens");
+    if (rotation->grid == 0 || rotation->dims % 4 != 0)
+        error_keep(
+            section->error, ATTN_E_VALUE,
+            "patch_size %zu must be within image_size %zu, and heads of size %zu a "
+            "multiple of 4",
+            patch, image, rotation->dims);
+}
+
+static void name_videomae_biases(const struct layer_source *source, struct layer *layer) {
+    (void)source;
+    layer->linears[ATTN_QUERY].bias_name = "attention.q_bias";
+    layer->linears[ATTN_VALUE].bias_name = "attention.v_bias";
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* The names of version 4, which are on disk, and those of version 5. */
 #define VIT_STACK(name, norm_name, eps, layer_name, ...) { \
     .type = name, .biases.always = "o", .biases.if_set = "qkv", \
-    .biases.keys = "qkv_bias", \
-    .biases.otherwise = true, LAYER_NORM("layer_norm_eps", eps), \
-    .stacks = {{.part = "", .layer = layer_name, .module = "attention.", \
-                .names = __VA_ARGS__, .norm = norm_name, KEYS_COMMON, \
-                SIZES(12, 768, 12)}}}
+    .biases.keys = "qkv_bias=true", LAYER_NORM("layer_norm_eps", eps), \
+    .stacks = {STACK(KEYS_COMMON, layer_name, "attention.", norm_name, 12, 768, 12, \
+        MASK_NONE, __VA_ARGS__)}}
 #define VIT(name, norm_name, eps, new_layer) \
     VIT_STACK(name, norm_name, eps, "encoder.layer.#.", \
               {"attention.query", "attention.key", "attention.value", "output.dense"}), \
@@ -29,9 +52,8 @@
     .type = type_name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps)
 /* Text and images; what differs is the mask of the text, and eps. */
 #define TWO_TOWERS(type_name, eps, h, w, mask_of) { \
-    TOWER(type_name, eps), \
-    .stacks = {STACK_TEXT("text.", "text_config", h, w, 12, mask_of), \
-               STACK_VISION("vision.", "vision_config", 12, 768, 12)}}
+    TOWER(type_name, eps), .stacks = {STACK_TEXT("text.", "text_config", h, w, 12, \
+        mask_of), STACK_VISION("vision.", "vision_config", 12, 768, 12)}}
 #define ONE_TOWER(type_name, eps, path, h, w, mask_of) \
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, path, h, w, 12, mask_of)}}, \
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, "", h, w, 12, mask_of)}}
@@ -47,23 +69,17 @@ static const struct family families[] = {
     VIT("vit_msn", "layernorm_before", 1e-6, "layers.#."),
     VIT("yolos", "layernorm_before", 1e-12, "layers.#."),
     {   .type = "dinov3_vit", LAYER_NORM("layer_norm_eps", 1e-5),
-        .biases.as_stored = "qkvo", .rotation.rotates = true, .rotation.grid = true,
-        .rotation.base_keys = "rope_theta", .rotation.base = 100,
-        .stacks = {{.part = "", .layer = "layer.#.", .module = "attention.",
-                    .names = NAMES_PROJ("o_proj"), .norm = "norm1", KEYS_COMMON,
-                    SIZES(6, 384, 12)}}},
+        .biases.as_stored = "qkvo", .rotation.adjust = read_grid,
+        BASE_OF("rope_theta", 100), .stacks = {STACK(KEYS_COMMON, "layer.#.",
+        "attention.", "norm1", 6, 384, 12, MASK_NONE, NAMES_PROJ("o_proj"))}},
     {   .type = "videomae", .biases.always = "o", .biases.if_set = "qv",
-        .biases.keys = "qkv_bias qv_bias", .biases.otherwise = true,
-        .biases.query = "attention.q_bias", .biases.value = "attention.v_bias",
-        LAYER_NORM("layer_norm_eps", 1e-12),
-        .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",
-                    .names = {"attention.query", "attention.key", "attention.value",
-                              "output.dense"},
-                    .norm = "layernorm_before", KEYS_COMMON, SIZES(12, 768, 12)}}},
+        .biases.keys = "qkv_bias qv_bias=true", .adjust = name_videomae_biases,
+        LAYER_NORM("layer_norm_eps", 1e-12), .stacks = {STACK(KEYS_COMMON,
+        "encoder.layer.#.", "attention.", "layernorm_before", 12, 768, 12, MASK_NONE,
+        {"attention.query", "attention.key", "attention.value", "output.dense"})}},
     {   .type = "aimv2_vision_model", RMS(1e-5), BIASES_IF("qkvo", "qkv_bias"),
-        .stacks = {{.part = "", .layer = "encoder.layers.#.", .module = "attention.",
-                    .names = NAMES_PROJ("out_proj"), .norm = "rms_norm1", KEYS_COMMON,
-                    SIZES(8, 1024, 24)}}},
+        .stacks = {STACK(KEYS_COMMON, "encoder.layers.#.", "attention.", "rms_norm1", 8,
+        1024, 24, MASK_NONE, NAMES_PROJ("out_proj"))}},
     {   TOWER("blip", 1e-5), .weights.split = SPLIT_BLOCKS,
         .stacks = {{.part = "vision.", .section = "vision_config",
                     .layer = "vision_model.encoder.layers.#.", .module = "self_attn.",

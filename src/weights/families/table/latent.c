@@ -1,22 +1,94 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* latent.c: decoders whose keys and values differ in size, most with latent attention. */
 #include "weights/families/table/words.h"
+#include "weights/layer/frequencies.h"
+
+/* Reads the sizes of latent attention, where each query head has a key head. The others
+ * are what absent keys mean. */
+static void read_latent_sizes(const struct layer_source *source, struct layer *layer,
+                              size_t query, size_t key, size_t plain, size_t value) {
+    const struct config_section *section = source->section;
+    const char *shared_keys = source->family->rotation.dims_keys;
+    struct layer_latent *latent = &layer->latent;
+
+    layer->head_size = config_get_count(section, "qk_nope_head_dim", plain);
+    if (!config_is_null(section, "q_lora_rank"))
+        latent->query = config_get_count(section, "q_lora_rank", query);
+    latent->key = config_get_count(section, "kv_lora_rank", key);
+    latent->shared =
+        config_get_count(section, shared_keys, config_default(shared_keys, 0));
+    layer->value_size = config_get_count(section, "v_head_dim", value);
+    layer->head_size += latent->shared;
+    if (latent->shared % 2 != 0)
+        error_keep(section->error, ATTN_E_VALUE,
+                   "qk_rope_head_dim is %zu, but rotated numbers come in pairs",
+                   latent->shared);
+    if (layer->num_kv_heads != layer->num_heads)
+        error_keep(section->error, ATTN_E_VALUE,
+                   "num_key_value_heads is %zu, but with latent attention it must be the "
+                   "number of heads, %zu",
+                   layer->num_kv_heads, layer->num_heads);
+}
+
+static void read_deepseek_sizes(const struct layer_source *source, struct layer *layer) {
+    read_latent_sizes(source, layer, 1536, 512, 128, 128);
+}
+
+static void read_glm_sizes(const struct layer_source *source, struct layer *layer) {
+    read_latent_sizes(source, layer, 768, 512, 192, 256);
+}
+
+static void read_mistral4_sizes(const struct layer_source *source, struct layer *layer) {
+    read_latent_sizes(source, layer, 1024, 256, 64, 128);
+}
+
+/* Layers with a window have twice as many key heads. */
+static void read_mimo_sizes(const struct layer_source *source, struct layer *layer) {
+    layer->num_kv_heads *= layer->window > 0 ? 2 : 1;
+    layer->value_size = config_get_count(source->section, "v_head_dim=128", 0);
+}
+
+/* Another key counts the keys before the query's own. */
+static size_t read_mimo_window(const struct layer_source *layer, bool causal,
+                               size_t window) {
+    size_t earlier = config_get_count(layer->section, "sliding_window_size", 0);
+    (void)causal;
+    return earlier > 0 ? earlier + 1 : window;
+}
+
+static bool mimo_slides(const struct layer_source *layer, size_t window) {
+    return layer->index > 0 && kind_slides_unless_last(layer, window);
+}
+
+/* Only layers with a window have sinks. */
+static void adjust_mimo(const struct layer_source *source, struct layer *layer) {
+    const char *factor = "attention_value_scale";
+
+    if (layer->window == 0)
+        layer->sinks_name = NULL;
+    if (!config_is_null(source->section, factor))
+        layer->value_factor = config_get_number(source->section, factor, 0.707);
+}
+
+static void scale_by_yarn(const struct layer_source *source, struct layer *layer) {
+    (void)source;
+    layer->scale *= rotation_score_factor(&layer->rotation);
+}
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
-/* One number of heads, and sizes in the order of struct family_latent. */
-#define LATENT(type_name, h, w, n, eps, shared_keys, ...) \
+#define LATENT(type_name, h, w, n, eps, shared_keys, sizes_of) \
     .type = type_name, .weights.split = SPLIT_LATENT, \
     .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON, \
                 .names = PACKED("kv_a_proj_with_mqa", "o_proj"), SIZES(h, w, n), \
                 .norm = "input_layernorm", .mask = MASK_CAUSAL, \
                 .more_keys = "num_nextn_predict_layers,num_mtp_layers"}}, \
     .biases.if_set = "oQK", .biases.keys = "attention_bias", \
-    .sizes.kv_keys = "num_key_value_heads", .latent = __VA_ARGS__, RMS(eps), ROTATION, \
-    .rotation.interleaved = true, .rotation.dims_keys = shared_keys, \
-    .rotation.dims = 64, .scores.scale = SCALE_YARN
+    .sizes.kv_keys = "num_key_value_heads", .sizes.adjust = sizes_of, RMS(eps), \
+    ROTATION, \
+    .rotation.dims_keys = shared_keys "=64", .adjust = scale_by_yarn
 #define SHARED "qk_rope_head_dim"
-#define HALVES .rotation.interleaved_keys = "rope_interleave"
+#define HALVES .rotation.interleaved = "rope_interleave=true"
 
 static const struct layer_rotation mistral4_rotation = {
     .type = ROTATION_YARN, .base = 1e4, .factor = 128, .beta_fast = 32, .beta_slow = 1,
@@ -24,23 +96,20 @@ static const struct layer_rotation mistral4_rotation = {
     .original_positions = 8192, .query_beta = 0.1};
 
 static const struct family families[] = {
-    {   LATENT("deepseek_v2", 32, 4096, 32, 1e-6, SHARED, {1536, 512, 128, 64, 128})},
-    {   LATENT("deepseek_v3", 128, 7168, 61, 1e-6, SHARED, {1536, 512, 128, 64, 128}),
+    {   LATENT("deepseek_v2", 32, 4096, 32, 1e-6, SHARED, read_deepseek_sizes),
+        NEIGHBOURS},
+    {   LATENT("deepseek_v3", 128, 7168, 61, 1e-6, SHARED, read_deepseek_sizes), HALVES},
+    {   LATENT("glm4_moe_lite", 20, 2048, 47, 1e-5, SHARED ",head_dim", read_glm_sizes),
         HALVES},
-    {   LATENT("glm4_moe_lite", 20, 2048, 47, 1e-5, SHARED ",head_dim",
-               {768, 512, 192, 64, 256}), HALVES},
-    {   LATENT("youtu", 16, 2048, 32, 1e-6, SHARED, {1536, 512, 128, 64, 128}), HALVES},
-    {   LATENT("mistral4", 32, 4096, 36, 1e-6, SHARED, {1024, 256, 64, 64, 128}), HALVES,
-        .rotation.unset = &mistral4_rotation, .factor.rotary = true},
-    {   .type = "mimo_v2_flash", .stacks = {STACK_LLAMA(64, 4096, 48)},
-        .ignored = "attention_chunk_size", BIASES_IF("qkv", "attention_bias"),
-        HEADS(4, 192), .sizes.kv_sliding = 2, .sizes.value_keys = "v_head_dim",
-        .sizes.value = 128, RMS(1e-5), BASE(5e6), .rotation.local_keys = "swa_rope_theta",
-        .rotation.local_base = 10000, PART(0.334), .windows.rule = WINDOW_UNLESS_NTH,
-        .windows.keys = "sliding_window", .windows.earlier_keys = "sliding_window_size",
-        .windows.size = 129, .windows.period = 6, .windows.skips_first = true,
-        .scores.value_factor = 0.707, .scores.value_factor_keys = "attention_value_scale",
-        .scores.sinks = "attention_sink_bias", .scores.sinks_sliding = true},
+    {   LATENT("youtu", 16, 2048, 32, 1e-6, SHARED, read_deepseek_sizes), HALVES},
+    {   LATENT("mistral4", 32, 4096, 36, 1e-6, SHARED, read_mistral4_sizes), HALVES,
+        .rotation.unset = &mistral4_rotation, .rotation.query_beta = true},
+    {   LLAMA("mimo_v2_flash", 64, 4096, 48, 4, 192), .ignored = "attention_chunk_size",
+        BIASES_IF("qkv", "attention_bias"), .sizes.adjust = read_mimo_sizes, RMS(1e-5),
+        BASE(5e6), LOCAL_BASE("swa_rope_theta", 10000), PART(0.334),
+        .windows.slides = mimo_slides, .windows.keys = "sliding_window=129",
+        .windows.length = read_mimo_window, .windows.period_keys = "=6",
+        .scores.sinks = "attention_sink_bias", .adjust = adjust_mimo},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

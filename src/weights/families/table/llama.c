@@ -2,6 +2,190 @@
 /* llama.c: decoders with the names of Llama. */
 #include "weights/families/table/words.h"
 
+#include <math.h>
+#include <string.h>
+
+/* Layers from max_window_layers on. */
+static bool slides_from(const struct layer_source *layer, size_t window) {
+    size_t from = config_get_index(layer->section, layer->family->windows.from_keys);
+    return window > 0 && layer->index >= from;
+}
+
+/* Even layers before max_window_layers. */
+static bool slides_before(const struct layer_source *layer, size_t window) {
+    return window > 0 && !slides_from(layer, window) && layer->index % 2 == 0;
+}
+
+static bool slides_always(const struct layer_source *layer, size_t window) {
+    (void)layer;
+    return window > 0;
+}
+
+/* A null window means full layers only. */
+static bool exaone_slides(const struct layer_source *layer, size_t window) {
+    return window > 0 && kind_slides_unless_last(layer, window);
+}
+
+static bool is_sliding(const struct layer_source *layer, bool sliding) {
+    (void)layer;
+    return sliding;
+}
+
+static bool exaone_rotates(const struct layer_source *layer, bool sliding) {
+    return sliding ||
+           config_get_count(layer->section, layer->family->windows.keys, 0) == 0;
+}
+
+/* Returns whether a list has 1 for the layer; without a list, every period-th has 0. */
+static bool is_rotated_by_list(const struct layer_source *layer, bool sliding) {
+    const json_t *list = config_find(layer->section, "no_rope_layers", NULL);
+    const json_t *item = json_array_get(list, layer->index);
+    bool empty = json_is_array(list) && json_array_size(list) == 0;
+    (void)sliding;
+
+    if (list == NULL || json_is_null(list) || empty) {
+        size_t period = config_get_count(layer->section, "no_rope_layer_interval", 4);
+        return (layer->index + 1) % period != 0;
+    }
+    if (!json_is_integer(item) || json_integer_value(item) < 0 ||
+        json_integer_value(item) > 1)
+        error_keep(layer->section->error, ATTN_E_VALUE,
+                   "no_rope_layers must be a list of 0 or 1 for each of %zu layers",
+                   layer->num_layers);
+    return json_integer_value(item) == 1;
+}
+
+/* Layers that do not rotate. */
+static bool smollm_slides(const struct layer_source *layer, size_t window) {
+    return config_get_bool(layer->section, "use_sliding_window") && window > 0 &&
+           !is_rotated_by_list(layer, false);
+}
+
+/* A base of null means no rotation. */
+static bool olmo_rotates(const struct layer_source *layer, bool sliding) {
+    static const char *const names[] = {"rope_scaling", "rope_parameters"};
+    const struct config_section *section = layer->section;
+    const json_t *base = config_find(section, "rope_theta", NULL);
+    bool found = false;
+    (void)sliding;
+
+    for (size_t i = 0; i < 2 && !found; i++) {
+        const json_t *object = config_find(section, names[i], NULL);
+        const json_t *inside = json_object_get(object, "rope_theta");
+        found = json_object_size(object) > 0;
+        base = inside != NULL ? inside : base;
+        if (json_object_get(object, "full_attention") != NULL ||
+            json_object_get(object, "sliding_attention") != NULL)
+            error_keep(section->error, ATTN_E_UNSUPPORTED,
+                       "rotary parameters by type of layer make this family's class "
+                       "rotate nothing; give rope_theta directly in rope_parameters");
+    }
+    return !json_is_null(base);
+}
+
+/* Norms queries and keys after the rotation, without weight. */
+static void add_bare_norms(const struct layer_source *source, struct layer *layer) {
+    config_find(source->section, "qk_norm", NULL);
+    config_find(source->section, "use_qk_norm", NULL);
+    layer->query_norm = layer->key_norm = (struct layer_norm){
+        .kind = ATTN_NORM_RMS, .bare = true, .eps = layer->norm_before.eps};
+    layer->head_norm_last = true;
+}
+
+/* Reads the chunk of keys, which layers have as layer_types says, or those that rotate. A
+ * size of null is none. */
+static void read_chunk(const struct layer_source *source, struct layer *layer) {
+    const struct config_section *section = source->section;
+    size_t chunk = config_get_count(section, "attention_chunk_size=8192", 0);
+    bool chunked = layer->rotation.dims > 0;
+    bool listed = kind_is_listed(source, "chunked_attention", &chunked);
+
+    if (!chunked)
+        return;
+    layer->chunk = chunk;
+    layer->causal = true; /* whatever is_causal says */
+    if (chunk == 0 && listed)
+        error_keep(section->error, ATTN_E_VALUE,
+                   "layer %zu has chunked attention, but attention_chunk_size is not set",
+                   source->index);
+}
+
+/* Layers that rotate have norms, others a factor of queries. */
+static void adjust_llama4(const struct layer_source *source, struct layer *layer) {
+    const struct config_section *section = source->section;
+    const json_t *tuned = config_find(section, "attn_temperature_tuning", NULL);
+    const json_t *beta = config_find(section, "attn_scale", NULL);
+    /* older files have a number */
+    bool on = json_is_integer(tuned)
+                  ? json_integer_value(tuned) != 0
+                  : config_get_bool(section, "attn_temperature_tuning=true");
+    bool zero = json_is_number(beta) && json_number_value(beta) == 0;
+
+    read_chunk(source, layer);
+    if (config_get_bool(section, "use_qk_norm=true") && layer->rotation.dims > 0)
+        add_bare_norms(source, layer);
+    if (!on || zero || layer->rotation.dims > 0)
+        return;
+    layer->query_factor.beta = config_get_number(section, "attn_scale", 0.1);
+    layer->query_factor.length = config_get_count(section, "floor_scale", 8192);
+    layer->query_factor.offset = 1;
+}
+
+/* With "alpha" the base of a dynamic rotation is the same for all lengths. */
+static void fix_base(const struct layer_source *source,
+                     const struct config_section *inside,
+                     struct layer_rotation *rotation) {
+    double size = (double)rotation->dims, alpha;
+    (void)source;
+
+    if (rotation->type != ROTATION_DYNAMIC)
+        return;
+    alpha = config_get_number(inside, "alpha", 0);
+    if (alpha == 0 || rotation->dims <= 2)
+        return;
+    rotation->type = ROTATION_DEFAULT;
+    rotation->base *= pow(alpha, size / (size - 2));
+}
+
+static void norm_rotated_heads(const struct layer_source *source, struct layer *layer) {
+    (void)source;
+    layer->head_norm_last = true;
+}
+
+/* It rotates by the negative angle. */
+static void adjust_nanochat(const struct layer_source *source, struct layer *layer) {
+    layer->rotation.backward = true;
+    add_bare_norms(source, layer);
+}
+
+/* Positions before scaling, when they are absent beside its object. */
+static void preset_phi3(const struct layer_source *source,
+                        const struct config_section *inside,
+                        struct layer_rotation *rotation) {
+    (void)source, (void)inside;
+    rotation->original_positions = 4096;
+}
+
+static void clip_after_norms(const struct layer_source *source, struct layer *layer) {
+    (void)source;
+    layer->clip_last = layer->clip > 0;
+}
+
+static void norm_bitnet_outputs(const struct layer_source *source, struct layer *layer) {
+    (void)source;
+    layer->out_norm = (struct layer_norm){
+        .kind = ATTN_NORM_RMS, .name = "attn_sub_norm", .eps = layer->norm_before.eps};
+}
+
+static void scale_falcon_keys(const struct layer_source *source, struct layer *layer) {
+    layer->scale *= config_get_number(source->section, "key_multiplier", 1);
+}
+
+static void read_seed_bias(const struct layer_source *source, struct layer *layer) {
+    layer->linears[ATTN_OUTPUT].has_bias =
+        config_get_bool(source->section, "attention_out_bias");
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 static const struct layer_rotation gpt_oss_rotation = {
@@ -11,60 +195,44 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define MORE_LAYERS .stacks[0].more_keys = "num_nextn_predict_layers"
 /* What files of Cohere call a rotation of neighbours. */
 #define ROPE_GPTJ .demands = "position_embedding_type=rope_gptj"
-#define QWEN_WINDOW(which) \
-    .windows.rule = which, .windows.only_if = "use_sliding_window", \
-    .windows.keys = "sliding_window", .windows.size = 4096
-#define HEAD_NORMS \
-    .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_RMS
-#define WINDOWS(which, length) \
-    .windows.rule = which, .windows.keys = "sliding_window", .windows.size = length
+#define QWEN_WINDOW(which, from) \
+    .windows.slides = which, .windows.only_if = "use_sliding_window", \
+    .windows.keys = "sliding_window=4096", .windows.from_keys = "max_window_layers=" #from
 #define QWEN3(type_name, stack, kv, d, which) { \
-    .type = type_name, .stacks = {stack}, HEADS(kv, d), \
-    BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION, \
-    QWEN_WINDOW(which)}
+    .type = type_name, .stacks = {stack}, HEADS(kv, d), BIASES, RMS(1e-6), HEAD_NORMS, \
+    ROTATION, QWEN_WINDOW(which, 28)}
 
 /* Without a norm before. */
 #define STACK_NO_NORM(h, w, n) \
-    {.part = "", .layer = "layers.#.", .module = "self_attn.", \
-     .names = NAMES_PROJ("o_proj"), KEYS_COMMON, SIZES(h, w, n), .mask = MASK_CAUSAL}
+    STACK(KEYS_COMMON, "layers.#.", "self_attn.", NULL, h, w, n, MASK_CAUSAL, \
+        NAMES_PROJ("o_proj"))
 #define OLMO2(type_name, value, h, w) \
     .type = type_name, .stacks = {STACK_NO_NORM(h, w, 32)}, HEADS(0, 0), \
-    BIASES_IF("qkvo", "attention_bias"), .norms.eps_keys = "rms_norm_eps", \
+    BIASES, .norms.eps_keys = "rms_norm_eps", \
     .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true
-#define GEMMA2(type_name) { \
-    .type = type_name, .stacks = {STACK_LLAMA(8, 2304, 26)}, \
-    BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR, \
-    .norms.plus_one = true, RMS(1e-6), ROTATION, WINDOWS(WINDOW_UNLESS_NTH, 4096), \
-    .windows.period = 2, .scores.softcap_keys = "attn_logit_softcapping", \
-    .scores.softcap = 50}
 #define EXAONE4(type_name, stack) \
     .type = type_name, .stacks = {stack}, HEADS(32, 0), RMS(1e-5), HEAD_NORMS, ROTATION, \
-    WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period_keys = "sliding_window_pattern", \
-    .windows.period = 4, .rotation.layers = ROTATED_UNLESS_FULL
+    PERIODS(exaone_slides, 4096, "sliding_window_pattern=4"), \
+    .rotation.only_if = exaone_rotates
 #define GLM(type_name) { \
-    .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 40)}, HEADS(2, 128), \
-    BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true, RMS(1.5625e-07), \
-    ROTATION, PART(0.5), .rotation.interleaved = true}
+    LLAMA(type_name, 32, 4096, 40, 2, 128), BIASES_IF("qkv", "attention_bias=true"), \
+    RMS(1.5625e-07), ROTATION, PART(0.5), NEIGHBOURS}
 #define ERNIE45(type_name, h, w, n, kv, d) { \
-    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d), \
-    BIASES_IF("qkvo", "use_bias"), RMS(1e-5), BASE(500000), .rotation.interleaved = true}
+    LLAMA(type_name, h, w, n, kv, d), BIASES_IF("qkvo", "use_bias"), RMS(1e-5), \
+    BASE(500000), NEIGHBOURS}
 #define GRANITE(type_name, otherwise) { \
-    .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0), \
-    BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), ROTATION, \
-    .scores.scale = SCALE_KEY, .scores.scale_keys = "attention_multiplier", \
-    .scores.scale_otherwise = otherwise}
+    LLAMA(type_name, 32, 4096, 32, 0, 0), BIASES, RMS(1e-6), ROTATION, \
+    .scores.scale_keys = "attention_multiplier", .scores.scale = otherwise}
 /* Texts of models with images, whose positions have three axes. */
-#define SECTIONS(order) .rotation.sections = order
+#define SECTIONS(order) .rotation.sections = order, .rotation.words = "mrope=default"
 #define QWEN2_VL(type_name) { \
-    .type = type_name, .stacks = {STACK_LLAMA(64, 8192, 80)}, HEADS(8, 0), \
+    LLAMA(type_name, 64, 8192, 80, 8, 0), \
     .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS), \
-    .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(WINDOW_QWEN), \
-    .windows.from = 80}
+    .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(slides_from, 80)}
 #define QWEN3_VL(type_name, h, w, n, d) { \
-    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(h, d), \
-    .ignored = "sliding_window", \
-    BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, BASE(500000), \
-    SECTIONS(SECTIONS_INTERLEAVED), .rotation.section_sizes = {24, 20, 20}}
+    LLAMA(type_name, h, w, n, h, d), .ignored = "sliding_window", BIASES, RMS(1e-6), \
+    HEAD_NORMS, BASE(500000), SECTIONS(SECTIONS_INTERLEAVED), \
+    .rotation.section_sizes = {24, 20, 20}}
 #define LLAMA3_UNSET(name, theta, times, original) \
     static const struct layer_rotation name = { \
         .type = ROTATION_LLAMA3, .base = theta, .factor = times, .low_freq_factor = 1, \
@@ -73,226 +241,148 @@ static const struct layer_rotation ministral3_rotation = {
     .type = ROTATION_YARN, .base = 1e6, .factor = 16, .beta_fast = 32, .beta_slow = 1,
     .truncate = true, .mscale = 1, .mscale_all_dim = 1, .original_positions = 16384,
     .query_beta = 0.1};
-static const struct layer_rotation gemma4_rotation = {
-    .type = ROTATION_PROPORTIONAL, .factor = 1};
 #define HUNYUAN(type_name) { \
-    .type = type_name, .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(0, 0), \
-    BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), .norms.query = "query_layernorm", \
-    .norms.key = "key_layernorm", .norms.heads = ATTN_NORM_RMS, \
-    .norms.heads_last = true, ROTATION, .rotation.alpha = true}
-/* Values are normed, and the last layers take those of earlier ones. */
-#define GEMMA3N(type_name, w, n, kv, period_of_full) \
-    .type = type_name, .stacks = {STACK_LLAMA(8, w, n)}, HEADS(kv, 256), \
-    BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, \
-    .norms.values = ATTN_NORM_RMS, .scores.scale = SCALE_ONE, BASE(1e6), \
-    .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000, \
-    WINDOWS(WINDOW_UNLESS_NTH, 512), .windows.period = period_of_full, \
-    .borrowing.count_keys = "num_kv_shared_layers"
+    LLAMA(type_name, 32, 4096, 32, 0, 0), \
+    BIASES, RMS(1e-5), NORMS_OF_HEADS("query_layernorm", "key_layernorm", \
+    ATTN_NORM_RMS), ROTATION, .rotation.adjust = fix_base, .adjust = norm_rotated_heads}
 LLAMA3_UNSET(apertus_rotation, 12e6, 8, 8192);
 LLAMA3_UNSET(cwm_rotation, 1e6, 16, 8192);
 
 static const struct family families[] = {
-    {   .type = "llama", .stacks = {STACK_LLAMA(32, 4096, 32)},
-        BIASES_IF("qkvo", "attention_bias"), HEADS(0, 0), RMS(1e-6), ROTATION},
-    {   .type = "voxtral_text", .stacks = {STACK_LLAMA(32, 3072, 30)}, HEADS(8, 128),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(1e8),
+    {   LLAMA("llama", 32, 4096, 32, 0, 0), BIASES, RMS(1e-6), ROTATION},
+    {   LLAMA("voxtral_text", 32, 3072, 30, 8, 128), BIASES, RMS(1e-5), BASE(1e8),
         .demands = "model_type=llama"},
-    {   .type = "mistral", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-6),
-        ROTATION, WINDOWS(WINDOW_ALL, 4096)},
-    {   .type = "mixtral", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0), RMS(1e-5),
-        BASE(1e6), WINDOWS(WINDOW_ALL, 0)},
-    {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .biases.always = "qkv",
-        HEADS(32, 0), RMS(1e-6), ROTATION, QWEN_WINDOW(WINDOW_QWEN)},
-    {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)},
-        BIASES_IF("qkv", "qkv_bias"), .biases.otherwise = true, HEADS(16, 0), RMS(1e-6),
-        ROTATION, QWEN_WINDOW(WINDOW_QWEN2_MOE)},
+    {   LLAMA("mistral", 32, 4096, 32, 8, 0), RMS(1e-6), ROTATION, WINDOW(4096)},
+    {   LLAMA("mixtral", 32, 4096, 32, 8, 0), RMS(1e-5), BASE(1e6), WINDOW(0)},
+    {   LLAMA("qwen2", 32, 4096, 32, 32, 0), .biases.always = "qkv", RMS(1e-6), ROTATION,
+        QWEN_WINDOW(slides_from, 28)},
+    {   LLAMA("qwen2_moe", 16, 2048, 24, 16, 0), BIASES_IF("qkv", "qkv_bias=true"),
+        RMS(1e-6), ROTATION, QWEN_WINDOW(slides_before, 28)},
     QWEN3("qwen3", STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 32, 4096, 32), 32, 128,
-          WINDOW_QWEN), /* voyage-4-nano has its key, which transformers does not read */
-    QWEN3("qwen3_moe", STACK_LLAMA(32, 2048, 24), 4, 0, WINDOW_ALL),
+          slides_from), /* voyage-4-nano has its key, which transformers does not read */
+    QWEN3("qwen3_moe", STACK_LLAMA(32, 2048, 24), 4, 0, NULL),
     QWEN2_VL("qwen2_vl_text"),
     QWEN2_VL("qwen2_5_vl_text"),
     QWEN3_VL("qwen3_vl_text", 32, 4096, 32, 128),
     QWEN3_VL("qwen3_vl_moe_text", 16, 2048, 24, 0),
-    {   .type = "phi",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
-                    .names = NAMES_PROJ("dense"),
-                    .norm = "input_layernorm", SIZES(32, 2048, 24),
-                    .mask = MASK_CAUSAL}}, .biases.always = "qkvo", HEADS(0, 0),
-        LAYER_NORM("layer_norm_eps", 1e-5), .norms.query = "q_layernorm",
-        .norms.key = "k_layernorm", .norms.heads_if = "qk_layernorm",
-        .norms.heads = ATTN_NORM_LAYER, ROTATION, PART(0.5)},
-    {   .type = "phi3",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
-                    .names = PACKED("qkv_proj", "o_proj"), .norm = "input_layernorm",
-                    SIZES(32, 3072, 32), .mask = MASK_CAUSAL}},
+    {   .type = "phi", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+        "input_layernorm", 32, 2048, 24, MASK_CAUSAL, NAMES_PROJ("dense"))},
+        .biases.always = "qkvo", HEADS(0, 0), LAYER_NORM("layer_norm_eps", 1e-5),
+        NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_LAYER),
+        .norms.heads_if = "qk_layernorm", ROTATION, PART(0.5)},
+    {   .type = "phi3", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+        "input_layernorm", 32, 3072, 32, MASK_CAUSAL, PACKED("qkv_proj", "o_proj"))},
         .weights.split = SPLIT_BLOCKS, HEADS(0, 0), RMS(1e-5), ROTATION, PART(1),
-        .rotation.longrope_alias = "su yarn", .rotation.original = 4096,
-        WINDOWS(WINDOW_ALL, 0)},
-    {   .type = "starcoder2", .stacks = {STACK_LLAMA(24, 3072, 30)},
-        BIASES_IF("qkvo", "use_bias"), .biases.otherwise = true, HEADS(2, 0),
-        LAYER_NORM("norm_epsilon", 1e-5), ROTATION, WINDOWS(WINDOW_ALL, 0)},
-    {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)},
-        BIASES_IF("qkvo", "attention_bias"), HEADS(16, 256), .norms.plus_one = true,
-        RMS(1e-6), ROTATION},
-    GEMMA2("gemma2"),
-    GEMMA2("vaultgemma"),
-    {   .type = "gemma3_text",
-        .stacks = {STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 8, 2304, 26)},
-        BIASES_IF("qkvo", "attention_bias"), HEADS(4, 256), .scores.scale = SCALE_SCALAR,
-        .norms.plus_one = true, RMS(1e-6), HEAD_NORMS, BASE(1e6),
-        .rotation.local_keys = "rope_local_base_freq", .rotation.local_base = 10000,
-        WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 6,
-        .windows.halved_if = "use_bidirectional_attention",
-        .windows.period_keys = "sliding_window_pattern"},
-    {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .borrowing.count = 15,
-        .ignored = "query_pre_attn_scalar"},
-    {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .windows.skips_last = true,
-        .rotation.unset = &gemma4_rotation,
-        .rotation.part_turning = 0.25, .sizes.full_head_keys = "global_head_dim",
-        .sizes.full_head = 512, .sizes.full_kv_keys = "num_global_key_value_heads",
-        .weights.keys_are_values = "attention_k_eq_v"},
-    {   .type = "cohere", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
-        .norms.query = "q_norm", .norms.key = "k_norm", .norms.heads = ATTN_NORM_LAYER,
+        .rotation.words = "su=longrope yarn=longrope", .rotation.adjust = preset_phi3,
+        WINDOW(0)},
+    {   LLAMA("starcoder2", 24, 3072, 30, 2, 0), BIASES_IF("qkvo", "use_bias=true"),
+        LAYER_NORM("norm_epsilon", 1e-5), ROTATION, WINDOW(0)},
+    {   LLAMA("cohere", 64, 8192, 40, 0, 0), BIASES, LAYER_NORM("layer_norm_eps", 1e-5),
+        NORMS_OF_HEADS("q_norm", "k_norm", ATTN_NORM_LAYER),
         .norms.heads_if = "use_qk_norm", .norms.heads_each = true, BASE(500000),
-        .rotation.interleaved = true, ROPE_GPTJ},
-    {   .type = "cohere2", .stacks = {STACK_LLAMA(64, 8192, 40)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("layer_norm_eps", 1e-5), ROTATION,
-        .rotation.interleaved = true, .rotation.layers = ROTATED_SLIDING,
-        WINDOWS(WINDOW_UNLESS_NTH, 4096), .windows.period = 4,
-        .windows.period_keys = "sliding_window_pattern", ROPE_GPTJ},
-    {   .type = "stablelm", .stacks = {STACK_LLAMA(32, 2560, 32)}, HEADS(32, 0),
-        BIASES_IF("qkv", "use_qkv_bias"), LAYER_NORM("layer_norm_eps", 1e-5),
-        .norms.query = "q_layernorm.norms.#", .norms.key = "k_layernorm.norms.#",
-        .norms.heads = ATTN_NORM_LAYER, .norms.heads_if = "qk_layernorm",
-        .norms.heads_each = true, ROTATION, PART(0.25)},
-    {   .type = "persimmon",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
-                    .names = PACKED("query_key_value", "dense"),
-                    .norm = "input_layernorm", SIZES(64, 4096, 36),
-                    .mask = MASK_CAUSAL}}, .weights.split = SPLIT_GROUPS,
+        NEIGHBOURS, ROPE_GPTJ},
+    {   LLAMA("cohere2", 64, 8192, 40, 0, 0), BIASES, LAYER_NORM("layer_norm_eps", 1e-5),
+        ROTATION, NEIGHBOURS, .rotation.only_if = is_sliding,
+        PERIODS(kind_slides_unless_last, 4096, "sliding_window_pattern=4"), ROPE_GPTJ},
+    {   LLAMA("stablelm", 32, 2560, 32, 32, 0), BIASES_IF("qkv", "use_qkv_bias"),
+        LAYER_NORM("layer_norm_eps", 1e-5),
+        NORMS_OF_HEADS("q_layernorm.norms.#", "k_layernorm.norms.#", ATTN_NORM_LAYER),
+        .norms.heads_if = "qk_layernorm", .norms.heads_each = true, ROTATION, PART(0.25)},
+    {   .type = "persimmon", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+        "input_layernorm", 64, 4096, 36, MASK_CAUSAL,
+        PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
         .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5),
-        .norms.query = "q_layernorm", .norms.key = "k_layernorm",
-        .norms.heads = ATTN_NORM_LAYER, .norms.heads_if = "qk_layernorm",
-        .norms.heads_otherwise = true, ROTATION, PART(0.5)},
+        NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_LAYER),
+        .norms.heads_if = "qk_layernorm=true", ROTATION, PART(0.5)},
     HUNYUAN("hunyuan_v1_dense"),
     HUNYUAN("hunyuan_v1_moe"),
-    {   /* layers that rotate have norms without weight, others a factor of queries */
-        .type = "llama4_text", .stacks = {STACK_LLAMA(40, 5120, 48)}, HEADS(8, 128),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), BASE(500000),
-        .rotation.interleaved = true, .rotation.layers = ROTATED_LISTED,
-        .norms.heads = ATTN_NORM_RMS, .norms.heads_bare = true, .norms.heads_last = true,
-        .norms.heads_rotated = true, .norms.heads_if = "use_qk_norm",
-        .norms.heads_otherwise = true, .windows.chunk_keys = "attention_chunk_size",
-        .windows.chunk = 8192, .factor.beta_keys = "attn_scale", .factor.beta = 0.1,
-        .factor.length_keys = "floor_scale", .factor.length = 8192, .factor.offset = 1,
-        .factor.unrotated = true, .factor.only_if = "attn_temperature_tuning"},
+    {   LLAMA("llama4_text", 40, 5120, 48, 8, 128), BIASES, RMS(1e-5), BASE(500000),
+        NEIGHBOURS, .rotation.only_if = is_rotated_by_list, .adjust = adjust_llama4},
     {   /* no norm has a weight */
         .type = "nanochat", .stacks = {STACK_NO_NORM(6, 768, 12)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), .norms.bare = true,
-        .norms.heads = ATTN_NORM_RMS, .norms.heads_bare = true, .norms.heads_last = true,
-        ROTATION, .rotation.backward = true},
-    {   .type = "olmoe", .stacks = {STACK_LLAMA(16, 2048, 16)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS,
+        BIASES, RMS(1e-6), .norms.bare = true,
+        ROTATION, .adjust = adjust_nanochat},
+    {   LLAMA("olmoe", 16, 2048, 16, 0, 0), BIASES, RMS(1e-5), HEAD_NORMS,
         .norms.heads_whole = true, ROTATION, .scores.clip_keys = "clip_qkv",
-        .scores.clip_last = true},
-    {   .type = "ministral3", .stacks = {STACK_LLAMA(32, 4096, 34)}, HEADS(8, 128),
-        RMS(1e-5), ROTATION, .rotation.unset = &ministral3_rotation,
-        WINDOWS(WINDOW_ALL, 0), .factor.rotary = true},
+        .adjust = clip_after_norms},
+    {   LLAMA("ministral3", 32, 4096, 34, 8, 128), RMS(1e-5), ROTATION,
+        .rotation.unset = &ministral3_rotation, WINDOW(0), .rotation.query_beta = true},
     {   OLMO2("olmo2", 1e-5, 32, 4096), ROTATION},
     {   OLMO2("flex_olmo", 1e-6, 32, 4096), BASE(500000)},
     {   OLMO2("olmo3", 1e-5, 32, 4096), BASE(500000),
         /* the same base, but unscaled, in layers with a window */
-        .rotation.local_keys = "rope_theta",
-        .rotation.local_base = 500000, WINDOWS(WINDOW_UNLESS_NTH, 4096),
-        .windows.period = 4},
-    {   OLMO2("olmo_hybrid", 1e-6, 30, 3840), ROTATION, .rotation.null_base = true,
-        .layers.without = "linear_attention", .layers.period = 4, .layers.offset = 3},
+        LOCAL_BASE("rope_theta", 500000), PERIODS(kind_slides_unless_last, 4096, "=4")},
+    {   OLMO2("olmo_hybrid", 1e-6, 30, 3840), ROTATION, .rotation.only_if = olmo_rotates,
+        .layers.without = "linear_attention", .layers.period_keys = "=4",
+        .layers.last = true},
     {   /* the norm before it has neither weight nor bias */
         .type = "olmo", .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM(NULL, 1e-5), .norms.bare = true,
+        BIASES, LAYER_NORM(NULL, 1e-5), .norms.bare = true,
         ROTATION, .scores.clip_keys = "clip_qkv"},
-    {   .type = "gpt_oss", .stacks = {STACK_LLAMA(64, 2880, 36)}, HEADS(8, 64),
-        BIASES_IF("qkvo", "attention_bias"), .biases.otherwise = true, RMS(1e-5),
-        BASE(150000), .rotation.unset = &gpt_oss_rotation,
-        WINDOWS(WINDOW_UNLESS_NTH, 128), .windows.period = 2, .scores.sinks = "sinks"},
-    {   .type = "apertus",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
-                    .names = NAMES_PROJ("o_proj"), .norm = "attention_layernorm",
-                    SIZES(32, 4096, 32), .mask = MASK_CAUSAL}},
-        HEADS(0, 0), BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS,
-        BASE(12e6), .rotation.unset = &apertus_rotation},
-    {   .type = "afmoe",
-        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
-                    .names = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"},
-                    .norm = "input_layernorm", SIZES(16, 2048, 32), .mask = MASK_CAUSAL}},
-        HEADS(0, 128), BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), HEAD_NORMS,
-        ROTATION, .rotation.layers = ROTATED_SLIDING, WINDOWS(WINDOW_UNLESS_NTH, 1024),
-        .windows.period_keys = "global_attn_every_n_layers", .windows.period = 4},
+    {   LLAMA("gpt_oss", 64, 2880, 36, 8, 64), BIASES_IF("qkvo", "attention_bias=true"),
+        RMS(1e-5), BASE(150000), .rotation.unset = &gpt_oss_rotation,
+        PERIODS(kind_slides_unless_last, 128, "=2"), .scores.sinks = "sinks"},
+    {   .type = "apertus", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+        "attention_layernorm", 32, 4096, 32, MASK_CAUSAL, NAMES_PROJ("o_proj"))},
+        HEADS(0, 0), BIASES, RMS(1e-5), HEAD_NORMS, BASE(12e6),
+        .rotation.unset = &apertus_rotation},
+    {   .type = "afmoe", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+        "input_layernorm", 16, 2048, 32, MASK_CAUSAL,
+        {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})}, HEADS(0, 128), BIASES,
+        RMS(1e-5), HEAD_NORMS, ROTATION, .rotation.only_if = is_sliding,
+        PERIODS(kind_slides_unless_last, 1024, "global_attn_every_n_layers=4")},
     {   /* with quantization_config, transformers rounds rows and weights, too */
-        .type = "bitnet", .stacks = {STACK_LLAMA(20, 2560, 30)},
-        .demands = "quantization_config=null", HEADS(5, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), .norms.out = "attn_sub_norm",
+        LLAMA("bitnet", 20, 2560, 30, 5, 0),
+        .demands = "quantization_config=null",
+        BIASES, RMS(1e-5), .adjust = norm_bitnet_outputs,
         BASE(500000)},
-    {   .type = "arcee", .stacks = {STACK_LLAMA(32, 2560, 32)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-5), ROTATION},
-    {   .type = "cwm", .stacks = {STACK_LLAMA(48, 6144, 64)}, HEADS(8, 128), RMS(1e-5),
-        BASE(1e6), .rotation.unset = &cwm_rotation, WINDOWS(WINDOW_UNLESS_1ST, 8192),
-        .windows.period = 4},
-    {   .type = "dots1", .stacks = {STACK_LLAMA(32, 4608, 62)}, HEADS(32, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), HEAD_NORMS, ROTATION,
-        WINDOWS(WINDOW_QWEN, 4096), .windows.from = 62},
+    {   LLAMA("arcee", 32, 2560, 32, 0, 0), BIASES, RMS(1e-5), ROTATION},
+    {   LLAMA("cwm", 48, 6144, 64, 8, 128), RMS(1e-5), BASE(1e6),
+        .rotation.unset = &cwm_rotation, PERIODS(kind_slides_unless_first, 8192, "=4")},
+    {   LLAMA("dots1", 32, 4608, 62, 32, 0), BIASES, RMS(1e-6), HEAD_NORMS, ROTATION,
+        WINDOWS(slides_from, 4096), .windows.from_keys = "max_window_layers=62"},
     ERNIE45("ernie4_5", 16, 1024, 18, 2, 128),
     ERNIE45("ernie4_5_moe", 20, 2560, 28, 4, 0),
     {   EXAONE4("exaone4", STACK_NO_NORM(32, 4096, 32))},
     {   EXAONE4("exaone_moe", STACK_LLAMA(32, 4096, 32))},
     {   /* another mixer gets the norm's output besides, so the norm stays outside */
         .type = "falcon_h1", .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(8, 0),
-        BIASES_IF("qkvo", "attention_bias"), ROTATION,
-        .scores.factor_keys = "key_multiplier"},
+        BIASES, ROTATION,
+        .adjust = scale_falcon_keys},
     GLM("glm"),
     GLM("glm4"),
-    {   .type = "glm4_moe", .stacks = {STACK_LLAMA(96, 4096, 46)}, HEADS(8, 0),
-        BIASES_IF("qkv", "attention_bias"), RMS(1e-5), HEAD_NORMS,
-        .norms.heads_if = "use_qk_norm", ROTATION, PART(0.5), MORE_LAYERS},
-    {   .type = "glm4v_text", .stacks = {STACK_LLAMA(32, 4096, 40)}, HEADS(2, 0),
-        .biases.always = "qkv", RMS(1e-5), ROTATION, PART(1),
-        .rotation.interleaved = true, SECTIONS(SECTIONS_BLOCKS),
-        .rotation.section_sizes = {8, 12, 12}},
-    {   .type = "glm4v_moe_text", .stacks = {STACK_LLAMA(96, 4096, 46)}, HEADS(8, 0),
-        BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true, RMS(1e-5), ROTATION,
-        PART(0.5), SECTIONS(SECTIONS_BLOCKS), .rotation.section_sizes = {8, 12, 12},
+    {   LLAMA("glm4_moe", 96, 4096, 46, 8, 0), BIASES_IF("qkv", "attention_bias"),
+        RMS(1e-5), HEAD_NORMS, .norms.heads_if = "use_qk_norm", ROTATION, PART(0.5),
         MORE_LAYERS},
+    {   LLAMA("glm4v_text", 32, 4096, 40, 2, 0), .biases.always = "qkv", RMS(1e-5),
+        ROTATION, PART(1), NEIGHBOURS, SECTIONS(SECTIONS_BLOCKS),
+        .rotation.section_sizes = {8, 12, 12}},
+    {   LLAMA("glm4v_moe_text", 96, 4096, 46, 8, 0),
+        BIASES_IF("qkv", "attention_bias=true"), RMS(1e-5), ROTATION, PART(0.5),
+        SECTIONS(SECTIONS_BLOCKS), .rotation.section_sizes = {8, 12, 12}, MORE_LAYERS},
     GRANITE("granite", 1),
     GRANITE("granitemoe", 1),
     GRANITE("hyperclovax", 0),
-    {   .type = "helium", .stacks = {STACK_LLAMA(20, 2560, 24)}, HEADS(20, 128),
-        BIASES_IF("qkv", "attention_bias"), RMS(1e-8), BASE(100000),
-        .rotation.interleaved = true},
-    {   .type = "jais2", .stacks = {STACK_LLAMA(26, 3328, 32)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), .biases.otherwise = true,
+    {   LLAMA("helium", 20, 2560, 24, 20, 128), BIASES_IF("qkv", "attention_bias"),
+        RMS(1e-8), BASE(100000), NEIGHBOURS},
+    {   LLAMA("jais2", 26, 3328, 32, 0, 0), BIASES_IF("qkvo", "attention_bias=true"),
         LAYER_NORM("layer_norm_eps", 1e-5), ROTATION},
-    {   .type = "minimax_m2", .stacks = {STACK_LLAMA(48, 3072, 62)}, HEADS(8, 128),
-        RMS(1e-6), HEAD_NORMS, .norms.heads_whole = true, BASE(5e6), PART(1),
+    {   LLAMA("minimax_m2", 48, 3072, 62, 8, 128), RMS(1e-6), HEAD_NORMS,
+        .norms.heads_whole = true, BASE(5e6), PART(1),
         .rotation.dims_keys = "rotary_dim"},
-    {   .type = "ministral", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
-        RMS(1e-6), ROTATION, WINDOWS(WINDOW_BY_TYPE, 4096)},
-    {   .type = "nemotron", .stacks = {STACK_LLAMA(48, 6144, 32)}, HEADS(0, 0),
-        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("norm_eps", 1e-5),
+    {   LLAMA("ministral", 32, 4096, 32, 8, 0), RMS(1e-6), ROTATION,
+        WINDOWS(slides_always, 4096)},
+    {   LLAMA("nemotron", 48, 6144, 32, 0, 0), BIASES, LAYER_NORM("norm_eps", 1e-5),
         .norms.plus_one = true, ROTATION, PART(0.5)},
-    {   .type = "phimoe", .stacks = {STACK_LLAMA(32, 4096, 32)}, HEADS(8, 0),
-        BIASES_IF("qkvo", "attention_bias"), LAYER_NORM("rms_norm_eps", 1e-5), BASE(1e6),
-        WINDOWS(WINDOW_ALL, 0),
+    {   LLAMA("phimoe", 32, 4096, 32, 8, 0), BIASES, LAYER_NORM("rms_norm_eps", 1e-5),
+        BASE(1e6), WINDOW(0),
         .demands = "rope_scaling.short_mscale=null rope_parameters.short_mscale=null"},
-    {   .type = "seed_oss", .stacks = {STACK_LLAMA(80, 4096, 64)}, HEADS(8, 128),
-        BIASES_IF("qkv", "attention_bias"), .biases.otherwise = true,
-        .biases.output_keys = "attention_out_bias", RMS(1e-6), ROTATION},
-    {   .type = "smollm3", .stacks = {STACK_LLAMA(16, 2048, 36)}, HEADS(4, 0),
-        BIASES_IF("qkvo", "attention_bias"), RMS(1e-6), BASE(2e6),
-        .rotation.layers = ROTATED_LISTED, WINDOWS(WINDOW_UNLESS_ROTATED, 0),
-        .windows.only_if = "use_sliding_window"},
-    {   .type = "solar_open", .stacks = {STACK_LLAMA(64, 4096, 48)}, HEADS(8, 128),
-        BIASES_IF("qkv", "attention_bias"), RMS(1e-5), BASE(1e6)},
+    {   LLAMA("seed_oss", 80, 4096, 64, 8, 128), BIASES_IF("qkv", "attention_bias=true"),
+        .adjust = read_seed_bias, RMS(1e-6), ROTATION},
+    {   LLAMA("smollm3", 16, 2048, 36, 4, 0), BIASES, RMS(1e-6), BASE(2e6),
+        .rotation.only_if = is_rotated_by_list, WINDOWS(smollm_slides, 0)},
+    {   LLAMA("solar_open", 64, 4096, 48, 8, 128), BIASES_IF("qkv", "attention_bias"),
+        RMS(1e-5), BASE(1e6)},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

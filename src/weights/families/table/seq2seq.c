@@ -2,6 +2,19 @@
 /* seq2seq.c: encoders beside decoders. */
 #include "weights/families/table/words.h"
 
+/* A share of a head is rounded down to an even number. */
+static void round_dims(const struct layer_source *source,
+                       const struct config_section *inside,
+                       struct layer_rotation *rotation) {
+    (void)source, (void)inside;
+    rotation->dims -= rotation->dims % 2;
+}
+
+/* Each layer has a table of its own, not the first one alone. */
+static void find_own_table(const struct layer_source *source, struct layer *layer) {
+    layer->bias.table_layer = source->index;
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* The three stacks of encoder-decoder models. Keys without a side are the encoder's. */
@@ -29,19 +42,21 @@
     .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm", \
                              h, w, n_encoder, n_decoder)}
 /* Stacks with keys of Llama, which moonshine and t5gemma have. */
-#define STACK_RECENT(name, own, of, section_name, norm_name, h, w, n, mask_of, is_cross) \
+#define STACK_RECENT(name, own, of, kv, section_name, norm_name, h, w, n, mask_of, \
+                     is_cross) \
     {.part = name ".", .layer = name ".layers.#.", .module = own "_attn.", \
      .names = NAMES_PROJ("o_proj"), .section = section_name, .norm = norm_name, \
-     .heads_keys = of("num_attention_heads"), .kv_keys = of("num_key_value_heads"), \
+     .heads_keys = of("num_attention_heads"), .kv_keys = of("num_key_value_heads") kv, \
      .width_keys = "hidden_size", .layers_keys = of("num_hidden_layers"), \
      SIZES(h, w, n), .mask = mask_of, .cross = is_cross}
 #define OF_ENCODER(key) "encoder_" key
 #define OF_DECODER(key) "decoder_" key "," key
 #define OF_BOTH(key)    key
 #define STACK_MOONSHINE(name, own, of, norm_name, mask_of, is_cross) \
-    STACK_RECENT(name, own, of, NULL, norm_name, 8, 288, 6, mask_of, is_cross)
+    STACK_RECENT(name, own, of, "", NULL, norm_name, 8, 288, 6, mask_of, is_cross)
 #define STACK_T5GEMMA(name, own, norm_name, mask_of, is_cross) \
-    STACK_RECENT(name, own, OF_BOTH, name, norm_name, 8, 2304, 26, mask_of, is_cross)
+    STACK_RECENT(name, own, OF_BOTH, "=4", name, norm_name, 8, 2304, 26, mask_of, \
+                 is_cross)
 /* T5's stacks. */
 #define STACK_T5(name, path, own, mask_of, is_cross, keys_of_layers, h, n) \
     {.part = name ".", .layer = name ".block.#.layer." path ".", .module = own ".", \
@@ -49,9 +64,9 @@
      .heads_keys = "num_heads num_attention_heads", .width_keys = "d_model hidden_size", \
      .layers_keys = keys_of_layers, SIZES(h, 512, n), .mask = mask_of, .cross = is_cross}
 #define KEYS_T5 "num_layers num_hidden_layers"
-#define T5(type_name, each, h, n) { \
-    .type = type_name, .scores.scale = SCALE_ONE, \
-    .sizes.head_keys = "d_kv head_dim", .sizes.head = 64, \
+#define T5(type_name, h, n) \
+    .type = type_name, .scores.scale = 1, \
+    .sizes.head_keys = "d_kv head_dim=64", \
     .stacks = {STACK_T5("encoder", "0", "SelfAttention", MASK_NONE, false, KEYS_T5, \
                         h, n), \
                STACK_T5("decoder", "0", "SelfAttention", MASK_CAUSAL, false, \
@@ -59,16 +74,14 @@
                STACK_T5("decoder", "1", "EncDecAttention", MASK_NONE, true, \
                         "num_decoder_layers," KEYS_T5, h, n)}, \
     RMS_NORM("layer_norm_epsilon", 1e-6), \
-    .distance.kind = ATTN_BIAS_BUCKETS, .distance.every_layer = each, \
+    .distance.kind = ATTN_BIAS_BUCKETS, \
     .distance.table = "relative_attention_bias.weight", \
-    .distance.max_keys = "relative_attention_max_distance", \
-    .distance.buckets = 32, .distance.farthest = 128}
+    .distance.max_keys = "relative_attention_max_distance"
 
 static const struct family families[] = {
-    {   .type = "whisper",
-        .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm",
-                                 6, 384, 4, 4),
-        .biases.always = "qvo", LAYER_NORM(NULL, 1e-5)},
+    {   .type = "whisper", .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm",
+        "encoder_attn_layer_norm", 6, 384, 4, 4), .biases.always = "qvo",
+        LAYER_NORM(NULL, 1e-5)},
     BART("bart", 16, 1024, 12),
     BART("marian", 16, 1024, 12),
     BART("plbart", 12, 768, 6),
@@ -83,29 +96,23 @@ static const struct family families[] = {
         .stacks = STACKS_MASKED(MASK_NONE, NULL, NULL, 8, 256, 6, 6)},
     {   .type = "moonshine", BIASES_IF("qkv", "attention_bias"),
         .stacks = {STACK_MOONSHINE("encoder", "self", OF_ENCODER, "input_layernorm",
-                                   MASK_NONE, false),
-                   STACK_MOONSHINE("decoder", "self", OF_DECODER, "input_layernorm",
-                                   MASK_CAUSAL, false),
-                   STACK_MOONSHINE("decoder", "encoder", OF_DECODER,
-                                   "post_attention_layernorm", MASK_NONE, true)},
-        LAYER_NORM(NULL, 1e-5), ROTATION, .rotation.interleaved = true,
-        .rotation.part_keys = "partial_rotary_factor", .rotation.part = 0.9,
-        .rotation.rounds_part = true},
-    {   .type = "t5gemma",
-        .stacks = {STACK_T5GEMMA("encoder", "self", "pre_self_attn_layernorm", MASK_NONE,
-                                 false),
-                   STACK_T5GEMMA("decoder", "self", "pre_self_attn_layernorm",
-                                 MASK_CAUSAL, false),
-                   STACK_T5GEMMA("decoder", "cross", "pre_cross_attn_layernorm",
-                                 MASK_NONE, true)},
-        BIASES_IF("qkvo", "attention_bias"), .sizes.kv_heads = 4,
-        .sizes.head_keys = "head_dim", .sizes.head = 256, .scores.scale = SCALE_SCALAR,
-        .norms.plus_one = true, RMS(1e-6), ROTATION, .windows.rule = WINDOW_UNLESS_NTH,
-        .windows.keys = "sliding_window", .windows.size = 4096, .windows.period = 2,
-        .scores.softcap_keys = "attn_logit_softcapping", .scores.softcap = 50},
-    T5("t5", false, 8, 6),
-    T5("mt5", false, 6, 8),
-    T5("umt5", true, 6, 8),
+        MASK_NONE, false), STACK_MOONSHINE("decoder", "self", OF_DECODER,
+        "input_layernorm", MASK_CAUSAL, false), STACK_MOONSHINE("decoder", "encoder",
+        OF_DECODER, "post_attention_layernorm", MASK_NONE, true)}, LAYER_NORM(NULL, 1e-5),
+        ROTATION, NEIGHBOURS, PART_OF("partial_rotary_factor", 0.9),
+        .rotation.adjust = round_dims},
+    {   .type = "t5gemma", .stacks = {STACK_T5GEMMA("encoder", "self",
+        "pre_self_attn_layernorm", MASK_NONE, false), STACK_T5GEMMA("decoder", "self",
+        "pre_self_attn_layernorm", MASK_CAUSAL, false), STACK_T5GEMMA("decoder", "cross",
+        "pre_cross_attn_layernorm", MASK_NONE, true)}, BIASES,
+        .sizes.head_keys = "head_dim=256",
+        .scores.root_keys = "query_pre_attn_scalar=256", .norms.plus_one = true,
+        RMS(1e-6), ROTATION, .windows.slides = kind_slides_unless_last,
+        .windows.keys = "sliding_window=4096", .windows.period_keys = "=2",
+        .scores.softcap_keys = "attn_logit_softcapping"},
+    {   T5("t5", 8, 6)},
+    {   T5("mt5", 6, 8)},
+    {   T5("umt5", 6, 8), .adjust = find_own_table},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

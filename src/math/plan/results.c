@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* results.c: the table of results. */
-#include "math/results.h"
+#include "math/plan/results.h"
 
 #include "base/size.h"
 
