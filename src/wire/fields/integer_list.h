@@ -5,7 +5,7 @@
 
 #include "wire/fields/decoder.h"
 
-/* What an axis of a list counts. */
+/* The things that an axis of a list counts. */
 enum wire_axis {
     WIRE_AXIS_SEQUENCES,
     WIRE_AXIS_ROWS,     /* queries or keys of a sequence */
