@@ -64,13 +64,14 @@ struct stack {
 /* Which layers have attention. Others are left out, and the numbers of layers stay. The
  * first that config.json has decides: types, a list, else `attends` or the period. */
 struct family_layers {
-    const char
-        *types_keys;       /* words, one for each; NULL: "layer_types"; "": no such key */
-    const char *without;   /* those of layers without attention */
-    const char *list_keys; /* numbers of the layers with attention */
+    /* Of words, one for each layer. NULL: "layer_types"; "": there is no such key */
+    const char *types_keys;
+    const char *without;   /* the words of layers without attention */
+    const char *list_keys; /* of numbers of the layers with attention */
     bool (*attends)(const struct layer_source *layer); /* NULL: by the period */
-    const char *period_keys; /* the first of each period attends; NULL: all do */
-    bool last;               /* the last of each period, instead */
+    /* The first layer of each period attends; NULL: all do. Of `attends`: its key. */
+    const char *period_keys;
+    bool last; /* the last of each period, instead */
 };
 
 /* How the tensors of the projections lie in a file. */

@@ -40,12 +40,6 @@ void folder_find_state(const char *path, struct stat *ret_state);
 attn_status folder_open(const char *path, const struct folder_options *options,
                         struct folder **ret_folder, attn_error *ret_error);
 
-/* The same for the text of a config.json and a file of safetensors in memory. The latter
- * is borrowed until folder_close(). Errors do not name a folder. */
-attn_status folder_open_memory(const char *config, size_t config_size, const void *file,
-                               size_t file_size, const struct folder_options *options,
-                               struct folder **ret_folder, attn_error *ret_error);
-
 /* Adds a share, and returns the folder. Any thread may call this. Functions that take a
  * const folder may run at the same time. */
 struct folder *folder_share(struct folder *folder);

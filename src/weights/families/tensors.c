@@ -248,19 +248,6 @@ attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_ten
     return status;
 }
 
-attn_status folder_tensors_open_memory(const void *memory, size_t size,
-                                       struct folder_tensors *ret_tensors,
-                                       attn_error *ret_error) {
-    *ret_tensors = (struct folder_tensors){.num_files = 0};
-    attn_status status =
-        safetensors_open_memory(memory, size, &ret_tensors->files[0], ret_error);
-    if (status != ATTN_OK)
-        return status;
-    ret_tensors->num_files = 1;
-    ret_tensors->view = view_file(ret_tensors->files[0]);
-    return ATTN_OK;
-}
-
 void folder_tensors_deinit(struct folder_tensors *tensors) {
     for (size_t i = 0; i < tensors->num_files; i++)
         safetensors_close(tensors->files[i]);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "weights/families/kinds.h"
 #include "weights/families/rotation.h"
+#include "weights/layer/frequencies.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -387,5 +387,4 @@ static const struct family families[] = {
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-const struct family_list families_llama = {families,
-                                           sizeof families / sizeof families[0]};
+const struct family_list families_llama = FAMILY_LIST(families);
