@@ -64,7 +64,8 @@ static attn_status find_promised(struct folder_tensors *tensors, const char *pat
                                  attn_error *ret_error) {
     size_t file = 0;
 
-    while (file < tensors->num_files && strcmp(names[file], shard) != 0)
+    while (file < tensors->num_files &&
+           (names[file] == NULL || strcmp(names[file], shard) != 0))
         file++;
     if (file == tensors->num_files) {
         attn_status status = open_shard(tensors, path, shard, ret_error);
