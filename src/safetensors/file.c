@@ -228,6 +228,7 @@ attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t fir
         return ATTN_E_UNSUPPORTED;
 
     unsigned char chunk[READ_CHUNK];
+    float checked[READ_CHUNK / 2]; /* of 2 bytes or more */
     size_t element_size = tensor->dtype->bits / 8;
     size_t chunk_count = READ_CHUNK / element_size;
     const struct safetensors *file = tensor->file;
@@ -241,13 +242,14 @@ attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t fir
         if (status != ATTN_OK)
             return status;
 
-        tensor->dtype->to_float(chunk, n, ret_values);
-        status = check_values_finite(tensor, first, chunk, ret_values, n, ret_error);
+        float *values = ret_values != NULL ? ret_values : checked;
+        tensor->dtype->to_float(chunk, n, values);
+        status = check_values_finite(tensor, first, chunk, values, n, ret_error);
         if (status != ATTN_OK)
             return status;
 
         first += n;
-        ret_values += n;
+        ret_values += ret_values != NULL ? n : 0;
         count -= n;
     }
     return ATTN_OK;

@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 #include "math/model.h"
-#include "weights/layer/create.h"
 #include "weights/layer/make.h"
 #include "weights/layout.h"
 #include "weights/layout_layer.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PATH_SHOWN_MAX 120 /* bytes of a path that an error shows: its end */
@@ -44,8 +44,7 @@ static attn_status find_number(const struct safetensors *file, const char *key,
     if (option > 0 || text == NULL)
         return ATTN_OK;
     size_t digits = strspn(text, "0123456789");
-    for (size_t i = 0; i < digits && digits <= 9; i++)
-        *ret_number = *ret_number * 10 + (size_t)(text[i] - '0');
+    *ret_number = digits <= 9 ? strtoul(text, NULL, 10) : 0;
     if (*ret_number == 0 || text[digits] != '\0')
         return refuse_metadata(key, text, "an integer from 1 to 999999999", ret_error);
     return ATTN_OK;
@@ -129,26 +128,18 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
     return layer_create_model(&single.layer, &single.info, engine, ret_model, ret_error);
 }
 
-/* Reads every tensor of the layer once, part by part, and keeps none. */
+/* Reads every tensor of the layer once, and keeps none. */
 static attn_status check_numbers(const struct single_layer *single,
                                  attn_error *ret_error) {
     const struct tensor_view *view = &single->view;
-    float values[4096];
-    size_t most = sizeof values / sizeof values[0];
+    attn_status status = ATTN_OK;
 
-    for (size_t i = 0; i < view->count; i++) {
+    for (size_t i = 0; i < view->count && status == ATTN_OK; i++) {
         const struct safetensors_tensor *tensor = &view->tensors[i];
-        if (!layout_uses(single->layout, tensor->name + view->prefix_size))
-            continue;
-        for (size_t first = 0; first < tensor->elements; first += most) {
-            size_t left = tensor->elements - first;
-            attn_status status = safetensors_read(
-                tensor, first, left < most ? left : most, values, ret_error);
-            if (status != ATTN_OK)
-                return status;
-        }
+        if (layout_uses(single->layout, tensor->name + view->prefix_size))
+            status = safetensors_read_all(tensor, NULL, ret_error);
     }
-    return ATTN_OK;
+    return status;
 }
 
 /* Puts the path before an error. */

@@ -11,21 +11,14 @@
 
 #define PREFIXES_SIZE 160 /* bytes of prefixes that an error shows */
 
-/* Returns whether `name` begins with `prefix` and a dot; `prefix` may have that dot, or
- * be empty. */
-static bool is_under(const char *name, const char *prefix) {
-    size_t size = strlen(prefix);
-    return strncmp(name, prefix, size) == 0 &&
-           (size == 0 || prefix[size - 1] == '.' || name[size] == '.');
-}
-
 /* Counts the prefixes under which `layout` fits, of those that name a module under
- * `under`. Lists them, in the order of the tensors: "prefix=a., prefix=b., ...". */
+ * `under`, whose dot at the end may be missing. Lists them, in the order of the tensors:
+ * "prefix=a., prefix=b., ...". */
 static size_t list_prefixes(const struct tensor_view *all, const struct layout *layout,
                             const char *under, char ret_list[PREFIXES_SIZE]) {
     static const char more[] = ", ...";
     const char *first = layout_first_name(layout);
-    size_t count = 0, used = 0;
+    size_t count = 0, used = 0, before = strlen(under);
 
     for (size_t i = 0; i < all->count; i++) {
         char prefix[100]; /* so that an error's line has room for it */
@@ -37,8 +30,10 @@ static size_t list_prefixes(const struct tensor_view *all, const struct layout *
 
         memcpy(prefix, name, prefix_size);
         prefix[prefix_size] = '\0';
+        bool inside = strncmp(prefix, under, before) == 0 &&
+                      (before == 0 || under[before - 1] == '.' || prefix[before] == '.');
         struct tensor_view view = tensor_view_make(all->tensors, all->count, prefix);
-        if (!is_under(prefix, under) || !layout_fits(layout, &view))
+        if (!inside || !layout_fits(layout, &view))
             continue;
         const char *comma = count++ > 0 ? ", " : "";
         size_t needed = strlen(comma) + strlen("prefix=") + prefix_size + sizeof more;
@@ -58,7 +53,7 @@ static size_t list_prefixes(const struct tensor_view *all, const struct layout *
  * last name may have been forgotten, and another block is not what was asked for. */
 static attn_status refuse_prefix(const struct tensor_view *all, const char *prefix,
                                  const char *name, attn_error *ret_error) {
-    for (size_t i = 0; i < LAYOUT_TABLE_SIZE * 2; i++) {
+    for (size_t i = 0; i < (size_t)2 * LAYOUT_TABLE_SIZE; i++) {
         const struct layout *layout = &layout_table[i % LAYOUT_TABLE_SIZE];
         bool inside = i < LAYOUT_TABLE_SIZE;
         char list[PREFIXES_SIZE];

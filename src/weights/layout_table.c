@@ -3,6 +3,7 @@
 #include "weights/layout_table.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LINEAR(module)                                                                   \
@@ -94,8 +95,7 @@ bool layout_name_matches(const char *name, const char *pattern, size_t *ret_head
         digits = strspn(name, "0123456789");
         if (digits == 0 || digits > 9 || (digits > 1 && name[0] == '0'))
             return false;
-        for (size_t i = 0; i < digits; i++)
-            head = head * 10 + (size_t)(name[i] - '0');
+        head = strtoul(name, NULL, 10);
         name += digits;
     }
     *ret_head = head;

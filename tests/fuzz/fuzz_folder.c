@@ -2,7 +2,7 @@
 /* fuzz_folder.c: a config.json, a NUL byte, and a file of safetensors. The layers are
  * refused with one line, or every weight of theirs can be read. */
 #include "fuzz.h"
-#include "weights/families/folder.h"
+#include "made_folder.h"
 #include "weights/layer/gather.h"
 #include "weights/layer/make.h"
 
@@ -70,23 +70,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct folder *folder = NULL;
     attn_error error = {.text = ""};
 
-    /* copies of their exact sizes */
-    char *config = malloc(config_size + 1);
-    unsigned char *file = malloc(file_size + 1);
-    must(config != NULL && file != NULL, "out of memory");
-    memcpy(config, data, config_size);
-    if (file_size > 0)
-        memcpy(file, end + 1, file_size);
-
-    attn_status status = folder_open_memory(config, config_size, file, file_size,
-                                            &options, &folder, &error);
+    attn_status status = open_made_folder(data, config_size, end == NULL ? data : end + 1,
+                                          file_size, &options, &folder, &error);
     if (status == ATTN_OK)
         check_layers(folder, options.pre_norm);
     else
         must(folder == NULL && error.text[0] != '\0' && strchr(error.text, '\n') == NULL,
              "not refused with one line");
     folder_close(folder);
-    free(config);
-    free(file);
     return 0;
 }

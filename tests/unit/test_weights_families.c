@@ -3,6 +3,7 @@
  * computes with it. EXPECTED says what each layer must be found to be. */
 #include "fail_alloc.h"
 #include "families_expected.h"
+#include "made_folder.h"
 #include "weights_file.h"
 
 #include "every_engine.h"
@@ -250,8 +251,8 @@ static void test_absurd_sizes_are_refused_before_memory_is_taken(void **state) {
         struct folder *folder = NULL;
         attn_error error = {.text = ""};
         count_alloc_from(65536);
-        attn_status status = folder_open_memory(configs[i], strlen(configs[i]), bytes,
-                                                size, NULL, &folder, &error);
+        attn_status status = open_made_folder(configs[i], strlen(configs[i]), bytes, size,
+                                              NULL, &folder, &error);
         assert_int_equal(count_alloc_stop(), 0);
         assert_int_not_equal(status, ATTN_OK);
         assert_null(folder);

@@ -2,6 +2,7 @@
 /* test_weights_gate.c: where the rows of gates are in a folder, and what of gates and of
  * norms of the heads' outputs is refused. */
 #include "family_models.h"
+#include "made_folder.h"
 
 #define HEADS 2
 #define SIZE  8
@@ -31,23 +32,11 @@ static void add_layer(struct weights_file *file, size_t query_rows) {
 /* Opens a folder with these files. The caller closes *ret_folder. */
 static attn_status open_made(const char *config, const struct weights_file *file,
                              struct folder **ret_folder, attn_error *ret_error) {
-    char path[] = "/tmp/attnd-gate-XXXXXX", names[2][64];
     size_t size;
     unsigned char *bytes = file_make(file, &size);
-    const void *const contents[] = {config, bytes};
-    const size_t sizes[] = {strlen(config), size};
 
-    assert_non_null(mkdtemp(path));
-    snprintf(names[0], sizeof names[0], "%s/config.json", path);
-    snprintf(names[1], sizeof names[1], "%s/model.safetensors", path);
-    for (size_t i = 0; i < 2; i++) {
-        FILE *made = fopen(names[i], "wb");
-        assert_non_null(made);
-        assert_int_equal(fwrite(contents[i], 1, sizes[i], made), sizes[i]);
-        assert_int_equal(fclose(made), 0);
-    }
-    attn_status status = folder_open(path, NULL, ret_folder, ret_error);
-    assert_true(unlink(names[0]) == 0 && unlink(names[1]) == 0 && rmdir(path) == 0);
+    attn_status status = open_made_folder(config, strlen(config), bytes, size, NULL,
+                                          ret_folder, ret_error);
     free(bytes);
     return status;
 }

@@ -25,13 +25,9 @@ struct config_section {
     struct attention_keys *asked; /* notes what is looked up; NULL: nothing does */
 };
 
-/* Parses JSON whose root is an object. The caller releases *ret_json by json_decref().
- * Errors, with one line: ATTN_E_FORMAT, ATTN_E_NOMEM. */
-attn_status config_parse(const char *text, size_t size, json_t **ret_json,
-                         attn_error *ret_error);
-
-/* The same for the file `name` of the folder at `path`; the line names the file. Errors
- * besides: ATTN_E_IO. Where the file does not exist, *ret_json is NULL. */
+/* Parses the file `name` of the folder at `path`: JSON whose root is an object. The
+ * caller releases *ret_json by json_decref(); where the file does not exist, it is NULL.
+ * Errors, with one line that names the file: ATTN_E_FORMAT, ATTN_E_IO, ATTN_E_NOMEM. */
 attn_status config_read_file(const char *path, const char *name, json_t **ret_json,
                              attn_error *ret_error);
 

@@ -9,7 +9,6 @@
 #include "weights/families/kinds.h"
 #include "weights/families/locate/locate.h"
 #include "weights/families/tensors.h"
-#include "weights/layer/create.h"
 #include "weights/layer/make.h"
 
 #include <dirent.h>
@@ -279,44 +278,24 @@ static attn_status find_layers(struct folder *folder,
     return status;
 }
 
-/* Finishes opening; closes the folder on failure. `error` is the one so far. */
-static attn_status finish_folder(struct folder *folder, attn_status status,
-                                 const struct folder_options *options, attn_error *error,
-                                 struct folder **ret_folder, attn_error *ret_error) {
-    static const struct folder_options no_options;
-
-    if (options == NULL)
-        options = &no_options;
-    atomic_init(&folder->num_shares, 1);
-    folder->pre_norm = options->pre_norm;
-    folder->context_length = options->context_length;
-    if (status == ATTN_OK)
-        status = find_layers(folder, options, error);
-    if (status == ATTN_OK) {
-        *ret_folder = folder;
-        return ATTN_OK;
-    }
-
-    error_set(ret_error, status, "%s%s", folder->path, error->text);
-    folder_close(folder);
-    return status;
-}
-
-static attn_status folder_no_memory(attn_error *ret_error) {
-    return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to open the folder");
-}
-
 attn_status folder_open(const char *path, const struct folder_options *options,
                         struct folder **ret_folder, attn_error *ret_error) {
+    static const struct folder_options no_options;
     struct folder *folder = calloc(1, sizeof *folder);
     size_t size = strlen(path);
     bool cut = size > PATH_SHOWN_SIZE - 3;
     attn_error error = {.status = ATTN_OK};
 
     if (folder == NULL)
-        return folder_no_memory(ret_error);
+        return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to open the folder");
+    if (options == NULL)
+        options = &no_options;
+    atomic_init(&folder->num_shares, 1);
+    folder->pre_norm = options->pre_norm;
+    folder->context_length = options->context_length;
     snprintf(folder->path, sizeof folder->path, "%s%s: ", cut ? "..." : "",
              cut ? path + size - (PATH_SHOWN_SIZE - 3) : path);
+
     attn_status status = config_read_file(path, CONFIG_FILE, &folder->config, &error);
     if (status == ATTN_OK && folder->config == NULL)
         status = folder_tensors_refuse(path,
@@ -332,21 +311,16 @@ attn_status folder_open(const char *path, const struct folder_options *options,
         status = match_check_type(folder->config, &error);
     if (status == ATTN_OK)
         status = folder_tensors_open(path, &folder->tensors, &error);
-    return finish_folder(folder, status, options, &error, ret_folder, ret_error);
-}
-
-attn_status folder_open_memory(const char *config, size_t config_size, const void *file,
-                               size_t file_size, const struct folder_options *options,
-                               struct folder **ret_folder, attn_error *ret_error) {
-    struct folder *folder = calloc(1, sizeof *folder);
-    attn_error error = {.status = ATTN_OK};
-
-    if (folder == NULL)
-        return folder_no_memory(ret_error);
-    attn_status status = config_parse(config, config_size, &folder->config, &error);
     if (status == ATTN_OK)
-        status = folder_tensors_open_memory(file, file_size, &folder->tensors, &error);
-    return finish_folder(folder, status, options, &error, ret_folder, ret_error);
+        status = find_layers(folder, options, &error);
+    if (status == ATTN_OK) {
+        *ret_folder = folder;
+        return ATTN_OK;
+    }
+
+    error_set(ret_error, status, "%s%s", folder->path, error.text);
+    folder_close(folder);
+    return status;
 }
 
 struct folder *folder_share(struct folder *folder) {

@@ -10,7 +10,8 @@
 
 struct folder;
 
-/* What the caller wants of a folder. The texts are borrowed for the call only. */
+/* The layers of a folder that the caller wants. The texts are borrowed for the call
+ * only. */
 struct folder_options {
     const char *layers; /* "0-3,7"; NULL: all */
     const char *layer;  /* one of them, by its name: "decoder.3.cross"; NULL: all */
@@ -39,12 +40,6 @@ void folder_find_state(const char *path, struct stat *ret_state);
  * and the remedy: ATTN_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED, _OVERFLOW, _NOMEM. */
 attn_status folder_open(const char *path, const struct folder_options *options,
                         struct folder **ret_folder, attn_error *ret_error);
-
-/* The same for the text of a config.json and a file of safetensors in memory. The latter
- * is borrowed until folder_close(). Errors do not name a folder. */
-attn_status folder_open_memory(const char *config, size_t config_size, const void *file,
-                               size_t file_size, const struct folder_options *options,
-                               struct folder **ret_folder, attn_error *ret_error);
 
 /* Adds a share, and returns the folder. Any thread may call this. Functions that take a
  * const folder may run at the same time. */

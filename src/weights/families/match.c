@@ -31,29 +31,6 @@ find_first_weight(const struct match_stack *stack, const struct tensor_view *ten
     return tensor_view_find(tensors, ret_name);
 }
 
-/* The prefixes found so far, as an error lists them. */
-struct found_prefixes {
-    char text[200];
-    size_t size, count;
-};
-
-/* Adds the first `prefix_size` bytes of `name` to the list. The first prefix found also
- * becomes stack->prefix. */
-static void note_prefix(struct found_prefixes *found, struct match_stack *stack,
-                        const char *name, size_t prefix_size) {
-    const char *comma = found->count == 0 ? "" : ", ";
-    size_t room = sizeof found->text - found->size;
-
-    if (found->count++ == 0)
-        snprintf(stack->prefix, sizeof stack->prefix, "%.*s", (int)prefix_size, name);
-    int size = snprintf(found->text + found->size, room, "%sprefix=%.*s", comma,
-                        (int)prefix_size, name);
-    if (size > 0 && (size_t)size < room)
-        found->size += (size_t)size;
-    else
-        found->text[found->size] = '\0';
-}
-
 /* Returns whether a prefix is that of layers which predict more tokens. */
 static bool is_of_more_layers(const char *prefix, size_t size) {
     return size >= 4 && strncmp(prefix + size - 4, "mtp.", 4) == 0 &&
@@ -66,8 +43,8 @@ static attn_status find_stack_prefix(struct match_stack *stack, const char *unde
                                      const struct tensor_view *tensors,
                                      const char *wanted, bool *ret_found,
                                      attn_error *ret_error) {
-    struct found_prefixes found = {.count = 0};
-    char ending[MATCH_NAME_SIZE];
+    char ending[MATCH_NAME_SIZE], list[200] = ""; /* of prefixes, for an error */
+    size_t used = 0, count = 0;
 
     stack->prefix[0] = '\0';
     match_name(stack, stack->first, stack->stack->module, stack->stack->names[0],
@@ -87,16 +64,23 @@ static attn_status find_stack_prefix(struct match_stack *stack, const char *unde
             (strlen(wanted) != prefix_size || strncmp(name, wanted, prefix_size) != 0))
             continue;
         const char *found_under = under == NULL ? name : strstr(name, under);
-        if (found_under != NULL && found_under <= name + prefix_size)
-            note_prefix(&found, stack, name, prefix_size);
+        if (found_under == NULL || found_under > name + prefix_size)
+            continue;
+        if (count == 0)
+            snprintf(stack->prefix, sizeof stack->prefix, "%.*s", (int)prefix_size, name);
+        size_t needed = strlen(", prefix=") + prefix_size + 1;
+        if (used + needed <= sizeof list)
+            used += (size_t)snprintf(list + used, needed, "%sprefix=%.*s",
+                                     count > 0 ? ", " : "", (int)prefix_size, name);
+        count++;
     }
 
-    *ret_found = found.count > 0;
-    if (found.count <= 1)
+    *ret_found = count > 0;
+    if (count <= 1)
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_FORMAT,
                      "%zu tensors end in '%.80s'; choose one of their prefixes: %s",
-                     found.count, ending, found.text);
+                     count, ending, list);
 }
 
 /* Compares the layers that the folder has with those of config.json that attend. */

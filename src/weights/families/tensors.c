@@ -64,7 +64,8 @@ static attn_status find_promised(struct folder_tensors *tensors, const char *pat
                                  attn_error *ret_error) {
     size_t file = 0;
 
-    while (file < tensors->num_files && strcmp(names[file], shard) != 0)
+    while (file < tensors->num_files &&
+           (names[file] == NULL || strcmp(names[file], shard) != 0))
         file++;
     if (file == tensors->num_files) {
         attn_status status = open_shard(tensors, path, shard, ret_error);
@@ -124,7 +125,7 @@ static attn_status list_shards(struct folder_tensors *tensors, const char *path,
     "AutoModel.from_pretrained(sys.argv[1])"                                             \
     ".save_pretrained(sys.argv[1] + '-converted')"
 
-/* What a folder may have in the place of model.safetensors, and what to do about it. */
+/* A folder may have these instead of model.safetensors; each has a remedy. */
 static const struct {
     const char *name;
     const char *remedy; /* with a line of Python, where `python` is not NULL */
@@ -246,19 +247,6 @@ attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_ten
     status = list_shards(ret_tensors, path, index, ret_error);
     json_decref(index);
     return status;
-}
-
-attn_status folder_tensors_open_memory(const void *memory, size_t size,
-                                       struct folder_tensors *ret_tensors,
-                                       attn_error *ret_error) {
-    *ret_tensors = (struct folder_tensors){.num_files = 0};
-    attn_status status =
-        safetensors_open_memory(memory, size, &ret_tensors->files[0], ret_error);
-    if (status != ATTN_OK)
-        return status;
-    ret_tensors->num_files = 1;
-    ret_tensors->view = view_file(ret_tensors->files[0]);
-    return ATTN_OK;
 }
 
 void folder_tensors_deinit(struct folder_tensors *tensors) {

@@ -27,10 +27,5 @@ attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_ten
 attn_status folder_tensors_refuse(const char *path, const char *otherwise,
                                   attn_error *ret_error);
 
-/* Like folder_tensors_open(), for one file in memory, which must outlive *ret_tensors. */
-attn_status folder_tensors_open_memory(const void *memory, size_t size,
-                                       struct folder_tensors *ret_tensors,
-                                       attn_error *ret_error);
-
 /* Closes the files and frees the memory; zeroed tensors are fine. */
 void folder_tensors_deinit(struct folder_tensors *tensors);

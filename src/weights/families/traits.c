@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "weights/families/kinds.h"
 #include "weights/families/rotation.h"
+#include "weights/layer/frequencies.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 
 #define LATENT_EPS 1e-6 /* of the norms of latent rows, whatever config.json has */
 
-/* What all functions here read from. */
+/* All functions here read from it. */
 struct traits {
     const struct match *match;
     const struct family *family;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* make.c: puts a layer into the engine's terms. Pairs of interleaved rotations are moved
- * apart, and norms that multiply by 1 + w become norms that multiply by w. */
+ * apart, and norms that multiply by 1 + w become norms that multiply by w. Weights are
+ * read directly into a new model; only folding and transposing need further memory. */
 #include "weights/layer/make.h"
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "weights/layer/distance.h"
 #include "weights/layer/frequencies.h"
 #include "weights/layer/gather.h"
 #include "weights/layer/latent.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static void fill_linears(const struct layer *layer, attn_model_info *info) {
     const struct layer_linear *linears = layer->linears;
@@ -31,41 +32,24 @@ static void fill_linears(const struct layer *layer, attn_model_info *info) {
     }
 }
 
-static void fill_latents(const struct layer *layer, attn_model_info *info) {
-    const struct layer_latent *latent = &layer->latent;
-
-    info->latent.query = latent->query;
-    if (latent->key > 0) {
-        info->latent.key = latent->key + latent->shared;
-        info->latent.shared = latent->shared;
-    }
-    info->latent.eps = latent->key_norm.eps;
-}
-
-static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info *info) {
-    const struct layer_norm *before = &layer->norm_before;
-    const struct safetensors_tensor *weight = before->weight;
-
-    info->head_norm.kind = layer->query_norm.kind;
-    info->head_norm.whole = layer->head_norm_whole;
-    info->head_norm.per_head = layer->head_norm_each;
-    info->head_norm.last = layer->head_norm_last;
-    info->head_norm.bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
-    info->head_norm.eps = layer->query_norm.eps;
-    info->out_norm.kind = layer->out_norm.kind;
-    info->out_norm.eps = layer->out_norm.eps;
-    info->value_norm.kind = layer->value_norm.kind;
-    info->value_norm.eps = layer->value_norm.eps;
-    info->pre_norm.kind = before->kind;
-    info->pre_norm.applied = pre_norm && before->kind != ATTN_NORM_NONE;
-    info->pre_norm.bias = before->bias != NULL;
-    info->pre_norm.eps = before->eps;
-    snprintf(info->pre_norm.name, sizeof info->pre_norm.name, "%s",
-             weight != NULL ? weight->name : "");
+static void fill_rotation(const struct layer_rotation *rotation, attn_model_info *info) {
+    info->rotation.size = rotation->dims;
+    info->rotation.type = rotation_type_name(rotation->type);
+    info->rotation.base = rotation->base;
+    info->rotation.axes = rotation->sections != SECTIONS_NONE ? ATTN_AXES : 1;
+    info->rotation.grid = rotation->grid;
+    info->rotation.grid_first = rotation->grid_first;
+    info->rotation.values = rotation->values;
+    if (rotation->grid > 0) /* at most CONFIG_COUNT_MAX^2 and a few */
+        info->context_length = rotation->grid_first + rotation->grid * rotation->grid;
 }
 
 void layer_fill_info(const struct layer *layer, bool pre_norm,
                      attn_model_info *ret_info) {
+    const struct layer_norm *head = &layer->query_norm, *before = &layer->norm_before;
+    const struct layer_latent *latent = &layer->latent;
+    const struct safetensors_tensor *additive = layer->additive[0];
+
     *ret_info = (attn_model_info){
         .layout = layer->family,
         .kind = layer->part[0] == '\0' ? NULL
@@ -74,35 +58,37 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
                                        : "self",
         .layer = layer->index,
         .mask = {.causal = layer->causal, .window = layer->window, .chunk = layer->chunk},
-        .score = {.scale = layer->scale,
+        .width.additive = additive != NULL ? additive->shape[0] : 0,
+        .score = {.kind = additive != NULL ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT,
+                  .scale = layer->scale,
                   .softcap = layer->softcap,
                   .sinks = layer->sinks != NULL,
                   .bias = layer->bias.kind,
                   .bias_distance = layer->bias.max_distance},
         .projection.clip = layer->clip,
         .projection.clip_last = layer->clip_last,
-        .query_factor = layer->query_factor};
-    if (layer->additive[0] != NULL) {
-        ret_info->score.kind = ATTN_ADDITIVE;
-        ret_info->width.additive = layer->additive[0]->shape[0];
-    }
+        .query_factor = layer->query_factor,
+        .latent = {.query = latent->query,
+                   .key = latent->key + latent->shared,
+                   .shared = latent->shared,
+                   .eps = latent->key_norm.eps},
+        .head_norm = {.kind = head->kind,
+                      .whole = layer->head_norm_whole,
+                      .per_head = layer->head_norm_each,
+                      .last = layer->head_norm_last,
+                      .bias = head->bias != NULL || layer->key_norm.bias != NULL,
+                      .eps = head->eps},
+        .out_norm = {.kind = layer->out_norm.kind, .eps = layer->out_norm.eps},
+        .value_norm = {.kind = layer->value_norm.kind, .eps = layer->value_norm.eps},
+        .pre_norm = {.kind = before->kind,
+                     .applied = pre_norm && before->kind != ATTN_NORM_NONE,
+                     .bias = before->bias != NULL,
+                     .eps = before->eps}};
+    snprintf(ret_info->pre_norm.name, sizeof ret_info->pre_norm.name, "%s",
+             before->weight != NULL ? before->weight->name : "");
     fill_linears(layer, ret_info);
-    fill_latents(layer, ret_info);
-    fill_norms(layer, pre_norm, ret_info);
-
-    if (layer->rotation.dims > 0) {
-        ret_info->rotation.size = layer->rotation.dims;
-        ret_info->rotation.type = rotation_type_name(layer->rotation.type);
-        ret_info->rotation.base = layer->rotation.base;
-        ret_info->rotation.axes =
-            layer->rotation.sections != SECTIONS_NONE ? ATTN_AXES : 1;
-        ret_info->rotation.grid = layer->rotation.grid;
-        ret_info->rotation.grid_first = layer->rotation.grid_first;
-        if (layer->rotation.grid > 0) /* at most CONFIG_COUNT_MAX^2 and a few */
-            ret_info->context_length =
-                layer->rotation.grid_first + layer->rotation.grid * layer->rotation.grid;
-        ret_info->rotation.values = layer->rotation.values;
-    }
+    if (layer->rotation.dims > 0)
+        fill_rotation(&layer->rotation, ret_info);
 }
 
 void layer_describe_features(const struct layer *layer,
@@ -122,70 +108,59 @@ void layer_describe_features(const struct layer *layer,
 
     layer_fill_info(layer, false, &info);
     features_list(&info, &origin, &features);
-    strcpy(ret_text, features.text);
+    snprintf(ret_text, FEATURES_TEXT_SIZE, "%s", features.text);
 }
 
-/* Fills in the weight of a norm that has none. */
-static void fill_ones(float *numbers, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        numbers[i] = 1;
-}
-
-/* Reads the weights of a norm, of which each head may have a tensor of its own. */
-static attn_status read_norm_weight(const struct layer_norm *norm, size_t count,
-                                    float *ret_numbers, attn_error *ret_error) {
+/* Reads the weights of a norm: 1 where it has none; each head may have a tensor. */
+static attn_status read_norm_weight(const struct layer_norm *norm,
+                                    const struct model_array *array,
+                                    attn_error *ret_error) {
     const struct safetensors_tensor *weight = norm->weight;
+    size_t count = array->rows, size = weight != NULL ? weight->elements : count;
+    size_t tensors = weight == NULL ? 0 : norm->of_heads == NULL ? 1 : count / size;
     attn_status status = ATTN_OK;
 
-    if (weight == NULL) {
-        fill_ones(ret_numbers, count);
-        return ATTN_OK;
-    }
-    size_t heads = norm->of_heads != NULL ? count / weight->elements : 1;
-    for (size_t h = 0; status == ATTN_OK && h < heads; h++)
+    for (size_t h = 0; status == ATTN_OK && h < tensors; h++)
         status = safetensors_read_all(tensor_view_find_head(norm->of_heads, weight, h),
-                                      ret_numbers + h * weight->elements, ret_error);
-    for (size_t i = 0; norm->plus_one && i < count; i++)
-        ret_numbers[i] += 1;
+                                      array->numbers + h * size, ret_error);
+    for (size_t i = 0; i < count && (norm->plus_one || weight == NULL); i++)
+        array->numbers[i] = weight != NULL ? array->numbers[i] + 1 : 1;
     return status;
 }
 
-/* Reads the vectors of norms and sinks that the model has. */
+/* Reads the vectors of norms and sinks that the model has, and its additive scoring. */
 static attn_status read_vectors(const struct layer *layer, attn_model *model,
                                 attn_error *ret_error) {
     const struct layer_norm *query = &layer->query_norm, *key = &layer->key_norm;
     const struct layer_norm *before = &layer->norm_before;
     const struct {
-        const struct layer_norm *norm;
         size_t array;
-    } weights[] = {{query, MODEL_QUERY_NORM},
-                   {key, MODEL_KEY_NORM},
-                   {&layer->out_norm, MODEL_OUT_NORM},
-                   {before, MODEL_PRE_NORM}};
-    const struct {
+        const struct layer_norm *norm; /* whose weights these are; else NULL */
         const struct safetensors_tensor *stored;
-        size_t array;
-    } others[] = {{query->bias, MODEL_QUERY_NORM_BIAS},
-                  {key->bias, MODEL_KEY_NORM_BIAS},
-                  {layer->latent.query_norm.weight, MODEL_LATENT_QUERY_NORM},
-                  {layer->latent.key_norm.weight, MODEL_LATENT_KEY_NORM},
-                  {before->bias, MODEL_PRE_NORM_BIAS},
-                  {layer->sinks, MODEL_SINKS},
-                  {layer->additive[0], MODEL_ADDITIVE_QUERY},
-                  {layer->additive[1], MODEL_ADDITIVE_KEY},
-                  {layer->additive[2], MODEL_ADDITIVE_SCORE}};
+    } vectors[] = {
+        {MODEL_QUERY_NORM, query, NULL},
+        {MODEL_KEY_NORM, key, NULL},
+        {MODEL_OUT_NORM, &layer->out_norm, NULL},
+        {MODEL_PRE_NORM, before, NULL},
+        {MODEL_QUERY_NORM_BIAS, NULL, query->bias},
+        {MODEL_KEY_NORM_BIAS, NULL, key->bias},
+        {MODEL_LATENT_QUERY_NORM, NULL, layer->latent.query_norm.weight},
+        {MODEL_LATENT_KEY_NORM, NULL, layer->latent.key_norm.weight},
+        {MODEL_PRE_NORM_BIAS, NULL, before->bias},
+        {MODEL_SINKS, NULL, layer->sinks},
+        {MODEL_ADDITIVE_QUERY, NULL, layer->additive[0]},
+        {MODEL_ADDITIVE_KEY, NULL, layer->additive[1]},
+        {MODEL_ADDITIVE_SCORE, NULL, layer->additive[2]},
+    };
     attn_status status = ATTN_OK;
 
-    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
-        const struct model_array *array = &model->arrays[weights[i].array];
-        if (status == ATTN_OK && array->rows > 0)
-            status =
-                read_norm_weight(weights[i].norm, array->rows, array->numbers, ret_error);
-    }
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        const struct model_array *array = &model->arrays[others[i].array];
-        if (status == ATTN_OK && array->rows > 0 && others[i].stored != NULL)
-            status = safetensors_read_all(others[i].stored, array->numbers, ret_error);
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+        const struct model_array *array = &model->arrays[vectors[i].array];
+        if (status != ATTN_OK || array->rows == 0)
+            continue;
+        status = vectors[i].norm != NULL
+                     ? read_norm_weight(vectors[i].norm, array, ret_error)
+                     : safetensors_read_all(vectors[i].stored, array->numbers, ret_error);
     }
     return status;
 }
@@ -211,18 +186,6 @@ static attn_status separate_pairs(const struct layer *layer, attn_model *model,
     return ATTN_OK;
 }
 
-static attn_status read_linears(const struct layer *layer, attn_model *model,
-                                attn_error *ret_error) {
-    attn_status status = ATTN_OK;
-
-    for (attn_linear i = 0; i < ATTN_NUM_LINEARS && status == ATTN_OK; i++) {
-        if (layer->linears[i].weight != NULL)
-            status = gather_linear(&layer->linears[i], model_weight(model, i),
-                                   model_bias(model, i), ret_error);
-    }
-    return status;
-}
-
 /* Multiplies values by their factor. */
 static void scale_values(const struct layer *layer, attn_model *model) {
     const size_t scaled[] = {MODEL_WEIGHT(ATTN_VALUE), MODEL_BIAS(ATTN_VALUE)};
@@ -238,8 +201,13 @@ attn_status layer_read_model(const struct layer *layer, attn_model *model,
                              attn_error *ret_error) {
     const struct layer_bias *bias = &layer->bias;
     size_t heads = layer->num_heads;
+    attn_status status = ATTN_OK;
 
-    attn_status status = read_linears(layer, model, ret_error);
+    for (attn_linear i = 0; i < ATTN_NUM_LINEARS && status == ATTN_OK; i++) {
+        if (layer->linears[i].weight != NULL)
+            status = gather_linear(&layer->linears[i], model_weight(model, i),
+                                   model_bias(model, i), ret_error);
+    }
     if (status == ATTN_OK)
         status = read_vectors(layer, model, ret_error);
     if (status == ATTN_OK && layer->value_factor != 1)
@@ -257,5 +225,80 @@ attn_status layer_read_model(const struct layer *layer, attn_model *model,
             bias, heads, model->arrays[MODEL_DISTANCE_BIAS].numbers, ret_error);
     else if (status == ATTN_OK && bias->kind != ATTN_BIAS_NONE)
         distance_fill_slopes(bias, heads, model->arrays[MODEL_SLOPES].numbers);
+    return status;
+}
+
+/* Creates a model with the weights of the layer and without an engine, unless they exceed
+ * the memory that this process may use. */
+static attn_status create_unprepared(const struct layer *layer,
+                                     const attn_model_info *info, attn_model **ret_model,
+                                     attn_error *ret_error) {
+    size_t memory = machine_memory("");
+    attn_model_info described;
+    attn_model *model;
+
+    attn_status status = model_describe(info, NULL, &described, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (described.footprint.bytes > memory) {
+        error_set(ret_error, ATTN_E_OVERFLOW,
+                  "its weights need %zu bytes as float32, but this process may use %zu; "
+                  "use a smaller model, or more memory",
+                  described.footprint.bytes, memory);
+        return ATTN_E_OVERFLOW;
+    }
+    status = attn_model_create(info, &model);
+    if (status != ATTN_OK) {
+        error_set(ret_error, status, "cannot create a model of these sizes: %s",
+                  attn_status_text(status));
+        return status;
+    }
+
+    status = layer_read_model(layer, model, ret_error);
+    if (status == ATTN_OK)
+        *ret_model = model;
+    else
+        attn_model_destroy(model);
+    return status;
+}
+
+/* Replaces a model that disagrees with OpenBLAS by one that computes with it. The weights
+ * were released when its engine was made, so they are read once more. */
+static attn_status replace_engine(const struct layer *layer, const attn_model_info *info,
+                                  attn_model **model, attn_error *ret_error) {
+    const char *cpu = (*model)->info.engine.cpu; /* a constant */
+    double difference = (*model)->info.engine.difference;
+
+    attn_model_destroy(*model);
+    *model = NULL;
+    attn_status status = create_unprepared(layer, info, model, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    (*model)->info.engine.difference = difference;
+    return model_use_openblas(*model, cpu, ret_error);
+}
+
+attn_status layer_create_model(const struct layer *layer, const attn_model_info *info,
+                               const attn_engine_options *engine, attn_model **ret_model,
+                               attn_error *ret_error) {
+    bool serve_only = engine != NULL && engine->serve_only, agree = true;
+    attn_model *model = NULL;
+
+    attn_status status = create_unprepared(layer, info, &model, ret_error);
+    if (ret_model == NULL) {
+        attn_model_destroy(model);
+        return status;
+    }
+    if (status == ATTN_OK && serve_only)
+        status = model_prepare_to_serve(model, engine, &agree, ret_error);
+    else if (status == ATTN_OK)
+        status = attn_model_set_engine(model, engine, ret_error);
+    if (status == ATTN_OK && !agree)
+        status = replace_engine(layer, info, &model, ret_error);
+
+    if (status == ATTN_OK)
+        *ret_model = model;
+    else
+        attn_model_destroy(model);
     return status;
 }

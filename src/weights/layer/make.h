@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* make.h: what the model of a layer is, and how its numbers are read. */
+/* make.h: what the model of a layer is, how its numbers are read, and how it is made. */
 #pragma once
 
 #include "math/features.h"
@@ -19,3 +19,14 @@ void layer_describe_features(const struct layer *layer,
  * Errors, with one line: ATTN_E_NOMEM, ATTN_E_VALUE, those of safetensors_read(). */
 attn_status layer_read_model(const struct layer *layer, attn_model *model,
                              attn_error *ret_error);
+
+/* Creates a model of `info`, which is that of layer_fill_info() with a name, reads the
+ * weights of the layer and makes the engine. The caller owns *ret_model; NULL: weights
+ * are only read, to check them, in the memory that they take before there is an engine.
+ *
+ * Errors: ATTN_E_OVERFLOW for weights that do not fit in the memory that this process may
+ * use, before any is taken; those of layer_read_model(), attn_model_create(),
+ * attn_model_set_engine() and model_prepare_to_serve(). */
+attn_status layer_create_model(const struct layer *layer, const attn_model_info *info,
+                               const attn_engine_options *engine, attn_model **ret_model,
+                               attn_error *ret_error);

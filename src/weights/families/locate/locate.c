@@ -54,12 +54,12 @@ static bool has_queries_apart(const struct locator *locator) {
     return names[ATTN_KEY] != NULL && strcmp(names[ATTN_KEY], names[ATTN_VALUE]) == 0;
 }
 
-/* What lies in the tensor of a linear: `groups` times some heads of each member. */
+/* The tensor of a linear has `groups` times some heads of each member. */
 struct row_split {
     size_t members[3], num_members, groups;
 };
 
-static struct row_split split_rows(const struct locator *locator, size_t which) {
+static struct row_split find_row_split(const struct locator *locator, size_t which) {
     enum family_split split = locator->family->weights.split;
     size_t heads = locator->layer->num_heads, kv_heads = locator->layer->num_kv_heads;
     bool of_query = which == ATTN_QUERY || which == ATTN_GATE;
@@ -84,7 +84,7 @@ static struct row_split split_rows(const struct locator *locator, size_t which) 
 static size_t set_linear_rows(const struct locator *locator, size_t which) {
     const struct layer *layer = locator->layer;
     struct layer_linear *linear = &locator->layer->linears[which];
-    const struct row_split split = split_rows(locator, which);
+    const struct row_split split = find_row_split(locator, which);
     const struct {
         size_t heads, rows;
     } sizes[ATTN_NUM_LINEARS] = {

@@ -28,7 +28,7 @@ static void locate_norm(const struct locator *locator, size_t index, const char 
     locator_check(locator, norm->bias, rows, columns);
 }
 
-/* The same of a norm that must be there. */
+/* Locates a norm that must be there. */
 static void locate_needed_norm(const struct locator *locator, size_t index,
                                const char *name, size_t rows, size_t columns,
                                struct layer_norm *norm) {
@@ -65,34 +65,6 @@ static void locate_norm_before(const struct locator *locator) {
     }
 }
 
-/* Finds the norms of latent rows. */
-static void locate_latent_norms(const struct locator *locator) {
-    struct layer_latent *latent = &locator->layer->latent;
-    const struct {
-        const char *name;
-        size_t size;
-        struct layer_norm *norm;
-    } norms[] = {{"q_a_layernorm", latent->query, &latent->query_norm},
-                 {"kv_a_layernorm", latent->key, &latent->key_norm}};
-
-    for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
-        if (norms[i].size > 0)
-            locate_needed_norm(locator, locator->layer->index, norms[i].name,
-                               norms[i].size, VECTOR, norms[i].norm);
-    }
-}
-
-/* Finds the norm of the heads' outputs. */
-static void locate_out_norm(const struct locator *locator) {
-    struct layer *layer = locator->layer;
-
-    if (layer->out_norm.kind == ATTN_NORM_NONE)
-        return;
-    locate_needed_norm(locator, layer->index, layer->out_norm.name,
-                       layer->num_heads * layer->value_size, VECTOR, &layer->out_norm);
-    refuse_norm_bias(locator, &layer->out_norm);
-}
-
 /* Finds the norm of projected queries or keys, which have so many heads, in layer
  * `index`. */
 static void locate_head_norm(const struct locator *locator, size_t index, size_t heads,
@@ -123,19 +95,25 @@ static void locate_head_norm(const struct locator *locator, size_t index, size_t
     }
 }
 
-/* Finds the norms of projected queries and keys. */
-static void locate_head_norms(const struct locator *locator) {
-    struct layer *layer = locator->layer;
-
-    if (layer->query_norm.kind == ATTN_NORM_NONE || layer->query_norm.bare)
-        return;
-    locate_head_norm(locator, layer->index, layer->num_heads, &layer->query_norm);
-    locate_head_norm(locator, layer->lender, layer->num_kv_heads, &layer->key_norm);
-}
-
 void locate_norms(const struct locator *locator) {
-    locate_latent_norms(locator);
-    locate_head_norms(locator);
-    locate_out_norm(locator);
+    struct layer *layer = locator->layer;
+    struct layer_latent *latent = &layer->latent;
+
+    if (latent->query > 0)
+        locate_needed_norm(locator, layer->index, "q_a_layernorm", latent->query, VECTOR,
+                           &latent->query_norm);
+    if (latent->key > 0)
+        locate_needed_norm(locator, layer->index, "kv_a_layernorm", latent->key, VECTOR,
+                           &latent->key_norm);
+    if (layer->query_norm.kind != ATTN_NORM_NONE && !layer->query_norm.bare) {
+        locate_head_norm(locator, layer->index, layer->num_heads, &layer->query_norm);
+        locate_head_norm(locator, layer->lender, layer->num_kv_heads, &layer->key_norm);
+    }
+    if (layer->out_norm.kind != ATTN_NORM_NONE) {
+        locate_needed_norm(locator, layer->index, layer->out_norm.name,
+                           layer->num_heads * layer->value_size, VECTOR,
+                           &layer->out_norm);
+        refuse_norm_bias(locator, &layer->out_norm);
+    }
     locate_norm_before(locator);
 }
