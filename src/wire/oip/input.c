@@ -13,7 +13,7 @@
 
 #define INPUT_DEPTH      3  /* of an input's members: request, inputs, input */
 #define NAME_SHOWN_MAX   64 /* bytes */
-#define FIELD_BYTES      32 /* of "weights_queries.shape" */
+#define FIELD_BYTES      32 /* of the longest name and ".shape" */
 #define DIGITS_SHOWN_MAX 24
 #define FLOAT_TYPES      "FP32, FP16, FP64 or (as binary data) BF16"
 #define INTEGER_TYPES    "INT32, INT64, FP32 or FP64"
