@@ -20,7 +20,7 @@
 
 #define CHECKED_MAX 64 /* sizes of attention that are remembered */
 
-/* What the attention of a model depends on, but for its options. */
+/* The attention of a model depends on these, and on its options. */
 struct attention_sizes {
     const struct kernels *kernels;
     size_t score, head;

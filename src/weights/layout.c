@@ -53,7 +53,7 @@ static size_t list_prefixes(const struct tensor_view *all, const struct layout *
  * last name may have been forgotten, and another block is not what was asked for. */
 static attn_status refuse_prefix(const struct tensor_view *all, const char *prefix,
                                  const char *name, attn_error *ret_error) {
-    for (size_t i = 0; i < LAYOUT_TABLE_SIZE * 2; i++) {
+    for (size_t i = 0; i < (size_t)2 * LAYOUT_TABLE_SIZE; i++) {
         const struct layout *layout = &layout_table[i % LAYOUT_TABLE_SIZE];
         bool inside = i < LAYOUT_TABLE_SIZE;
         char list[PREFIXES_SIZE];

@@ -100,7 +100,7 @@ static bool is_nothing(const json_t *value, const char *nothing) {
     return json_is_null(value) || wordlist_has_value(nothing, value);
 }
 
-/* The same of a list, where no item changes anything. */
+/* Returns whether no item of a list changes anything. */
 static bool is_list_of_nothing(const json_t *value, const char *nothing) {
     size_t i = 0;
 

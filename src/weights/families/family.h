@@ -157,7 +157,7 @@ struct family_windows {
     const char *period_keys; /* every period-th has none */
 };
 
-/* What happens to a score before softmax, but for biases by distance. */
+/* Changes of a score before softmax, but for biases by distance. */
 struct family_scores {
     const char *scale_keys;
     double scale;             /* when absent; 0: 1/sqrt(D) */
@@ -167,7 +167,7 @@ struct family_scores {
     const char *sinks; /* in the module */
 };
 
-/* What is added to a score by the distance of the key; nothing in cross attention. */
+/* A bias of a score by the distance of the key; none in cross attention. */
 struct family_distance {
     attn_bias kind;
     const char *table;    /* in layer 0's module; behind a '/': under the prefix */

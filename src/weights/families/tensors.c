@@ -64,7 +64,8 @@ static attn_status find_promised(struct folder_tensors *tensors, const char *pat
                                  attn_error *ret_error) {
     size_t file = 0;
 
-    while (file < tensors->num_files && strcmp(names[file], shard) != 0)
+    while (file < tensors->num_files &&
+           (names[file] == NULL || strcmp(names[file], shard) != 0))
         file++;
     if (file == tensors->num_files) {
         attn_status status = open_shard(tensors, path, shard, ret_error);
@@ -124,7 +125,7 @@ static attn_status list_shards(struct folder_tensors *tensors, const char *path,
     "AutoModel.from_pretrained(sys.argv[1])"                                             \
     ".save_pretrained(sys.argv[1] + '-converted')"
 
-/* What a folder may have in the place of model.safetensors, and what to do about it. */
+/* A folder may have these instead of model.safetensors; each has a remedy. */
 static const struct {
     const char *name;
     const char *remedy; /* with a line of Python, where `python` is not NULL */

@@ -12,7 +12,6 @@
 #include "weights/layer/latent.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static void fill_linears(const struct layer *layer, attn_model_info *info) {
     const struct layer_linear *linears = layer->linears;
@@ -109,7 +108,7 @@ void layer_describe_features(const struct layer *layer,
 
     layer_fill_info(layer, false, &info);
     features_list(&info, &origin, &features);
-    strcpy(ret_text, features.text);
+    snprintf(ret_text, FEATURES_TEXT_SIZE, "%s", features.text);
 }
 
 /* Reads the weights of a norm: 1 where it has none; each head may have a tensor. */
@@ -241,15 +240,19 @@ static attn_status create_unprepared(const struct layer *layer,
     attn_status status = model_describe(info, NULL, &described, ret_error);
     if (status != ATTN_OK)
         return status;
-    if (described.footprint.bytes > memory)
-        return error_set(ret_error, ATTN_E_OVERFLOW,
-                         "its weights need %zu bytes as float32, but this process may "
-                         "use %zu; use a smaller model, or more memory",
-                         described.footprint.bytes, memory);
+    if (described.footprint.bytes > memory) {
+        error_set(ret_error, ATTN_E_OVERFLOW,
+                  "its weights need %zu bytes as float32, but this process may use %zu; "
+                  "use a smaller model, or more memory",
+                  described.footprint.bytes, memory);
+        return ATTN_E_OVERFLOW;
+    }
     status = attn_model_create(info, &model);
-    if (status != ATTN_OK)
-        return error_set(ret_error, status, "cannot create a model of these sizes: %s",
-                         attn_status_text(status));
+    if (status != ATTN_OK) {
+        error_set(ret_error, status, "cannot create a model of these sizes: %s",
+                  attn_status_text(status));
+        return status;
+    }
 
     status = layer_read_model(layer, model, ret_error);
     if (status == ATTN_OK)
