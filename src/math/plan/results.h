@@ -44,15 +44,15 @@ enum result_axis {
     AXIS_KEY_BLOCKS
 };
 
-/* Kinds of results, which are bits. */
+/* What a result is, in bits. */
 enum result_kind {
-    RESULT_PLAIN = 1,    /* of joined requests, and of the Open Inference Protocol, too */
-    RESULT_SELECTED = 2, /* of selected heads and queries */
-    RESULT_BY_ROW = 4,   /* also made of weights or scores, row by row */
-    RESULT_WEIGHED = 8,  /* also needs weights one by one */
-    RESULT_REDUCED = 16, /* also is not these weights themselves */
-    RESULT_SUMMED = 32,  /* also adds up over queries, so that panels come in order */
-    RESULT_PROJECTED = 64 /* only of layers with projections; in need, of a model */
+    RESULT_PLAIN = 1,    /* joined requests and the Open Inference Protocol may have it */
+    RESULT_SELECTED = 2, /* has selected heads and queries alone */
+    RESULT_BY_ROW = 4,   /* is made of weights or scores, row by row */
+    RESULT_WEIGHED = 8,  /* needs weights one by one */
+    RESULT_REDUCED = 16, /* is what weights are reduced to */
+    RESULT_SUMMED = 32,  /* adds up over queries, so that panels attend in order */
+    RESULT_PROJECTED = 64 /* needs a model: other requests do not have its word */
 };
 
 struct result {
@@ -82,6 +82,7 @@ struct wanted_results {
 /* Returns whether a request wants a result. */
 bool result_wanted(const attn_request *request, enum result_id id);
 
+/* Finds the results that a request wants, and what follows from them. */
 void results_find(const attn_model_info *info, const attn_request *request,
                   struct wanted_results *ret_wanted);
 
