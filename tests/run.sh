@@ -12,7 +12,7 @@
 #   BUILD_DIR           build folder (build)
 #   MESON_OPTIONS       more options for meson setup, e.g. -Db_sanitize=address,undefined
 #   MESON_TEST_OPTIONS  more options for meson test, e.g. --suite threads
-#   UNIT_SAMPLE         an odd number: unit tests try one of so many of their sampled floats (1)
+#   UNIT_SAMPLE         an odd number: unit tests try one of so many of their floats and random cases (1)
 #   UNIT_SEED           unit tests draw other numbers for each value (0); see tests/seeds.sh
 #   VENV                folder of the Python packages (BUILD_DIR/venv)
 #   BINARY              daemon that pytest runs (BUILD_DIR/src/attnd)
@@ -20,12 +20,12 @@
 #   CHROMIUM            the browser of tests/ui (/usr/bin/chromium)
 #   PYTEST_OPTIONS      more options for pytest, e.g. --ignore=tests/http/test_cli.py
 #   PYTEST_PROCESSES    processes that share the tests (3: they wait for a third of the time)
-#   SOAK_SECONDS        length of the soak (20)
+#   SOAK_SECONDS        length of the soak (5); .ci/run and --long have longer ones
 #   BACKGROUND_LOAD     requests a second that each server gets besides those of its test (0)
 #   PROPERTY_CASES      random requests to compare with the reference (500)
 #   STORED_CASES        random questions of kept captures to compare with sent ones (500)
 #   PROPERTY_SEED       their seed, which is printed (random)
-#   SCHEMATHESIS_SECONDS  length of each of three runs of schemathesis on docs/openapi.json (10)
+#   SCHEMATHESIS_SECONDS  length of each of three runs of schemathesis on docs/openapi.json (5)
 set -eu
 
 case ${1:-} in
@@ -64,7 +64,9 @@ reconfigure=
 [ ! -f "$build/build.ninja" ] || reconfigure=--reconfigure
 # shellcheck disable=SC2086 # lists of options
 meson setup $reconfigure "$build" "$root" ${MESON_OPTIONS:-}
-ninja -C "$build"
+# Of a choice of tests, meson builds only what they need.
+# shellcheck disable=SC2086 # a list of targets
+ninja -C "$build" ${MESON_TEST_OPTIONS:+src/attnd src/attnd-bench}
 
 venv=${VENV:-$build/venv}
 if ! cmp -s "$root/tests/requirements.txt" "$venv/installed.txt"; then
@@ -78,11 +80,12 @@ testlog=$build/meson-logs/testlog.json
 junit=$build/pytest.xml
 rm -f "$testlog" "$junit"
 # shellcheck disable=SC2086 # a list of options
-CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --no-rebuild --print-errorlogs \
+CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --print-errorlogs \
     ${MESON_TEST_OPTIONS:-} || true
-# An idle process takes tests from the one that has most left; else they stay in their order.
+# An idle process takes tests from the one that has most left; else they stay in their order. Compiled
+# tests are kept beside the packages, since to compile them takes each process five seconds.
 # shellcheck disable=SC2086 # a list of options
-BINARY=${BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
+BINARY=${BINARY:-$build/src/attnd} PYTHONPYCACHEPREFIX=$venv/compiled \
     HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
     --numprocesses="${PYTEST_PROCESSES:-3}" --dist=worksteal \

@@ -218,8 +218,9 @@ typedef struct attn_engine_options {
     const char *precision;
     /* Load a model that serves requests and nothing else. A native engine is compared
      * with OpenBLAS on a small request; info.engine.difference is the largest difference
-     * of the outputs, relative to the largest output. When it exceeds the tolerance of
-     * the precision, the model gets engine "openblas" and "f32". The weights as they were
+     * of the outputs, relative to the largest output, or, with bf16, to the largest sum
+     * of magnitudes that an output is summed from. When it exceeds the tolerance of the
+     * precision, the model gets engine "openblas" and "f32". The weights as they were
      * loaded are released while the native engine packs its own, so that both together
      * never need much more memory than the weights in float32. The engine cannot be
      * replaced afterwards. attn_init() must have succeeded. */

@@ -4,16 +4,16 @@
 #include "bench/bench.h"
 
 #include "base/clock.h"
-#include "base/container_of.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/noise.h"
 #include "bench/tiles.h"
 #include "math/dot_product.h"
 #include "math/model.h"
-#include "math/noise.h"
 #include "math/packed.h"
 #include "math/run/run.h"
 #include "models/spec.h"
+#include "sched/container_of.h"
 #include "sched/loop.h"
 #include "sched/pool.h"
 

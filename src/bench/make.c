@@ -2,9 +2,9 @@
 /* make.c: makes the layers that are timed, and counts their operations. */
 #include "bench/bench.h"
 
+#include "base/noise.h"
 #include "math/mask.h"
 #include "math/model.h"
-#include "math/noise.h"
 #include "models/spec.h"
 #include "weights/families/folder.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
-#include "math/noise.h"
+#include "base/noise.h"
 #include "wire/decimal/print.h"
 #include "wire/json/tensor.h"
 #include "wire/native/native.h"

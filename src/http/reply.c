@@ -2,11 +2,11 @@
 /* http/reply.c: makes the reply, and sends it at once or piece by piece. */
 #include "http/reply.h"
 
-#include "base/container_of.h"
 #include "base/size.h"
 #include "http/handover.h"
 #include "http/log/access.h"
 #include "http/observe.h"
+#include "sched/container_of.h"
 #include "wire/media.h"
 #include "wire/oip/oip.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c: compares the attention of the kernels with plain loops, on noise. */
+#include "base/noise.h"
 #include "base/size.h"
 #include "math/engine.h"
-#include "math/noise.h"
 
 #include <math.h>
 #include <stdlib.h>

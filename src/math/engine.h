@@ -18,7 +18,7 @@ struct linear {
     struct panels panels; /* with the native engine, instead of weight and bias */
 };
 
-/* What an engine is made from: the weights of a layer, by attn_linear. They are borrowed;
+/* The weights of a layer, by attn_linear, to make an engine of. They are borrowed;
  * but a weight that `owned` points to is owned by that pointer, and released once the
  * engine has a copy of its own. */
 struct layer_weights {
@@ -30,7 +30,7 @@ struct layer_weights {
     const float *additive_score; /* [additive_size] */
 };
 
-/* What a model computes with; immutable once made. Additive scoring is folded in:
+/* A model computes with it; immutable once made. Additive scoring is folded in:
  * those of queries and keys then compute W_q q and W_k k, [H, additive_size], at once. */
 struct engine {
     const struct kernels *kernels;
@@ -101,7 +101,7 @@ void engine_project(const struct engine *engine, const struct linear *linear,
                     struct range columns, const struct range *depth, size_t num_depths,
                     const float *x, size_t x_ld, size_t rows, float *y, size_t y_ld);
 
-/* Does so for rows that kernels->split() made, with sums in another order. */
+/* Projects rows that kernels->split() made, with sums in another order. */
 void engine_project_split(const struct engine *engine, const struct linear *linear,
                           struct range columns, const struct range *depth,
                           size_t num_depths, const float *x, size_t x_ld, size_t rows,

@@ -6,7 +6,7 @@
 
 #define FEATURES_TEXT_SIZE 320
 
-/* What the files of a layer have, and its model does not show. */
+/* The files of a layer have these, and its model does not show them. */
 struct features_origin {
     size_t lender;          /* the layer that has the keys, where kind is "borrowed" */
     double value_factor;    /* of values, in the weights by now; 0 stands for 1 */
@@ -21,8 +21,8 @@ struct features_origin {
 struct features {
     /* "causal, rope 10000 of 64"; or "plain". What has no room is left out. */
     char text[FEATURES_TEXT_SIZE];
-    /* What a file of one layer cannot hold, as errors say it: "a window". A constant;
-     * NULL: nothing. */
+    /* A feature that a file of one layer cannot hold, as errors say it: "a window". A
+     * constant; NULL: none. */
     const char *extra;
     /* Whether scores and results come from more than the projections, so that few queries
      * cannot be computed directly, see plan_find_kind(). A scale of its own, a gate and a

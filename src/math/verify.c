@@ -5,8 +5,8 @@
  * warms threads up and is timed. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/noise.h"
 #include "math/model.h"
-#include "math/noise.h"
 
 #include <attnd/attention.h>
 #include <math.h>
@@ -20,7 +20,7 @@
 
 #define CHECKED_MAX 64 /* sizes of attention that are remembered */
 
-/* What the attention of a model depends on, but for its options. */
+/* The attention of a model depends on these, and on its options. */
 struct attention_sizes {
     const struct kernels *kernels;
     size_t score, head;
@@ -34,6 +34,9 @@ struct trial {
     void *scratch;   /* of the last run */
     float *outputs;  /* [rows, out_size], of the model's engine */
     float *expected; /* [rows, out_size], of OpenBLAS */
+    float *heads;    /* [rows, H*D], of OpenBLAS, with need_heads */
+    bool need_heads;
+    double largest_sum; /* see find_largest_sum(); or 0 */
     attn_sizes sizes;
     double fastest_ns; /* of the runs; 0: there were none */
 };
@@ -43,6 +46,7 @@ static void trial_deinit(struct trial *trial) {
     free(trial->scratch);
     free(trial->outputs);
     free(trial->expected);
+    free(trial->heads);
 }
 
 static bool trial_init(struct trial *trial, const attn_model_info *info, size_t rows) {
@@ -67,6 +71,7 @@ static attn_status trial_run(struct trial *trial, const attn_model *model, int r
                                   .queries = trial->input,
                                   .keys = trial->input,
                                   .values = trial->input,
+                                  .need_heads = trial->need_heads,
                                   .causal = model->info.mask.causal};
 
     attn_status status = attn_plan(model, &request, &trial->sizes, NULL);
@@ -75,12 +80,17 @@ static attn_status trial_run(struct trial *trial, const attn_model *model, int r
     free(trial->scratch);
     trial->scratch = aligned_alloc(ATTN_ALIGNMENT, trial->sizes.scratch_bytes);
     *ret_outputs = malloc(trial->sizes.outputs * sizeof **ret_outputs);
-    if (trial->scratch == NULL || *ret_outputs == NULL)
+    if (trial->need_heads)
+        trial->heads = malloc(trial->sizes.heads * sizeof *trial->heads);
+    if (trial->scratch == NULL || *ret_outputs == NULL ||
+        (trial->need_heads && trial->heads == NULL))
         return ATTN_E_NOMEM;
     for (int i = 0; i < runs && status == ATTN_OK; i++) {
         int64_t begun = clock_now_ns();
-        status = attn_run(model, &request, trial->scratch,
-                          &(attn_result){.outputs = *ret_outputs});
+        status =
+            attn_run(model, &request, trial->scratch,
+                     &(attn_result){.outputs = *ret_outputs,
+                                    .heads = trial->need_heads ? trial->heads : NULL});
         double took = (double)(clock_now_ns() - begun);
         trial->fastest_ns = i == 0 || took < trial->fastest_ns ? took : trial->fastest_ns;
     }
@@ -106,10 +116,29 @@ static attn_status refuse_warm_up(const attn_model *model, attn_status status,
     return status;
 }
 
-/* Returns the largest difference, relative to the largest number of `b`; infinite where
- * only one of a pair is finite. Pairs of which neither is finite do not count. */
-static double relative_difference(const float *a, const float *b, size_t count) {
-    double largest = 0, difference = 0;
+/* Returns the largest sum of magnitudes that an output of the first row is the sum of.
+ * Rounding to bfloat16 is relative to it, however many columns cancel. */
+static double find_largest_sum(const attn_model *model, const float *heads) {
+    const struct linear *linear = &model->engine.linears[ATTN_OUTPUT];
+    double largest = 0;
+
+    for (size_t o = 0; o < linear->out; o++) {
+        const float *weight = linear->weight + o * linear->in;
+        double sum = linear->bias != NULL ? fabs((double)linear->bias[o]) : 0;
+        for (size_t i = 0; i < linear->in; i++)
+            sum += fabs((double)weight[i] * (double)heads[i]);
+        if (isfinite(sum) && sum > largest)
+            largest = sum;
+    }
+    return largest;
+}
+
+/* Returns the largest difference, relative to `largest` or a larger number of `b`;
+ * infinite where only one of a pair is finite. Pairs of which neither is finite do not
+ * count. */
+static double relative_difference(const float *a, const float *b, size_t count,
+                                  double largest) {
+    double difference = 0;
 
     for (size_t i = 0; i < count; i++) {
         double magnitude = fabs((double)b[i]), apart = fabs((double)a[i] - (double)b[i]);
@@ -181,8 +210,8 @@ static attn_status pack_and_compare(attn_model *model, const attn_engine_options
         return refuse_warm_up(model, status, ret_error);
 
     bool bf16 = model->engine.kernels->k_step == 2;
-    model->info.engine.difference =
-        relative_difference(trial->outputs, trial->expected, trial->sizes.outputs);
+    model->info.engine.difference = relative_difference(
+        trial->outputs, trial->expected, trial->sizes.outputs, trial->largest_sum);
     *ret_agree = model->info.engine.difference <=
                  (bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32);
     return ATTN_OK;
@@ -202,9 +231,13 @@ attn_status model_prepare_to_serve(attn_model *model, const attn_engine_options 
     else
         status = refuse_warm_up(model, ATTN_E_NOMEM, ret_error);
     if (status == ATTN_OK) {
+        trial.need_heads = asked.kernels->k_step == 2;
         status = trial_run(&trial, model, 1, &trial.expected);
         if (status != ATTN_OK)
             refuse_warm_up(model, status, ret_error);
+        else if (trial.need_heads)
+            trial.largest_sum = find_largest_sum(model, trial.heads);
+        trial.need_heads = false;
     }
     *ret_agree = true;
     if (status == ATTN_OK && asked.native)

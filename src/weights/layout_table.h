@@ -37,7 +37,7 @@ struct layout {
 
 #define LAYOUT_TABLE_SIZE 6
 
-/* What the layouts are called, for errors. */
+/* The names of the layouts, for errors. */
 #define LAYOUT_NAMES "d2l, torch, llms_from_scratch, llms_from_scratch_wrapper, two_stage"
 
 extern const struct layout layout_table[LAYOUT_TABLE_SIZE];

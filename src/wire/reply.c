@@ -4,6 +4,8 @@
 
 #include "base/pace.h"
 #include "base/size.h"
+#include "wire/json/write.h"
+#include "wire/protocol.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -92,7 +94,7 @@ static size_t find_bad_number(const struct result *row, const float *numbers,
 }
 
 static bool check_result(const struct wire_reply *reply, enum result_id id,
-                          struct wire_problem *ret_problem) {
+                         struct wire_problem *ret_problem) {
     const float *numbers = result_numbers(&reply->result, id);
 
     for (size_t b = 0; b < reply->batch.num_sequences; b++) {
@@ -138,4 +140,45 @@ void *wire_reply_begin(struct arena *arena, size_t size,
     reply->batch.query_lens = query_lens;
     reply->batch.key_lens = key_lens;
     return reply;
+}
+
+/* --- segments --- */
+
+_Static_assert(WIRE_NUMBER_ROOM <= WIRE_PIECE_MIN,
+               "the smallest piece has room for a number");
+
+void wire_segments_add(struct wire_segments *segments, bool numbers, const void *data,
+                       size_t count) {
+    segments->items[segments->count++] = (struct wire_segment){numbers, data, count};
+}
+
+static char *put_segment_numbers(struct wire_segments *segments, const float *numbers,
+                                 size_t count, char *out, const char *end) {
+    while (segments->done < count && end - out >= WIRE_NUMBER_ROOM) {
+        out = wire_json_put_number(out, numbers[segments->done++]);
+        if (segments->done < count)
+            *out++ = ',';
+    }
+    return out;
+}
+
+size_t wire_segments_fill(void *context, char *piece, size_t size) {
+    struct wire_segments *segments = context;
+    char *out = piece, *end = piece + size;
+
+    for (; segments->segment < segments->count; segments->segment++) {
+        const struct wire_segment *segment = &segments->items[segments->segment];
+        if (segment->numbers) {
+            out = put_segment_numbers(segments, segment->data, segment->count, out, end);
+        } else {
+            size_t count = size_min(segment->count - segments->done, (size_t)(end - out));
+            memcpy(out, (const char *)segment->data + segments->done, count);
+            segments->done += count;
+            out += count;
+        }
+        if (segments->done < segment->count)
+            break; /* no room for more */
+        segments->done = 0;
+    }
+    return (size_t)(out - piece);
 }

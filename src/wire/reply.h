@@ -4,10 +4,15 @@
 
 #include "base/arena.h"
 #include "math/plan/results.h"
+#include "wire/decimal/print.h"
 #include "wire/problem.h"
 #include "wire/request.h"
 
 #define WIRE_REPLY_RANK_MAX (1 + RESULT_AXES_MAX) /* sequences, and axes of one */
+
+/* Of a number in JSON: with its comma; and with bytes that its printer may touch. */
+#define WIRE_NUMBER_BYTES (WIRE_FLOAT_PRINT_MAX + 1)
+#define WIRE_NUMBER_ROOM  (WIRE_NUMBER_BYTES + WIRE_FLOAT_PRINT_ROOM)
 
 /* The results of a request, of which it wants some. Borrows the model, the numbers, and
  * the lengths of the request. Not to be moved. */
@@ -17,6 +22,29 @@ struct wire_reply {
     attn_result result;           /* NULL in it: not computed yet */
     bool batched;                 /* false: one sequence, without the batch axis */
 };
+
+/* A part of a reply that is ready: bytes, or float32 to be printed as JSON, with commas
+ * between them. */
+struct wire_segment {
+    bool numbers;
+    const void *data;
+    size_t count; /* of bytes or numbers */
+};
+
+#define WIRE_SEGMENTS_MAX (2 * NUM_RESULTS + 3)
+
+/* The parts of a reply, in their order. Begins as zero. */
+struct wire_segments {
+    struct wire_segment items[WIRE_SEGMENTS_MAX];
+    size_t count;
+    size_t segment, done; /* which is written next, and how much of it was */
+};
+
+void wire_segments_add(struct wire_segments *segments, bool numbers, const void *data,
+                       size_t count);
+
+/* wire_writer.fill() of a struct wire_segments. */
+size_t wire_segments_fill(void *context, char *piece, size_t size);
 
 void wire_reply_init(struct wire_reply *reply, const struct wire_request *request,
                      const attn_result *result);

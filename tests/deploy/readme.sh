@@ -8,17 +8,14 @@
 #
 #   tests/deploy/with-engine.sh trixie sh tests/deploy/readme.sh
 #
-#   SOAK_SECONDS, PROPERTY_CASES, SCHEMATHESIS_SECONDS, UNIT_SAMPLE   as in tests/run.sh, but 10, 150,
-#                                                                     5 and 11
+#   PROPERTY_CASES, UNIT_SAMPLE   as in tests/run.sh, but 150 and 11
 set -eu
 cd "$(dirname "$0")/../.."
 
 # shellcheck disable=SC2016,SC2086 # expanded inside the container; a list of words
 git archive --format=tar HEAD | docker run --rm --interactive ${CONTAINER_OPTIONS:-} \
     --env MESON_OPTIONS=--werror \
-    --env SOAK_SECONDS="${SOAK_SECONDS:-10}" \
     --env PROPERTY_CASES="${PROPERTY_CASES:-150}" \
-    --env SCHEMATHESIS_SECONDS="${SCHEMATHESIS_SECONDS:-5}" \
     --env UNIT_SAMPLE="${UNIT_SAMPLE:-11}" \
     "${BASE_IMAGE:?run by with-engine.sh}" sh -euc '
         mkdir /attnd && cd /attnd && tar --extract

@@ -15,7 +15,7 @@ PYTEST = [sys.executable, "-m", "pytest", "-c", ROOT / "tests/http/pytest.ini", 
 
 def run(*command, **variables):
     return subprocess.run([*map(str, command)], text=True, capture_output=True, timeout=170,
-                          env=clean_environment(PYTHONDONTWRITEBYTECODE="1", PYTEST_ADDOPTS="", **variables))
+                          env=clean_environment(PYTEST_ADDOPTS="", **variables))
 
 
 @pytest.mark.parametrize("variables, reason", [

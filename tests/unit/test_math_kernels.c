@@ -431,8 +431,9 @@ static void test_engines_that_disagree_are_told(void **state) {
 
     bool agree = true;
     assert_int_equal(model_prepare_to_serve(model, &engine, &agree, NULL), ATTN_OK);
-    assert_false(agree);
-    assert_true(info->engine.difference > ATTN_TOLERANCE_F32);
+    bool bf16 = kernels->k_step == 2; /* compared with what it is that cancels */
+    assert_int_equal(agree, bf16);
+    assert_int_equal(info->engine.difference > ATTN_TOLERANCE_F32, !bf16);
     attn_model_destroy(model);
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_weights_sections.c: which pairs of a rotation have their position from which axis,
- * as config.json says it. */
+/* test_weights_sections.c: which pairs of a rotation turn, and have their position from
+ * which axis, as config.json says it. */
 #include "find_family.h"
 #include "weights_file.h"
 
-#include "weights/layer/frequencies.h"
 #include "weights/families/rotation.h"
+#include "weights/layer/frequencies.h"
 
 #include <math.h>
 
@@ -126,8 +126,32 @@ static void test_patches_of_a_grid_have_row_and_column(void **state) {
     assert_non_null(strstr(error.text, "patch_size 225 must be within image_size 224"));
 }
 
+static void test_proportional_turns_all_pairs_unless_told(void **state) {
+    static const struct {
+        const char *type, *part;
+        size_t turning;
+    } shares[] = {{"llama", "", 8},
+                  {"llama", ", \"partial_rotary_factor\": 0.5", 4},
+                  {"stablelm", "", 2}, /* the share that its class has */
+                  {"gemma4_text", "", 2},
+                  {"gemma4_text", ", \"partial_rotary_factor\": null", 8}};
+    (void)state;
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+        struct layer_rotation rotation;
+        char text[128];
+        attn_error error;
+        snprintf(text, sizeof text,
+                 "{\"rope_parameters\": {\"rope_type\": \"proportional\"%s}}",
+                 shares[i].part);
+        assert_true(read_rotation(shares[i].type, text, &rotation, &error));
+        assert_int_equal(rotation.dims, HEAD_SIZE);
+        assert_int_equal(rotation.turning, shares[i].turning);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_proportional_turns_all_pairs_unless_told),
         cmocka_unit_test(test_sections_give_each_pair_its_axis),
         cmocka_unit_test(test_other_families_have_no_sections),
         cmocka_unit_test(test_patches_of_a_grid_have_row_and_column),

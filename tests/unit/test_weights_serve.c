@@ -89,11 +89,45 @@ static void test_model_whose_engines_disagree_is_left_with_openblas(void **state
     free(bytes);
 }
 
+/* Columns of values that are nearly alike cancel in the output: what is left of them is
+ * less than bfloat16 rounds off. */
+static void test_bf16_is_trusted_where_columns_cancel(void **state) {
+    (void)state;
+    const float alike[] = {0.3F, 0.3F, 0.3F, 0.30001F, 0.30001F, 0.30001F,
+                           0.3F, 0.3F, 0.3F, 0.30001F, 0.30001F, 0.30001F};
+    const float apart[] = {1, -1, 1, -1};
+    struct weights_file made = {0};
+    file_add_f32(&made, "W_q.weight", 4, 3, 1);
+    file_add_f32(&made, "W_k.weight", 4, 3, 1);
+    file_add(&made, "W_v.weight", "F32", "[4,3]", alike, sizeof alike);
+    file_add(&made, "W_o.weight", "F32", "[1,4]", apart, sizeof apart);
+    size_t size;
+    unsigned char *bytes = file_make(&made, &size);
+    char path[64];
+    file_write(bytes, size, path);
+
+    const attn_model_options options = {.num_heads = 2};
+    const attn_engine_options engine = {
+        .engine = "native", .precision = "bf16", .serve_only = true};
+    attn_model *model = NULL;
+    attn_status status = attn_model_load("m", path, &options, &engine, &model, NULL);
+    assert_true(status == ATTN_OK || status == ATTN_E_UNSUPPORTED); /* by this CPU */
+    if (status == ATTN_OK) {
+        const attn_model_info *info = attn_model_get_info(model);
+        assert_string_equal(info->engine.precision, "bf16");
+        assert_true(info->engine.difference < 1e-3);
+    }
+    attn_model_destroy(model);
+    unlink(path);
+    free(bytes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loading_packs_weights_once),
         cmocka_unit_test(test_attention_is_compared_once_for_its_sizes),
         cmocka_unit_test(test_model_whose_engines_disagree_is_left_with_openblas),
+        cmocka_unit_test(test_bf16_is_trusted_where_columns_cancel),
     };
     return cmocka_run_group_tests_name("weights_serve", tests, init_library, NULL);
 }

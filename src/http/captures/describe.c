@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http/captures/describe.c: describes captures, and finds the one that a path names. */
-#include "base/container_of.h"
 #include "base/pace.h"
 #include "captures/store.h"
 #include "http/captures/captures.h"
 #include "http/handover.h"
 #include "http/reply.h"
+#include "sched/container_of.h"
 #include "wire/checks/layer.h"
 #include "wire/json/write.h"
 

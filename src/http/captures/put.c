@@ -2,11 +2,11 @@
 /* http/captures/put.c: PUT /v1/captures/NAME. The HTTP thread fills a piece, and a worker
  * adds it to the capture, while the connection is suspended. */
 #include "captures/put.h"
-#include "base/container_of.h"
 #include "base/size.h"
 #include "http/captures/captures.h"
 #include "http/handover.h"
 #include "http/reply.h"
+#include "sched/container_of.h"
 
 #include <string.h>
 

@@ -7,7 +7,6 @@
 #include "http/work/job.h"
 
 #include "base/clock.h"
-#include "base/container_of.h"
 #include "base/hash.h"
 #include "base/size.h"
 #include "captures/store.h"
@@ -16,6 +15,7 @@
 #include "http/reply.h"
 #include "http/work/inference.h"
 #include "math/join.h"
+#include "sched/container_of.h"
 
 /* --- several requests as one ---
  *

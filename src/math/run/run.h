@@ -76,7 +76,7 @@ struct run_thread {
     float *inputs, *parts;
 };
 
-/* What every step of one call needs. Arrays are those of scratch.c, unless stated
+/* One call, as every step needs it. Arrays are those of scratch.c, unless stated
  * otherwise. */
 struct run {
     const attn_model *model;
@@ -93,7 +93,7 @@ struct run {
     float *latents;   /* latent rows of one input; or unused */
     /* [plan->scratch.num_rotations][ROTATE_STEP, rotation.size]; NULL: none */
     double *rotations;
-    /* Those of the request when they are given, but for keys that are packed. */
+    /* The request's own when they are given, but for keys that are packed. */
     float *queries;       /* [sum of Tq, score_width] */
     float *keys, *values; /* see plan->layer.by_head */
     /* Where plan->layer.finishes_values: [KV][projected_keys, D] by head, else
@@ -112,8 +112,8 @@ struct run {
      * when no weights are wanted. */
     int32_t *head_indices;  /* [H] */
     int32_t *query_indices; /* [2 * longest Tq] */
-    /* What weights are reduced to, and the sums of attend/reduce.h, laid out as received
-     * and block_weights of the result. */
+    /* The results of reducing weights, and the sums of attend/reduce.h, laid out as
+     * received and block_weights of the result. */
     const attn_result *reduced;
     double *received, *blocks;
     struct range panels; /* that attend in this step, where sums go on from it */

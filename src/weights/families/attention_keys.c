@@ -97,18 +97,10 @@ void attention_keys_note(struct attention_keys *keys, const json_t *object,
 
 /* Returns whether a value, unless it is a list, changes nothing, as `nothing` does. */
 static bool is_nothing(const json_t *value, const char *nothing) {
-    char text[32] = "";
-
-    if (json_is_string(value))
-        return wordlist_has(nothing, json_string_value(value));
-    if (json_is_number(value))
-        snprintf(text, sizeof text, "%g", json_number_value(value));
-    else if (json_is_boolean(value))
-        snprintf(text, sizeof text, "%s", json_is_true(value) ? "true" : "false");
-    return json_is_null(value) || wordlist_has(nothing, text);
+    return json_is_null(value) || wordlist_has_value(nothing, value);
 }
 
-/* The same of a list, where no item changes anything. */
+/* Returns whether no item of a list changes anything. */
 static bool is_list_of_nothing(const json_t *value, const char *nothing) {
     size_t i = 0;
 

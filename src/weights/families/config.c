@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "safetensors/foreign.h"
 #include "safetensors/parse.h"
+#include "weights/families/wordlist.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -305,38 +306,20 @@ const char *config_get_text(const struct config_section *section, const char *ke
     return json_is_string(value) ? json_string_value(value) : otherwise;
 }
 
-/* Returns whether `value` is one of VALUE|VALUE, the first `size` bytes of `allowed`. */
-static bool is_listed(const json_t *value, const char *allowed, size_t size) {
-    char text[KEY_SIZE] = "";
-
-    if (json_is_string(value))
-        snprintf(text, sizeof text, "%s", json_string_value(value));
-    else if (json_is_number(value))
-        snprintf(text, sizeof text, "%.17g", json_number_value(value));
-    else if (json_is_boolean(value))
-        snprintf(text, sizeof text, json_is_true(value) ? "true" : "false");
-
-    for (size_t at = 0; at < size;) {
-        size_t word = strcspn(allowed + at, "| ");
-        if (word == strlen(text) && strncmp(allowed + at, text, word) == 0)
-            return true;
-        at += word + 1;
-    }
-    return false;
-}
-
 void config_check_demands(const struct config_section *section, const char *demands,
                           const char *remedy) {
     while (demands != NULL && *demands != '\0') {
-        char key[KEY_SIZE], expected[KEY_SIZE + 48];
+        char key[KEY_SIZE], allowed[KEY_SIZE], expected[KEY_SIZE + 48];
         size_t key_size = strcspn(demands, "=");
         snprintf(key, sizeof key, "%.*s", (int)key_size, demands);
         demands += key_size + 1;
         size_t size = strcspn(demands, " ");
+        snprintf(allowed, sizeof allowed, "%.*s", (int)size, demands);
 
         const json_t *value = find_in_section(section, key);
-        if (value != NULL && !json_is_null(value) && !is_listed(value, demands, size)) {
-            snprintf(expected, sizeof expected, "%.*s: %s", (int)size, demands, remedy);
+        if (value != NULL && !json_is_null(value) &&
+            !wordlist_has_value(allowed, value)) {
+            snprintf(expected, sizeof expected, "%s: %s", allowed, remedy);
             refuse_config_value(section, key, value, expected);
         }
         demands += size;

@@ -64,13 +64,14 @@ struct stack {
 /* Which layers have attention. Others are left out, and the numbers of layers stay. The
  * first that config.json has decides: types, a list, else `attends` or the period. */
 struct family_layers {
-    const char
-        *types_keys;       /* words, one for each; NULL: "layer_types"; "": no such key */
-    const char *without;   /* those of layers without attention */
-    const char *list_keys; /* numbers of the layers with attention */
+    /* Of words, one for each layer. NULL: "layer_types"; "": there is no such key */
+    const char *types_keys;
+    const char *without;   /* the words of layers without attention */
+    const char *list_keys; /* of numbers of the layers with attention */
     bool (*attends)(const struct layer_source *layer); /* NULL: by the period */
-    const char *period_keys; /* the first of each period attends; NULL: all do */
-    bool last;               /* the last of each period, instead */
+    /* The first layer of each period attends; NULL: all do. Of `attends`: its key. */
+    const char *period_keys;
+    bool last; /* the last of each period, instead */
 };
 
 /* How the tensors of the projections lie in a file. */
@@ -156,7 +157,7 @@ struct family_windows {
     const char *period_keys; /* every period-th has none */
 };
 
-/* What happens to a score before softmax, but for biases by distance. */
+/* Changes of a score before softmax, but for biases by distance. */
 struct family_scores {
     const char *scale_keys;
     double scale;             /* when absent; 0: 1/sqrt(D) */
@@ -166,7 +167,7 @@ struct family_scores {
     const char *sinks; /* in the module */
 };
 
-/* What is added to a score by the distance of the key; nothing in cross attention. */
+/* A bias of a score by the distance of the key; none in cross attention. */
 struct family_distance {
     attn_bias kind;
     const char *table;    /* in layer 0's module; behind a '/': under the prefix */

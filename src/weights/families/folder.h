@@ -10,7 +10,8 @@
 
 struct folder;
 
-/* What the caller wants of a folder. The texts are borrowed for the call only. */
+/* The layers of a folder that the caller wants. The texts are borrowed for the call
+ * only. */
 struct folder_options {
     const char *layers; /* "0-3,7"; NULL: all */
     const char *layer;  /* one of them, by its name: "decoder.3.cross"; NULL: all */

@@ -281,9 +281,9 @@ static void read_scaling(const struct rotation_source *source,
 /* Reads which pairs of a whole head turn: the first ones, by their share. */
 static void read_turning(const struct rotation_source *source, size_t head_size,
                          struct layer_rotation *rotation) {
-    bool null = config_is_null(&source->inside, "partial_rotary_factor");
-    double part = config_get_number(&source->inside, "partial_rotary_factor",
-                                    null ? 1 : source->family->part);
+    static const char key[] = "partial_rotary_factor";
+    bool own = source->family->part > 0 && !config_is_null(&source->inside, key);
+    double part = config_get_number(&source->inside, key, own ? source->family->part : 1);
 
     if (part > 1 || head_size % 2 != 0)
         error_keep(source->inside.error, ATTN_E_VALUE,

@@ -125,7 +125,7 @@ static attn_status list_shards(struct folder_tensors *tensors, const char *path,
     "AutoModel.from_pretrained(sys.argv[1])"                                             \
     ".save_pretrained(sys.argv[1] + '-converted')"
 
-/* What a folder may have in the place of model.safetensors, and what to do about it. */
+/* A folder may have these instead of model.safetensors; each has a remedy. */
 static const struct {
     const char *name;
     const char *remedy; /* with a line of Python, where `python` is not NULL */

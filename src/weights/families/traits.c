@@ -18,7 +18,7 @@
 
 #define LATENT_EPS 1e-6 /* of the norms of latent rows, whatever config.json has */
 
-/* What all functions here read from. */
+/* All functions here read from it. */
 struct traits {
     const struct match *match;
     const struct family *family;

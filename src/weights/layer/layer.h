@@ -74,7 +74,7 @@ struct layer_rotation {
     const struct json_t *long_factors;  /* longrope: for sequences that are longer */
 };
 
-/* What is added to a score as a function of j - i. */
+/* A bias of a score, as a function of j - i. */
 struct layer_bias {
     attn_bias kind;
     /* Of ATTN_BIAS_BUCKETS: [table_rows, H]; a row for each bucket first */

@@ -13,7 +13,7 @@ struct wire_head_list {
     size_t count;
 };
 
-/* What a request says besides its tensors. */
+/* The options of a request, besides its tensors. */
 struct wire_given {
     size_t num_heads, num_kv_heads; /* 0: left out */
     bool has_scale;

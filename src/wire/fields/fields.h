@@ -56,7 +56,7 @@ enum {
     WIRE_OIP_PARAMETER = 16 /* of the same requests */
 };
 
-/* What a field holds; a sum of these selects rows of the table. */
+/* The contents of a field; a sum of these selects rows of the table. */
 enum wire_field_kind {
     WIRE_OPTION = 1, /* words or one number */
     WIRE_TENSOR = 2, /* queries, keys or values */

@@ -45,9 +45,9 @@ static bool read_data(const struct wire_source *source, const struct wire_value 
                       const float **ret_numbers) {
     struct wire_cursor cursor = wire_value_cursor(source, value);
     struct wire_tensor tensor;
-    const float *list;
+    const float *list = NULL;
     bool flat = false;
-    size_t count;
+    size_t count = 0;
     char got[48];
 
     if (!wire_data_is_flat(source, value, &flat))

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/pace.h"
-#include "wire/integers.h"
 #include "wire/json/list.h"
 
 #include <stdio.h>
@@ -35,7 +34,7 @@ static const struct wire_form *find_form(const struct wire_integer_list *list,
 static size_t set_shape(const struct wire_integer_list *list,
                         const struct wire_form *form, size_t ret_shape[3]) {
     const struct wire_tensor *rows = list->rows;
-    bool joined = rows != NULL && rows->unpadded && wire_form_has(form, WIRE_AXIS_ROWS);
+    bool joined = rows->unpadded && wire_form_has(form, WIRE_AXIS_ROWS);
     size_t rank = 0;
 
     for (size_t i = 0; i < form->rank; i++) {
@@ -73,8 +72,7 @@ static bool has_shape(struct wire_integer_list *list, const size_t shape[3],
 static size_t print_form(const struct wire_integer_list *list, const size_t *shape,
                          size_t rank, char *ret_text, size_t size) {
     const struct wire_form *form = list->form;
-    bool shared = list->rows != NULL && list->rows->batched &&
-                  wire_form_has(form, WIRE_AXIS_ROWS) &&
+    bool shared = list->rows->batched && wire_form_has(form, WIRE_AXIS_ROWS) &&
                   !wire_form_has(form, WIRE_AXIS_SEQUENCES);
     char text[WIRE_SHAPE_PRINT_MAX];
 
@@ -141,12 +139,7 @@ static size_t spread_next(const struct wire_tensor *rows, struct spread *spread,
 
 static bool read_array(struct wire_integer_list *list) {
     const struct wire_value *value = list->value;
-    struct wire_problem *problem = list->source->problem;
-    const struct wire_integers array = {.field = value->name,
-                                        .dtype = value->dtype,
-                                        .bytes = value->bytes,
-                                        .rank = value->rank,
-                                        .shape = value->shape};
+    const struct wire_source *source = list->source;
     bool spreads = wire_form_has(list->form, WIRE_AXIS_SECTIONS) && list->rows->unpadded;
     struct spread spread = {0, 0};
     struct wire_limit limit;
@@ -156,13 +149,12 @@ static bool read_array(struct wire_integer_list *list) {
         size_t *number =
             &list->numbers[spreads ? spread_next(list->rows, &spread, i) : i];
         pace_add(sizeof(size_t));
-        if (!(list->from_end ? wire_integers_read_index
-                             : wire_integers_read)(&array, i, number, problem))
+        if (!wire_array_read_integer(source, value, i, list->from_end, number))
             return false;
         if (list->allow != NULL && !list->allow(list, i, *number, &limit))
             return limit.text[0] != '\0' &&
-                   wire_integers_refuse(&array, i, limit.text, limit.least, limit.max,
-                                        problem);
+                   wire_array_refuse_integer(source, value, i, limit.text, limit.least,
+                                             limit.max);
     }
     list->count = value->count;
     return true;

@@ -5,7 +5,7 @@
 
 #include "wire/fields/decoder.h"
 
-/* What an axis of a list counts. */
+/* The things that an axis of a list counts. */
 enum wire_axis {
     WIRE_AXIS_SEQUENCES,
     WIRE_AXIS_ROWS,     /* queries or keys of a sequence */
@@ -32,7 +32,7 @@ struct wire_limit {
 struct wire_integer_list {
     const struct wire_source *source;
     const struct wire_value *value;
-    const struct wire_tensor *rows; /* with these sequences; NULL: no axis counts them */
+    const struct wire_tensor *rows; /* whose sequences and rows the axes count */
     const char *thing;              /* that a row is: "query" */
     const struct wire_form *forms;  /* [num_forms]; of several, the first that fits */
     size_t num_forms;

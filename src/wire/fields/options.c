@@ -156,7 +156,7 @@ static bool read_double(const struct wire_source *source, const struct wire_valu
     if (!wire_cursor_at_number(&cursor))
         return wire_refuse_value_type(&cursor, &place, "number");
     *ret_number = (double)INFINITY;
-    strcpy(ret_text, "a number of too many digits");
+    snprintf(ret_text, WIRE_WORD_MAX + 1, "a number of too many digits");
     if (size > WIRE_WORD_MAX)
         return true;
     memcpy(ret_text, value->text.start, size);

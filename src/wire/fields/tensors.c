@@ -113,6 +113,7 @@ static bool read_lens(const struct wire_source *source, const struct wire_value 
     struct lens_sum sum = {0, tensor->num_rows};
     struct wire_integer_list list = {.source = source,
                                      .value = lens,
+                                     .rows = tensor,
                                      .forms = &form,
                                      .num_forms = 1,
                                      .allow = add_len,
@@ -252,7 +253,8 @@ static bool read_tensor_rows(const struct wire_source *source, enum wire_tensor_
 
 bool wire_tensor_rows_read(const struct wire_source *source,
                            struct wire_tensors *tensors) {
-    return read_tensor_rows(source, WIRE_TENSOR_QUERIES, NULL, &tensors->queries) &&
+    return read_tensor_rows(source, WIRE_TENSOR_QUERIES, &tensors->queries,
+                            &tensors->queries) &&
            read_tensor_rows(source, WIRE_TENSOR_KEYS, &tensors->queries,
                             &tensors->keys) &&
            read_tensor_rows(source, WIRE_TENSOR_VALUES, &tensors->keys, &tensors->values);

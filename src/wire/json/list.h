@@ -30,8 +30,8 @@ bool wire_elements_read(struct wire_cursor *cursor, const struct wire_place *pla
                         size_t expected, wire_element_reader *read, void *context,
                         size_t *ret_count);
 
-/* Reads a list as wire_elements_read() does, but enters it first. It must have an element;
- * `levels` is as above. */
+/* Reads a list as wire_elements_read() does, but enters it first. It must have an
+ * element; `levels` is as above. */
 bool wire_list_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
                     size_t expected, wire_element_reader *read, void *context,
                     size_t *ret_count);

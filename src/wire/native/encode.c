@@ -13,15 +13,14 @@
 
 #include <string.h>
 
-#define NUMBER_BYTES (WIRE_FLOAT_PRINT_MAX + 1) /* with its comma */
-#define LIST_BYTES   3                          /* [ ] and a comma */
+#define LIST_BYTES 3 /* [ ] and a comma */
 /* {"model":""}, the names of all results, and brackets of lists. */
 #define KEYS_BYTES 320
 /* Reserved after the numbers of a row: for the end of all lists, and for the bytes that
  * the printer of numbers may touch. */
 #define ROW_END_BYTES (16 + WIRE_FLOAT_PRINT_ROOM)
 
-_Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + NUMBER_BYTES +
+_Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + WIRE_NUMBER_BYTES +
                        ROW_END_BYTES <=
                    WIRE_PIECE_MIN,
                "the smallest piece has room for a number and all text before it");
@@ -126,7 +125,7 @@ static size_t native_reply_fill(void *context, char *piece, size_t size) {
         if (*column == 0)
             out = open_row(encoder, out);
 
-        size_t count = (size_t)(end - out - ROW_END_BYTES) / NUMBER_BYTES;
+        size_t count = (size_t)(end - out - ROW_END_BYTES) / WIRE_NUMBER_BYTES;
         if (count > width - *column)
             count = width - *column;
         out = put_numbers(encoder, count, out);
@@ -165,7 +164,7 @@ static size_t native_reply_bound(const struct wire_request *request) {
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
         if (!reply.wanted.has[id])
             continue;
-        size_add_mul_saturating(&bound, wire_reply_count(&reply, id), NUMBER_BYTES);
+        size_add_mul_saturating(&bound, wire_reply_count(&reply, id), WIRE_NUMBER_BYTES);
         size_add_mul_saturating(&bound, count_lists(&reply, id), LIST_BYTES);
     }
     return bound;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encode.c: writes replies of the Open Inference Protocol.
  *
- * A reply is a sequence of a few segments. A segment is JSON that is ready from the
- * start, numbers that are printed as JSON, or binary data. */
+ * A reply is a few segments: JSON that is ready from the start, numbers that are printed
+ * as JSON, and binary data. */
 #include "base/endian.h"
 #include "base/pace.h"
 #include "base/size.h"
-#include "wire/decimal/print.h"
 #include "wire/json/write.h"
 #include "wire/media.h"
 #include "wire/oip/oip.h"
@@ -15,28 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NUMBER_BYTES (WIRE_FLOAT_PRINT_MAX + 1) /* with its comma */
-/* With the bytes that the printer may touch. */
-#define NUMBER_ROOM (NUMBER_BYTES + WIRE_FLOAT_PRINT_ROOM)
 /* All text but numbers, id and the model's name. */
 #define TEXT_BYTES ((size_t)1024)
 #define NAME_BYTES ((size_t)ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + 3)
-/* Text, and numbers or binary data, for each output; and the end. */
-#define SEGMENTS_MAX (2 * WIRE_OIP_OUTPUTS_MAX + 1)
-
-_Static_assert(NUMBER_ROOM <= WIRE_PIECE_MIN, "the smallest piece has room for a number");
-
-struct segment {
-    enum { SEGMENT_BYTES, SEGMENT_NUMBERS } kind;
-    const void *data; /* bytes or floats */
-    size_t count;     /* of bytes or floats */
-};
-
-struct oip_encoder {
-    struct segment segments[SEGMENTS_MAX];
-    size_t num_segments;
-    size_t segment, done; /* the current segment, and how much of it was written */
-};
 
 /* --- sizes --- */
 
@@ -54,7 +34,7 @@ static size_t oip_reply_bound(const struct wire_request *request) {
     for (size_t i = 0; i < request->oip->num_outputs; i++)
         size_add_mul_saturating(
             &bytes, wire_reply_count(&reply, request->oip->outputs[i].which),
-            request->oip->outputs[i].binary ? sizeof(float) : NUMBER_BYTES);
+            request->oip->outputs[i].binary ? sizeof(float) : WIRE_NUMBER_BYTES);
     return bytes;
 }
 
@@ -64,11 +44,6 @@ static size_t oip_reply_memory(const struct wire_request *request) {
 }
 
 /* --- the start of a reply --- */
-
-static void add_segment(struct oip_encoder *encoder, int kind, const void *data,
-                        size_t count) {
-    encoder->segments[encoder->num_segments++] = (struct segment){kind, data, count};
-}
 
 /* Writes the description of an output, up to its numbers if they are JSON. */
 static char *put_output(char *out, const struct wire_reply *reply, enum result_id id,
@@ -87,7 +62,7 @@ static char *put_output(char *out, const struct wire_reply *reply, enum result_i
 
 /* Makes the segments of the JSON. `out` has room for text_bytes_max(). */
 static void make_json(const struct wire_oip_reply *wanted, const struct wire_reply *reply,
-                      struct oip_encoder *encoder, char *out) {
+                      struct wire_segments *segments, char *out) {
     const char *start = out;
 
     out = stpcpy(out, "{\"model_name\":");
@@ -107,33 +82,33 @@ static void make_json(const struct wire_oip_reply *wanted, const struct wire_rep
         out = put_output(out, reply, id, wanted->outputs[i].binary);
         if (wanted->outputs[i].binary)
             continue;
-        add_segment(encoder, SEGMENT_BYTES, start, (size_t)(out - start));
-        add_segment(encoder, SEGMENT_NUMBERS, result_numbers(&reply->result, id),
-                    wire_reply_count(reply, id));
+        wire_segments_add(segments, false, start, (size_t)(out - start));
+        wire_segments_add(segments, true, result_numbers(&reply->result, id),
+                          wire_reply_count(reply, id));
         start = out;
         out = stpcpy(out, "]}");
     }
     out = stpcpy(out, "]}");
-    add_segment(encoder, SEGMENT_BYTES, start, (size_t)(out - start));
+    wire_segments_add(segments, false, start, (size_t)(out - start));
 }
 
 /* Makes the segments of binary data. */
 static void add_binary_outputs(const struct wire_oip_reply *wanted,
                                const struct wire_reply *reply,
-                               struct oip_encoder *encoder) {
+                               struct wire_segments *segments) {
     for (size_t i = 0; i < wanted->num_outputs; i++) {
         enum result_id id = wanted->outputs[i].which;
         if (wanted->outputs[i].binary)
-            add_segment(encoder, SEGMENT_BYTES, result_numbers(&reply->result, id),
-                        wire_reply_count(reply, id) * sizeof(float));
+            wire_segments_add(segments, false, result_numbers(&reply->result, id),
+                              wire_reply_count(reply, id) * sizeof(float));
     }
 }
 
 /* Returns the bytes that a segment will have. Numbers are printed once to know that. */
-static size_t measure_segment(const struct segment *segment) {
+static size_t measure_segment(const struct wire_segment *segment) {
     const float *numbers = segment->data;
-    char text[NUMBER_ROOM];
-    if (segment->kind == SEGMENT_BYTES)
+    char text[WIRE_NUMBER_ROOM];
+    if (!segment->numbers)
         return segment->count;
 
     size_t bytes = segment->count - 1; /* commas */
@@ -148,7 +123,7 @@ static size_t measure_segment(const struct segment *segment) {
 static void *oip_reply_begin(struct arena *arena, const struct wire_request *request,
                              const attn_result *result, struct wire_reply_head *ret_head,
                              struct wire_problem *ret_problem) {
-    struct oip_encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
+    struct wire_segments *encoder = arena_alloc(arena, 1, sizeof *encoder);
     char *text = arena_alloc(arena, text_bytes_max(request), 1);
     struct wire_reply reply;
     if (encoder == NULL || text == NULL) {
@@ -158,12 +133,12 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
     if (!wire_reply_check(request, result, ret_problem))
         return NULL;
 
-    *encoder = (struct oip_encoder){0};
+    *encoder = (struct wire_segments){0};
     wire_reply_init(&reply, request, result);
     make_json(request->oip, &reply, encoder, text);
-    size_t json_segments = encoder->num_segments;
+    size_t json_segments = encoder->count;
     add_binary_outputs(request->oip, &reply, encoder);
-    if (encoder->num_segments == json_segments) {
+    if (encoder->count == json_segments) {
         *ret_head =
             (struct wire_reply_head){WIRE_MEDIA_TYPE_JSON, WIRE_NO_SIZE, WIRE_NO_SIZE};
         return encoder;
@@ -171,8 +146,8 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
 
     /* A header states where binary data begins, so it must be known before the reply. */
     struct wire_reply_head head = {.content_type = WIRE_MEDIA_TYPE_OCTETS};
-    for (size_t i = 0; i < encoder->num_segments; i++) {
-        size_t size = measure_segment(&encoder->segments[i]);
+    for (size_t i = 0; i < encoder->count; i++) {
+        size_t size = measure_segment(&encoder->items[i]);
         head.size += size;
         if (i < json_segments)
             head.json_size += size;
@@ -181,50 +156,11 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
     return encoder;
 }
 
-/* --- piece by piece --- */
-
-static char *put_segment_bytes(struct oip_encoder *encoder, const struct segment *segment,
-                               char *out, const char *end) {
-    size_t count = size_min(segment->count - encoder->done, (size_t)(end - out));
-    memcpy(out, (const char *)segment->data + encoder->done, count);
-    encoder->done += count;
-    return out + count;
-}
-
-static char *put_segment_numbers(struct oip_encoder *encoder,
-                                 const struct segment *segment, char *out,
-                                 const char *end) {
-    const float *numbers = segment->data;
-    while (encoder->done < segment->count && end - out >= NUMBER_ROOM) {
-        out = wire_json_put_number(out, numbers[encoder->done++]);
-        if (encoder->done < segment->count)
-            *out++ = ',';
-    }
-    return out;
-}
-
-static size_t oip_reply_fill(void *context, char *piece, size_t size) {
-    struct oip_encoder *encoder = context;
-    char *out = piece, *end = piece + size;
-    while (encoder->segment < encoder->num_segments) {
-        const struct segment *segment = &encoder->segments[encoder->segment];
-        if (segment->kind == SEGMENT_NUMBERS)
-            out = put_segment_numbers(encoder, segment, out, end);
-        else
-            out = put_segment_bytes(encoder, segment, out, end);
-        if (encoder->done < segment->count)
-            break; /* no room for more */
-        encoder->segment++;
-        encoder->done = 0;
-    }
-    return (size_t)(out - piece);
-}
-
 const struct wire_writer wire_oip_writer = {
     .bound = oip_reply_bound,
     .memory = oip_reply_memory,
     .begin = oip_reply_begin,
-    .fill = oip_reply_fill,
+    .fill = wire_segments_fill,
     .smaller = "leave attention_weights or heads out of outputs, "
                "ask for \"need_weights\": \"mean\", "
                "select by weights_heads and weights_queries, "

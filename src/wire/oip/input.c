@@ -5,7 +5,6 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "wire/integers.h"
 #include "wire/json/list.h"
 #include "wire/json/object.h"
 #include "wire/names.h"
@@ -259,8 +258,8 @@ bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
     struct wire_span members[NUM_MEMBERS], binary_size = {0};
     struct wire_place place = {.field = "inputs", .depth = 1, .index = {index}};
     struct wire_place parameters_place = {.field = "parameters"};
-    const struct wire_field *field = NULL;
-    const struct oip_type *type = NULL;
+    const struct wire_field *field = wire_fields;
+    const struct oip_type *type = types;
 
     if (!wire_object_scan(cursor, &place, INPUT_DEPTH, &input_keys, members) ||
         !find_input(cursor, &members[NAME], index, &scan->source, &field))

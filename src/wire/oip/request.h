@@ -7,7 +7,7 @@
 
 #define WIRE_OIP_RANK_MAX 3
 
-/* What was found in a body. Points into it, and into itself. */
+/* The parts of a body that were found. Points into it, and into itself. */
 struct wire_oip_scan {
     struct wire_source source;
     size_t shapes[WIRE_NUM_FIELDS][WIRE_OIP_RANK_MAX]; /* of inputs */

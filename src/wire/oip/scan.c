@@ -40,7 +40,7 @@ static const struct wire_keys change_keys = {
 static const struct wire_keys change_parameter_keys = {
     .owner = "parameters", .count = 1, .names = {"unload_dependents"}};
 
-/* What parameters and outputs ask for. */
+/* Wishes of parameters and outputs for binary data. */
 struct oip_options {
     bool binary;
     bool binary_sent[WIRE_OIP_OUTPUTS_MAX]; /* by the output itself */

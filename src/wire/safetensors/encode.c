@@ -34,11 +34,9 @@ struct encoded_tensor {
 struct safetensors_encoder {
     struct wire_reply reply;
     char header[HEADER_BYTES_MAX];
-    size_t header_size;
     struct encoded_tensor tensors[TENSORS_MAX];
     size_t num_tensors;
-    size_t tensor, sent; /* bytes sent of the header, then of each tensor */
-    bool header_sent;
+    struct wire_segments segments; /* the header, and the data of each tensor */
 };
 
 /* --- what the reply consists of --- */
@@ -116,14 +114,17 @@ static void list_tensors(struct safetensors_encoder *encoder, bool lens_sent) {
     }
 }
 
-/* Prints the header. Spaces pad its JSON to a multiple of 8 bytes, as in the reference
- * implementation. */
-static void print_header(struct safetensors_encoder *encoder, const char *model) {
+/* Prepares the header of a reply, and returns the size of the whole reply. Spaces pad its
+ * JSON to a multiple of 8 bytes, as in the reference implementation. */
+static size_t prepare_reply(struct safetensors_encoder *encoder, bool lens_sent) {
     char *json = encoder->header + SAFETENSORS_SIZE_BYTES, *out = json;
+    struct wire_segments *segments = &encoder->segments;
     size_t begin = 0;
 
+    list_tensors(encoder, lens_sent);
+    wire_segments_add(segments, false, encoder->header, 0);
     out = stpcpy(out, "{\"__metadata__\":{\"model\":");
-    out = stpcpy(wire_json_put_string(out, model), "}");
+    out = stpcpy(wire_json_put_string(out, encoder->reply.wanted.info->name), "}");
     for (size_t i = 0; i < encoder->num_tensors; i++) {
         const struct encoded_tensor *tensor = &encoder->tensors[i];
         out += sprintf(out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":", tensor->name,
@@ -133,6 +134,7 @@ static void print_header(struct safetensors_encoder *encoder, const char *model)
         out +=
             sprintf(out, "],\"data_offsets\":[%zu,%zu]}", begin, begin + tensor->bytes);
         begin += tensor->bytes;
+        wire_segments_add(segments, false, tensor->data, tensor->bytes);
     }
     *out++ = '}';
     while ((out - json) % 8 != 0)
@@ -140,18 +142,8 @@ static void print_header(struct safetensors_encoder *encoder, const char *model)
 
     uint64_t size = (uint64_t)(out - json);
     memcpy(encoder->header, &size, sizeof size);
-    encoder->header_size = (size_t)(out - encoder->header);
-}
-
-/* Prepares the header of a reply, and returns the size of the whole reply. */
-static size_t prepare_reply(struct safetensors_encoder *encoder, bool lens_sent) {
-    list_tensors(encoder, lens_sent);
-    print_header(encoder, encoder->reply.wanted.info->name);
-
-    size_t bytes = encoder->header_size;
-    for (size_t i = 0; i < encoder->num_tensors; i++)
-        bytes += encoder->tensors[i].bytes;
-    return bytes;
+    segments->items[0].count = SAFETENSORS_SIZE_BYTES + size;
+    return SAFETENSORS_SIZE_BYTES + size + begin;
 }
 
 /* --- struct wire_writer --- */
@@ -188,34 +180,9 @@ static void *safetensors_reply_begin(struct arena *arena,
     return encoder;
 }
 
-/* Copies the part of `data`, `bytes` bytes long, that was not sent yet, as far as it
- * fits, and moves *out. Returns true when all of `data` was sent. */
-static bool copy_rest(struct safetensors_encoder *encoder, const char *data, size_t bytes,
-                      char **out, const char *end) {
-    size_t count = bytes - encoder->sent;
-    if (count > (size_t)(end - *out))
-        count = (size_t)(end - *out);
-    memcpy(*out, data + encoder->sent, count);
-    *out += count;
-    encoder->sent += count;
-    if (encoder->sent < bytes)
-        return false;
-    encoder->sent = 0;
-    return true;
-}
-
 static size_t safetensors_reply_fill(void *context, char *piece, size_t size) {
     struct safetensors_encoder *encoder = context;
-    char *out = piece, *end = piece + size;
-
-    if (!encoder->header_sent)
-        encoder->header_sent =
-            copy_rest(encoder, encoder->header, encoder->header_size, &out, end);
-    while (encoder->header_sent && encoder->tensor < encoder->num_tensors && out < end) {
-        const struct encoded_tensor *tensor = &encoder->tensors[encoder->tensor];
-        encoder->tensor += copy_rest(encoder, tensor->data, tensor->bytes, &out, end);
-    }
-    return (size_t)(out - piece);
+    return wire_segments_fill(&encoder->segments, piece, size);
 }
 
 const struct wire_writer wire_safetensors_writer = {

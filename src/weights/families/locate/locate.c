@@ -54,7 +54,7 @@ static bool has_queries_apart(const struct locator *locator) {
     return names[ATTN_KEY] != NULL && strcmp(names[ATTN_KEY], names[ATTN_VALUE]) == 0;
 }
 
-/* What lies in the tensor of a linear: `groups` times some heads of each member. */
+/* The tensor of a linear has `groups` times some heads of each member. */
 struct row_split {
     size_t members[3], num_members, groups;
 };

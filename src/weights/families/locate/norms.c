@@ -28,7 +28,7 @@ static void locate_norm(const struct locator *locator, size_t index, const char 
     locator_check(locator, norm->bias, rows, columns);
 }
 
-/* The same of a norm that must be there. */
+/* Locates a norm that must be there. */
 static void locate_needed_norm(const struct locator *locator, size_t index,
                                const char *name, size_t rows, size_t columns,
                                struct layer_norm *norm) {

@@ -136,4 +136,4 @@ static const struct family families[] = {
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-const struct family_list families_bert = {families, sizeof families / sizeof families[0]};
+const struct family_list families_bert = FAMILY_LIST(families);

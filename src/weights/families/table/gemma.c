@@ -122,5 +122,4 @@ static const struct family families[] = {
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-const struct family_list families_gemma = {families,
-                                           sizeof families / sizeof families[0]};
+const struct family_list families_gemma = FAMILY_LIST(families);

@@ -194,4 +194,4 @@ static const struct family families[] = {
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-const struct family_list families_gpt = {families, sizeof families / sizeof families[0]};
+const struct family_list families_gpt = FAMILY_LIST(families);

@@ -76,5 +76,4 @@ static const struct family families[] = {
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-const struct family_list families_hybrid = {families,
-                                            sizeof families / sizeof families[0]};
+const struct family_list families_hybrid = FAMILY_LIST(families);

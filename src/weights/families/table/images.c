@@ -106,5 +106,4 @@ static const struct family families[] = {
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-const struct family_list families_images = {families,
-                                            sizeof families / sizeof families[0]};
+const struct family_list families_images = FAMILY_LIST(families);

@@ -114,5 +114,4 @@ static const struct family families[] = {
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-const struct family_list families_latent = {families,
-                                            sizeof families / sizeof families[0]};
+const struct family_list families_latent = FAMILY_LIST(families);

@@ -193,7 +193,7 @@ static const struct layer_rotation gpt_oss_rotation = {
     .original_positions = 4096};
 /* Layers that predict more tokens lie behind the others. */
 #define MORE_LAYERS .stacks[0].more_keys = "num_nextn_predict_layers"
-/* What files of Cohere call a rotation of neighbours. */
+/* The name of a rotation of neighbours in files of Cohere. */
 #define ROPE_GPTJ .demands = "position_embedding_type=rope_gptj"
 #define QWEN_WINDOW(which, from) \
     .windows.slides = which, .windows.only_if = "use_sliding_window", \
@@ -387,5 +387,4 @@ static const struct family families[] = {
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-const struct family_list families_llama = {families,
-                                           sizeof families / sizeof families[0]};
+const struct family_list families_llama = FAMILY_LIST(families);

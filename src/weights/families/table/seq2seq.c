@@ -117,5 +117,4 @@ static const struct family families[] = {
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-const struct family_list families_seq2seq = {families,
-                                             sizeof families / sizeof families[0]};
+const struct family_list families_seq2seq = FAMILY_LIST(families);
