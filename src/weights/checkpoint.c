@@ -82,20 +82,17 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
     struct layer *layer = &ret_single->layer;
     size_t context_length;
     attn_status status = checkpoint_check_name(name, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    if (options == NULL)
-        options = &no_options;
 
-    const char *prefix = options->prefix;
-    const char *layout_name = options->layout;
+    options = options != NULL ? options : &no_options;
+    const char *prefix = options->prefix, *layout_name = options->layout;
     if (prefix == NULL)
         prefix = safetensors_get_metadata(file, "prefix");
     if (layout_name == NULL)
         layout_name = safetensors_get_metadata(file, "layout");
     *ret_single = (struct single_layer){.layout = NULL};
-    status = layout_recognise(file, prefix != NULL ? prefix : "", layout_name,
-                              &ret_single->layout, &ret_single->view, ret_error);
+    if (status == ATTN_OK)
+        status = layout_recognise(file, prefix != NULL ? prefix : "", layout_name,
+                                  &ret_single->layout, &ret_single->view, ret_error);
     if (status == ATTN_OK)
         status = find_number(file, "num_heads", options->num_heads, &layer->num_heads,
                              ret_error);

@@ -62,7 +62,6 @@ static attn_status gather_folded(const struct layer_linear *linear, float *ret_w
                                  float *ret_bias, attn_error *ret_error) {
     size_t rows = linear->head_rows, in_size = linear->in_size;
     size_t stage_size = linear->stage->shape[0];
-    attn_status status;
 
     /* tensors of the file have these sizes, so the sum does not overflow */
     float *stage = calloc(stage_size * (in_size + 1) + rows * (stage_size + 1),
@@ -74,7 +73,7 @@ static attn_status gather_folded(const struct layer_linear *linear, float *ret_w
     float *head = stage_bias + stage_size;            /* [D, M] */
     float *head_bias = head + rows * stage_size;      /* [D] */
 
-    status = safetensors_read_all(linear->stage, stage, ret_error);
+    attn_status status = safetensors_read_all(linear->stage, stage, ret_error);
     if (status == ATTN_OK)
         status = safetensors_read_all(linear->stage_bias, stage_bias, ret_error);
     for (size_t h = 0; status == ATTN_OK && h < linear->num_heads; h++) {
