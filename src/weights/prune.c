@@ -59,10 +59,10 @@ static void copy_head_columns(const attn_model *model, size_t head, attn_model *
 static void copy_kept_rows(const struct model_array *from, const struct model_array *to,
                            const attn_model_info *info, const bool *left_out) {
     size_t num_parts = from->rows == to->rows ? 1 : info->num_heads;
-    size_t count = from->rows / num_parts * from->columns;
     float *out = to->numbers;
 
     for (size_t part = 0; part < num_parts; part++) {
+        size_t count = from->rows / num_parts * from->columns;
         if (num_parts > 1 && left_out[part])
             continue;
         memcpy(out, from->numbers + part * count, count * sizeof *out);
