@@ -184,7 +184,7 @@ static void find_client(struct exchange *exchange) {
                                   &forwarded);
     if (forwarded.found)
         client = client_acquire(&limits->clients, &forwarded.client);
-    if (client == peer->client) /* asks for itself, and has it by its connection */
+    if (client != NULL && client == peer->client) /* it has itself by its connection */
         client_release(&limits->clients, client);
     exchange->memory.client = client != NULL ? client : peer->client;
     exchange->work.job.client = &exchange->memory.client->jobs;

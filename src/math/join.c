@@ -161,11 +161,11 @@ static size_t *write_valid_lens(const attn_request *request, size_t *to) {
     return to;
 }
 
-/* Copies `count` numbers where there are any, and moves *to past them. */
-static void copy_positions(const size_t *positions, size_t count, size_t **to) {
-    if (positions == NULL)
+/* Copies `count` integers where there are any, and moves *to past them. */
+static void copy_integers(const size_t *integers, size_t count, size_t **to) {
+    if (integers == NULL || *to == NULL)
         return;
-    memcpy(*to, positions, count * sizeof(size_t));
+    memcpy(*to, integers, count * sizeof(size_t));
     *to += count;
 }
 
@@ -174,21 +174,17 @@ static void copy_request(const attn_model *model, const attn_request *request,
                          struct join_position *to) {
     const attn_model_info *info = &model->info;
     struct join_shape shape = shape_of(model, request);
-    size_t lens_size = shape.num_sequences * sizeof(size_t);
     size_t queries = shape.num_queries * info->width.query;
     size_t keys = shape.num_keys * info->width.key;
     size_t values = shape.num_keys * info->width.value;
 
-    memcpy(to->query_lens, request->query_lens, lens_size);
-    memcpy(to->key_lens, request->key_lens, lens_size);
-    to->query_lens += shape.num_sequences;
-    to->key_lens += shape.num_sequences;
+    copy_integers(request->query_lens, shape.num_sequences, &to->query_lens);
+    copy_integers(request->key_lens, shape.num_sequences, &to->key_lens);
     to->valid_lens = write_valid_lens(request, to->valid_lens);
-    copy_positions(request->positions, shape.num_queries, &to->positions);
-    copy_positions(request->key_positions, shape.num_keys, &to->key_positions);
-    copy_positions(request->axis_positions, ATTN_AXES * shape.num_queries, &to->axes);
-    copy_positions(request->axis_key_positions, ATTN_AXES * shape.num_keys,
-                   &to->key_axes);
+    copy_integers(request->positions, shape.num_queries, &to->positions);
+    copy_integers(request->key_positions, shape.num_keys, &to->key_positions);
+    copy_integers(request->axis_positions, ATTN_AXES * shape.num_queries, &to->axes);
+    copy_integers(request->axis_key_positions, ATTN_AXES * shape.num_keys, &to->key_axes);
 
     pace_copy(to->queries, request->queries, queries * sizeof(float));
     if (!shape.same_keys)

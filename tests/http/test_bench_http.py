@@ -177,7 +177,7 @@ def test_open_loop_sends_at_its_rate_whatever_the_server_does(arrivals):
     assert report["rate"] == 100 and report["arrivals"] == arrivals
     assert report["requests"] == (99 if arrivals == "constant" else pytest.approx(100, abs=35))
     assert report["served"] == report["requests"] and report["generator"]["waited"] == 0
-    assert 300 <= report["latency_ms"]["p50"] < 450 and fake.open_most > 20
+    assert 300 <= report["latency_ms"]["p50"] and fake.open_most > 20
 
 
 def test_latency_counts_from_when_a_request_was_due():

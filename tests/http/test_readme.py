@@ -120,13 +120,12 @@ def test_masked_keys_cost_no_attention_in_whole_blocks(demo_server):
     block, = re.findall(r"Keys that a mask hides cost no attention, in whole\s+blocks of (\d+)", README)
     rng = np.random.default_rng(0)
     tensors = {"queries": rng.normal(size=(256, 100)), "keys": rng.normal(size=(2304, 100))}
-    costs = {}
-    for length in (int(block), 2304):
+    costs = dict.fromkeys((int(block), 2304), 0)
+    for length in 10 * list(costs):  # in turns: what else runs here costs both the same
         body = make_safetensors(tensors | {"valid_lens": np.array(length)}, "F32", {"model": "d2l"})
         before = cpu_seconds(demo_server)
-        for _ in range(10):
-            reply = requests.post(f"{demo_server.url}/v1/attention", body, timeout=60,
-                                  headers={"Content-Type": "application/vnd.safetensors"})
-            assert reply.status_code == 200, reply.text
-        costs[length] = cpu_seconds(demo_server) - before
+        reply = requests.post(f"{demo_server.url}/v1/attention", body, timeout=60,
+                              headers={"Content-Type": "application/vnd.safetensors"})
+        assert reply.status_code == 200, reply.text
+        costs[length] += cpu_seconds(demo_server) - before
     assert costs[int(block)] < 0.5 * costs[2304], costs

@@ -43,8 +43,8 @@ static void take_inputs(struct run *run, struct reserve *block) {
              plan_converted_ld(engine->kernels, find_widest(info, &plan->layer)));
     run->normed = take(block, info->pre_norm.applied, normed, 1);
     run->latents = take(block, 1, latents, 1);
-    run->rotations =
-        take(block, plan->scratch.num_rotations, ROTATE_STEP * 2, info->rotation.size);
+    run->rotations = take(block, plan->scratch.num_rotations, (size_t)2 * ROTATE_STEP,
+                          info->rotation.size);
     if (plan->scratch.num_rotations == 0)
         run->rotations = NULL;
 }
