@@ -22,7 +22,7 @@ struct wire_input {
     const attn_model *const *models; /* those that it may name; NULL: none */
     size_t num_models;
     bool any_name; /* the only model is meant, whatever the request names */
-    /* Those of a capture, of which one is asked; NULL: the tensors are sent. */
+    /* The layers of a capture, one of which is asked; NULL: the tensors are sent. */
     const struct capture_layers *capture;
     bool targets_alone;  /* targets need no word of need: heads are analysed */
     struct arena *arena; /* for what is read */

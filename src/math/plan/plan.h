@@ -28,7 +28,7 @@ static inline size_t plan_converted_ld(const struct kernels *kernels, size_t wid
     return steps * kernels->step_words + ATTN_ALIGNMENT / sizeof(float);
 }
 
-/* What a plan is for: attn_run(), the same without direct sequences, or
+/* A plan is for attn_run(), for attn_run() without direct sequences, or for
  * attn_heads_add(). */
 enum plan_kind { PLAN_RUN, PLAN_PROJECTED, PLAN_HEADS };
 
@@ -60,7 +60,7 @@ struct plan_rows {
     size_t ld;      /* from a row to the next; rows of values may be pairs */
 };
 
-/* What follows from the model, and from what is wanted. */
+/* Follows from the model, and from the results that are wanted. */
 struct plan_layer {
     size_t group;                  /* heads that share a key head, H / KV */
     size_t shared[SEQUENCE_KINDS]; /* heads that attend together */
@@ -89,15 +89,15 @@ struct plan_layer {
     /* Projected queries and keys are changed before the attention: normed or rotated.
      * Keys are then projected as rows, and go into panels afterwards. */
     bool finishes;
-    /* The same of values. They are projected as float rows, and become pairs afterwards
-     * where the kernels read pairs. */
+    /* Projected values are changed before the attention. They are projected as float
+     * rows, and become pairs afterwards where the kernels read pairs. */
     bool finishes_values;
     bool norms_keys; /* the norm before the layer is applied to keys and values too */
     bool gates;      /* heads' outputs are wanted, and gated */
     bool norms_sums; /* heads' outputs are wanted, and normed */
 };
 
-/* What the sequences add up to, and the largest of them. */
+/* The sums over all sequences, and the largest of them. */
 struct plan_batch {
     size_t longest_query_len, longest_key_len;
     size_t results[NUM_RESULTS]; /* numbers in each */

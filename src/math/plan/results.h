@@ -44,7 +44,7 @@ enum result_axis {
     AXIS_KEY_BLOCKS
 };
 
-/* What a result is, in bits. */
+/* Properties of a result, as bits. */
 enum result_kind {
     RESULT_PLAIN = 1,    /* joined requests and the Open Inference Protocol may have it */
     RESULT_SELECTED = 2, /* has selected heads and queries alone */

@@ -16,7 +16,7 @@
 struct wire_keys {
     const char *owner; /* what has these keys, for people: "a request" */
     size_t count;      /* at most WIRE_KEYS_MAX */
-    /* What an error adds to the remedy for a name that other programs use
+    /* An error adds this to the remedy for a name that other programs use
      * (wire/names.h); NULL: such names are not expected. */
     const char *where;
     bool given; /* of a request without a model, whose names differ */

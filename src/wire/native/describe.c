@@ -71,7 +71,7 @@ static void print_model_sizes(const attn_model_info *info, struct buf *body) {
     add_size_member(body, ",\"context_length\":", info->context_length);
 }
 
-/* What becomes of a score before the softmax. */
+/* Prints how a score is changed before the softmax. */
 static void print_scores(const attn_model_info *info, struct buf *body) {
     static const char *const biases[] = {[ATTN_BIAS_NONE] = NULL,
                                          [ATTN_BIAS_ALIBI] = "alibi",

@@ -12,7 +12,7 @@
 /* The header that says how many bytes of a body are JSON; binary data follows them. */
 #define WIRE_OIP_SIZE_HEADER "Inference-Header-Content-Length"
 
-/* What the reply to a request has besides numbers. */
+/* The members of a reply besides its numbers. */
 struct wire_oip_reply {
     const char *id; /* [id_size] as JSON, quotes included; NULL: none */
     size_t id_size;
