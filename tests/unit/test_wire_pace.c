@@ -233,8 +233,7 @@ static void test_hidden_numbers_are_found_without_comparing_all_pairs(void **sta
 /* Where binary data begins is known only when all numbers before it were printed. */
 static void test_json_before_binary_data_is_measured_in_pieces(void **state) {
     static const struct wire_oip_reply both = {
-        .num_outputs = 2,
-        .outputs = {{.which = RESULT_OUTPUTS}, {RESULT_LSE, true}}};
+        .num_outputs = 2, .outputs = {{.which = RESULT_OUTPUTS}, {RESULT_LSE, true}}};
     struct fixture *fixture = *state;
     const size_t lens[] = {NUM_NUMBERS / 4};
     const struct wire_request request = {.model = fixture->models[MODEL_D2L],

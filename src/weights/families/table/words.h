@@ -52,7 +52,8 @@
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-#define FAMILY_LIST(items) {items, sizeof(items) / sizeof(items)[0]}
+#define FAMILY_LIST(items)                                                               \
+    { items, sizeof(items) / sizeof(items)[0] }
 
 /* The files of the table. */
 extern const struct family_list families_gpt;
