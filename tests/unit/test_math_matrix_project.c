@@ -273,6 +273,8 @@ static void random_rows_of_numbers(uint64_t *seed, struct projection *p) {
 
 static void expect_pieces(const struct projection *p, const float *weights,
                           const float *y) {
+    double bound = 0x1p-22 + (double)p->in * 0x1p-28; /* of pieces, and of their sums */
+
     for (size_t r = 0; r < p->rows; r += r % 4 == 2 ? 2 : 1) {
         for (size_t n = 0; n < p->panels.out; n++) {
             double sum = (double)p->bias[n], size = fabs(sum);
@@ -282,7 +284,7 @@ static void expect_pieces(const struct projection *p, const float *weights,
                 sum += product;
                 size += fabs(product);
             }
-            assert_true(fabs((double)y[r * p->panels.out + n] - sum) <= size * 0x1p-21);
+            assert_true(fabs((double)y[r * p->panels.out + n] - sum) <= size * bound);
         }
     }
 }
