@@ -25,10 +25,11 @@ static void list_arrays(attn_model *model) {
     size_t queries = head_norm ? (each ? heads : 1) * size : 0;
     size_t keys = head_norm ? (each ? info->num_kv_heads : 1) * size : 0;
     size_t pre_norm = info->pre_norm.applied ? info->width.query : 0;
+    size_t additive = info->score.kind == ATTN_ADDITIVE ? info->width.additive : 0;
     const struct model_array shapes[MODEL_NUM_ARRAYS] = {
-        [MODEL_ADDITIVE_QUERY] = {NULL, info->width.additive, size},
-        [MODEL_ADDITIVE_KEY] = {NULL, info->width.additive, size},
-        [MODEL_ADDITIVE_SCORE] = {NULL, info->width.additive, 1},
+        [MODEL_ADDITIVE_QUERY] = {NULL, additive, size},
+        [MODEL_ADDITIVE_KEY] = {NULL, additive, size},
+        [MODEL_ADDITIVE_SCORE] = {NULL, additive, 1},
         [MODEL_SINKS] = {NULL, info->score.sinks ? heads : 0, 1},
         [MODEL_SLOPES] = {NULL, slopes ? heads : 0, 1},
         [MODEL_DISTANCE_BIAS] = {NULL, buckets ? heads : 0,
