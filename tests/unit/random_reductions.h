@@ -158,6 +158,20 @@ static void assert_near(const struct expected_head *e, const char *what, size_t 
                  what, e->head, row, got, expected);
 }
 
+/* Errors ds of scores change the entropy H by the sum of -w (ln w + H) ds. */
+static void assert_entropy(const struct expected_head *e, size_t row, double got,
+                           const double *weights) {
+    double entropy = 0, gain = 1;
+
+    for (size_t k = 0; k < e->keys; k++)
+        entropy -= weights[k] > 0 ? weights[k] * log(weights[k]) : 0;
+    for (size_t k = 0; k < e->keys; k++)
+        gain += weights[k] > 0 ? weights[k] * fabs(log(weights[k]) + entropy) : 0;
+    if (!is_near(e, got, entropy, 1e-5 * gain))
+        fail_msg("case %u: entropy of head %zu, row %zu is %.9g, not %.9g",
+                 e->case_number, e->head, row, got, entropy);
+}
+
 /* Compares a row of scores, whose errors are larger than those of weights: the softmax
  * makes them smaller, and a small score may be the difference of large products. */
 static void assert_scores(const struct expected_head *e, size_t row, size_t query) {
@@ -245,12 +259,8 @@ static void assert_row(const struct expected_head *e, size_t row) {
         assert_near(e, "target", row, (double)e->got->target_weights[pair],
                     sum_expected(weights, target[0], target[1]));
     }
-    if (reduce->entropy) {
-        double entropy = 0;
-        for (size_t k = 0; k < e->keys; k++)
-            entropy -= weights[k] > 0 ? weights[k] * log(weights[k]) : 0;
-        assert_near(e, "entropy", row, (double)e->got->entropy[pair], entropy);
-    }
+    if (reduce->entropy)
+        assert_entropy(e, row, (double)e->got->entropy[pair], weights);
 }
 
 /* Compares what adds up over rows. */
