@@ -487,7 +487,7 @@ def test_header_of_a_peer_that_is_not_trusted_is_ignored(start_server):
 def test_request_that_waits_is_not_computed_when_its_client_leaves(start_server, tmp_path):
     write_slow_layer(tmp_path / "slow.safetensors")
     server = start_server("--model", f"slow={tmp_path}/slow.safetensors", "--workers", 1,
-                          "--log-level", "debug", "--max-queue-delay", 60_000)
+                          "--log-level", "debug", "--max-queue-delay", 3_600_000)
     with Connection(server.port, timeout=120) as first, Connection(server.port) as second:
         first.send(post_bytes(json.dumps(slow_request(tokens=3000)).encode()))
         time.sleep(0.2)
