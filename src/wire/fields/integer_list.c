@@ -359,9 +359,7 @@ static bool read_bare(struct wire_integer_list *list, struct wire_cursor *cursor
                             place.field, shown, text->start);
 }
 
-/* Returns the most integers that a text can have. */
-static size_t count_room(const struct wire_integer_list *list) {
-    const struct wire_value *value = list->value;
+size_t wire_integers_most(const struct wire_value *value, bool nulls) {
     size_t size = (size_t)(value->text.end - value->text.start);
 
     if (value->shape != NULL)
@@ -369,7 +367,7 @@ static size_t count_room(const struct wire_integer_list *list) {
     if (value->bare)
         return size / 2 + 1; /* each but the first has a comma */
     /* null and its comma are two integers. */
-    return list->nulls ? 2 * (size / 4 + 1) : value->text.commas + 2;
+    return nulls ? 2 * (size / 4 + 1) : value->text.commas + 2;
 }
 
 bool wire_integer_list_read(struct wire_integer_list *list) {
@@ -391,7 +389,8 @@ bool wire_integer_list_read(struct wire_integer_list *list) {
     }
 
     list->numbers =
-        arena_alloc(source->input->arena, count_room(list), sizeof *list->numbers);
+        arena_alloc(source->input->arena, wire_integers_most(value, list->nulls),
+                    sizeof *list->numbers);
     if (list->numbers == NULL)
         return wire_problem_set_no_memory(source->problem);
     if (value->bytes != NULL)

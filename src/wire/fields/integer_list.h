@@ -71,6 +71,9 @@ wire_integer_list_make(const struct wire_decoder *decoder, const struct wire_val
 /* Returns whether the form of a list that was read has the axis. */
 bool wire_form_has(const struct wire_form *form, enum wire_axis axis);
 
+/* Returns the most integers that a value can have. With `nulls`, null stands for two. */
+size_t wire_integers_most(const struct wire_value *value, bool nulls);
+
 /* Reads the integers of list->value. Returns false with the problem of the source set:
  * Malformed JSON, Wrong type, Wrong dtype, Wrong rank, Empty tensor, Shape mismatch,
  * Uneven rows, Out of range, Out of memory. */

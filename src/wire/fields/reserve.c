@@ -3,6 +3,7 @@
 #include "wire/fields/reserve.h"
 
 #include "base/size.h"
+#include "wire/fields/integer_list.h"
 #include "wire/json/cost.h"
 #include "wire/json/tensor.h"
 
@@ -33,14 +34,9 @@ static size_t count_sequences(const struct wire_source *source, enum wire_field_
  * sequences. */
 static size_t integers_cost(const struct wire_source *source, enum wire_field_id id) {
     const struct wire_value *value = &source->values[id];
-    size_t numbers = value->count, bytes = ARENA_ALIGNMENT, lists = 1;
+    size_t numbers = wire_integers_most(value, id == WIRE_FIELD_TARGETS);
+    size_t bytes = ARENA_ALIGNMENT, lists = 1;
 
-    if (value->bare) /* each index but the first has a comma */
-        numbers = (size_t)(value->text.end - value->text.start) / 2 + 1;
-    else if (value->shape == NULL && id == WIRE_FIELD_TARGETS) /* null is a range */
-        numbers = 2 * ((size_t)(value->text.end - value->text.start) / 4 + 1);
-    else if (value->shape == NULL)
-        numbers = value->text.commas + 2;
     if ((id == WIRE_FIELD_TARGETS && wire_value_rank(value) < WIRE_LEVELS_BATCHED) ||
         ((id == WIRE_FIELD_POSITIONS || id == WIRE_FIELD_KEY_POSITIONS) &&
          wire_value_rank(value) == 1))
