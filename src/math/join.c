@@ -8,8 +8,6 @@
 #include "math/plan/results.h"
 #include "math/reserve.h"
 
-#include <string.h>
-
 /* The size of a batch, and which of its inputs are one tensor. */
 struct join_shape {
     size_t num_sequences, num_queries, num_keys;
@@ -163,9 +161,9 @@ static size_t *write_valid_lens(const attn_request *request, size_t *to) {
 
 /* Copies `count` integers where there are any, and moves *to past them. */
 static void copy_integers(const size_t *integers, size_t count, size_t **to) {
-    if (integers == NULL || *to == NULL)
+    if (integers == NULL)
         return;
-    memcpy(*to, integers, count * sizeof(size_t));
+    pace_copy(*to, integers, count * sizeof(size_t));
     *to += count;
 }
 
