@@ -56,6 +56,22 @@ static void test_attention_is_compared_once_for_its_sizes(void **state) {
     assert_true(count_loading("stacked") + 10 < first);
 }
 
+/* Writes a file, loads its layer of two heads, and removes the file. */
+static attn_status load_two_heads(struct weights_file *made,
+                                  const attn_engine_options *engine,
+                                  attn_model **ret_model) {
+    const attn_model_options options = {.num_heads = 2};
+    size_t size;
+    unsigned char *bytes = file_make(made, &size);
+    char path[64];
+
+    file_write(bytes, size, path);
+    attn_status status = attn_model_load("m", path, &options, engine, ret_model, NULL);
+    unlink(path);
+    free(bytes);
+    return status;
+}
+
 /* Engines disagree on a large bias that cancels later, see test_math_kernels.c. */
 static void test_model_whose_engines_disagree_is_left_with_openblas(void **state) {
     (void)state;
@@ -66,17 +82,10 @@ static void test_model_whose_engines_disagree_is_left_with_openblas(void **state
     file_add_f32(&made, "W_v.weight", 4, 3, 1);
     file_add(&made, "W_v.bias", "F32", "[4]", large, sizeof large);
     file_add(&made, "W_o.weight", "F32", "[1,4]", apart, sizeof apart);
-    size_t size;
-    unsigned char *bytes = file_make(&made, &size);
-    char path[64];
-    file_write(bytes, size, path);
 
-    const attn_model_options options = {.num_heads = 2};
     const attn_engine_options engine = {.engine = "native", .serve_only = true};
     attn_model *model = NULL;
-    attn_error error;
-    assert_int_equal(attn_model_load("m", path, &options, &engine, &model, &error),
-                     ATTN_OK);
+    assert_int_equal(load_two_heads(&made, &engine, &model), ATTN_OK);
     const attn_model_info *info = attn_model_get_info(model);
     assert_true(info->engine.difference > ATTN_TOLERANCE_F32);
     assert_string_equal(info->engine.name, "openblas");
@@ -85,8 +94,6 @@ static void test_model_whose_engines_disagree_is_left_with_openblas(void **state
     assert_memory_equal(model_weight(model, ATTN_OUTPUT), apart, sizeof apart);
 
     attn_model_destroy(model);
-    unlink(path);
-    free(bytes);
 }
 
 /* Columns of values that are nearly alike cancel in the output: what is left of them is
@@ -101,16 +108,11 @@ static void test_bf16_is_trusted_where_columns_cancel(void **state) {
     file_add_f32(&made, "W_k.weight", 4, 3, 1);
     file_add(&made, "W_v.weight", "F32", "[4,3]", alike, sizeof alike);
     file_add(&made, "W_o.weight", "F32", "[1,4]", apart, sizeof apart);
-    size_t size;
-    unsigned char *bytes = file_make(&made, &size);
-    char path[64];
-    file_write(bytes, size, path);
 
-    const attn_model_options options = {.num_heads = 2};
     const attn_engine_options engine = {
         .engine = "native", .precision = "bf16", .serve_only = true};
     attn_model *model = NULL;
-    attn_status status = attn_model_load("m", path, &options, &engine, &model, NULL);
+    attn_status status = load_two_heads(&made, &engine, &model);
     assert_true(status == ATTN_OK || status == ATTN_E_UNSUPPORTED); /* by this CPU */
     if (status == ATTN_OK) {
         const attn_model_info *info = attn_model_get_info(model);
@@ -118,8 +120,6 @@ static void test_bf16_is_trusted_where_columns_cancel(void **state) {
         assert_true(info->engine.difference < 1e-3);
     }
     attn_model_destroy(model);
-    unlink(path);
-    free(bytes);
 }
 
 int main(void) {
