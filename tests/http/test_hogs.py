@@ -14,7 +14,6 @@ import signal
 import socket
 import ssl
 import tempfile
-import threading
 import time
 
 import pytest
@@ -22,7 +21,7 @@ import pytest
 from certificates import Certificate, client_context
 from checkpoints import slow_request, write_slow_layer
 from http1 import Connection, get_bytes, post_bytes
-from selector_thread import SelectorThread
+from selector_thread import SelectorThread, WithThread
 from test_admin import get_admin
 from test_unix_socket import OTHER, connect_as
 
@@ -92,15 +91,14 @@ class Reader:
         return True
 
 
-class Readers:
+class Readers(WithThread):
     """`with Readers(...)` keeps `count` of them open in a thread; who is closed comes again."""
 
     def __init__(self, place, request, count=PLACES, tls=False):
+        super().__init__()
         self.make = lambda: Reader(place, request, tls)
         self.readers = [self.make() for _ in range(count)]
         self.num_closed = 0
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self.run)
 
     def run(self):
         while not self.stop.wait(0.1):
@@ -117,13 +115,7 @@ class Readers:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        self.thread.join()
+    def close(self):
         for reader in self.readers:
             reader.socket.close()
 
