@@ -234,25 +234,21 @@ NO_DEADLINE = {"client": "600s", "http-request": "600s"}
 
 
 @contextlib.contextmanager
-def uploads(port, count, source, *headers):
-    """`count` requests of `source` whose bodies do not end. HAProxy passes them on: they are over 16 KiB."""
+def full_client(port, source, upload_headers=(), headers=()):
+    """`source` has as many uploads without an end as each replica takes: it sends one more until four requests,
+    of which some go to both, get 429. HAProxy passes uploads on: they are over 16 KiB."""
+    request = SMALL.replace(b"\r\n", "".join(["\r\n", *(f"{header}\r\n" for header in headers)]).encode(), 1)
     with contextlib.ExitStack() as stack:
-        for _ in range(count):
+        def is_full():
             connection = stack.enter_context(Connection(port, source=source))
-            connection.send(post_bytes(b" " * 40_000, *headers)[:32_768])
+            connection.send(post_bytes(b" " * 40_000, *upload_headers)[:32_768])
+            return all(exchange(port, request, source=source).status == 429 for _ in range(4))
+        wait_until(is_full, "the client is at its limit")
         yield
 
 
 def count_checks(server):
     return server.read_log().count("route=/v2/health/ready")
-
-
-def wait_for_429(proxy, source, *headers):
-    """Waits until `source` has the limit at each replica: of four requests, some go to both. It takes more
-    uploads than the limit, since one is refused that arrives together with such a request."""
-    request = SMALL.replace(b"\r\n", "".join(["\r\n", *(f"{header}\r\n" for header in headers)]).encode(), 1)
-    wait_until(lambda: all(exchange(proxy.port, request, source=source).status == 429 for _ in range(4)),
-               "the client is at its limit")
 
 
 def test_full_client_keeps_out_nobody_where_the_trusted_range_has_the_clients_too():
@@ -261,8 +257,7 @@ def test_full_client_keeps_out_nobody_where_the_trusted_range_has_the_clients_to
                "--access-log")
     with Server(*options) as one, Server(*options) as two, log_socket() as log, \
             Proxy((one.port, two.port), NO_DEADLINE, log_port=log.getsockname()[1]) as proxy, \
-            uploads(proxy.port, 16, "127.0.0.5"):
-        wait_for_429(proxy, "127.0.0.5")
+            full_client(proxy.port, "127.0.0.5"):
         for server in (one, two):
             seen = count_checks(server)
             wait_until(lambda: count_checks(server) >= seen + 6, "both backends have looked three times")
@@ -275,7 +270,6 @@ def test_an_address_that_a_client_invents_is_no_other_client_behind_a_proxy_that
     invented = "X-Forwarded-For: 127.0.0.8", "X-Forwarded-For: 127.0.0.9", "X-Forwarded-For: 127.0.0.5"
     with Server("--demo", "--trusted-proxy", "127.0.0.0/8", "--max-per-client", 4, "--header-timeout", 600) as server, \
             Proxy((server.port,), NO_DEADLINE, changes=appends) as proxy, \
-            uploads(proxy.port, 8, "127.0.0.5", invented[0]):
-        wait_for_429(proxy, "127.0.0.5", invented[1])
+            full_client(proxy.port, "127.0.0.5", invented[:1], invented[1:2]):
         small = post_bytes(b'{"model":"journey","queries":[[1,2,3]]}', invented[2])
         assert exchange(proxy.port, small, source="127.0.0.6").status == 200

@@ -93,14 +93,14 @@ def reserved(server, condition):
 @pytest.mark.parametrize("path", ["/metrics", "/v1/models", "/v2/models/stats"])
 def test_replies_that_nobody_reads_are_in_the_budget(server, path):
     """Each counts as if it were its own; the budget is soon used up, which is told with 503."""
-    size = 0.99 * len(server.get(path).content)  # the numbers in a later text may have fewer digits
+    size = len(server.get(path).content)  # `before` may hold this reply still, and that of a scrape
     before = reserved(server, lambda bytes: bytes < 70e6)
     with contextlib.ExitStack() as stack:
         for _ in range(20):
             connection = stack.enter_context(Connection(server.port, source="127.0.0.9"))
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             connection.send(get_bytes(path) * 100)
-        reserved(server, lambda bytes: bytes >= before + 20 * size)
+        reserved(server, lambda bytes: bytes >= before + 15 * size)
     reserved(server, lambda bytes: bytes < before + size)
 
 
