@@ -41,7 +41,7 @@ static bool refuse_size(const struct exchange *exchange, const char *size,
     const char *limit = "--max-body";
     const char *remedy = "send fewer sequences, safetensors or binary data instead of "
                          "JSON, or start attnd with a larger --max-body";
-    if (exchange->body.max < exchange->options->max_body) {
+    if (exchange->body.max < exchange->options->config->max_body) {
         limit = "this route's limit of";
         remedy = "send a shorter one";
     }
@@ -208,7 +208,7 @@ static void leave_client(struct exchange *exchange) {
 static bool count_request(struct exchange *exchange, struct wire_problem *problem) {
     atomic_size_t *num_requests = &exchange->memory.client->num_requests;
     const struct route *route = exchange->request.route;
-    size_t max = exchange->options->max_per_client;
+    size_t max = exchange->options->config->max_per_client;
 
     if (exchange->thread->address == ROUTE_AT_ADMIN ||
         (route != NULL && route->access == ROUTE_IS_HEALTH))
@@ -393,8 +393,9 @@ static struct exchange *create_exchange(struct http_thread *thread,
     exchange->thread = thread;
     exchange->options = thread->options;
     exchange->generation = generation_acquire(thread->options->models);
-    exchange->body.max = thread->options->max_body;
-    exchange->body.max_discarded = thread->options->max_body + DISCARD_SLACK_BYTES;
+    exchange->body.max = thread->options->config->max_body;
+    exchange->body.max_discarded =
+        thread->options->config->max_body + DISCARD_SLACK_BYTES;
     exchange->connection = connection;
     exchange->record.started = clock_now_ns();
     buf_init(&exchange->reply.text, SIZE_MAX); /* the budget limits it */

@@ -177,7 +177,7 @@ static void init_limits(struct http_server *server) {
     size_t by_descriptors =
         find_descriptors(server->main.num_threads + server->admin.num_threads);
 
-    size_t wanted = options->max_connections;
+    size_t wanted = options->config->max_connections;
     enum log_level level = wanted > 0 ? LOG_WARN : LOG_INFO; /* the default may be less */
     if (wanted == 0)
         wanted = CONNECTIONS_DEFAULT;
@@ -226,9 +226,9 @@ static attn_status create_state(struct http_server *server) {
 /* Refuses a budget without room for one connection of each HTTP thread. */
 static attn_status check_budget(const struct http_options *options,
                                 attn_error *ret_error) {
-    size_t num_threads = options->num_listens * options->num_threads;
+    size_t num_threads = options->config->listens.count * options->num_threads;
     size_t least = find_connection_bytes(options) * num_threads;
-    if (options->admin_listen != NULL)
+    if (options->config->admin_listen != NULL)
         least += MEMORY_CONNECTION_BYTES;
     if (options->budget->limit >= least)
         return ATTN_OK;
@@ -332,18 +332,19 @@ attn_status http_server_create(const struct http_options *options,
     if (server == NULL)
         return refuse_threads(ATTN_E_NOMEM, options->num_threads, ret_error);
 
-    bool has_admin = options->admin_listen != NULL;
+    const struct config *config = options->config;
+    bool has_admin = config->admin_listen != NULL;
     server->options = *options;
     server->main = (struct server_address){
         .option = "--listen",
-        .texts = options->listens,
-        .num_listens = options->num_listens,
+        .texts = config->listens.items,
+        .num_listens = config->listens.count,
         .kind = has_admin ? ROUTE_AT_MAIN : ROUTE_AT_ONLY,
         .secrets = options->secrets,
-        .num_threads = options->num_threads * options->num_listens,
+        .num_threads = options->num_threads * config->listens.count,
     };
     server->admin = (struct server_address){.option = "--admin-listen",
-                                            .texts = &server->options.admin_listen,
+                                            .texts = &config->admin_listen,
                                             .num_listens = has_admin ? 1 : 0,
                                             .kind = ROUTE_AT_ADMIN,
                                             .num_threads = has_admin ? 1 : 0};

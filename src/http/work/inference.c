@@ -39,8 +39,8 @@ static void apply_limits(const struct inference *inference) {
     struct exchange *exchange = inference->exchange;
     const struct wire_request *request = &inference->request;
 
-    int64_t timeout = request->timeout_ns != 0 ? request->timeout_ns
-                                               : exchange->options->default_timeout;
+    int64_t default_ns = (int64_t)exchange->options->config->default_timeout * 1000000;
+    int64_t timeout = request->timeout_ns != 0 ? request->timeout_ns : default_ns;
     if (timeout != 0)
         exchange->work.job.deadline = exchange->work.submitted + timeout;
     exchange->work.job.priority = request->priority;
@@ -74,7 +74,7 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
 
 bool inference_bound_reply(struct inference *inference, size_t bytes, const char *smaller,
                            struct wire_problem *problem) {
-    size_t max_reply = inference->exchange->options->max_reply;
+    size_t max_reply = inference->exchange->options->config->max_reply;
 
     inference->reply_bound = bytes;
     if (bytes <= max_reply)
