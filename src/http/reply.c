@@ -132,7 +132,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
         handover_reclaim(exchange);
     if (exchange->work.abandoned)
         return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (stream_has_ended(stream))
+    if (stream->size == 0)
         return MHD_CONTENT_READER_END_OF_STREAM;
 
     size_t sent = stream_send(stream, out, max);
@@ -304,7 +304,7 @@ static void set_last_resort(struct exchange *exchange) {
 
 enum MHD_Result reply_send(struct exchange *exchange) {
     struct exchange_reply *reply = &exchange->reply;
-    bool streamed = stream_has_begun(&reply->stream);
+    bool streamed = reply->stream.fill != NULL;
 
     if (!streamed && reply->text.data == NULL && reply->constant == NULL)
         set_last_resort(exchange);

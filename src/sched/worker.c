@@ -57,10 +57,6 @@ int64_t sched_used_ns(const struct sched_worker *worker) {
     return clock_now_ns() - worker->begun - worker->inner_ns;
 }
 
-int64_t sched_helped_ns(const struct sched_worker *worker) {
-    return atomic_load(&worker->helped_ns);
-}
-
 size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_rows,
                         struct sched_job **ret_jobs, size_t max) {
     struct sched_pool *pool = worker->pool;
@@ -72,10 +68,6 @@ size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_
     publish_counts_locked(pool);
     pthread_mutex_unlock(&pool->lock);
     return count;
-}
-
-void sched_share_loops(struct sched_worker *worker, bool shared) {
-    worker->shares_loops = shared; /* the next loop is begun under the lock */
 }
 
 /* Returns the part of its cost that a job did not use because it was over early. */
