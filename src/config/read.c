@@ -347,11 +347,6 @@ static attn_status read_variable(struct option_reader *reader, const char *varia
     return set_value(reader, option, SOURCE_ENVIRONMENT, origin, equals + 1);
 }
 
-static void read_environment(struct option_reader *reader, char *const *environment) {
-    for (; *environment != NULL; environment++)
-        keep_first(reader, read_variable(reader, *environment));
-}
-
 /* Sets an option from a string, number or boolean of the file. */
 static attn_status set_json_value(struct option_reader *reader,
                                   const struct option *option, const char *origin,
@@ -433,7 +428,8 @@ static attn_status read_sources(struct option_reader *reader, int argc, char *co
     read_defaults(reader);
     read_arguments(reader, argc, argv);
     if (reader->config != NULL && environment != NULL) {
-        read_environment(reader, environment);
+        for (; *environment != NULL; environment++)
+            keep_first(reader, read_variable(reader, *environment));
         read_config_file(reader);
     }
     free(reader->sources);

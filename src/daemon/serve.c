@@ -192,11 +192,6 @@ static void make_address_line(struct daemon *daemon) {
             (size_t)snprintf(daemon->line, sizeof daemon->line, "listening on %s\n", url);
 }
 
-static void begin_addresses(struct daemon *daemon) {
-    make_address_line(daemon);
-    daemon->line_fd = output_open(STDOUT_FILENO);
-}
-
 /* Prints these lines once standard output has room for them. One that fails is ignored:
  * the log has the address, too. */
 static void print_addresses(struct daemon *daemon) {
@@ -399,7 +394,8 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         return EXIT_SUCCESS;
     }
     notify_ready();
-    begin_addresses(daemon);
+    make_address_line(daemon);
+    daemon->line_fd = output_open(STDOUT_FILENO);
     run_until_stop(daemon);
     return stop_daemon(daemon, config);
 }

@@ -319,14 +319,6 @@ static bool receive_piece(struct exchange *exchange, const char *data, size_t si
     return taken;
 }
 
-/* Goes on when a worker has taken a piece. It may have refused the file. */
-static void resume_body(struct exchange *exchange) {
-    connection_begin_phase(exchange->peer, CONNECTION_BODY);
-    exchange->state = EXCHANGE_KEEPS_BODY;
-    if (exchange->reply.status != 0)
-        exchange->state = EXCHANGE_DISCARDS_BODY;
-}
-
 /* Receives bytes of the body. Returns MHD_NO, which closes the connection, when a client
  * keeps sending a body that was refused. */
 static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
@@ -430,7 +422,10 @@ enum MHD_Result receive_handle(void *cls, struct MHD_Connection *connection,
             return serve_request(exchange);
         if (exchange->work.abandoned)
             return MHD_NO;
-        resume_body(exchange);
+        /* A worker has taken a piece of a file, or has refused the file. */
+        connection_begin_phase(exchange->peer, CONNECTION_BODY);
+        exchange->state =
+            exchange->reply.status != 0 ? EXCHANGE_DISCARDS_BODY : EXCHANGE_KEEPS_BODY;
     }
     if (*upload_data_size > 0 && exchange->body.put != NULL) {
         if (receive_piece(exchange, upload_data, *upload_data_size))

@@ -47,7 +47,7 @@ void reply_set_problem(struct exchange *exchange, const struct wire_problem *pro
                                   problem->status == MHD_HTTP_TOO_MANY_REQUESTS;
 }
 
-static void set_no_memory(struct exchange *exchange) {
+void reply_set_no_memory(struct exchange *exchange) {
     struct wire_problem problem;
     wire_problem_set_no_memory(&problem);
     reply_set_problem(exchange, &problem);
@@ -62,7 +62,7 @@ void reply_set_json(struct exchange *exchange, int http_status,
     exchange->reply.shared = rest;
     if (text->status != ATTN_OK ||
         (text->size > 0 && buf_set_capacity(text, text->size) != ATTN_OK)) {
-        set_no_memory(exchange);
+        reply_set_no_memory(exchange);
         return;
     }
     if (!memory_reserve(&exchange->memory, text->size + rest_size, &problem)) {
@@ -81,7 +81,7 @@ void reply_set_shared(struct exchange *exchange, enum generation_text_id id,
     struct shared_text *text;
     if (generation_get_text(exchange->generation, id, max_age, print, context, &text) !=
         ATTN_OK) {
-        set_no_memory(exchange);
+        reply_set_no_memory(exchange);
         return;
     }
     reply_set_json(exchange, MHD_HTTP_OK, text);

@@ -72,14 +72,10 @@ struct http_server {
 
 /* How long is waited for threads that were told to end, and what is done meanwhile. */
 struct thread_wait {
-    int64_t deadline; /* clock_now_ns */
-    void (*chores)(void *context);
+    int64_t deadline;              /* clock_now_ns */
+    void (*chores)(void *context); /* NULL: none */
     void *context;
 };
-
-static void do_nothing(void *context) {
-    (void)context;
-}
 
 /* Joins a thread, unless it still runs at the deadline. pthread_timedjoin_np() goes by
  * the wall clock, which may be set back; pthread_clockjoin_np() is unknown to thread
@@ -89,7 +85,8 @@ static bool join_until(pthread_t id, const struct thread_wait *wait) {
     while (pthread_tryjoin_np(id, NULL) != 0) {
         if (clock_now_ns() > wait->deadline)
             return false;
-        wait->chores(wait->context);
+        if (wait->chores != NULL)
+            wait->chores(wait->context);
         nanosleep(&pause, NULL);
     }
     return true;
@@ -128,8 +125,7 @@ static bool stop_threads(struct http_server *server, int64_t deadline,
 
     /* The admin address waits for no client. */
     int64_t now = clock_now_ns();
-    const struct thread_wait soon = {.deadline = now + LAST_WAIT_NS,
-                                     .chores = do_nothing};
+    const struct thread_wait soon = {.deadline = now + LAST_WAIT_NS};
     return stop_address(&server->admin, now, &soon) && all_ended;
 }
 
@@ -362,7 +358,7 @@ attn_status http_server_create(const struct http_options *options,
         return ATTN_OK;
     }
     /* Threads that serve a request already use the server until they end. */
-    const struct thread_wait wait = {.deadline = INT64_MAX, .chores = do_nothing};
+    const struct thread_wait wait = {.deadline = INT64_MAX};
     stop_threads(server, clock_now_ns(), &wait);
     http_server_destroy(server);
     return status;

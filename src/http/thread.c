@@ -418,10 +418,6 @@ static size_t keep_path_escapes(void *cls, struct MHD_Connection *connection,
     return strlen(text);
 }
 
-static void *option_text(const char *text) {
-    return (void *)(uintptr_t)text; /* libmicrohttpd does not write to it */
-}
-
 /* Starts the thread's daemon. It gets no certificate: begin_tls() gives each connection
  * the newest one. Returns NULL when that fails. */
 static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
@@ -431,7 +427,8 @@ static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
     bool tls = thread->secrets != NULL && !thread->is_unix &&
                secrets_has_certificate(thread->secrets);
     struct MHD_OptionItem tls_options[] = {
-        {tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, option_text(priorities)},
+        {tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0,
+         (void *)(uintptr_t)priorities},
         {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_certificate_find_none()},
         {MHD_OPTION_END, 0, NULL}};
 

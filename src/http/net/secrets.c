@@ -104,22 +104,6 @@ static void forget(struct buf *text) {
     buf_deinit(text);
 }
 
-static attn_status read_keys(const char *path, struct api_keys **ret_keys,
-                             attn_error *ret_error) {
-    struct buf text;
-    attn_error detail;
-
-    buf_init(&text, FILE_BYTES_MAX);
-    attn_status status = read_file("--api-key-file", path, &text, ret_error);
-    if (status == ATTN_OK) {
-        status = api_keys_parse(text.data, text.size, ret_keys, &detail);
-        if (status != ATTN_OK)
-            error_set(ret_error, status, "--api-key-file: %s: %s", path, detail.text);
-    }
-    forget(&text);
-    return status;
-}
-
 static attn_status read_certificate(const struct secret_files *files,
                                     struct tls_certificate **ret_certificate,
                                     attn_error *ret_error) {
@@ -147,8 +131,19 @@ static attn_status read_certificate(const struct secret_files *files,
 
 /* Reads the keys, and puts them in the place of those that were there. */
 static attn_status load_keys(struct secrets *secrets, attn_error *ret_error) {
+    const char *path = secrets->files.keys;
     struct api_keys *keys;
-    attn_status status = read_keys(secrets->files.keys, &keys, ret_error);
+    struct buf text;
+    attn_error detail;
+
+    buf_init(&text, FILE_BYTES_MAX);
+    attn_status status = read_file("--api-key-file", path, &text, ret_error);
+    if (status == ATTN_OK) {
+        status = api_keys_parse(text.data, text.size, &keys, &detail);
+        if (status != ATTN_OK)
+            error_set(ret_error, status, "--api-key-file: %s: %s", path, detail.text);
+    }
+    forget(&text);
     if (status != ATTN_OK)
         return status;
 

@@ -395,8 +395,7 @@ static void run_received(struct sched_job *job, struct sched_worker *worker) {
     struct wire_problem problem;
 
     if (inference == NULL) {
-        wire_problem_set_no_memory(&problem);
-        reply_set_problem(exchange, &problem);
+        reply_set_no_memory(exchange);
         handover_resume(exchange);
         return;
     }
