@@ -82,13 +82,6 @@ static size_t print_as_double(float value, char out[NUMBER_MAX]) {
     return (size_t)length;
 }
 
-/* Returns what separates number `i` from the one before it. */
-static const char *separator_before(size_t i, const char *comma) {
-    if (i % WIDTH > 0)
-        return comma;
-    return i > 0 ? "],[" : "[";
-}
-
 static bool make_text(struct wire_text *text, const struct wire_case *wire_case) {
     char number[NUMBER_MAX];
     size_t body_max = NUMBERS * (NUMBER_MAX + strlen(wire_case->comma)) + 64;
@@ -97,7 +90,9 @@ static bool make_text(struct wire_text *text, const struct wire_case *wire_case)
     buf_init(&text->body, body_max);
     buf_append_text(&text->body, HEAD);
     for (size_t i = 0; i < NUMBERS; i++) {
-        buf_append_text(&text->body, separator_before(i, wire_case->comma));
+        buf_append_text(&text->body, i % WIDTH > 0 ? wire_case->comma
+                                     : i > 0       ? "],["
+                                                   : "[");
         buf_append(&text->body, number,
                    wire_case->print_number(text->numbers[i], number));
     }

@@ -403,7 +403,8 @@ bool http_server_stop(struct http_server *server, int64_t deadline,
 
 bool http_server_replied_to_all(const struct http_server *server) {
     for (size_t i = 0; i < server->main.num_threads; i++) {
-        if (!http_thread_replied_to_all(&server->main.threads[i]))
+        const struct http_thread *thread = &server->main.threads[i];
+        if (thread->num_accepted > 0 || thread->cut_off)
             return false;
     }
     return true;

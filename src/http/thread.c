@@ -297,10 +297,6 @@ bool http_thread_time_is_up(const struct http_thread *thread) {
            clock_now_ns() - *thread->deadline > LAST_REPLIES_NS;
 }
 
-bool http_thread_replied_to_all(const struct http_thread *thread) {
-    return thread->num_accepted == 0 && !thread->cut_off;
-}
-
 /* A peer has sent the first bytes of its handshake, or has hung up. */
 static void notice_peer(struct http_thread *thread, struct connection *connection) {
     if (connection->phase == CONNECTION_IS_HELD) {
@@ -379,7 +375,7 @@ static void *thread_main(void *argument) {
     }
 
     /* MHD_stop_daemon() completes the exchanges that are left, which counts num_accepted
-     * down. They got no reply, so http_thread_replied_to_all() needs the count from
+     * down. They got no reply, so http_server_replied_to_all() needs the count from
      * before. */
     size_t num_without_reply = thread->num_accepted;
     MHD_stop_daemon(thread->daemon);

@@ -280,10 +280,6 @@ double connection_time_of_byte(const struct connection *connection, int64_t now)
            ((double)get_reply_bytes(connection) + 1);
 }
 
-void connection_count_sent(struct connection *connection, size_t bytes) {
-    connection->sent += bytes;
-}
-
 void connection_count_received(struct connection *connection, size_t bytes) {
     connection->received += bytes;
     connection->moved_at = clock_now_ns();
