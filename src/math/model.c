@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/heap.h"
-#include "math/features.h"
 #include "math/reserve.h"
 
 #include <attnd/attention.h>
@@ -160,7 +159,7 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
         "none";
     set_defaults(&model->info);
     features_list(&model->info, NULL, &features);
-    model->indirect = features.indirect;
+    model->effects = features.effects;
     if (!count_arrays(model))
         goto fail;
 

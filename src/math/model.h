@@ -5,6 +5,7 @@
 #pragma once
 
 #include "math/engine.h"
+#include "math/features.h"
 
 #include <attnd/model.h>
 #include <string.h>
@@ -73,8 +74,8 @@ struct attn_model {
     attn_model_info info;
     struct model_array arrays[MODEL_NUM_ARRAYS]; /* by enum model_array_id */
     struct model_rotation rotation;
-    bool indirect;        /* see struct features */
-    struct engine engine; /* made once the weights are written */
+    struct features_effects effects; /* of its features */
+    struct engine engine;            /* made once the weights are written */
 };
 
 /* Returns the weight of a projection, y = x W^T + b, [out, in] as engine_size_linear()
