@@ -67,6 +67,7 @@ enum model_array_id {
 struct model_array {
     float *numbers; /* [rows, columns], row-major; NULL: there are none, or no more */
     size_t rows, columns; /* 0: the model has no such array. A vector has one column */
+    size_t bytes;         /* rounded up as aligned_alloc() demands */
 };
 
 /* Pairs of a rotation are half of rotation.size apart, whatever the file had. */
