@@ -86,8 +86,10 @@ struct wire_field {
     /* Reads a value that was sent, and checks it. Returns false with the problem set. */
     bool (*read)(struct wire_decoder *decoder, const struct wire_field *field,
                  const struct wire_value *value);
-    size_t to;         /* where a number goes: its offset in struct wire_decoder */
-    const char *thing; /* what a count is a number of: "a number of keys" */
+    size_t to; /* where a number goes: its offset in struct wire_decoder */
+    /* The integers that it may be, and the reason for that range. */
+    size_t min, max;
+    const char *limit;
 };
 
 /* The fields, in the order in which errors list them. */

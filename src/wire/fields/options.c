@@ -13,7 +13,6 @@
 
 /* A day. */
 #define TIMEOUT_MS_MAX 86400000
-#define TIMEOUT_US_MAX UINT64_C(86400000000)
 
 /* Returns where the value of an option goes. */
 static void *target_of(struct wire_decoder *decoder, const struct wire_field *field) {
@@ -214,59 +213,25 @@ bool wire_read_timeout_ms(struct wire_decoder *decoder, const struct wire_field 
     return false;
 }
 
-/* Reads an integer of `min`..`max`; `limit` is the reason for that. */
-static bool read_integer_option(const struct wire_source *source,
-                                const struct wire_value *value, const char *limit,
-                                size_t min, size_t max, size_t *ret_number) {
-    struct wire_cursor cursor = wire_value_cursor(source, value);
+bool wire_read_integer(struct wire_decoder *decoder, const struct wire_field *field,
+                       const struct wire_value *value) {
+    struct wire_cursor cursor = wire_value_cursor(decoder->source, value);
     struct wire_place place = {.field = value->name};
+    size_t *to = target_of(decoder, field);
     struct wire_span text;
 
-    return check_number(source, value) &&
-           wire_uint_read(&cursor, &place, 0, ret_number, &text) &&
-           ((*ret_number >= min && *ret_number <= max) ||
-            wire_refuse_index_range(&cursor, &place, &text, limit, (int64_t)min, max));
-}
-
-bool wire_read_count(struct wire_decoder *decoder, const struct wire_field *field,
-                     const struct wire_value *value) {
-    char limit[96];
-
-    snprintf(limit, sizeof limit, "it is %s, at least 1", field->thing);
-    return read_integer_option(decoder->source, value, limit, 1, INT32_MAX,
-                               target_of(decoder, field));
-}
-
-bool wire_read_window(struct wire_decoder *decoder, const struct wire_field *field,
-                      const struct wire_value *value) {
-    return read_integer_option(decoder->source, value,
-                               "it is a number of positions, of which 0 means no window",
-                               0, ATTN_POSITION_MAX, target_of(decoder, field));
+    return check_number(decoder->source, value) &&
+           wire_uint_read(&cursor, &place, 0, to, &text) &&
+           ((*to >= field->min && *to <= field->max) ||
+            wire_refuse_index_range(&cursor, &place, &text, field->limit,
+                                    (int64_t)field->min, field->max));
 }
 
 bool wire_read_timeout(struct wire_decoder *decoder, const struct wire_field *field,
                        const struct wire_value *value) {
-    int64_t *to = target_of(decoder, field);
-    size_t microseconds;
-
-    if (!read_integer_option(decoder->source, value,
-                             "it is a number of microseconds, at most a day", 0,
-                             TIMEOUT_US_MAX, &microseconds))
+    if (!wire_read_integer(decoder, field, value))
         return false;
-    *to = (int64_t)microseconds * 1000;
-    return true;
-}
-
-bool wire_read_priority(struct wire_decoder *decoder, const struct wire_field *field,
-                        const struct wire_value *value) {
-    uint32_t *to = target_of(decoder, field);
-    size_t priority;
-
-    if (!read_integer_option(decoder->source, value,
-                             "it is a place in the order, of which 1 is first", 0,
-                             INT32_MAX, &priority))
-        return false;
-    *to = (uint32_t)priority;
+    decoder->request.timeout_ns *= 1000;
     return true;
 }
 

@@ -10,16 +10,14 @@ typedef bool wire_field_reader(struct wire_decoder *decoder,
                                const struct wire_value *value);
 
 wire_field_reader wire_read_bool;         /* to a bool */
-wire_field_reader wire_read_count;        /* to a size_t of 1..INT32_MAX */
+wire_field_reader wire_read_integer;      /* to a size_t of field->min..max */
 wire_field_reader wire_read_number;       /* to a double, finite in float32 */
 wire_field_reader wire_read_head_numbers; /* to a struct wire_head_list */
 wire_field_reader wire_read_need;
 wire_field_reader wire_read_need_weights;
-wire_field_reader wire_read_window;
 wire_field_reader wire_read_softcap;
 wire_field_reader wire_read_timeout_ms; /* a number above 0, at most a day */
-wire_field_reader wire_read_timeout;    /* microseconds, at most a day; 0: none */
-wire_field_reader wire_read_priority;
+wire_field_reader wire_read_timeout;    /* microseconds, which become ns; 0: none */
 
 /* Reads the name of a model or layer, which may be an integer: copies it to `word` where
  * it has to be decoded. Wrong type, Malformed JSON. */
