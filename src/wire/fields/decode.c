@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: reads a request: its model, its options, its tensors, and what belongs to
  * their rows. */
-#include "wire/fields/decode.h"
+#include "wire/fields/decoder.h"
 
 #include "wire/checks/stored.h"
 #include "wire/fields/floats.h"
-#include "wire/fields/options.h"
-#include "wire/fields/ranges.h"
+#include "wire/fields/readers.h"
 #include "wire/fields/reserve.h"
-#include "wire/fields/selection.h"
 #include "wire/fields/tensors.h"
 #include "wire/models.h"
 
@@ -146,11 +144,9 @@ static bool read_row_fields(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
 
     return wire_reduce_check_need(decoder) &&
-           read_phase(decoder, WIRE_PHASE_REDUCTIONS) &&
-           wire_reduce_check_top(&decoder->request.batch, source->problem) &&
+           read_phase(decoder, WIRE_PHASE_REDUCTIONS) && wire_reduce_check_top(decoder) &&
            read_phase(decoder, WIRE_PHASE_TARGETS) &&
-           read_phase(decoder, WIRE_PHASE_SELECTIONS) &&
-           wire_selection_check(&decoder->request, source->problem) &&
+           read_phase(decoder, WIRE_PHASE_SELECTIONS) && wire_selection_check(decoder) &&
            read_phase(decoder, WIRE_PHASE_MASKS) &&
            (!wire_has_shapes(source) ||
             wire_finite_check(&decoder->tensors, &decoder->request, source->problem));

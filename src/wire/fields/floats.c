@@ -2,7 +2,9 @@
 /* floats.c: reads floats from text and arrays. */
 #include "wire/fields/floats.h"
 
+#include "base/error.h"
 #include "base/pace.h"
+#include "wire/fields/readers.h"
 #include "wire/json/list.h"
 #include "wire/json/tensor.h"
 
@@ -86,13 +88,49 @@ bool wire_numbers_read(const struct wire_source *source, const struct wire_value
     return true;
 }
 
-bool wire_head_list_read(const struct wire_source *source, const struct wire_value *value,
-                         const float **ret_list, size_t *ret_count) {
+/* --- a number for each head --- */
+
+static bool read_head_list(const struct wire_source *source,
+                           const struct wire_value *value, const float **ret_list,
+                           size_t *ret_count) {
     if (value->shape == NULL)
         return read_flat(source, value, ret_list, ret_count);
     *ret_count = value->count;
     return wire_rank_check(source, value, 1, 1, "[H], one number for each head") &&
            wire_numbers_read(source, value, ret_list);
+}
+
+bool wire_read_head_numbers(struct wire_decoder *decoder, const struct wire_field *field,
+                            const struct wire_value *value) {
+    struct wire_head_list *to = wire_field_target(decoder, field);
+
+    return read_head_list(decoder->source, value, &to->numbers, &to->count);
+}
+
+/* Checks that there is one number for each head. */
+static bool check_head_mask_count(size_t count, const attn_model_info *model,
+                                  struct wire_problem *ret_problem) {
+    if (count == model->num_heads)
+        return true;
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "head_mask",
+                     "head_mask has %zu number%s, but model '%s' has %zu head%s; "
+                     "send one number for each head",
+                     count, plural_of(count), model->name, model->num_heads,
+                     plural_of(model->num_heads));
+    wire_shape_print(ret_problem->expected, &model->num_heads, 1);
+    wire_shape_print(ret_problem->got, &count, 1);
+    return false;
+}
+
+bool wire_read_head_mask(struct wire_decoder *decoder, const struct wire_field *field,
+                         const struct wire_value *value) {
+    const struct wire_source *source = decoder->source;
+    size_t count;
+
+    (void)field;
+    return read_head_list(source, value, &decoder->request.batch.head_mask, &count) &&
+           check_head_mask_count(count, attn_model_get_info(decoder->request.model),
+                                 source->problem);
 }
 
 /* --- bias --- */
@@ -127,8 +165,9 @@ static bool read_nested_bias(const struct wire_source *source,
     return true;
 }
 
-bool wire_bias_read(const struct wire_source *source, const struct wire_value *value,
-                    struct wire_bias *ret_bias) {
+/* Reads a bias: [Tq, Tk], [H, Tq, Tk] or [B, H, Tq, Tk]. */
+static bool read_whole_bias(const struct wire_source *source,
+                            const struct wire_value *value, struct wire_bias *ret_bias) {
     if (value->shape == NULL)
         return read_nested_bias(source, value, ret_bias);
     if (!wire_rank_check(source, value, 2, 4, "[Tq, Tk], [H, Tq, Tk] or [B, H, Tq, Tk]"))
@@ -136,4 +175,13 @@ bool wire_bias_read(const struct wire_source *source, const struct wire_value *v
     ret_bias->rank = value->rank;
     memcpy(ret_bias->shape, value->shape, value->rank * sizeof *value->shape);
     return wire_numbers_read(source, value, &ret_bias->numbers);
+}
+
+bool wire_read_bias(struct wire_decoder *decoder, const struct wire_field *field,
+                    const struct wire_value *value) {
+    struct wire_bias bias;
+
+    (void)field;
+    return read_whole_bias(decoder->source, value, &bias) &&
+           wire_given_set_bias(&bias, &decoder->request, decoder->source->problem);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.c: reads options: words and numbers. */
-#include "wire/fields/options.h"
+#include "wire/fields/readers.h"
 
 #include "wire/decimal/read.h"
-#include "wire/fields/floats.h"
 #include "wire/json/list.h"
 
 #include <attnd/dot_product.h>
@@ -13,11 +12,6 @@
 
 /* A day. */
 #define TIMEOUT_MS_MAX 86400000
-
-/* Returns where the value of an option goes. */
-static void *target_of(struct wire_decoder *decoder, const struct wire_field *field) {
-    return (char *)decoder + field->to;
-}
 
 /* Refuses an option that is a string of its own; `wanted` is what to send, `expected`
  * that in JSON. */
@@ -55,7 +49,7 @@ bool wire_read_bool(struct wire_decoder *decoder, const struct wire_field *field
     static const char *const words[] = {"false", "true", NULL};
     const struct wire_source *source = decoder->source;
     const struct wire_cursor cursor = wire_value_cursor(source, value);
-    bool *to = target_of(decoder, field);
+    bool *to = wire_field_target(decoder, field);
     size_t index;
 
     if (!wire_has_strings(source))
@@ -103,7 +97,7 @@ bool wire_read_need_weights(struct wire_decoder *decoder, const struct wire_fiel
                                               ATTN_WEIGHTS_MEAN};
     const struct wire_source *source = decoder->source;
     const struct wire_cursor cursor = wire_value_cursor(source, value);
-    attn_need_weights *to = target_of(decoder, field);
+    attn_need_weights *to = wire_field_target(decoder, field);
     size_t index;
 
     if (wire_is_sent(source, WIRE_FIELD_NEED))
@@ -170,7 +164,7 @@ bool wire_read_number(struct wire_decoder *decoder, const struct wire_field *fie
     const struct wire_cursor cursor = wire_value_cursor(source, value);
     struct wire_place place = {.field = value->name};
     char text[WIRE_WORD_MAX + 1];
-    double number = 0, *to = target_of(decoder, field);
+    double number = 0, *to = wire_field_target(decoder, field);
 
     if (!read_double(source, value, text, &number))
         return false;
@@ -194,7 +188,7 @@ bool wire_read_timeout_ms(struct wire_decoder *decoder, const struct wire_field 
     const struct wire_cursor cursor = wire_value_cursor(decoder->source, value);
     struct wire_place place = {.field = value->name};
     char text[WIRE_WORD_MAX + 1], where[WIRE_PLACE_TEXT_MAX];
-    int64_t *to = target_of(decoder, field);
+    int64_t *to = wire_field_target(decoder, field);
     double milliseconds = 0;
 
     if (!read_double(decoder->source, value, text, &milliseconds))
@@ -217,7 +211,7 @@ bool wire_read_integer(struct wire_decoder *decoder, const struct wire_field *fi
                        const struct wire_value *value) {
     struct wire_cursor cursor = wire_value_cursor(decoder->source, value);
     struct wire_place place = {.field = value->name};
-    size_t *to = target_of(decoder, field);
+    size_t *to = wire_field_target(decoder, field);
     struct wire_span text;
 
     return check_number(decoder->source, value) &&
@@ -233,13 +227,4 @@ bool wire_read_timeout(struct wire_decoder *decoder, const struct wire_field *fi
         return false;
     decoder->request.timeout_ns *= 1000;
     return true;
-}
-
-/* --- numbers of heads --- */
-
-bool wire_read_head_numbers(struct wire_decoder *decoder, const struct wire_field *field,
-                            const struct wire_value *value) {
-    struct wire_head_list *to = target_of(decoder, field);
-
-    return wire_head_list_read(decoder->source, value, &to->numbers, &to->count);
 }

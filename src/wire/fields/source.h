@@ -88,19 +88,6 @@ bool wire_array_check(const struct wire_source *source, const struct wire_value 
  * tools only have floats. */
 bool wire_integers_allow(const char *dtype);
 
-/* Reads integer `i` of an array that was checked. *ret_number is SIZE_MAX when it is
- * larger, or negative. With from_end a negative one is that modulo 2^64, and one that is
- * too large or small is PTRDIFF_MIN. Wrong type, when it is not whole. */
-bool wire_array_read_integer(const struct wire_source *source,
-                             const struct wire_value *value, size_t i, bool from_end,
-                             size_t *ret_number);
-
-/* Refuses integer `i`, which is not within `min`..`max`; `limit` is the reason for the
- * range: "its sequence has 6 keys". */
-bool wire_array_refuse_integer(const struct wire_source *source,
-                               const struct wire_value *value, size_t i,
-                               const char *limit, int64_t min, size_t max);
-
 /* Refuses text that does not have as many numbers as its shape; `got` is what its data
  * "has" or "is": Shape mismatch. */
 bool wire_refuse_data(const struct wire_source *source, const struct wire_value *value,

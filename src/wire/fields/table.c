@@ -2,9 +2,7 @@
 /* table.c: the fields of a request, and how they are read. */
 #include "wire/fields/fields.h"
 
-#include "wire/fields/ranges.h"
-#include "wire/fields/rows.h"
-#include "wire/fields/selection.h"
+#include "wire/fields/readers.h"
 
 #include <stddef.h>
 #include <stdio.h>

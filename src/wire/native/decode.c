@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: finds the fields of a native request, and has them read. */
-#include "wire/fields/decode.h"
+#include "wire/fields/decoder.h"
 #include "wire/native/native.h"
 
 bool wire_native_scan(const struct wire_input *input, unsigned requests,

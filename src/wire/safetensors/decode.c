@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: finds the fields of a request in safetensors: its header, the strings of its
  * metadata, and its tensors; and has them read. */
-#include "wire/fields/decode.h"
+#include "wire/fields/decoder.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "safetensors/header.h"
