@@ -3,10 +3,10 @@
  * their rows. */
 #include "wire/fields/decoder.h"
 
-#include "wire/checks/stored.h"
 #include "wire/fields/floats.h"
 #include "wire/fields/readers.h"
 #include "wire/fields/reserve.h"
+#include "wire/fields/stored.h"
 #include "wire/fields/tensors.h"
 #include "wire/models.h"
 

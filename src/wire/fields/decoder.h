@@ -2,7 +2,7 @@
 /* decoder.h: a request while its fields are read, whatever its format. */
 #pragma once
 
-#include "wire/checks/given.h"
+#include "wire/fields/given.h"
 #include "wire/fields/source.h"
 
 /* A request that is being read. */

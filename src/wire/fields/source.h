@@ -3,8 +3,8 @@
  * body. Values are texts of JSON or arrays. */
 #pragma once
 
-#include "wire/checks/tensor_check.h"
 #include "wire/fields/fields.h"
+#include "wire/fields/tensor_check.h"
 #include "wire/protocol.h"
 
 /* The value of a field. Everything is borrowed from the body or its header. */

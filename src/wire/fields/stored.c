@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stored.c: completes a request from a layer of a capture. */
-#include "wire/checks/stored.h"
+#include "wire/fields/stored.h"
 
 #include "base/pace.h"
 #include "base/size.h"

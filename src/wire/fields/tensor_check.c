@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensor_check.c: checks queries, keys and values against the model and each other. */
-#include "wire/checks/tensor_check.h"
+#include "wire/fields/tensor_check.h"
 
 #include "base/dtype.h"
 #include "base/error.h"

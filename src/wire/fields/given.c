@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* given.c: sizes and options of a request without a model. */
-#include "wire/checks/given.h"
+#include "wire/fields/given.h"
 
 #include "base/error.h"
 #include "base/pace.h"

@@ -3,7 +3,7 @@
  * function returns false with *ret_problem set. */
 #pragma once
 
-#include "wire/checks/given.h"
+#include "wire/fields/given.h"
 #include "wire/protocol.h"
 
 /* Finds the layer of that name, of `size` bytes; the only one when `name` is NULL. Fails

@@ -3,8 +3,8 @@
  * there has queries, keys and values, and no model: its sizes and options become one. */
 #pragma once
 
-#include "wire/checks/layer.h"
-#include "wire/checks/tensor_check.h"
+#include "wire/fields/tensor_check.h"
+#include "wire/layer.h"
 #include "wire/options.h"
 
 /* A number for each head, in the arena or body of a request. */
