@@ -179,7 +179,10 @@ bool wire_read_number(struct wire_decoder *decoder, const struct wire_field *fie
 bool wire_read_softcap(struct wire_decoder *decoder, const struct wire_field *field,
                        const struct wire_value *value) {
     return wire_read_number(decoder, field, value) &&
-           wire_given_check_softcap(decoder->given.softcap, decoder->source->problem);
+           (decoder->given.softcap > 0 ||
+            wire_problem_set(decoder->source->problem, WIRE_E_OUT_OF_RANGE, "softcap",
+                             "softcap is %g, but must be above 0; leave it out for none",
+                             decoder->given.softcap));
 }
 
 bool wire_read_timeout_ms(struct wire_decoder *decoder, const struct wire_field *field,

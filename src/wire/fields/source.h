@@ -4,7 +4,6 @@
 #pragma once
 
 #include "wire/fields/fields.h"
-#include "wire/fields/tensor_check.h"
 #include "wire/protocol.h"
 
 /* The value of a field. Everything is borrowed from the body or its header. */
