@@ -10,11 +10,11 @@
 
 /* Reads the fields of a phase that were sent, in the order of the table. */
 static bool read_phase(struct wire_decoder *decoder, enum wire_phase phase) {
-    for (const struct wire_field *field = wire_fields;
-         field < wire_fields + WIRE_NUM_FIELDS; field++) {
-        const struct wire_value *value = &decoder->source->values[field->id];
-        if (field->phase == phase && wire_value_is_sent(value) &&
-            !field->read(decoder, field, value))
+    uint64_t left = decoder->source->sent;
+
+    for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;) {
+        if (field->phase == phase &&
+            !field->read(decoder, field, &decoder->source->values[field->id]))
             return false;
     }
     return true;
@@ -110,11 +110,11 @@ static bool reserve(const struct wire_decoder *decoder, size_t extra) {
 /* Notes what a safetensors reply is like, and whether the body must stay. */
 static void note_body(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
+    uint64_t left = source->sent;
 
     decoder->request.lens_sent = wire_is_sent(source, WIRE_FIELD_QUERY_LENS) ||
                                  wire_is_sent(source, WIRE_FIELD_KEY_LENS);
-    for (const struct wire_field *field = wire_fields;
-         field < wire_fields + WIRE_NUM_FIELDS; field++) {
+    for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;) {
         if ((field->kind & (WIRE_TENSOR | WIRE_FLOATS)) != 0 &&
             wire_value_is_in_place(source, &source->values[field->id]))
             decoder->request.in_body = true;

@@ -6,6 +6,7 @@
 #include "wire/json/object.h"
 
 struct wire_decoder;
+struct wire_source;
 struct wire_value;
 
 /* Only names for fields; the table has their order. */
@@ -106,6 +107,6 @@ void wire_fields_list(unsigned requests, unsigned kinds, char *ret_text, size_t 
  * table. */
 void wire_fields_set_keys(unsigned requests, unsigned kinds, struct wire_keys *ret_keys);
 
-/* Sets the texts of values, by id, to the members of an object with such keys. */
+/* Sets the values of a request to the members of an object with such keys. */
 void wire_fields_take(const struct wire_span members[WIRE_NUM_FIELDS],
-                      struct wire_value *values);
+                      struct wire_source *source);

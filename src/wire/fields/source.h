@@ -27,7 +27,27 @@ struct wire_source {
     unsigned requests; /* one of WIRE_TO_...; WIRE_OIP_... */
     bool heads_axis;   /* heads are an axis of queries, keys and values */
     struct wire_value values[WIRE_NUM_FIELDS]; /* by id */
+    uint64_t sent; /* a bit for each row of the table, of these values */
 };
+
+_Static_assert(WIRE_NUM_FIELDS <= 64, "bits of wire_source.sent");
+
+/* Notes that a field is sent, and returns its value, to be set. */
+static inline struct wire_value *wire_source_set(struct wire_source *source,
+                                                 const struct wire_field *field) {
+    source->sent |= UINT64_C(1) << (field - wire_fields);
+    source->values[field->id].name = field->name;
+    return &source->values[field->id];
+}
+
+/* Returns the first field whose bit is left, and takes the bit away; NULL: there is
+ * none. */
+static inline const struct wire_field *wire_field_next(uint64_t *left) {
+    const struct wire_field *field =
+        *left != 0 ? &wire_fields[__builtin_ctzll(*left)] : NULL;
+    *left &= *left - 1;
+    return field;
+}
 
 static inline bool wire_value_is_sent(const struct wire_value *value) {
     return value->text.start != NULL || value->bytes != NULL;

@@ -129,11 +129,9 @@ void wire_fields_set_keys(unsigned requests, unsigned kinds, struct wire_keys *r
 }
 
 void wire_fields_take(const struct wire_span members[WIRE_NUM_FIELDS],
-                      struct wire_value *values) {
+                      struct wire_source *source) {
     for (size_t i = 0; i < WIRE_NUM_FIELDS; i++) {
-        if (members[i].start == NULL)
-            continue;
-        values[wire_fields[i].id].name = wire_fields[i].name;
-        values[wire_fields[i].id].text = members[i];
+        if (members[i].start != NULL)
+            wire_source_set(source, &wire_fields[i])->text = members[i];
     }
 }

@@ -64,7 +64,7 @@ static bool find_parameters(const struct wire_cursor *cursor,
     wire_fields_set_keys(WIRE_OIP_PARAMETER, WIRE_OPTION | WIRE_INTEGERS, &keys);
     if (!wire_object_scan(&there, &place, 2, &keys, members))
         return false;
-    wire_fields_take(members, source->values);
+    wire_fields_take(members, source);
     source->values[WIRE_FIELD_WEIGHTS_HEADS].bare = true;
     source->values[WIRE_FIELD_WEIGHTS_QUERIES].bare = true;
     return wire_bool_read(cursor, &binary->text, "binary_data_output", &options->binary);
