@@ -5,7 +5,6 @@
 #include "wire/fields/readers.h"
 
 #include <stddef.h>
-#include <stdio.h>
 
 /* Which requests have a field. */
 #define MODEL  WIRE_TO_MODEL
@@ -103,22 +102,14 @@ const struct wire_field *wire_field_find(const char *name, unsigned requests,
 }
 
 void wire_fields_list(unsigned requests, unsigned kinds, char *ret_text, size_t size) {
-    const struct wire_field *last = NULL;
-    size_t used = 0;
+    const char *names[WIRE_NUM_FIELDS];
+    size_t count = 0;
 
     for (size_t i = 0; i < WIRE_NUM_FIELDS; i++) {
         if (is_among(&wire_fields[i], requests, kinds))
-            last = &wire_fields[i];
+            names[count++] = wire_fields[i].name;
     }
-    for (const struct wire_field *field = wire_fields; used < size && field <= last;
-         field++) {
-        if (is_among(field, requests, kinds))
-            used += (size_t)snprintf(ret_text + used, size - used, "%s%s",
-                                     used == 0       ? ""
-                                     : field == last ? " and "
-                                                     : ", ",
-                                     field->name);
-    }
+    wire_names_print(ret_text, size, names, count, "and");
 }
 
 void wire_fields_set_keys(unsigned requests, unsigned kinds, struct wire_keys *ret_keys) {
