@@ -6,7 +6,7 @@
 #include "http/handover.h"
 #include "http/reply.h"
 #include "sched/container_of.h"
-#include "wire/checks/layer.h"
+#include "wire/layer.h"
 #include "wire/json/write.h"
 
 #include <stdio.h>
