@@ -197,7 +197,7 @@ attn_status hidden_find_layers(const struct hidden *hidden, const struct folder 
             free(found);
             return status;
         }
-        *ret_norm = *ret_norm || layers[found[i]].norm_before.kind != ATTN_NORM_NONE;
+        *ret_norm = *ret_norm || layers[found[i]].info.pre_norm.kind != ATTN_NORM_NONE;
     }
     *ret_layers = found;
     *ret_count = hidden->num_ids;

@@ -59,8 +59,9 @@ static attn_status print_layer(const struct folder *folder, size_t i,
     if (status != ATTN_OK)
         return status;
     layer_describe_features(layer, features);
-    printf("  %-16s %5zu %5zu %5zu %12zu  %s\n", layer->part, layer->num_heads,
-           layer->num_kv_heads, layer->head_size, info.footprint.memory, features);
+    printf("  %-16s %5zu %5zu %5zu %12zu  %s\n", layer->part, layer->info.num_heads,
+           layer->info.num_kv_heads, layer->info.width.score, info.footprint.memory,
+           features);
     return ATTN_OK;
 }
 
@@ -73,7 +74,7 @@ static attn_status print_layers(const char *path, const struct folder *folder,
     attn_status status = ATTN_OK;
     const struct layer *layers = folder_get_layers(folder, &count);
 
-    printf("%s: family %s, %zu layer%s\n", path, layers[0].family, count,
+    printf("%s: family %s, %zu layer%s\n", path, layers[0].info.layout, count,
            plural_of(count));
     if (folder_get_note(folder) != NULL)
         printf("  note: %s\n", folder_get_note(folder));

@@ -80,7 +80,6 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
                               struct single_layer *ret_single, attn_error *ret_error) {
     static const attn_model_options no_options;
     struct layer *layer = &ret_single->layer;
-    size_t context_length;
     attn_status status = checkpoint_check_name(name, ret_error);
 
     options = options != NULL ? options : &no_options;
@@ -94,14 +93,14 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
         status = layout_recognise(file, prefix != NULL ? prefix : "", layout_name,
                                   &ret_single->layout, &ret_single->view, ret_error);
     if (status == ATTN_OK)
-        status = find_number(file, "num_heads", options->num_heads, &layer->num_heads,
-                             ret_error);
+        status = find_number(file, "num_heads", options->num_heads,
+                             &layer->info.num_heads, ret_error);
     if (status == ATTN_OK)
         status = find_number(file, "context_length", options->context_length,
-                             &context_length, ret_error);
+                             &layer->info.context_length, ret_error);
     if (status == ATTN_OK)
         status = find_causal(file, options->causal, ret_single->layout->causal,
-                             &layer->causal, ret_error);
+                             &layer->info.mask.causal, ret_error);
     if (status == ATTN_OK)
         status =
             layout_fill_layer(ret_single->layout, &ret_single->view, layer, ret_error);
@@ -109,7 +108,6 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
         return status;
 
     layer_fill_info(layer, false, &ret_single->info);
-    ret_single->info.context_length = context_length;
     memcpy(ret_single->info.name, name, strlen(name) + 1);
     return ATTN_OK;
 }

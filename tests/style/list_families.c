@@ -23,8 +23,8 @@ static void print_layer(const struct match *match, const struct match_stack *sta
     }
     layer_describe_features(&layer, features);
     printf("%s\t%s%s\t%s, heads of %zu%s%s%s%s%s\n", match->family->type, stack->part,
-           layer.cross ? "cross" : "", features, layer.head_size,
-           layer.num_kv_heads < layer.num_heads ? ", shared key heads" : "",
+           layer.cross ? "cross" : "", features, layer.info.width.score,
+           layer.info.num_kv_heads < layer.info.num_heads ? ", shared key heads" : "",
            match->family->scores.sinks != NULL ? ", sinks" : "",
            match->family->weights.split == SPLIT_GATED ||
                    stack->stack->names[ATTN_GATE] != NULL

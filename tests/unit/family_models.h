@@ -61,7 +61,7 @@ static inline double run_layer(const struct layer *layer, const struct layer_cas
     double worst = run_case(model, want, want->queries.values);
     attn_model_destroy(model);
 
-    if (layer->norm_before.kind == ATTN_NORM_NONE || want->hidden.values == NULL)
+    if (layer->info.pre_norm.kind == ATTN_NORM_NONE || want->hidden.values == NULL)
         return worst;
     model = make_model(layer, true);
     assert_true(attn_model_get_info(model)->pre_norm.applied);

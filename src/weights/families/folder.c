@@ -129,13 +129,15 @@ static attn_status check_pre_norm(const struct folder *folder, const struct matc
     size_t count = 0;
 
     for (size_t i = 0; i < folder->num_layers; i++) {
-        const struct layer_norm *norm = &folder->layers[i].norm_before;
-        count += norm->kind != ATTN_NORM_NONE || norm->bare;
-        if (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && !norm->bare)
+        const struct layer *layer = &folder->layers[i];
+        const struct layer_norm *norm = &layer->norm_before;
+        bool is_there = layer->info.pre_norm.kind != ATTN_NORM_NONE;
+        count += is_there || norm->bare;
+        if (is_there && norm->weight == NULL && !norm->bare)
             return error_set(ret_error, ATTN_E_FORMAT,
                              "the norm before layer %s is not in the files; leave out "
                              "pre_norm=true",
-                             folder->layers[i].part);
+                             layer->part);
     }
     if (count > 0)
         return ATTN_OK;

@@ -28,13 +28,13 @@ struct traits {
 };
 
 static void check_shared_heads(const struct traits *traits, const struct layer *layer) {
-    size_t heads = layer->num_heads;
+    size_t heads = layer->info.num_heads;
 
-    if (heads % layer->num_kv_heads != 0)
+    if (heads % layer->info.num_kv_heads != 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
                    "%zu query heads cannot share %zu key heads: their number must "
                    "divide that of query heads",
-                   heads, layer->num_kv_heads);
+                   heads, layer->info.num_kv_heads);
 }
 
 static void read_head_sizes(const struct traits *traits, struct layer *layer) {
@@ -42,17 +42,17 @@ static void read_head_sizes(const struct traits *traits, struct layer *layer) {
     const char *own_keys = traits->stack->stack->kv_keys;
     size_t heads = traits->stack->num_heads, width = traits->stack->width;
 
-    layer->num_heads = heads;
-    layer->num_kv_heads = config_get_count(
+    layer->info.num_heads = heads;
+    layer->info.num_kv_heads = config_get_count(
         traits->section, own_keys != NULL ? own_keys : sizes->kv_keys, heads);
-    if (layer->num_kv_heads == 0)
-        layer->num_kv_heads = heads;
+    if (layer->info.num_kv_heads == 0)
+        layer->info.num_kv_heads = heads;
     check_shared_heads(traits, layer);
 
-    layer->head_size = config_get_count(traits->section, sizes->head_keys, 0);
-    if (traits->family->weights.split == SPLIT_LATENT || layer->head_size > 0)
+    layer->info.width.score = config_get_count(traits->section, sizes->head_keys, 0);
+    if (traits->family->weights.split == SPLIT_LATENT || layer->info.width.score > 0)
         return;
-    layer->head_size = width / heads;
+    layer->info.width.score = width / heads;
     if (width % heads != 0)
         error_keep(traits->section->error, ATTN_E_VALUE,
                    "%zu heads do not divide the width, which is %zu", heads, width);
@@ -65,8 +65,8 @@ static void correct_head_sizes(const struct traits *traits, struct layer *layer)
     if (sizes->adjust != NULL)
         sizes->adjust(&traits->source, layer);
     check_shared_heads(traits, layer);
-    if (layer->value_size == 0)
-        layer->value_size = layer->head_size;
+    if (layer->info.width.head == 0)
+        layer->info.width.head = layer->info.width.score;
 }
 
 static double read_scale(const struct traits *traits, size_t head_size) {
@@ -113,20 +113,21 @@ static void read_window(const struct traits *traits, struct layer *layer) {
     bool on = only_if == NULL || config_get_bool(section, only_if);
     bool zero = on && json_is_number(set) && json_number_value(set) == 0;
     size_t window = on && !zero ? config_get_count(section, keys, 0) : 0;
-    layer->window = window;
+    layer->info.mask.window = window;
     if (windows->length != NULL)
-        layer->window = windows->length(&traits->source, layer->causal, window);
+        layer->info.mask.window =
+            windows->length(&traits->source, layer->info.mask.causal, window);
     /* without a window of 0, which hides nothing */
-    if (!kind_slides(&traits->source, zero ? 1 : layer->window)) {
-        layer->window = 0;
+    if (!kind_slides(&traits->source, zero ? 1 : layer->info.mask.window)) {
+        layer->info.mask.window = 0;
         return;
     }
 
-    if (layer->window == 0 && window > 0)
+    if (layer->info.mask.window == 0 && window > 0)
         error_keep(section->error, ATTN_E_VALUE,
                    "%.*s is %zu, but must be at least 2, since half of it counts",
                    (int)strcspn(keys, "="), keys, window);
-    if (layer->window == 0)
+    if (layer->info.mask.window == 0)
         error_keep(section->error, ATTN_E_VALUE,
                    "layer %zu has sliding attention, but %.*s is %s",
                    traits->source.index, (int)strcspn(on ? keys : only_if, "="),
@@ -147,13 +148,15 @@ static void check_mask(const struct traits *traits, const struct layer *layer) {
 
     if (match->causal != NULL || layer->cross)
         return;
-    if (match->bidirectional != NULL && layer->window + layer->chunk > 0)
+    if (match->bidirectional != NULL &&
+        layer->info.mask.window + layer->info.mask.chunk > 0)
         error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
                    "class %.60s is not causal, but does not say where its window is; set "
                    "causal=false for one on each side",
                    match->bidirectional);
     if (match->text == NULL || !match->text->any_mask)
-        config_check_demands(traits->section, layer->causal ? causal : others, remedy);
+        config_check_demands(traits->section, layer->info.mask.causal ? causal : others,
+                             remedy);
     if (match->text != NULL)
         config_check_demands(traits->section, match->text->demands, remedy);
 }
@@ -186,36 +189,32 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     check_eps(traits);
     double eps = config_get_number(section, family->norms.eps_keys, family->norms.eps);
 
-    struct layer_norm norm = {.plus_one = family->norms.plus_one, .eps = eps};
-    const struct layer_norm of_latents = {.kind = ATTN_NORM_RMS, .eps = LATENT_EPS};
-
-    if (layer->latent.query > 0)
-        layer->latent.query_norm = of_latents;
-    if (layer->latent.key > 0)
-        layer->latent.key_norm = of_latents;
+    if (layer->info.latent.key > 0)
+        layer->info.latent.eps = LATENT_EPS;
     if (family->norms.before_if != NULL)
         before = config_get_bool(section, family->norms.before_if);
-    norm.kind = family->norms.before;
-    norm.bare = family->norms.bare;
-    if (before)
-        layer->norm_before = norm;
-    layer->value_norm.eps = eps;
+    if (before) {
+        layer->norm_before.plus_one = family->norms.plus_one;
+        layer->norm_before.bare = family->norms.bare;
+        layer->info.pre_norm.kind = family->norms.before;
+        layer->info.pre_norm.eps = eps;
+    }
+    layer->info.value_norm.eps = eps;
 
     if (family->norms.heads_if != NULL)
         on_heads = config_get_bool(section, family->norms.heads_if);
-
     if (!on_heads)
         return;
     /* where a family always has them, files may say so by a key of other families */
     config_find(section, "qk_norm", NULL);
     config_find(section, "use_qk_norm", NULL);
-    norm.kind = family->norms.heads;
-    norm.bare = false;
-    layer->query_norm = layer->key_norm = norm;
     layer->query_norm.name = family->norms.query;
     layer->key_norm.name = family->norms.key;
-    layer->head_norm_whole = family->norms.heads_whole;
-    layer->head_norm_each = family->norms.heads_each;
+    layer->query_norm.plus_one = layer->key_norm.plus_one = family->norms.plus_one;
+    layer->info.head_norm.kind = family->norms.heads;
+    layer->info.head_norm.eps = eps;
+    layer->info.head_norm.whole = family->norms.heads_whole;
+    layer->info.head_norm.per_head = family->norms.heads_each;
 }
 
 /* Reads what is added by distance. Cross attention has none. */
@@ -270,19 +269,20 @@ void traits_name(const struct match_stack *stack, size_t index,
 static void read_rotation(const struct traits *traits, struct layer *layer) {
     const struct match *match = traits->match;
     const struct family *family = traits->family;
-    bool sliding = layer->window > 0;
+    bool sliding = layer->info.mask.window > 0;
 
     if (!layer->cross && (family->rotation.only_if == NULL ||
                           family->rotation.only_if(&traits->source, sliding)))
-        rotation_read(&traits->source, layer->head_size, sliding, &layer->rotation);
+        rotation_read(&traits->source, layer->info.width.score, sliding,
+                      &layer->rotation);
     if (match->text != NULL && match->text->any_mask &&
         layer->rotation.type == ROTATION_DYNAMIC)
         error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
                    "rope_type is dynamic, but the lengths of this model count from 1, "
                    "which attnd does not do" REFUSAL_REMEDY);
-    layer->query_factor.beta = layer->rotation.query_beta;
+    layer->info.query_factor.beta = layer->rotation.query_beta;
     if (layer->rotation.query_beta > 0)
-        layer->query_factor.length = layer->rotation.original_positions;
+        layer->info.query_factor.length = layer->rotation.original_positions;
 }
 
 /* Reads what bounds scores. */
@@ -291,8 +291,8 @@ static void read_bounds(const struct traits *traits, struct layer *layer) {
     const struct config_section *section = traits->section;
 
     if (scores->softcap_keys != NULL && !config_is_null(section, scores->softcap_keys))
-        layer->softcap = config_get_number(section, scores->softcap_keys, 50);
-    layer->clip = config_get_number(section, scores->clip_keys, 0);
+        layer->info.score.softcap = config_get_number(section, scores->softcap_keys, 50);
+    layer->info.projection.clip = config_get_number(section, scores->clip_keys, 0);
     layer->sinks_name = scores->sinks;
 }
 
@@ -302,8 +302,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     const struct config_section *section = &stack->section;
     const struct traits traits = {
         match, family, stack, section, {family, section, stack->num_layers, index}};
-    struct layer layer = {.family = family->type,
-                          .index = index,
+    struct layer layer = {.info = {.layout = family->type, .layer = index},
                           .lender = index,
                           .cross = stack->stack->cross,
                           .value_factor = 1};
@@ -311,10 +310,10 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     traits_name(stack, index, layer.part);
     config_check_demands(section, family->demands, "attnd computes nothing else here");
     read_head_sizes(&traits, &layer);
-    layer.causal = read_mask(&traits);
+    layer.info.mask.causal = read_mask(&traits);
     read_window(&traits, &layer);
     correct_head_sizes(&traits, &layer);
-    layer.scale = read_scale(&traits, layer.head_size);
+    layer.info.score.scale = read_scale(&traits, layer.info.width.score);
     read_rotation(&traits, &layer);
     read_norms(&traits, &layer);
     read_distance_bias(&traits, &layer);
@@ -323,7 +322,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     if (family->adjust != NULL)
         family->adjust(&traits.source, &layer);
     if (match->causal != NULL)
-        layer.causal = read_mask(&traits);
+        layer.info.mask.causal = read_mask(&traits);
     check_mask(&traits, &layer);
     if (section->error->status == ATTN_OK)
         *ret_layer = layer;

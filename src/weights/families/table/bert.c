@@ -23,8 +23,10 @@ static size_t halve_window(const struct layer_source *layer, bool causal, size_t
 
 /* The first layer has an identity in place of the norm before. */
 static void drop_first_norm(const struct layer_source *source, struct layer *layer) {
-    if (source->index == 0)
-        layer->norm_before = (struct layer_norm){.bare = true};
+    if (source->index > 0)
+        return;
+    layer->info.pre_norm.kind = ATTN_NORM_NONE;
+    layer->norm_before.bare = true;
 }
 
 /* clang-format off */

@@ -87,9 +87,10 @@ static bool olmo_rotates(const struct layer_source *layer, bool sliding) {
 static void add_bare_norms(const struct layer_source *source, struct layer *layer) {
     config_find(source->section, "qk_norm", NULL);
     config_find(source->section, "use_qk_norm", NULL);
-    layer->query_norm = layer->key_norm = (struct layer_norm){
-        .kind = ATTN_NORM_RMS, .bare = true, .eps = layer->norm_before.eps};
-    layer->head_norm_last = true;
+    layer->query_norm = layer->key_norm = (struct layer_norm){.bare = true};
+    layer->info.head_norm.kind = ATTN_NORM_RMS;
+    layer->info.head_norm.eps = layer->info.pre_norm.eps;
+    layer->info.head_norm.last = true;
 }
 
 /* Reads the chunk of keys, which layers have as layer_types says, or those that rotate. A
@@ -102,8 +103,8 @@ static void read_chunk(const struct layer_source *source, struct layer *layer) {
 
     if (!chunked)
         return;
-    layer->chunk = chunk;
-    layer->causal = true; /* whatever is_causal says */
+    layer->info.mask.chunk = chunk;
+    layer->info.mask.causal = true; /* whatever is_causal says */
     if (chunk == 0 && listed)
         error_keep(section->error, ATTN_E_VALUE,
                    "layer %zu has chunked attention, but attention_chunk_size is not set",
@@ -126,9 +127,9 @@ static void adjust_llama4(const struct layer_source *source, struct layer *layer
         add_bare_norms(source, layer);
     if (!on || zero || layer->rotation.dims > 0)
         return;
-    layer->query_factor.beta = config_get_number(section, "attn_scale", 0.1);
-    layer->query_factor.length = config_get_count(section, "floor_scale", 8192);
-    layer->query_factor.offset = 1;
+    layer->info.query_factor.beta = config_get_number(section, "attn_scale", 0.1);
+    layer->info.query_factor.length = config_get_count(section, "floor_scale", 8192);
+    layer->info.query_factor.offset = 1;
 }
 
 /* With "alpha" the base of a dynamic rotation is the same for all lengths. */
@@ -149,7 +150,7 @@ static void fix_base(const struct layer_source *source,
 
 static void norm_rotated_heads(const struct layer_source *source, struct layer *layer) {
     (void)source;
-    layer->head_norm_last = true;
+    layer->info.head_norm.last = true;
 }
 
 /* It rotates by the negative angle. */
@@ -168,17 +169,18 @@ static void preset_phi3(const struct layer_source *source,
 
 static void clip_after_norms(const struct layer_source *source, struct layer *layer) {
     (void)source;
-    layer->clip_last = layer->clip > 0;
+    layer->info.projection.clip_last = layer->info.projection.clip > 0;
 }
 
 static void norm_bitnet_outputs(const struct layer_source *source, struct layer *layer) {
     (void)source;
-    layer->out_norm = (struct layer_norm){
-        .kind = ATTN_NORM_RMS, .name = "attn_sub_norm", .eps = layer->norm_before.eps};
+    layer->out_norm.name = "attn_sub_norm";
+    layer->info.out_norm.kind = ATTN_NORM_RMS;
+    layer->info.out_norm.eps = layer->info.pre_norm.eps;
 }
 
 static void scale_falcon_keys(const struct layer_source *source, struct layer *layer) {
-    layer->scale *= config_get_number(source->section, "key_multiplier", 1);
+    layer->info.score.scale *= config_get_number(source->section, "key_multiplier", 1);
 }
 
 static void read_seed_bias(const struct layer_source *source, struct layer *layer) {
