@@ -70,7 +70,6 @@ struct single_layer {
     const struct layout *layout;
     struct tensor_view view;
     struct layer layer; /* borrows from the view */
-    attn_model_info info;
 };
 
 /* Finds the layer of the file, with the options, which may be NULL, or else with those of
@@ -104,12 +103,9 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
     if (status == ATTN_OK)
         status =
             layout_fill_layer(ret_single->layout, &ret_single->view, layer, ret_error);
-    if (status != ATTN_OK)
-        return status;
-
-    layer_fill_info(layer, false, &ret_single->info);
-    memcpy(ret_single->info.name, name, strlen(name) + 1);
-    return ATTN_OK;
+    if (status == ATTN_OK)
+        memcpy(layer->info.name, name, strlen(name) + 1);
+    return status;
 }
 
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
@@ -120,7 +116,8 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
     attn_status status = find_layer(name, file, options, &single, ret_error);
     if (status != ATTN_OK)
         return status;
-    return layer_create_model(&single.layer, &single.info, engine, ret_model, ret_error);
+    return layer_create_model(&single.layer, &single.layer.info, engine, ret_model,
+                              ret_error);
 }
 
 /* Reads every tensor of the layer once, and keeps none. */
@@ -173,7 +170,7 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
     if (status == ATTN_OK && check_weights)
         status = check_numbers(&single, &error);
     if (status == ATTN_OK)
-        status = model_describe(&single.info, engine, ret_info, &error);
+        status = model_describe(&single.layer.info, engine, ret_info, &error);
     safetensors_close(file);
     return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "weights/layer/make.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -283,6 +284,7 @@ attn_status layout_fill_layer(const struct layout *layout, const struct tensor_v
     divide_rows(&sizer);
     fit_output(&sizer);
     fit_additive(&sizer);
+    layer_complete(layer);
     return error.status == ATTN_OK ? ATTN_OK
                                    : error_set(ret_error, error.status, "%s", error.text);
 }

@@ -10,11 +10,11 @@
 
 /* Makes the model of a layer. The caller destroys it. */
 static inline attn_model *make_model(const struct layer *layer, bool pre_norm) {
-    attn_model_info info;
+    attn_model_info info = layer->info;
     attn_model *model = NULL;
     attn_error error;
 
-    layer_fill_info(layer, pre_norm, &info);
+    info.pre_norm.applied = pre_norm && info.pre_norm.kind != ATTN_NORM_NONE;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     if (layer_read_model(layer, model, &error) != ATTN_OK)
         fail_msg("%s", error.text);

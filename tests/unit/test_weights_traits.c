@@ -466,7 +466,8 @@ static void test_buckets_of_causal_stacks_are_on_one_side(void **state) {
                                           .num_layers = 6};
         struct layer layer;
         assert_int_equal(traits_read(&match, &stack, 0, &layer), ATTN_OK);
-        assert_int_equal(layer.bias.kind, i == 2 ? ATTN_BIAS_NONE : ATTN_BIAS_BUCKETS);
+        assert_int_equal(layer.info.score.bias,
+                         i == 2 ? ATTN_BIAS_NONE : ATTN_BIAS_BUCKETS);
         assert_true(layer.bias.both_sides == (i == 0));
         assert_true(layer.info.mask.causal == (i == 1) && layer.cross == (i == 2));
     }

@@ -225,14 +225,15 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
 
     if (layer->cross)
         return;
-    bias->kind = family->distance.kind;
-    if (bias->kind != ATTN_BIAS_BUCKETS)
+    layer->info.score.bias = family->distance.kind;
+    if (layer->info.score.bias != ATTN_BIAS_BUCKETS)
         return;
 
     bias->both_sides = traits->stack->stack->mask == MASK_NONE;
     bias->table_rows =
         config_get_count(section, "relative_attention_num_buckets", BUCKETS);
     bias->max_distance = config_get_count(section, family->distance.max_keys, FARTHEST);
+    layer->info.score.bias_distance = bias->max_distance;
     bias->num_buckets = family->distance.max_keys == NULL ? BUCKETS : bias->table_rows;
     size_t exact = bias->num_buckets / (bias->both_sides ? 4 : 2);
     if (exact == 0 || bias->max_distance <= exact || bias->num_buckets > bias->table_rows)
@@ -296,6 +297,23 @@ static void read_bounds(const struct traits *traits, struct layer *layer) {
     layer->sinks_name = scores->sinks;
 }
 
+/* Describes the rotation, and where keys are from, once a family has adjusted both. */
+static void complete_traits(struct layer *layer) {
+    const struct layer_rotation *rotation = &layer->rotation;
+    attn_model_info *info = &layer->info;
+
+    info->kind = layer->cross ? "cross" : layer->borrows ? "borrowed" : "self";
+    if (rotation->dims == 0)
+        return;
+    info->rotation.size = rotation->dims;
+    info->rotation.type = rotation_type_name(rotation->type);
+    info->rotation.base = rotation->base;
+    info->rotation.axes = rotation->sections != SECTIONS_NONE ? ATTN_AXES : 1;
+    info->rotation.grid = rotation->grid;
+    info->rotation.grid_first = rotation->grid_first;
+    info->rotation.values = rotation->values;
+}
+
 attn_status traits_read(const struct match *match, const struct match_stack *stack,
                         size_t index, struct layer *ret_layer) {
     const struct family *family = match->family;
@@ -321,6 +339,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     read_biases(&traits, &layer);
     if (family->adjust != NULL)
         family->adjust(&traits.source, &layer);
+    complete_traits(&layer);
     if (match->causal != NULL)
         layer.info.mask.causal = read_mask(&traits);
     check_mask(&traits, &layer);

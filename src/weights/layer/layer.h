@@ -73,12 +73,10 @@ struct layer_rotation {
     const struct json_t *long_factors;  /* longrope: for sequences that are longer */
 };
 
-/* A bias of a score, as a function of j - i. */
+/* Of ATTN_BIAS_BUCKETS: a bias of a score, as a function of j - i. */
 struct layer_bias {
-    attn_bias kind;
-    /* Of ATTN_BIAS_BUCKETS: [table_rows, H]; a row for each bucket first */
-    const struct safetensors_tensor *table;
-    size_t table_rows, table_layer; /* which layer has it */
+    const struct safetensors_tensor *table; /* [table_rows, H], buckets first */
+    size_t table_rows, table_layer;         /* which layer has it */
     size_t num_buckets;
     size_t max_distance;
     bool both_sides; /* keys after the query have buckets of their own */
@@ -103,9 +101,8 @@ struct layer_linear {
 };
 
 struct layer {
-    /* Its model, but for the name and what layer_fill_info() adds. Of latent attention,
-     * the rotated numbers are the last of each query head in the file, and key heads have
-     * the others only. */
+    /* Its model, but for the name. Of latent attention, the rotated numbers are the last
+     * of each query head in the file, and key heads have the others only. */
     attn_model_info info;
     /* The name behind the folder's: "3", "decoder.3.cross"; of a single file "". */
     char part[LAYER_PART_SIZE];

@@ -13,8 +13,11 @@
 
 #include <stdio.h>
 
-static void fill_linears(const struct layer *layer, attn_model_info *info) {
+void layer_complete(struct layer *layer) {
     const struct layer_linear *linears = layer->linears;
+    const struct safetensors_tensor *before = layer->norm_before.weight;
+    const struct safetensors_tensor *additive = layer->additive[0];
+    attn_model_info *info = &layer->info;
     size_t query = info->latent.query > 0 ? ATTN_LATENT_QUERY : ATTN_QUERY;
     bool latent_keys = info->latent.key > 0;
 
@@ -26,46 +29,16 @@ static void fill_linears(const struct layer *layer, attn_model_info *info) {
         info->linears[i].weight = linears[i].weight != NULL;
         info->linears[i].bias = linears[i].bias != NULL || linears[i].stage_bias != NULL;
     }
-}
 
-static void fill_rotation(const struct layer_rotation *rotation, attn_model_info *info) {
-    info->rotation.size = rotation->dims;
-    info->rotation.type = rotation_type_name(rotation->type);
-    info->rotation.base = rotation->base;
-    info->rotation.axes = rotation->sections != SECTIONS_NONE ? ATTN_AXES : 1;
-    info->rotation.grid = rotation->grid;
-    info->rotation.grid_first = rotation->grid_first;
-    info->rotation.values = rotation->values;
-    if (rotation->grid > 0) /* at most CONFIG_COUNT_MAX^2 and a few */
-        info->context_length = rotation->grid_first + rotation->grid * rotation->grid;
-}
-
-void layer_fill_info(const struct layer *layer, bool pre_norm,
-                     attn_model_info *ret_info) {
-    const struct safetensors_tensor *before = layer->norm_before.weight;
-    const struct safetensors_tensor *additive = layer->additive[0];
-    attn_model_info *info = ret_info;
-
-    *info = layer->info;
-    info->kind = layer->part[0] == '\0' ? NULL
-                 : layer->cross         ? "cross"
-                 : layer->borrows       ? "borrowed"
-                                        : "self";
     if (additive != NULL) {
         info->score.kind = ATTN_ADDITIVE;
         info->width.additive = additive->shape[0];
     }
     info->score.sinks = layer->sinks != NULL;
-    info->score.bias = layer->bias.kind;
-    info->score.bias_distance = layer->bias.max_distance;
     info->head_norm.bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
-    info->pre_norm.applied = pre_norm && info->pre_norm.kind != ATTN_NORM_NONE;
     info->pre_norm.bias = layer->norm_before.bias != NULL;
     snprintf(info->pre_norm.name, sizeof info->pre_norm.name, "%s",
              before != NULL ? before->name : "");
-    fill_linears(layer, info);
-    if (layer->rotation.dims > 0)
-        fill_rotation(&layer->rotation, info);
 }
 
 void layer_describe_features(const struct layer *layer,
@@ -81,10 +54,8 @@ void layer_describe_features(const struct layer *layer,
         .bare_heads = layer->query_norm.bare,
         .bare_before = layer->norm_before.bare};
     struct features features;
-    attn_model_info info;
 
-    layer_fill_info(layer, false, &info);
-    features_list(&info, &origin, &features);
+    features_list(&layer->info, &origin, &features);
     snprintf(ret_text, FEATURES_TEXT_SIZE, "%s", features.text);
 }
 
@@ -176,7 +147,7 @@ static void scale_values(const struct layer *layer, attn_model *model) {
 
 attn_status layer_read_model(const struct layer *layer, attn_model *model,
                              attn_error *ret_error) {
-    const struct layer_bias *bias = &layer->bias;
+    attn_bias bias = layer->info.score.bias;
     size_t heads = layer->info.num_heads;
     attn_status status = ATTN_OK;
 
@@ -197,10 +168,10 @@ attn_status layer_read_model(const struct layer *layer, attn_model *model,
         status = frequencies_fill(&layer->rotation, &model->rotation, ret_error);
     if (model->rotation.axis_of != NULL)
         rotation_fill_axes(&layer->rotation, model->rotation.axis_of);
-    if (status == ATTN_OK && bias->kind == ATTN_BIAS_BUCKETS)
+    if (status == ATTN_OK && bias == ATTN_BIAS_BUCKETS)
         status = distance_read_biases(
-            bias, heads, model->arrays[MODEL_DISTANCE_BIAS].numbers, ret_error);
-    else if (status == ATTN_OK && bias->kind != ATTN_BIAS_NONE)
+            &layer->bias, heads, model->arrays[MODEL_DISTANCE_BIAS].numbers, ret_error);
+    else if (status == ATTN_OK && bias != ATTN_BIAS_NONE)
         distance_fill_slopes(bias, heads, model->arrays[MODEL_SLOPES].numbers);
     return status;
 }

@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "weights/families/locate/locator.h"
 #include "weights/families/locate/norms.h"
+#include "weights/layer/make.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -189,7 +190,7 @@ static void locate_tables(const struct locator *locator) {
             locator_refuse_missing(locator, name);
         locator_check(locator, layer->sinks, layer->info.num_heads, VECTOR);
     }
-    if (layer->bias.kind != ATTN_BIAS_BUCKETS)
+    if (layer->info.score.bias != ATTN_BIAS_BUCKETS)
         return;
 
     if (table[0] == '/') {
@@ -321,5 +322,6 @@ attn_status locate_tensors(const struct match *match, const struct match_stack *
     locate_norms(&locator);
     locate_tables(&locator);
     check_module(&locator);
+    layer_complete(layer);
     return locator.error->status;
 }

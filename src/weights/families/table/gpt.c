@@ -62,7 +62,7 @@ static bool has_no_alibi(const struct layer_source *layer, bool sliding) {
 
 static void read_falcon_alibi(const struct layer_source *source, struct layer *layer) {
     if (config_get_bool(source->section, "alibi"))
-        layer->bias.kind = ATTN_BIAS_ALIBI_ROUNDED;
+        layer->info.score.bias = ATTN_BIAS_ALIBI_ROUNDED;
 }
 
 static void scale_unless_off(const struct layer_source *source, struct layer *layer) {
