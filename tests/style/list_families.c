@@ -50,8 +50,10 @@ int main(void) {
                 .width = from->width % from->heads == 0 ? from->width : from->heads * 64,
                 .num_layers = from->layers};
             for (size_t i = 0; i < from->layers && i < LAYERS_MAX; i++) {
-                const struct layer_source kind = {family, &stack.section, from->layers,
-                                                  i};
+                const struct layer_source kind = {.family = family,
+                                                  .section = &stack.section,
+                                                  .num_layers = from->layers,
+                                                  .index = i};
                 if (kind_attends(&kind))
                     print_layer(&match, &stack, i);
                 error.status = ATTN_OK;

@@ -77,8 +77,10 @@ static void describe_numbers(const struct layer *layer, char *ret_text, size_t s
 /* Describes layer `i`, or says why it cannot be. */
 static void describe_layer_text(struct read_stack *read, size_t i, char *ret_text,
                                 size_t size) {
-    const struct layer_source kind = {read->match.family, &read->found.section,
-                                      read->found.num_layers, i};
+    const struct layer_source kind = {.family = read->match.family,
+                                      .section = &read->found.section,
+                                      .num_layers = read->found.num_layers,
+                                      .index = i};
     struct layer layer;
 
     snprintf(ret_text, size, "no attention");

@@ -378,8 +378,9 @@ static struct layer_rotation must_read_rotation(const char *type, const char *te
     attn_error error = {.text = ""};
     *ret_config = json_loads(text, 0, NULL);
     const struct config_section section = {.object = *ret_config, .error = &error};
-    const struct layer_source layer = {find_family(type), &section, 1, 0};
-    rotation_read(&layer, 8, false, &rotation);
+    const struct layer_source layer = {
+        .family = find_family(type), .section = &section, .num_layers = 1};
+    rotation_read(&layer, 8, &rotation);
     if (error.status != ATTN_OK)
         fail_msg("%s", error.text);
     return rotation;

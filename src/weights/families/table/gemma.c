@@ -6,11 +6,13 @@
 
 /* Without use_bidirectional_attention the window is as it is said; with it, half of it
  * and one, of which the mask by that key alone leaves out the farthest. */
-static size_t halve_gemma3_window(const struct layer_source *layer, bool causal,
-                                  size_t window) {
+static size_t halve_gemma3_window(const struct layer_source *layer) {
+    size_t window = layer->window;
+
     if (!config_get_bool(layer->section, "use_bidirectional_attention") || window == 0)
         return window;
-    return window / 2 + (causal || !config_get_bool(layer->section, "is_causal=true"));
+    return window / 2 +
+           (layer->causal || !config_get_bool(layer->section, "is_causal=true"));
 }
 
 /* Lets the last layers, as many as `keys` count, take keys and values of the last layer
@@ -32,8 +34,7 @@ static void borrow_keys(const struct layer_source *source, const char *keys,
     layer->borrows = source->index >= end;
     for (lender.index = end; layer->borrows && lender.index-- > 0;) {
         layer->lender = lender.index;
-        if (kind_slides(&lender, layer->info.mask.window) ==
-            (layer->info.mask.window > 0))
+        if (kind_slides(&lender) == (layer->info.mask.window > 0))
             return;
     }
     if (layer->borrows)

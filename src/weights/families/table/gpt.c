@@ -6,11 +6,10 @@
 
 /* Returns whether the layer is local by attention_types, [[["global", "local"], 12]]:
  * kinds, and how often they are repeated. */
-static bool is_gpt_neo_local(const struct layer_source *layer, size_t window) {
+static bool is_gpt_neo_local(const struct layer_source *layer) {
     const json_t *groups = config_find(layer->section, "attention_types", NULL);
     size_t first = 0, i;
     json_t *group;
-    (void)window;
 
     if (groups == NULL || json_is_null(groups))
         return layer->index % 2 == 1;
@@ -55,8 +54,7 @@ static void read_falcon_heads(const struct layer_source *source, struct layer *l
         share_one_key_head(source, layer);
 }
 
-static bool has_no_alibi(const struct layer_source *layer, bool sliding) {
-    (void)sliding;
+static bool has_no_alibi(const struct layer_source *layer) {
     return !json_is_true(config_find(layer->section, "alibi", NULL));
 }
 

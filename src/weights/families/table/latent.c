@@ -49,15 +49,13 @@ static void read_mimo_sizes(const struct layer_source *source, struct layer *lay
 }
 
 /* Another key counts the keys before the query's own. */
-static size_t read_mimo_window(const struct layer_source *layer, bool causal,
-                               size_t window) {
+static size_t read_mimo_window(const struct layer_source *layer) {
     size_t earlier = config_get_count(layer->section, "sliding_window_size", 0);
-    (void)causal;
-    return earlier > 0 ? earlier + 1 : window;
+    return earlier > 0 ? earlier + 1 : layer->window;
 }
 
-static bool mimo_slides(const struct layer_source *layer, size_t window) {
-    return layer->index > 0 && kind_slides_unless_last(layer, window);
+static bool mimo_slides(const struct layer_source *layer) {
+    return layer->index > 0 && kind_slides_unless_last(layer);
 }
 
 /* Only layers with a window have sinks. */
