@@ -312,13 +312,6 @@ static bool decode_and_note(struct inference *inference, struct wire_problem *pr
     return decoded;
 }
 
-static bool decode_and_plan(struct inference *inference, struct wire_problem *problem) {
-    return inference_check_deadline(inference, problem) &&
-           decode_and_note(inference, problem) &&
-           inference_check_deadline(inference, problem) &&
-           inference_plan(inference, problem);
-}
-
 /* Computes and encodes the request, together with others or alone. */
 static void finish(struct inference *inference) {
     struct wire_oip_batch took = {.count = 1};
@@ -400,7 +393,10 @@ static void run_received(struct sched_job *job, struct sched_worker *worker) {
         return;
     }
     *inference = (struct inference){.exchange = exchange, .worker = worker};
-    if (!decode_and_plan(inference, &problem))
+    if (!inference_check_deadline(inference, &problem) ||
+        !decode_and_note(inference, &problem) ||
+        !inference_check_deadline(inference, &problem) ||
+        !inference_plan(inference, &problem))
         end_inference(inference, &problem);
     else if (!wait_decoded(inference))
         finish(inference);
