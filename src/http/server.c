@@ -420,7 +420,7 @@ void http_server_destroy(struct http_server *server) {
         free(addresses[i]->threads);
         free(addresses[i]->listens);
     }
-    metrics_destroy(server->metrics);
+    free(server->metrics);
     page_deinit(&server->page);
     free(server);
 }
