@@ -37,7 +37,7 @@ static void apply_limits(const struct inference *inference) {
     int64_t timeout = request->timeout_ns != 0 ? request->timeout_ns : default_ns;
     if (timeout != 0)
         exchange->work.job.deadline = exchange->work.submitted + timeout;
-    exchange->work.job.priority = request->priority;
+    exchange->work.job.priority = (uint32_t)request->priority;
 }
 
 bool inference_decode(struct inference *inference, struct wire_problem *problem) {
