@@ -7,7 +7,6 @@
 #include "http/reply.h"
 #include "http/routes.h"
 #include "http/work/inference.h"
-#include "http/work/job.h"
 #include "wire/media.h"
 #include "wire/oip/describe.h"
 
