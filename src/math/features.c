@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a feature does to a layer, see struct features_effects: each effect has those before it. */
+/* What a feature does to a layer, see struct features_effects. Each effect includes those
+ * before it. */
 enum effect { DIRECT, INDIRECT, FINISHES, FINISHES_VALUES };
 
 /* Adds a feature, if it is `present`: what it is called where it cannot be held, if
