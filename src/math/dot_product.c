@@ -104,11 +104,11 @@ attn_status attn_dot_product_plan(const attn_dot_product *options,
     return status == ATTN_OK ? attn_plan(&model, request, ret_sizes, ret_error) : status;
 }
 
-attn_status attn_dot_product_run(const attn_dot_product *options,
-                                 const attn_request *request, void *scratch,
-                                 const attn_result *result) {
+void attn_dot_product_run(const attn_dot_product *options, const attn_request *request,
+                          const attn_sizes *sizes, void *scratch,
+                          const attn_result *result) {
     attn_model model;
-    attn_status status = init_for(options, request, &model, NULL);
 
-    return status == ATTN_OK ? attn_run(&model, request, scratch, result) : status;
+    if (dot_product_init(options, &model, NULL) == ATTN_OK) /* as when it was planned */
+        attn_run(&model, request, sizes, scratch, result);
 }

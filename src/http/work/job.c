@@ -162,7 +162,8 @@ static bool compute_members(struct inference *members[], size_t count) {
         return false;
     }
     sched_share_loops(worker, true);
-    attn_run(members[0]->request.model, &joined.request, joined.scratch, &joined.result);
+    attn_run(members[0]->request.model, &joined.request, &joined.sizes, joined.scratch,
+             &joined.result);
     sched_share_loops(worker, false);
 
     int64_t used = sched_used_ns(worker) - begun, helped = sched_helped_ns(worker);
