@@ -10,7 +10,7 @@
  *     memory = aligned_alloc(ATTN_ALIGNMENT, join_bytes(model, requests, count));
  *     join_pack(model, requests, count, memory, &joined);
  *     if (attn_plan(model, &joined, &sizes, &error) != ATTN_OK) ...
- *     attn_run(model, &joined, scratch, &result);
+ *     attn_run(model, &joined, &sizes, scratch, &result);
  *     attn_result own = join_take(&result, &own_sizes[i]); ... for each i
  *
  * attn_plan() has accepted every request by itself. The functions are pure: they keep,
