@@ -45,24 +45,6 @@ static bool valid_lens_fit(const attn_request *request, size_t sequence,
     return true;
 }
 
-/* Returns whether a head's weights or scores are computed, even if it adds nothing to
- * the outputs. */
-static bool weighs_head(const struct plan *plan, size_t head) {
-    const attn_request *request = plan->request;
-
-    if (plan->kind == PLAN_HEADS || request->need_lse)
-        return true;
-    if (!plan_wants(plan, RESULT_BY_ROW))
-        return false;
-    if (request->need_weights == ATTN_WEIGHTS_MEAN || !plan->wanted.selects_heads)
-        return true;
-    for (size_t i = 0; i < request->num_weights_heads; i++) {
-        if (request->weights_heads[i] == head)
-            return true;
-    }
-    return false;
-}
-
 /* Checks that selected heads and queries exist. */
 static attn_status check_selected(const struct plan *plan, attn_error *ret_error) {
     const attn_request *request = plan->request;
@@ -334,7 +316,7 @@ static void plan_layer(struct plan *plan) {
     for (size_t h = 0; h < info->num_heads; h++) {
         bool summed = plan_sums_head(plan, h);
         layer->num_summed += summed;
-        layer->num_scored += summed || weighs_head(plan, h);
+        layer->num_scored += summed || plan_weighs_head(plan, h);
     }
     if (request->packed != NULL)
         plan_packed(plan);

@@ -27,6 +27,22 @@ enum sequence_kind plan_find_kind(const struct plan *plan, size_t sequence) {
     return SEQUENCE_HEADWISE;
 }
 
+bool plan_weighs_head(const struct plan *plan, size_t head) {
+    const attn_request *request = plan->request;
+
+    if (plan->kind == PLAN_HEADS || request->need_lse)
+        return true;
+    if (!plan_wants(plan, RESULT_BY_ROW))
+        return false;
+    if (request->need_weights == ATTN_WEIGHTS_MEAN || !plan->wanted.selects_heads)
+        return true;
+    for (size_t i = 0; i < request->num_weights_heads; i++) {
+        if (request->weights_heads[i] == head)
+            return true;
+    }
+    return false;
+}
+
 struct plan_items plan_items(const struct plan *plan, size_t sequence) {
     const attn_request *request = plan->request;
     const size_t columns = plan->model->engine.kernels->columns;

@@ -38,6 +38,10 @@ struct plan_items {
 
 struct plan_items plan_items(const struct plan *plan, size_t sequence);
 
+/* Returns whether a head's weights or scores are computed, even if it adds nothing to
+ * the outputs. */
+bool plan_weighs_head(const struct plan *plan, size_t head);
+
 /* Returns whether a head's outputs are wanted. */
 static inline bool plan_sums_head(const struct plan *plan, size_t head) {
     return plan->layer.sums && mask_head_factor(plan->request, head) != 0.0F;

@@ -50,13 +50,6 @@ static void fill_indices(const ptrdiff_t *selected, size_t count, size_t limit,
     }
 }
 
-/* Returns whether the weights of a head are wanted, or sums that are made with them. */
-static bool run_weighs_head(const struct run *run, size_t head) {
-    bool mean = run->request->need_weights == ATTN_WEIGHTS_MEAN;
-    return run->panel_sums != NULL || run->request->need_lse || mean ||
-           (run->head_indices != NULL && run->head_indices[head] >= 0);
-}
-
 /* Finds the heads whose outputs are wanted and, when `weighed` is set, those whose
  * weights are. */
 static struct ranges find_heads(const struct run *run, bool weighed,
@@ -64,7 +57,7 @@ static struct ranges find_heads(const struct run *run, bool weighed,
     size_t num_heads = run->model->info.num_heads, count = 0;
 
     for (size_t h = 0; h < num_heads; h++) {
-        if (!plan_sums_head(run->plan, h) && !(weighed && run_weighs_head(run, h)))
+        if (!plan_sums_head(run->plan, h) && !(weighed && plan_weighs_head(run->plan, h)))
             continue;
         if (count == 0 || items[count - 1].end < h)
             items[count++].first = h;
