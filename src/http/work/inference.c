@@ -193,8 +193,9 @@ static bool run_layer(struct inference *inference, void *scratch) {
     if (!inference_alloc_result(inference->reply_arena, &inference->sizes,
                                 &inference->result))
         return false;
-    /* Cannot fail: attn_plan() has accepted this batch. Tasks may have been omitted. */
-    attn_run(request->model, &request->batch, scratch, &inference->result);
+    /* Tasks may have been omitted. */
+    attn_run(request->model, &request->batch, &inference->sizes, scratch,
+             &inference->result);
     return true;
 }
 

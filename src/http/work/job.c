@@ -240,7 +240,8 @@ static bool compute_members(struct inference *members[], size_t count) {
         return false;
     }
     worker->shares_loops = true; /* the next loop is begun under the lock */
-    attn_run(members[0]->request.model, &joined.request, joined.scratch, &joined.result);
+    attn_run(members[0]->request.model, &joined.request, &joined.sizes, joined.scratch,
+             &joined.result);
     worker->shares_loops = false;
 
     int64_t used = sched_used_ns(worker) - begun,
