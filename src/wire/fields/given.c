@@ -239,8 +239,8 @@ static bool read_nested_bias(const struct wire_source *source,
         return false;
     const struct wire_tensor_form form = {
         .min = 2, .max = 3, .heads = levels == 4, .nulls = true};
-    if (!wire_tensor_read_form(&cursor, &value->text, value->name, &form,
-                               source->input->arena, &tensor))
+    if (!wire_tensor_read(&cursor, &value->text, value->name, &form, source->input->arena,
+                          &tensor))
         return false;
     if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY)
         return wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, value->name,

@@ -27,6 +27,15 @@ wire_field_reader wire_read_softcap;
 wire_field_reader wire_read_timeout_ms; /* a number above 0, at most a day */
 wire_field_reader wire_read_timeout;    /* microseconds, which become ns; 0: none */
 
+/* Sets what the results are that the request needs. Where need_weights was set already,
+ * it stays. */
+void wire_need_apply(const struct wire_need *need, attn_request *batch);
+
+/* Reads the true, false or "mean" at `span`: Wrong type, Malformed JSON, Out of memory.
+ * *ret_need is untouched when the span is empty. */
+bool wire_need_weights_read(const struct wire_cursor *cursor,
+                            const struct wire_span *span, attn_need_weights *ret_need);
+
 /* Reads the name of a model or layer, which may be an integer: copies it to `word` where
  * it has to be decoded. Wrong type, Malformed JSON. */
 bool wire_read_name(const struct wire_source *source, const struct wire_value *value,
@@ -89,6 +98,9 @@ bool wire_tensors_read(struct wire_decoder *decoder);
 
 /* Returns the length that all sequences have, or WIRE_SHAPE_ANY when they differ. */
 size_t wire_tensor_len(const struct wire_tensor *tensor);
+
+/* Returns the least of some lengths. */
+size_t wire_lens_shortest(const size_t *lens, size_t count);
 
 /* Checks that keys and values have as many sequences as queries, and values as many rows
  * as keys: Shape mismatch. */

@@ -30,16 +30,6 @@ static int64_t least_index(const struct indices *indices) {
     return indices->from_end ? -(int64_t)indices->limit : 0;
 }
 
-static size_t shortest_query_len(const attn_request *batch) {
-    size_t shortest = batch->query_lens[0];
-    for (size_t b = 1; b < batch->num_sequences; b++) {
-        pace_add(1);
-        if (batch->query_lens[b] < shortest)
-            shortest = batch->query_lens[b];
-    }
-    return shortest;
-}
-
 /* Prepares to check a list; allocates its marks. */
 static bool indices_init(struct indices *indices, const struct wire_value *value,
                          bool heads, const struct wire_request *request,
@@ -56,7 +46,8 @@ static bool indices_init(struct indices *indices, const struct wire_value *value
             .field = value->name,
             .thing = "row",
             .where = " of queries in the shortest sequence",
-            .limit = shortest_query_len(&request->batch),
+            .limit = wire_lens_shortest(request->batch.query_lens,
+                                        request->batch.num_sequences),
             .from_end = true,
         };
 

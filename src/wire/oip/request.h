@@ -7,9 +7,17 @@
 
 #define WIRE_OIP_RANK_MAX 3
 
+/* The binary data of a request that belongs to no input yet. */
+struct wire_oip_binary {
+    const unsigned char *at; /* NULL: no header states where it begins */
+    size_t size;
+};
+
 /* The parts of a body that were found. Points into it, and into itself. */
 struct wire_oip_scan {
     struct wire_source source;
     size_t shapes[WIRE_NUM_FIELDS][WIRE_OIP_RANK_MAX]; /* of inputs */
+    struct wire_oip_binary binary;
+    bool binary_output;          /* of outputs that do not say it themselves */
     struct wire_oip_reply reply; /* the text of its id was not checked */
 };
