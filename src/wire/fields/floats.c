@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* floats.c: reads floats from text and arrays. */
-#include "wire/fields/floats.h"
+#include "wire/fields/readers.h"
 
 #include "base/error.h"
 #include "base/pace.h"
-#include "wire/fields/readers.h"
 #include "wire/json/list.h"
 #include "wire/json/tensor.h"
 

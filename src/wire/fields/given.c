@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/pace.h"
 #include "math/dot_product.h"
-#include "wire/fields/floats.h"
 #include "wire/json/list.h"
 #include "wire/json/tensor.h"
 
@@ -167,10 +166,6 @@ bool wire_given_read(struct wire_decoder *decoder) {
 }
 
 /* --- the request --- */
-
-size_t wire_given_cost(void) {
-    return sizeof(attn_model) + ARENA_ALIGNMENT;
-}
 
 /* Sets what the reply has. */
 static bool apply_need(struct wire_decoder *decoder) {

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
-#include "wire/fields/floats.h"
 #include "wire/fields/integer_list.h"
 #include "wire/json/tensor.h"
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* input.c: finds the name, datatype, shape and data of one input of a request. */
-#include "wire/oip/input.h"
+#include "wire/oip/request.h"
 
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "wire/json/list.h"
 #include "wire/json/object.h"
 #include "wire/names.h"
 

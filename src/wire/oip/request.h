@@ -3,6 +3,7 @@
 #pragma once
 
 #include "wire/fields/decoder.h"
+#include "wire/json/list.h"
 #include "wire/oip/oip.h"
 
 #define WIRE_OIP_RANK_MAX 3
@@ -21,3 +22,14 @@ struct wire_oip_scan {
     bool binary_output;          /* of outputs that do not say it themselves */
     struct wire_oip_reply reply; /* the text of its id was not checked */
 };
+
+/* Finds everything, and compares shapes with data. Allocates nothing, except for a string
+ * that has escapes. Returns false with *ret_problem set. Thread-safe. */
+bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_scan,
+                   struct wire_problem *ret_problem);
+
+/* Scans an element of `inputs`, the object at the cursor, into the value of its name, and
+ * moves scan->binary past its data; `context` is the struct wire_oip_scan. The shape was
+ * compared with the data: binary data has the right size, and JSON has at least count - 1
+ * commas. A name may appear once. */
+wire_element_reader wire_oip_input_scan;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scan.c: finds the inputs, outputs and parameters of a request of the Open Inference
  * Protocol. It also reads requests for the index. */
-#include "wire/oip/scan.h"
+#include "wire/oip/request.h"
 
 #include "base/error.h"
-#include "wire/json/list.h"
-#include "wire/oip/input.h"
 #include "wire/reply.h"
 
 #include <stdlib.h>
