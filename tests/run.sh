@@ -17,7 +17,7 @@
 #   VENV                folder of the Python packages (BUILD_DIR/venv)
 #   BINARY              daemon that pytest runs (BUILD_DIR/src/attnd)
 #   BROWSER_TESTS       0 skips tests/ui (1)
-#   CHROMIUM            the browser of tests/ui (/usr/bin/chromium)
+#   CHROMIUM            the browser of tests/ui (/usr/bin/chromium-headless-shell, or else /usr/bin/chromium)
 #   PYTEST_OPTIONS      more options for pytest, e.g. --ignore=tests/http/test_cli.py
 #   PYTEST_PROCESSES    processes that share the tests (3: they wait for a third of the time)
 #   SOAK_SECONDS        length of the soak (5); .ci/run and --long have longer ones

@@ -121,7 +121,7 @@ static void print_signature(const attn_model_info *info, bool config, struct buf
     size_t num_outputs = 0;
 
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
-        if ((result_table[id].kinds & RESULT_PLAIN) != 0)
+        if ((result_table[id].kinds & RESULT_OIP) != 0)
             outputs[num_outputs++] = describe_result(info, &result_table[id]);
     }
     print_tensors(config ? "input" : "inputs", inputs, num_inputs, config, body);

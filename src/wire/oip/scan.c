@@ -100,7 +100,7 @@ static bool read_output_name(const struct wire_cursor *cursor,
 
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
         *ret_which = id;
-        if ((result_table[id].kinds & RESULT_PLAIN) == 0)
+        if ((result_table[id].kinds & RESULT_OIP) == 0)
             continue;
         if (strcmp(word, result_table[id].name) == 0)
             return true;
