@@ -78,7 +78,7 @@ size_t capture_cut_tokens(char *text, size_t size) {
         if (at == end)
             return size;
         at++;
-        while (is_tokens && at < end && memchr(" :\t\n\r", *at, 5) != NULL)
+        while (is_tokens && at < end && *at != '\0' && strchr(" :\t\n\r", *at) != NULL)
             at++;
         if (!is_tokens || at == end || *at != '"')
             continue;

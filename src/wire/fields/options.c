@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define WORDS_BYTES (20 * NUM_RESULTS) /* of all words of need in an error */
+#define WORDS_BYTES ((size_t)20 * NUM_RESULTS) /* of all words of need in an error */
 
 /* A day. */
 #define TIMEOUT_MS_MAX 86400000

@@ -53,7 +53,8 @@ static bool allow_index(struct wire_integer_list *list, size_t i, size_t index,
         bool *seen = &indices->seen[index < limit ? index : limit + from_end - 1];
         if (*seen)
             return refuse_twice(list, i, index);
-        return *seen = true;
+        *seen = true;
+        return true;
     }
     ret_limit->least = indices->from_end ? -(int64_t)limit : 0;
     ret_limit->max = limit - 1;
