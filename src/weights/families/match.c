@@ -381,10 +381,8 @@ attn_status match_find(const json_t *config, const struct tensor_view *tensors,
     const json_t *whole = config;
     const struct family *first = NULL, *family;
     struct match match = {.family = NULL};
+    attn_status status = ATTN_OK;
 
-    attn_status status = match_check_type(config, ret_error);
-    if (status != ATTN_OK)
-        return status;
     const struct family_text *text = find_text(&config, &type);
     const struct config_section root = {
         .object = config, .error = ret_error, .asked = asked};
@@ -404,8 +402,7 @@ attn_status match_find(const json_t *config, const struct tensor_view *tensors,
     }
 
     if (match.family == NULL)
-        return first == NULL ? refuse_type(type, ret_error)
-                             : refuse_unmatched(config, first, ret_error);
+        return refuse_unmatched(config, first, ret_error);
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
         status = check_layers(match.family, &match.stacks[i], tensors, ret_error);
     read_classes(whole, &match);
