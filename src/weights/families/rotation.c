@@ -103,15 +103,6 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
     return dims;
 }
 
-static void check_dims(const struct rotation_source *source, size_t head_size,
-                       size_t dims) {
-    if (dims == 0 || dims > head_size || dims % 2 != 0)
-        error_keep(source->inside.error, ATTN_E_VALUE,
-                   "the rotated part of a head of size %zu would be %zu numbers, but "
-                   "must be even and within the head",
-                   head_size, dims);
-}
-
 /* Reads how many pairs have their position from each axis. */
 static void read_sections(const struct rotation_source *source,
                           struct layer_rotation *rotation) {
@@ -333,8 +324,13 @@ void rotation_read(const struct layer_source *layer, size_t head_size,
         ret_rotation->dims = read_rotation_dims(&source, head_size);
     if (family->adjust != NULL)
         family->adjust(layer, &source.inside, ret_rotation);
-    if (ret_rotation->type != ROTATION_PROPORTIONAL)
-        check_dims(&source, head_size, ret_rotation->dims);
+    size_t dims = ret_rotation->dims;
+    if (ret_rotation->type != ROTATION_PROPORTIONAL &&
+        (dims == 0 || dims > head_size || dims % 2 != 0))
+        error_keep(section->error, ATTN_E_VALUE,
+                   "the rotated part of a head of size %zu would be %zu numbers, but "
+                   "must be even and within the head",
+                   head_size, dims);
     if (family->sections != SECTIONS_NONE)
         read_sections(&source, ret_rotation);
     if (source.inside.object != NULL)

@@ -41,8 +41,7 @@ static bool is_rope(const struct layer_source *layer) {
     .layers.last = true, .layers.period_keys = "full_attention_interval=4", \
     .weights.split = SPLIT_GATED, .biases.if_set = "qkvog", \
     .biases.keys = "attention_bias", RMS(1e-6), .norms.plus_one = true, \
-    NORMS_OF_HEADS("q_norm", "k_norm", ATTN_NORM_RMS), \
-    ROTATION, PART_OF("partial_rotary_factor", 0.25)
+    HEAD_NORMS, ROTATION, PART(0.25)
 /* Their texts have positions of three axes. */
 #define QWEN35(type_name, w, n, kv) { \
     QWEN_GATED(type_name, w, n, kv), .rotation.sections = SECTIONS_INTERLEAVED, \
