@@ -43,18 +43,13 @@ static struct model_stats *find_stats(const struct generation *generation,
     return NULL;
 }
 
-static bool has_model(const struct generation *first, const attn_model *model) {
-    for (const struct generation *at = first; at != NULL; at = at->earlier) {
-        if (generation_stats(at, model) != NULL)
-            return true;
-    }
-    return false;
-}
-
-static bool has_stats(const struct generation *first, const struct model_stats *stats) {
+/* Returns whether a generation from `first` on has the model, or the counters; NULL is
+ * in none. */
+static bool is_held(const struct generation *first, const attn_model *model,
+                    const struct model_stats *stats) {
     for (const struct generation *at = first; at != NULL; at = at->earlier) {
         for (size_t i = 0; i < at->num_models; i++) {
-            if (at->stats[i] == stats)
+            if (at->models[i] == model || at->stats[i] == stats)
                 return true;
         }
     }
@@ -78,9 +73,9 @@ static void free_generation(struct generation *generation) {
 static void destroy_generation(struct generation *generation,
                                const struct generation *first) {
     for (size_t i = 0; i < generation->num_models; i++) {
-        if (!has_model(first, generation->models[i]))
+        if (!is_held(first, generation->models[i], NULL))
             attn_model_destroy((attn_model *)(uintptr_t)generation->models[i]);
-        if (!has_stats(first, generation->stats[i]))
+        if (!is_held(first, NULL, generation->stats[i]))
             free(generation->stats[i]);
     }
     free_generation(generation);
@@ -131,7 +126,7 @@ static struct generation *create_generation(const struct generation *current,
         return generation;
 
     for (size_t i = 0; generation->stats != NULL && i < generation->num_models; i++) {
-        if (!has_stats(current, generation->stats[i]))
+        if (!is_held(current, NULL, generation->stats[i]))
             free(generation->stats[i]);
     }
     free_generation(generation);
