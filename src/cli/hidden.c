@@ -210,22 +210,24 @@ static attn_status read_rows(const struct hidden *hidden, size_t i, float *rows,
     return status;
 }
 
-/* Makes one sequence of a state, which is its queries, keys and values. */
-static attn_status use_state(const struct hidden *hidden, size_t i,
-                             const attn_model *model, struct request_memory *memory,
-                             request_use *use, void *context, attn_error *ret_error) {
+attn_status hidden_read(const struct hidden *hidden, size_t i,
+                        const struct config *config, const attn_model *model,
+                        request_use *use, void *context, attn_error *ret_error) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t count = hidden->num_tokens * hidden->width; /* of a tensor in a file */
+    struct request_memory memory;
+    attn_error error = {.status = ATTN_OK};
 
+    request_memory_init(&memory, config);
     if (hidden->width != info->width.query)
-        return error_set(ret_error, ATTN_E_SHAPE,
-                         "hidden_states are %zu wide, but the layer takes rows of %zu; "
-                         "name the folder of the model that they are of",
-                         hidden->width, info->width.query);
-    float *rows = request_alloc(memory, count, sizeof *rows, ret_error);
-    if (rows == NULL)
-        return ATTN_E_NOMEM;
-    attn_status status = read_rows(hidden, i, rows, ret_error);
+        error_set(&error, ATTN_E_SHAPE,
+                  "hidden_states are %zu wide, but the layer takes rows of %zu; "
+                  "name the folder of the model that they are of",
+                  hidden->width, info->width.query);
+    float *rows = error.status == ATTN_OK
+                      ? request_alloc(&memory, count, sizeof *rows, &error)
+                      : NULL;
+    attn_status status = rows != NULL ? read_rows(hidden, i, rows, &error) : error.status;
     attn_request batch = {
         .num_sequences = 1,
         .query_lens = &hidden->num_tokens,
@@ -237,17 +239,8 @@ static attn_status use_state(const struct hidden *hidden, size_t i,
         .window = info->mask.window,
         .chunk = info->mask.chunk,
     };
-    return status == ATTN_OK ? use(context, &batch, memory, ret_error) : status;
-}
-
-attn_status hidden_read(const struct hidden *hidden, size_t i,
-                        const struct config *config, const attn_model *model,
-                        request_use *use, void *context, attn_error *ret_error) {
-    struct request_memory memory;
-    attn_error error;
-
-    request_memory_init(&memory, config);
-    attn_status status = use_state(hidden, i, model, &memory, use, context, &error);
+    if (status == ATTN_OK)
+        status = use(context, &batch, &memory, &error);
     arena_deinit(&memory.arena);
     if (status != ATTN_OK)
         error_set(ret_error, status, "%.200s: %s", config->heads.data, error.text);
