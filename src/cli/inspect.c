@@ -64,7 +64,7 @@ static attn_status print_layers(const char *path, const struct folder *folder,
     printf("  %-16s %5s %5s %5s %12s  %s\n", "layer", "H", "KV", "D", "bytes",
            "features");
     for (size_t i = 0; i < count; i++) {
-        attn_status status = folder_describe_model(folder, i, engine, &info, &error);
+        attn_status status = model_describe(&layers[i].info, engine, &info, &error);
         if (status != ATTN_OK)
             return error_set(ret_error, status, "%.160s: %s", path, error.text);
         layer_describe_features(&layers[i], features);
@@ -151,8 +151,8 @@ int command_inspect(const struct config *config, const struct config_texts *file
     }
 
     for (size_t i = 0; i < config->models.count; i++)
-        all_good = inspect_spec(config, config->models.items[i], true) && all_good;
+        all_good &= inspect_spec(config, config->models.items[i], true);
     for (size_t i = 0; i < files->count; i++)
-        all_good = inspect_spec(config, files->items[i], false) && all_good;
+        all_good &= inspect_spec(config, files->items[i], false);
     return all_good ? 0 : 1;
 }

@@ -347,12 +347,6 @@ const char *folder_get_note(const struct folder *folder) {
     return folder->note[0] != '\0' ? folder->note : NULL;
 }
 
-attn_status folder_describe_model(const struct folder *folder, size_t i,
-                                  const attn_engine_options *engine,
-                                  attn_model_info *ret_info, attn_error *ret_error) {
-    return model_describe(&folder->layers[i].info, engine, ret_info, ret_error);
-}
-
 attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
                                 size_t *bytes, attn_error *ret_error) {
@@ -360,7 +354,8 @@ attn_status folder_check_models(const struct folder *folder,
 
     for (size_t i = 0; i < folder->num_layers; i++) {
         attn_model_info info;
-        attn_status status = folder_describe_model(folder, i, engine, &info, ret_error);
+        attn_status status =
+            model_describe(&folder->layers[i].info, engine, &info, ret_error);
         if (status != ATTN_OK)
             return status;
         size_add_saturating(&sum, info.footprint.memory);
