@@ -112,33 +112,37 @@ static attn_status list_shards(struct folder_tensors *tensors, const char *path,
     return ATTN_OK;
 }
 
-/* Python that converts a folder, which needs its config.json. */
-#define CONVERT                                                                          \
-    ": python3 -c \"import sys; from transformers import AutoModel; "                    \
+/* Python that converts folder sys.argv[1]. */
+#define SCRIPT_CONVERT                                                                   \
+    "import sys; from transformers import AutoModel; "                                   \
     "AutoModel.from_pretrained(sys.argv[1])"                                             \
-    ".save_pretrained(sys.argv[1] + '-converted')\" FOLDER"
+    ".save_pretrained(sys.argv[1] + '-converted')"
 
 /* A folder may have these instead of model.safetensors; each has a remedy. */
 static const struct {
-    const char *name, *remedy;
-    bool needs_config;
+    const char *name;
+    const char *remedy; /* with a line of Python, where `python` is not NULL */
+    const char *python;
 } other_weights[] = {
-    {"pytorch_model.bin", "has a pickle only; convert it with" CONVERT, true},
-    {"pytorch_model.bin.index.json", "has pickles only; convert them with" CONVERT, true},
+    {"pytorch_model.bin", "has a pickle only; convert it with", SCRIPT_CONVERT},
+    {"pytorch_model.bin.index.json", "has pickles only; convert them with",
+     SCRIPT_CONVERT},
     {"adapter_model.safetensors",
      "has an adapter only; merge it into its base model with peft's merge_and_unload(), "
      "and save that",
-     false},
+     NULL},
     {"consolidated.safetensors",
      "has weights under the names of Meta and Mistral; give the folder with "
      "model.safetensors",
-     false},
+     NULL},
     {"consolidated.00.pth",
-     "has weights under Meta's names; give the folder with model.safetensors", false},
+     "has weights under Meta's names; give the folder with "
+     "model.safetensors",
+     NULL},
     {"tf_model.h5", "has weights of TensorFlow only; give a folder with safetensors",
-     false},
+     NULL},
     {"flax_model.msgpack", "has weights of Flax only; give a folder with safetensors",
-     false},
+     NULL},
 };
 
 /* Returns whether the folder has a file whose name ends so. */
@@ -193,12 +197,17 @@ attn_status folder_tensors_refuse(const char *path, const char *otherwise,
                                   attn_error *ret_error) {
     if (refuse_download(path, ret_error) != ATTN_OK)
         return ATTN_E_FORMAT;
-    bool has_config = config_has_file(path, "config.json");
     for (size_t i = 0; i < sizeof other_weights / sizeof other_weights[0]; i++) {
-        if (config_has_file(path, other_weights[i].name) &&
-            (has_config || !other_weights[i].needs_config))
-            return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s",
-                             other_weights[i].remedy);
+        const char *remedy = other_weights[i].remedy;
+        const char *python = other_weights[i].python;
+        if (!config_has_file(path, other_weights[i].name) ||
+            (python != NULL &&
+             !config_has_file(path, "config.json"))) /* transformers needs it */
+            continue;
+        if (python == NULL)
+            return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s", remedy);
+        return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s: python3 -c \"%s\" FOLDER",
+                         remedy, python);
     }
     if (has_suffix(path, ".gguf"))
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
