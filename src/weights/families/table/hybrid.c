@@ -47,7 +47,7 @@ static bool is_rope(const struct layer_source *layer) {
     QWEN_GATED(type_name, w, n, kv), .rotation.sections = SECTIONS_INTERLEAVED, \
     .rotation.section_sizes = {11, 11, 10}, .rotation.words = "mrope=default"}
 
-static const struct family families[] = {
+const struct family families_hybrid[] = {
     {   LLAMA("bamba", 32, 4096, 32, 8, 0), BIASES, OTHER_MIXERS,
         .layers.list_keys = "attn_layer_indices", RMS(1e-5), ROTATION, PART(0.5)},
     {   LLAMA("granitemoehybrid", 32, 4096, 32, 0, 0), BIASES, OTHER_MIXERS,
@@ -70,8 +70,7 @@ static const struct family families[] = {
     {   QWEN_GATED("qwen3_next", 2048, 48, 2)},
     QWEN35("qwen3_5_text", 4096, 32, 4),
     QWEN35("qwen3_5_moe_text", 2048, 40, 2),
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_hybrid = FAMILY_LIST(families);

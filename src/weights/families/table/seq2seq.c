@@ -78,7 +78,7 @@ static void find_own_table(const struct layer_source *source, struct layer *laye
     .distance.table = "relative_attention_bias.weight", \
     .distance.max_keys = "relative_attention_max_distance"
 
-static const struct family families[] = {
+const struct family families_seq2seq[] = {
     {   .type = "whisper", .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm",
         "encoder_attn_layer_norm", 6, 384, 4, 4), .biases.always = "qvo",
         LAYER_NORM(NULL, 1e-5)},
@@ -112,8 +112,7 @@ static const struct family families[] = {
     {   T5("t5", 8, 6)},
     {   T5("mt5", 6, 8)},
     {   T5("umt5", 6, 8), .adjust = find_own_table},
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_seq2seq = FAMILY_LIST(families);
