@@ -132,23 +132,19 @@ static const char *name_linear(const struct locator *locator, size_t which) {
     return which <= ATTN_VALUE && names[which] == NULL ? names[0] : names[which];
 }
 
+/* Counts of config.json, even where a family doubles them. */
+_Static_assert(SIZE_MAX / CONFIG_COUNT_MAX / CONFIG_COUNT_MAX >= 64,
+               "rows and columns of all heads overflow");
+
 static void locate_linears(const struct locator *locator) {
     static const size_t order[ATTN_NUM_LINEARS] = {
         ATTN_LATENT_QUERY, ATTN_QUERY, ATTN_LATENT_KEY, ATTN_KEY,
         ATTN_VALUE,        ATTN_GATE,  ATTN_OUTPUT};
     struct layer *layer = locator->layer;
-    size_t width = locator->stack->width, hidden, kv_hidden, values, outputs, packed;
+    size_t width = locator->stack->width;
     const attn_model_info *info = &layer->info;
+    size_t outputs = size_product(info->num_heads, info->width.head);
 
-    if (!size_mul(layer->info.num_heads, layer->info.width.score, &hidden) ||
-        !size_mul(layer->info.num_kv_heads, layer->info.width.score, &kv_hidden) ||
-        !size_mul(layer->info.num_kv_heads, layer->info.width.head, &values) ||
-        !size_mul(layer->info.num_heads, layer->info.width.head, &outputs) ||
-        !size_mul(hidden, 2, &packed) || !size_add(kv_hidden, values, &packed) ||
-        !size_add(hidden, packed, &packed)) {
-        error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
-        return;
-    }
     if (locator->family->weights.split == SPLIT_QUARTERS &&
         layer->info.num_heads % 4 != 0) {
         error_keep(locator->error, ATTN_E_VALUE,
