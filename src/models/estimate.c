@@ -152,15 +152,6 @@ void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
                        (double)measured->write / (double)measured->reply);
 }
 
-/* Returns ns for each operation of a small run, or 0 when memory is short. */
-static double time_flop(const attn_model *model) {
-    double flops, ns;
-
-    if (model_try(model, &flops, &ns) != ATTN_OK)
-        return 0;
-    return ns / (flops + OTHER_FLOPS);
-}
-
 static void copy_average(average *to, const average *from) {
     atomic_init(to, load_average(from));
 }
@@ -204,12 +195,12 @@ attn_status estimate_create(const attn_model *const *models, size_t num_models,
     if (earlier != NULL)
         learn_from(estimate, earlier);
     for (size_t i = 0; i < num_models; i++) {
-        double ns = load_average(&estimate->flop[i]);
-        if (ns <= 0)
-            ns = time_flop(models[i]);
-        if (ns <= 0)
+        double flops, ns; /* of a small run */
+        if (load_average(&estimate->flop[i]) > 0)
+            continue;
+        if (model_try(models[i], &flops, &ns) != ATTN_OK)
             goto fail;
-        atomic_init(&estimate->flop[i], ns);
+        atomic_init(&estimate->flop[i], ns / (flops + OTHER_FLOPS));
     }
 
     *ret_estimate = estimate;

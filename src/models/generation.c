@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* A text of many models takes long to print, and then at most one part in so many of a
  * thread's time. */
@@ -169,12 +168,6 @@ static void keep_text(struct generation *generation, enum generation_text_id id,
     shared_text_release(former);
 }
 
-static int64_t read_thread_cpu_ns(void) {
-    struct timespec spent;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-    return (int64_t)spent.tv_sec * 1000000000 + spent.tv_nsec;
-}
-
 attn_status generation_get_text(struct generation *generation, enum generation_text_id id,
                                 int64_t max_age,
                                 void (*print)(void *context, struct buf *text),
@@ -186,11 +179,11 @@ attn_status generation_get_text(struct generation *generation, enum generation_t
         return ATTN_OK;
     }
 
-    int64_t spent = read_thread_cpu_ns();
+    int64_t spent = clock_thread_ns();
     text = shared_text_create(print, context);
     if (text == NULL)
         return ATTN_E_NOMEM;
-    keep_text(generation, id, text, now, read_thread_cpu_ns() - spent);
+    keep_text(generation, id, text, now, clock_thread_ns() - spent);
     *ret_text = text;
     return ATTN_OK;
 }
