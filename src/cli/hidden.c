@@ -150,25 +150,6 @@ static size_t find_fed_layer(const struct layer *layers, size_t count, size_t id
     return i;
 }
 
-/* Checks that state `id` enters the layer that find_fed_layer() has found, and makes all
- * that the layer needs: borrowed keys are made of the state that enters another one. */
-static attn_status check_fed_layer(const struct layer *layers, size_t count, size_t found,
-                                   size_t id, attn_error *ret_error) {
-    if (found == count)
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "--layers: state %zu enters no layer of the folder, whose last "
-                         "one is %s; the state after the last layer, whose id is "
-                         "num_hidden_layers, enters none",
-                         id, layers[count - 1].part);
-    if (layers[found].borrows)
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "--layers: layer %s takes the keys of layer %zu, which state "
-                         "%zu does not make; save the states of other layers, or send "
-                         "requests with keys",
-                         layers[found].part, layers[found].lender, id);
-    return ATTN_OK;
-}
-
 attn_status hidden_find_layers(const struct hidden *hidden, const struct folder *folder,
                                size_t **ret_layers, size_t *ret_count, bool *ret_norm,
                                attn_error *ret_error) {
@@ -179,14 +160,28 @@ attn_status hidden_find_layers(const struct hidden *hidden, const struct folder 
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
     *ret_norm = false;
     for (size_t i = 0; i < hidden->num_ids; i++) {
-        found[i] = find_fed_layer(layers, count, hidden->ids[i]);
-        attn_status status =
-            check_fed_layer(layers, count, found[i], hidden->ids[i], ret_error);
+        size_t id = hidden->ids[i], at = find_fed_layer(layers, count, id);
+        attn_status status = ATTN_OK;
+        if (at == count)
+            status =
+                error_set(ret_error, ATTN_E_VALUE,
+                          "--layers: state %zu enters no layer of the folder, whose last "
+                          "one is %s; the state after the last layer, whose id is "
+                          "num_hidden_layers, enters none",
+                          id, layers[count - 1].part);
+        else if (layers[at].borrows) /* its keys are made of another state */
+            status =
+                error_set(ret_error, ATTN_E_UNSUPPORTED,
+                          "--layers: layer %s takes the keys of layer %zu, which state "
+                          "%zu does not make; save the states of other layers, or send "
+                          "requests with keys",
+                          layers[at].part, layers[at].lender, id);
         if (status != ATTN_OK) {
             free(found);
             return status;
         }
-        *ret_norm = *ret_norm || layers[found[i]].info.pre_norm.kind != ATTN_NORM_NONE;
+        found[i] = at;
+        *ret_norm = *ret_norm || layers[at].info.pre_norm.kind != ATTN_NORM_NONE;
     }
     *ret_layers = found;
     *ret_count = hidden->num_ids;
