@@ -260,8 +260,7 @@ static attn_status find_layers(struct folder *folder,
         note_mask(folder, &match);
     for (size_t i = 0; i < match.num_stacks; i++) {
         total += match.stacks[i].num_layers; /* each has a tensor of its own */
-        if (match.stacks[i].num_layers > most)
-            most = match.stacks[i].num_layers;
+        most = size_max(most, match.stacks[i].num_layers);
     }
 
     status = check_selection(options->layers, most, ret_error);

@@ -40,7 +40,6 @@ static void check_object(const struct rotation_source *source, const char *name,
 static const json_t *find_rotation_object(const struct rotation_source *source) {
     static const char *const names[] = {"rope_scaling", "rope_parameters"};
     const json_t *found = NULL;
-    bool by_type = false;
 
     if (source->family->plain)
         return NULL;
@@ -55,8 +54,7 @@ static const json_t *find_rotation_object(const struct rotation_source *source) 
 
     const json_t *full = json_object_get(found, "full_attention");
     const json_t *sliding = json_object_get(found, "sliding_attention");
-    by_type = full != NULL || sliding != NULL;
-    if (by_type)
+    if (full != NULL || sliding != NULL)
         return source->sliding ? sliding : full;
     /* the family says if an object for all layers scales those with their own base */
     bool own = source->sliding && source->family->local_base > 0;
@@ -89,18 +87,14 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
     double part = read_either(source, "partial_rotary_factor",
                               beside != NULL ? beside : "partial_rotary_factor", 0);
 
-    if (dims_keys != NULL && (beside == NULL || (part == 0 && dims > 0))) {
-        dims = dims > 0 ? dims : head_size;
-    } else {
-        part = part > 0 ? part : beside != NULL ? family->part : 1;
-        if (beside == NULL && part != 1)
-            error_keep(source->inside.error, ATTN_E_UNSUPPORTED,
-                       "partial_rotary_factor is %g, but this family rotates whole heads",
-                       part);
-        dims = part <= 1 ? (size_t)((double)head_size * part) : 0;
-    }
-
-    return dims;
+    if (dims_keys != NULL && (beside == NULL || (part == 0 && dims > 0)))
+        return dims > 0 ? dims : head_size;
+    part = part > 0 ? part : beside != NULL ? family->part : 1;
+    if (beside == NULL && part != 1)
+        error_keep(source->inside.error, ATTN_E_UNSUPPORTED,
+                   "partial_rotary_factor is %g, but this family rotates whole heads",
+                   part);
+    return part <= 1 ? (size_t)((double)head_size * part) : 0;
 }
 
 /* Reads how many pairs have their position from each axis. */
