@@ -136,11 +136,13 @@ bool wire_given_read(struct wire_decoder *decoder);
  * the reply has: Shape mismatch, Missing key, Request too large, Out of memory. */
 bool wire_given_apply(struct wire_decoder *decoder);
 
-wire_field_reader wire_read_bias; /* once the lengths are set */
-
 /* Refuses a causal mask where there are fewer queries than keys without positions: the
  * last query would see the first keys only. Missing key. */
 bool wire_given_check_causal(const struct wire_decoder *decoder);
+
+/* --- bias.c --- */
+
+wire_field_reader wire_read_bias; /* once the lengths are set */
 
 /* --- stored.c: what a request leaves out, because a capture that is kept has it --- */
 
