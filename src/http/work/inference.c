@@ -126,12 +126,6 @@ bool inference_encode(struct inference *inference, struct wire_problem *problem)
     return true;
 }
 
-void inference_add_times(const struct inference *inference, struct wire_oip_batch *sum) {
-    sum->input_ns += (uint64_t)inference->decode_ns;
-    sum->infer_ns += (uint64_t)inference->compute_ns;
-    sum->output_ns += (uint64_t)inference->encode_ns;
-}
-
 /* --- results of attention --- */
 
 void inference_add_result_bytes(const attn_sizes *sizes, size_t *bytes) {
