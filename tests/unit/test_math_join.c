@@ -417,22 +417,6 @@ static void test_other_head_masks_are_not_joined(void **state) {
     expect_masks(no_number, no_number, false);
 }
 
-/* Also one that nobody thought of when it was added. */
-static void test_requests_that_differ_in_another_member_are_not_joined(void **state) {
-    static const size_t members[] = {
-        offsetof(attn_request, bias_head_ld),     offsetof(attn_request, bias_row_ld),
-        offsetof(attn_request, window),           offsetof(attn_request, chunk),
-        offsetof(attn_request, need_weights),     offsetof(attn_request, need_lse),
-        offsetof(attn_request, reduce.num_spans), offsetof(attn_request, reduce.block),
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
-        struct pair pair = make_pair();
-        ((unsigned char *)&pair.b)[members[i]] = 1;
-        expect_joinable(&pair, false);
-    }
-}
-
 static void test_inputs_that_share_otherwise_are_not_joined(void **state) {
     (void)state;
     struct pair pair = make_pair();
@@ -494,7 +478,6 @@ int main(void) {
         cmocka_unit_test(test_selected_weights_are_not_joined),
         cmocka_unit_test(test_head_mask_of_ones_is_as_none),
         cmocka_unit_test(test_other_head_masks_are_not_joined),
-        cmocka_unit_test(test_requests_that_differ_in_another_member_are_not_joined),
         cmocka_unit_test(test_inputs_that_share_otherwise_are_not_joined),
         cmocka_unit_test(test_inputs_at_one_address_may_be_different_tensors),
         cmocka_unit_test(test_rows_of_openblas_are_not_joined),
