@@ -40,7 +40,7 @@ static attn_status analyse_request(void *context, attn_request *batch,
     if (scratch == NULL)
         return ATTN_E_NOMEM;
 
-    attn_heads_add(analysis->model, batch, scratch, analysis->heads);
+    attn_heads_add(analysis->model, batch, &sizes, scratch, analysis->heads);
     if (attn_heads_are_finite(analysis->heads, &head))
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_VALUE,

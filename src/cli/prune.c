@@ -109,7 +109,8 @@ static attn_status run_model(const attn_model *model, const attn_request *batch,
     if (scratch == NULL || outputs == NULL)
         return ATTN_E_NOMEM;
     *ret_outputs = outputs;
-    return attn_run(model, batch, scratch, &(attn_result){.outputs = outputs});
+    attn_run(model, batch, ret_sizes, scratch, &(attn_result){.outputs = outputs});
+    return ATTN_OK;
 }
 
 /* request_use */
