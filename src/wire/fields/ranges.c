@@ -104,7 +104,7 @@ static bool check_ranges(const struct ranges *ranges, const size_t *lens,
         size_t count = lens != NULL ? lens[b] : ranges->count;
         size_t keys = ranges->per_sequence
                           ? batch->key_lens[b]
-                          : wire_lens_shortest(batch->key_lens, batch->num_sequences);
+                          : results_shortest(batch->key_lens, batch->num_sequences);
         for (size_t i = 0; i < count; i++, row++, range += 2) {
             struct wire_place place = {ranges->field, ranges->levels, {row}, 0, 0};
             pace_add(2 * sizeof(size_t));
@@ -189,15 +189,9 @@ bool wire_reduce_check_top(const struct wire_decoder *decoder) {
     struct wire_problem *problem = decoder->source->problem;
     const attn_request *batch = &decoder->request.batch;
     const attn_reductions *reduce = &batch->reduce;
-    size_t least = wire_lens_shortest(batch->key_lens, batch->num_sequences),
-           k = reduce->top_k;
+    size_t least = results_top_max(batch), k = reduce->top_k;
     bool ranges = reduce->top_in != NULL;
 
-    for (size_t i = 0; ranges && i < reduce->num_top_in; i++) {
-        size_t size = reduce->top_in[2 * i + 1] - reduce->top_in[2 * i];
-        pace_add(1);
-        least = size < least ? size : least;
-    }
     if (reduce->num_top_in > ATTN_TOP_RANGES_MAX)
         return wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, "top_in",
                                 "top_in has %zu ranges, but may have %d at most; send "

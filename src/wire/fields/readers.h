@@ -111,9 +111,6 @@ bool wire_tensors_read(struct wire_decoder *decoder);
 /* Returns the length that all sequences have, or WIRE_SHAPE_ANY when they differ. */
 size_t wire_tensor_len(const struct wire_tensor *tensor);
 
-/* Returns the least of some lengths. */
-size_t wire_lens_shortest(const size_t *lens, size_t count);
-
 /* Checks that keys and values have as many sequences as queries, and values as many rows
  * as keys: Shape mismatch. */
 bool wire_tensors_check_lens(const struct wire_decoder *decoder);
