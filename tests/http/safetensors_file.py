@@ -17,7 +17,7 @@ def stored_bytes(array, dtype):
     if dtype == "BF16":
         return to_bfloat16(array).astype("<u2").tobytes()
     return np.asarray(array).astype({"F16": "<f2", "F32": "<f4", "F64": "<f8", "I32": "<i4",
-                                     "I64": "<i8", "U8": "u1"}[dtype]).tobytes()
+                                     "I64": "<i8", "U8": "u1", "BOOL": "?"}[dtype]).tobytes()
 
 
 def as_stored(array, dtype):

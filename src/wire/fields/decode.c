@@ -98,7 +98,7 @@ static void note_body(struct wire_decoder *decoder) {
     decoder->request.lens_sent = wire_is_sent(source, WIRE_FIELD_QUERY_LENS) ||
                                  wire_is_sent(source, WIRE_FIELD_KEY_LENS);
     for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;) {
-        if ((field->kind & (WIRE_TENSOR | WIRE_FLOATS)) != 0 &&
+        if ((field->kind & (WIRE_TENSOR | WIRE_FLOATS | WIRE_MASK)) != 0 &&
             wire_value_is_in_place(source, &source->values[field->id]))
             decoder->request.in_body = true;
     }

@@ -21,7 +21,7 @@ static bool read_flat(const struct wire_source *source, const struct wire_value 
 
     if (list == NULL)
         return wire_problem_set_no_memory(source->problem);
-    if (!wire_row_read(&cursor, &place, false, list, list + room, ret_count))
+    if (!wire_row_read(&cursor, &place, WIRE_NO_WORDS, list, list + room, ret_count))
         return false;
     *ret_list = list;
     return true;

@@ -81,6 +81,7 @@ const struct wire_field wire_fields[WIRE_NUM_FIELDS] = {
     {ID(SLOPES), "slopes", GIVEN, WIRE_FLOATS, OPTIONS, wire_read_head_numbers,
      TO(given.slopes)},
     {ID(BIAS), "bias", GIVEN, WIRE_FLOATS, WIRE_PHASE_BIAS, wire_read_bias},
+    {ID(ATTN_MASK), "attn_mask", GIVEN, WIRE_MASK, WIRE_PHASE_BIAS, wire_read_bias},
     {ID(LAYER), "layer", WIRE_TO_STORED, WIRE_OPTION},
     {ID(QUERY_ROWS), "query_rows", WIRE_TO_STORED, WIRE_INTEGERS, OPTIONS,
      wire_read_query_rows},
