@@ -67,11 +67,13 @@ static bool read_lists(const struct wire_source *source, enum wire_words words,
     if (!wire_tensor_read(&cursor, &bias->value->text, name, &form, source->input->arena,
                           &tensor))
         return false;
-    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY)
-        return wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, name,
-                                "%s has lists of several lengths on one level; send "
-                                "as many everywhere",
-                                name);
+    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY) {
+        wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, name,
+                         "%s has lists of several lengths on one level; send as many "
+                         "everywhere",
+                         name);
+        return false;
+    }
 
     size_t *shape = bias->shape;
     if (levels > 2)
@@ -230,6 +232,10 @@ bool wire_read_bias(struct wire_decoder *decoder, const struct wire_field *field
         return wire_problem_set(source->problem, WIRE_E_UNKNOWN_KEY, "attn_mask",
                                 "attn_mask and bias are both added to the scores; remove "
                                 "one of them");
+    if (source->input->targets_alone)
+        return wire_problem_set(source->problem, WIRE_E_UNKNOWN_KEY, value->name,
+                                "what heads do is found without %s; leave it out",
+                                value->name);
     return read_sent_bias(source, field, &bias) &&
            set_sent_bias(decoder, &bias, field->kind == WIRE_MASK);
 }
