@@ -7,14 +7,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#define NO_MATRIX                                                                        \
-    "a model takes no mask matrix; use causal, window, positions, or valid_lens for "    \
-    "padding at the end, or send queries and keys of your own with a bias to "           \
-    "/v1/attention/dot-product"
-#define NO_HOLES                                                                         \
-    "a model takes no mask with holes; use valid_lens, how many keys of each sequence "  \
-    "are valid, from the first on, or send queries and keys of your own with a bias "    \
-    "to /v1/attention/dot-product"
 #define OF_MODEL                                                                         \
     "it belongs to the model; leave it out, or send queries and keys of your own to "    \
     "/v1/attention/dot-product"
@@ -36,16 +28,16 @@ static const struct {
     {"use causal",
      {"causal", "is_causal", "causal_mask", "use_causal_mask", "is_decoder"},
      NULL},
-    {NO_MATRIX, {"attn_mask", "mask", "src_mask", "score_mod", "block_mask"}, TO_MASK},
-    {NO_MATRIX,
+    {TO_MASK, {"attn_mask", "mask", "src_mask", "score_mod", "block_mask"}, NULL},
+    {"use bias, which is added to the scores",
      {"bias", "attn_bias", "position_bias"},
-     "use bias, which is added to the scores"},
-    {NO_HOLES,
+     NULL},
+    {TO_PADDING,
      {"attention_mask", "encoder_attention_mask", "padding_mask", "pad_mask", "key_mask"},
-     TO_PADDING},
-    {NO_HOLES,
+     NULL},
+    {TO_REVERSE,
      {"key_padding_mask", "src_key_padding_mask", "memory_key_padding_mask"},
-     TO_REVERSE},
+     NULL},
     {"use valid_lens",
      {"valid_lens", "valid_len", "valid_lengths", "lengths", "lens", "seq_lens",
       "seqlens", "sequence_lengths", "actual_seq_lengths"},

@@ -5,8 +5,10 @@ import json
 
 import numpy as np
 import pytest
+import requests
 
 from dot_product import SAFETENSORS, ask_json, attend, post, to_json
+from programs import ROOT
 from safetensors_file import make_safetensors, parse_safetensors
 
 B, H, TQ, TK = 2, 4, 3, 6
@@ -158,9 +160,74 @@ def test_bad_tensor_names_the_field_and_the_remedy(demo_server, mask, dtype, tit
     assert reply.status_code == 400 and problem["title"].startswith(title) and detail in problem["detail"], problem
 
 
+# --- with a model ---
+
+X = np.random.default_rng(4).normal(size=(B, 4, 3)).astype(np.float32)
+MODEL = {"model": "journey", "queries": X.tolist(), "need": ["weights"]}
+
+
+def ask_model(server, **fields):
+    reply = requests.post(server.url + "/v1/attention", timeout=60, json=MODEL | fields)
+    assert reply.status_code == 200, reply.text
+    return np.asarray(reply.json()["attention_weights"])
+
+
+def ask_oip(server, mask, datatype, binary=False, data=None):
+    queries = {"name": "queries", "shape": list(X.shape), "datatype": "FP32", "data": X.ravel().tolist()}
+    extra = {"name": "attn_mask", "shape": list(mask.shape), "datatype": datatype}
+    raw = (mask if mask.dtype == bool else mask.astype("<f4")).tobytes() if binary else b""
+    extra |= {"parameters": {"binary_data_size": len(raw)}} if binary else {"data": mask.tolist() if data is None else data}
+    head = json.dumps({"inputs": [queries, extra], "outputs": [{"name": "attention_weights"}]}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head))} if binary else {}
+    reply = requests.post(server.url + "/v2/models/journey/infer", timeout=60, data=head + raw, headers=headers)
+    assert reply.status_code == 200, reply.text
+    output, = reply.json()["outputs"]
+    return np.asarray(output["data"]).reshape(output["shape"])
+
+
+def expect_model(server, added):
+    """The causal layer's scores with the mask, in float64; a row without a key is even."""
+    reply = requests.post(server.url + "/v1/attention", timeout=60, json=MODEL | {"causal": False, "need": ["scores"]})
+    scores = np.asarray(reply.json()["scores"])
+    scores = np.where(np.tri(4, dtype=bool), scores + np.broadcast_to(added, scores.shape), -np.inf)
+    none = np.isneginf(scores).all(-1, keepdims=True)
+    powers = np.exp(np.where(none, 0, scores - np.where(none, 0, scores.max(-1, keepdims=True))))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 4), (2, 4, 4), (1, 1, 4, 4), (B, 1, 1, 4), (B, 2, 4, 4)])
+def test_layer_takes_masks_in_every_format(demo_server, shape):
+    rng = np.random.default_rng(len(shape))
+    seen = rng.random(shape) < 0.6
+    seen.flat[0] = True
+    for mask, kind in ((seen, "BOOL"), (rng.normal(size=shape).astype(np.float32), "FP32")):
+        expected = expect_model(demo_server, np.where(mask, 0, -np.inf) if kind == "BOOL" else mask)
+        tensors = {"queries": X, "attn_mask": mask}
+        raw = make_safetensors(tensors, {"queries": "F32", "attn_mask": "BOOL" if kind == "BOOL" else "F32"},
+                               {"model": "journey", "need": "weights"})
+        reply = requests.post(demo_server.url + "/v1/attention", timeout=60, data=raw,
+                              headers={"Content-Type": SAFETENSORS})
+        assert reply.status_code == 200, reply.text
+        replies = [ask_model(demo_server, attn_mask=mask.tolist()), ask_oip(demo_server, mask, kind),
+                   ask_oip(demo_server, mask, kind, data=mask.ravel().tolist()),
+                   ask_oip(demo_server, mask, kind, binary=True), parse_safetensors(reply.content)[0]["attention_weights"]]
+        if kind == "FP32":
+            replies.append(ask_model(demo_server, bias=mask.tolist()))
+        for got in replies:
+            np.testing.assert_allclose(got, expected, atol=1e-5)
+            np.testing.assert_array_equal(np.float32(got), np.float32(replies[0]))
+
+
 def test_bias_of_booleans_names_attn_mask(demo_server):
     rows = np.ones((2, 1, 3), np.float32)
     reply = post(demo_server.url, make_safetensors({"queries": rows, "keys": rows, "bias": np.ones((2, 2))},
                                                    {"queries": "F32", "keys": "F32", "bias": "BOOL"}),
                  content_type=SAFETENSORS)
     assert reply.status_code == 400 and "booleans as attn_mask" in reply.json()["detail"], reply.text
+
+
+def test_blocks_of_an_image_on_the_page_see_each_other(demo_server):
+    page = (ROOT / "docs/protocol.md").read_text()
+    body = json.loads(page.split("**Blocks of an image**")[1].split("```json")[1].split("```")[0])
+    reply = requests.post(demo_server.url + "/v1/attention", timeout=60, json=body).json()
+    assert np.array_equal(np.asarray(reply["attention_weights"])[0] > 0, body["attn_mask"])

@@ -209,9 +209,9 @@ def test_damaged_json_gets_a_result_or_a_problem(demo_server, data):
 # --- names that other programs use ---
 
 FOREIGN_NAMES = {
-    "is_causal": "use causal", "attn_mask": "a model takes no mask matrix",
-    "attn_bias": "with a bias to /v1/attention/dot-product",
-    "key_padding_mask": "use valid_lens", "attention_mask": "a model takes no mask with holes",
+    "is_causal": "use causal", "src_mask": "use attn_mask: booleans, true where",
+    "attn_bias": "use bias, which is added",
+    "key_padding_mask": "the reverse of key_padding_mask", "attention_mask": "use attn_mask, of shape [B][1][1][Tk]",
     "hidden_states": "use queries", "query": "use queries", "encoder_hidden_states": "use keys",
     "value": "use values", "position_ids": "use positions", "sliding_window": "use window",
     "output_attentions": "use need_weights", "seq_lens": "use valid_lens", "layer_head_mask": "use head_mask",
