@@ -17,7 +17,7 @@
 #   VENV                folder of the Python packages (BUILD_DIR/venv)
 #   BINARY              daemon that pytest runs (BUILD_DIR/src/attnd)
 #   BROWSER_TESTS       0 skips tests/ui (1)
-#   CHROMIUM            the browser of tests/ui (/usr/bin/chromium)
+#   CHROMIUM            the browser of tests/ui (/usr/bin/chromium-headless-shell, or else /usr/bin/chromium)
 #   PYTEST_OPTIONS      more options for pytest, e.g. --ignore=tests/http/test_cli.py
 #   PYTEST_PROCESSES    processes that share the tests (3: they wait for a third of the time)
 #   SOAK_SECONDS        length of the soak (5); .ci/run and --long have longer ones
@@ -39,7 +39,7 @@ esac
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libgnutls28-dev libjansson-dev zlib1g-dev
-    libopenblas-pthread-dev libcmocka-dev python3 python3-venv wrk curl haproxy iproute2 iptables git strace zsh
+    nettle-dev libopenblas-pthread-dev libcmocka-dev python3 python3-venv wrk curl haproxy iproute2 iptables git strace zsh
     systemd"
 [ -z "${FAULTS_LONG:-}" ] || packages="$packages slowhttptest"
 

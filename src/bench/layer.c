@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/noise.h"
+#include "base/size.h"
 #include "bench/tiles.h"
 #include "math/dot_product.h"
 #include "math/model.h"
@@ -51,21 +52,17 @@ struct bench {
     sem_t done; /* posted at the end of the job */
 };
 
-static const unsigned steps_of[] = {
-    [BENCH_LAYER] = ATTN_STEPS_ALL,
-    [BENCH_ATTENTION] = ATTN_STEP_ATTEND | ATTN_PROJECTED,
-    [BENCH_PROJECTION] = ATTN_STEP_PROJECT_OUT | ATTN_PROJECTED,
-    [BENCH_DOT_PRODUCT] = ATTN_STEPS_ALL,
-    [BENCH_STORED] = ATTN_STEPS_ALL,
-};
-
-/* The steps whose results a part needs. */
-static const unsigned steps_before[] = {
-    [BENCH_LAYER] = 0,
-    [BENCH_ATTENTION] = ATTN_STEP_PROJECT_IN | ATTN_PROJECTED,
-    [BENCH_PROJECTION] = ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND | ATTN_PROJECTED,
-    [BENCH_DOT_PRODUCT] = 0,
-    [BENCH_STORED] = 0,
+/* The steps of each part, and those whose results it needs. */
+static const struct {
+    unsigned timed, before;
+} steps_of[] = {
+    [BENCH_LAYER] = {ATTN_STEPS_ALL, 0},
+    [BENCH_ATTENTION] = {ATTN_STEP_ATTEND | ATTN_PROJECTED,
+                         ATTN_STEP_PROJECT_IN | ATTN_PROJECTED},
+    [BENCH_PROJECTION] = {ATTN_STEP_PROJECT_OUT | ATTN_PROJECTED,
+                          ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND | ATTN_PROJECTED},
+    [BENCH_DOT_PRODUCT] = {ATTN_STEPS_ALL, 0},
+    [BENCH_STORED] = {ATTN_STEPS_ALL, 0},
 };
 
 /* --- timing --- */
@@ -86,13 +83,13 @@ static bool run_steps(struct bench *b, unsigned steps) {
 
 static bool run_turn(void *context) {
     struct bench *b = context;
-    return run_steps(b, steps_of[b->report->part]);
+    return run_steps(b, steps_of[b->report->part].timed);
 }
 
 /* Returns the seconds that one run of a contender needs; negative when it fails. What the
  * part reads is computed before: each contender has it in another place. */
 static double time_contender(struct bench *b, size_t contender) {
-    unsigned before = steps_before[b->report->part];
+    unsigned before = steps_of[b->report->part].before;
 
     b->turn = contender;
     if (before != 0 && !run_steps(b, before))
@@ -150,22 +147,17 @@ static bool run_round(void *context, size_t index) {
     return true;
 }
 
-static void run_rounds(struct bench *b, struct sched_worker *worker) {
+/* sched_job.run */
+static void run_rounds(struct sched_job *job, struct sched_worker *worker) {
+    struct bench *b = container_of(job, struct bench, job);
     struct bench_report *r = b->report;
 
     b->parallel = (attn_parallel){r->threads, sched_parallel_for, worker};
     b->request.parallel = &b->parallel;
-    for (size_t c = 0; c < r->num_contenders; c++) {
+    for (size_t c = 0; c < r->num_contenders && b->status == ATTN_OK; c++)
         time_contender(b, c); /* so that no round counts the first use of memory */
-        if (b->status != ATTN_OK)
-            return;
-    }
-    r->num_rounds = bench_rounds(b->config->seconds, run_round, b);
-}
-
-static void run_bench_job(struct sched_job *job, struct sched_worker *worker) {
-    struct bench *b = container_of(job, struct bench, job);
-    run_rounds(b, worker);
+    if (b->status == ATTN_OK)
+        r->num_rounds = bench_rounds(b->config->seconds, run_round, b);
     sem_post(&b->done);
 }
 
@@ -295,11 +287,10 @@ static bool make_positions(struct bench *b) {
 static attn_status make_input(struct bench *b) {
     const attn_model_info *info = attn_model_get_info(b->models[0]);
     struct bench_report *r = b->report;
-    size_t rows = r->sequences * (r->query_len > r->key_len ? r->query_len : r->key_len);
-    size_t width = info->width.query;
+    size_t rows = r->sequences * size_max(r->query_len, r->key_len);
+    size_t width =
+        size_max(info->width.query, size_max(info->width.key, info->width.value));
 
-    width = info->width.key > width ? info->width.key : width;
-    width = info->width.value > width ? info->width.value : width;
     b->lens = calloc(r->sequences, 2 * sizeof *b->lens);
     if (bench_is_given(r->part))
         rows *= 2;
@@ -329,13 +320,12 @@ static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
         if (status != ATTN_OK)
             return status;
         r->contenders[c].by_head = plan.layer.by_head;
-        if (plan.sizes.scratch_bytes > bytes)
-            bytes = plan.sizes.scratch_bytes;
+        bytes = size_max(bytes, plan.sizes.scratch_bytes);
     } while (b->models[++c] != NULL);
 
     size_t tiles =
         bench_is_given(r->part) ? 0 : bench_tiles_scratch(b->models[0], &plan.sizes);
-    *ret_scratch_bytes = tiles > bytes ? tiles : bytes;
+    *ret_scratch_bytes = size_max(tiles, bytes);
     *ret_sizes = plan.sizes;
     return ATTN_OK;
 }
@@ -415,7 +405,7 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
 
     add_tiles(b);
     bench_layer_count(b->models[0], &b->request, b->report);
-    b->job.run = run_bench_job;
+    b->job.run = run_rounds;
     b->job.client = &client;
     if (sched_reserve(pool, &b->job)) { /* the queue is empty */
         sched_submit(pool, &b->job);

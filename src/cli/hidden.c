@@ -3,7 +3,6 @@
 #include "cli/hidden.h"
 
 #include "base/error.h"
-#include "safetensors/file.h"
 #include "weights/families/folder.h"
 
 #include <stdio.h>
@@ -90,17 +89,6 @@ static attn_status check_states(const struct config_heads *options, struct hidde
     return status == ATTN_OK ? find_axes(hidden, ret_error) : status;
 }
 
-/* Returns the tensor of that name, or NULL. */
-static const struct safetensors_tensor *find_hidden_tensor(const struct safetensors *file,
-                                                           const char *name) {
-    size_t count = 0, i = 0;
-    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
-
-    while (i < count && strcmp(tensors[i].name, name) != 0)
-        i++;
-    return i < count ? &tensors[i] : NULL;
-}
-
 attn_status hidden_open(const struct config_heads *options, struct hidden **ret_hidden,
                         attn_error *ret_error) {
     struct hidden *hidden = calloc(1, sizeof *hidden);
@@ -118,8 +106,9 @@ attn_status hidden_open(const struct config_heads *options, struct hidden **ret_
     if (may_be)
         status = safetensors_open_file(options->data, &hidden->file, &error);
     if (may_be && status == ATTN_OK) {
-        hidden->states = find_hidden_tensor(hidden->file, "hidden_states");
-        hidden->token_ids = find_hidden_tensor(hidden->file, "token_ids");
+        const struct tensor_view all = tensor_view_of(hidden->file);
+        hidden->states = tensor_view_find(&all, "hidden_states");
+        hidden->token_ids = tensor_view_find(&all, "token_ids");
     }
     if (hidden->states != NULL)
         status = check_states(options, hidden, &error);
@@ -197,7 +186,7 @@ attn_status hidden_find_layers(const struct hidden *hidden, const struct folder 
             free(found);
             return status;
         }
-        *ret_norm = *ret_norm || layers[found[i]].norm_before.kind != ATTN_NORM_NONE;
+        *ret_norm = *ret_norm || layers[found[i]].info.pre_norm.kind != ATTN_NORM_NONE;
     }
     *ret_layers = found;
     *ret_count = hidden->num_ids;

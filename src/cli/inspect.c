@@ -59,8 +59,9 @@ static attn_status print_layer(const struct folder *folder, size_t i,
     if (status != ATTN_OK)
         return status;
     layer_describe_features(layer, features);
-    printf("  %-16s %5zu %5zu %5zu %12zu  %s\n", layer->part, layer->num_heads,
-           layer->num_kv_heads, layer->head_size, info.footprint.memory, features);
+    printf("  %-16s %5zu %5zu %5zu %12zu  %s\n", layer->part, layer->info.num_heads,
+           layer->info.num_kv_heads, layer->info.width.score, info.footprint.memory,
+           features);
     return ATTN_OK;
 }
 
@@ -73,7 +74,7 @@ static attn_status print_layers(const char *path, const struct folder *folder,
     attn_status status = ATTN_OK;
     const struct layer *layers = folder_get_layers(folder, &count);
 
-    printf("%s: family %s, %zu layer%s\n", path, layers[0].family, count,
+    printf("%s: family %s, %zu layer%s\n", path, layers[0].info.layout, count,
            plural_of(count));
     if (folder_get_note(folder) != NULL)
         printf("  note: %s\n", folder_get_note(folder));
@@ -135,16 +136,12 @@ static attn_status inspect_path(const struct model_spec *spec,
     return folder_hint(spec->path, status, ret_error);
 }
 
-/* model_spec_parse() or model_spec_parse_operand() */
-typedef attn_status spec_parser(const char *text, struct model_spec *ret_spec,
-                                attn_error *ret_error);
-
-static bool inspect_spec(const struct config *config, spec_parser *parse,
-                         const char *text) {
+/* Inspects what `text` names, see model_spec_parse(). */
+static bool inspect_spec(const struct config *config, const char *text, bool named) {
     struct model_spec spec;
     attn_error error;
 
-    attn_status status = parse(text, &spec, &error);
+    attn_status status = model_spec_parse(text, named, &spec, &error);
     if (status == ATTN_OK) {
         const attn_engine_options engine =
             compute_engine_options(&config->compute, spec.precision, true);
@@ -167,10 +164,8 @@ int command_inspect(const struct config *config, const struct config_texts *file
     }
 
     for (size_t i = 0; i < config->models.count; i++)
-        all_good =
-            inspect_spec(config, model_spec_parse, config->models.items[i]) && all_good;
+        all_good = inspect_spec(config, config->models.items[i], true) && all_good;
     for (size_t i = 0; i < files->count; i++)
-        all_good =
-            inspect_spec(config, model_spec_parse_operand, files->items[i]) && all_good;
+        all_good = inspect_spec(config, files->items[i], false) && all_good;
     return all_good ? 0 : 1;
 }

@@ -57,7 +57,7 @@ int operand_parse(const struct config *config, const struct config_texts *files,
                   files->count);
         return operand_report(&error, 2);
     }
-    if (model_spec_parse_operand(files->items[0], ret_spec, &error) != ATTN_OK)
+    if (model_spec_parse(files->items[0], false, ret_spec, &error) != ATTN_OK)
         return operand_report(&error, 2);
 
     *ret_engine = compute_engine_options(&config->compute, ret_spec->precision, false);

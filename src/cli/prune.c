@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/output.h"
 #include "cli/heads.h"
+#include "cli/heads_table.h"
 #include "cli/operand.h"
 #include "cli/request_file.h"
 #include "weights/prune.h"
@@ -158,8 +159,8 @@ static attn_status measure_request(void *context, attn_request *batch,
 /* Looks at the heads over --data, orders them, and prints both. */
 static attn_status order_heads(struct pruning *pruning, attn_error *error) {
     size_t num_heads = pruning->num_heads;
-    attn_status status = heads_analyse(pruning->config, pruning->whole, "analysed",
-                                       &pruning->heads, error);
+    attn_status status = heads_analyse(pruning->config, NULL, 0, pruning->whole,
+                                       "analysed", &pruning->heads, error);
     if (status != ATTN_OK)
         return status;
 
@@ -170,7 +171,7 @@ static attn_status order_heads(struct pruning *pruning, attn_error *error) {
                          num_heads);
     attn_heads_order(&pruning->heads, pruning->order, pruning->changes);
     const struct layer_heads whole = {"model", pruning->heads};
-    status = heads_print(&whole, 1, 0, error);
+    status = heads_table_print(&whole, 1, 0, error);
     if (status != ATTN_OK)
         return status;
 

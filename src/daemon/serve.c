@@ -114,26 +114,13 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
 
     daemon->changer = (struct model_changer){daemon->loader, loader_submit};
     const struct http_options http = {
-        .listens = config->listens.items,
-        .num_listens = config->listens.count,
-        .admin_listen = config->admin_listen,
+        .config = config,
         .secrets = &daemon->secrets,
         .commit = daemon->commit,
         .num_threads = num_threads,
-        .max_connections = config->max_connections,
-        .max_per_client = config->max_per_client,
         .trusted_proxies = &daemon->trusted_proxies,
         .cors_origins = &daemon->cors_origins,
-        .header_timeout = config->header_timeout,
-        .min_rate = config->min_rate,
-        .idle_timeout = config->idle_timeout,
-        .access_log = config->access_log,
-        .no_ui = config->no_ui,
-        .default_timeout = (int64_t)config->default_timeout * 1000000,
-        .max_body = config->max_body,
-        .max_reply = config->max_reply,
         .models = &daemon->generations,
-        .needs_models = config_names_models(config),
         .changer = config->model_control != 0 ? &daemon->changer : NULL,
         .pool = daemon->pool,
         .budget = &daemon->budget,
@@ -203,11 +190,6 @@ static void make_address_line(struct daemon *daemon) {
     else
         daemon->line_size =
             (size_t)snprintf(daemon->line, sizeof daemon->line, "listening on %s\n", url);
-}
-
-static void begin_addresses(struct daemon *daemon) {
-    make_address_line(daemon);
-    daemon->line_fd = output_open(STDOUT_FILENO);
 }
 
 /* Prints these lines once standard output has room for them. One that fails is ignored:
@@ -412,7 +394,8 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         return EXIT_SUCCESS;
     }
     notify_ready();
-    begin_addresses(daemon);
+    make_address_line(daemon);
+    daemon->line_fd = output_open(STDOUT_FILENO);
     run_until_stop(daemon);
     return stop_daemon(daemon, config);
 }

@@ -19,11 +19,6 @@
 
 /* --- which model --- */
 
-static bool segment_equals(const struct route_segment *segment, const char *text) {
-    return strlen(text) == segment->size &&
-           memcmp(segment->start, text, segment->size) == 0;
-}
-
 /* Returns the model that the path names, after checking the version where it names one.
  * Otherwise makes the reply a 404 and returns NULL. */
 static const attn_model *find_path_model(struct exchange *exchange) {
@@ -32,7 +27,8 @@ static const attn_model *find_path_model(struct exchange *exchange) {
     struct wire_problem problem;
 
     if (model == NULL || version->start == NULL ||
-        segment_equals(version, WIRE_OIP_VERSION))
+        (version->size == strlen(WIRE_OIP_VERSION) &&
+         memcmp(version->start, WIRE_OIP_VERSION, version->size) == 0))
         return model;
     wire_problem_set(&problem, WIRE_E_UNKNOWN_VERSION, "version",
                      "model '%s' has no version '%.*s'; ask for version " WIRE_OIP_VERSION
@@ -261,8 +257,7 @@ static void handle_change(struct exchange *exchange, bool load) {
     }
     struct model_change *change = arena_alloc(&exchange->work.decoded, 1, sizeof *change);
     if (change == NULL) {
-        wire_problem_set_no_memory(&problem);
-        reply_set_problem(exchange, &problem);
+        reply_set_no_memory(exchange);
         return;
     }
 

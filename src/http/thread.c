@@ -297,10 +297,6 @@ bool http_thread_time_is_up(const struct http_thread *thread) {
            clock_now_ns() - *thread->deadline > LAST_REPLIES_NS;
 }
 
-bool http_thread_replied_to_all(const struct http_thread *thread) {
-    return thread->num_accepted == 0 && !thread->cut_off;
-}
-
 /* A peer has sent the first bytes of its handshake, or has hung up. */
 static void notice_peer(struct http_thread *thread, struct connection *connection) {
     if (connection->phase == CONNECTION_IS_HELD) {
@@ -379,7 +375,7 @@ static void *thread_main(void *argument) {
     }
 
     /* MHD_stop_daemon() completes the exchanges that are left, which counts num_accepted
-     * down. They got no reply, so http_thread_replied_to_all() needs the count from
+     * down. They got no reply, so http_server_replied_to_all() needs the count from
      * before. */
     size_t num_without_reply = thread->num_accepted;
     MHD_stop_daemon(thread->daemon);
@@ -418,10 +414,6 @@ static size_t keep_path_escapes(void *cls, struct MHD_Connection *connection,
     return strlen(text);
 }
 
-static void *option_text(const char *text) {
-    return (void *)(uintptr_t)text; /* libmicrohttpd does not write to it */
-}
-
 /* Starts the thread's daemon. It gets no certificate: begin_tls() gives each connection
  * the newest one. Returns NULL when that fails. */
 static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
@@ -431,7 +423,8 @@ static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
     bool tls = thread->secrets != NULL && !thread->is_unix &&
                secrets_has_certificate(thread->secrets);
     struct MHD_OptionItem tls_options[] = {
-        {tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, option_text(priorities)},
+        {tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0,
+         (void *)(uintptr_t)priorities},
         {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_certificate_find_none()},
         {MHD_OPTION_END, 0, NULL}};
 

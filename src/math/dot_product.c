@@ -65,7 +65,7 @@ attn_status dot_product_init(const attn_dot_product *options, attn_model *ret_mo
                            .softcap = all.softcap,
                            .bias = all.slopes != NULL ? ATTN_BIAS_ALIBI : ATTN_BIAS_NONE,
                            .sinks = all.sinks != NULL}},
-        .indirect = true,
+        .effects.indirect = true,
         /* Nothing writes to the arrays of a model. */
         .arrays = {[MODEL_SINKS].numbers = (float *)(uintptr_t)all.sinks,
                    [MODEL_SLOPES].numbers = (float *)(uintptr_t)all.slopes},

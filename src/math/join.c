@@ -54,7 +54,7 @@ static bool need_alike(const attn_request *a, const attn_request *b) {
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
         bool wanted = result_wanted(a, id);
         if (wanted != result_wanted(b, id) ||
-            (wanted && (result_table[id].kinds & RESULT_PLAIN) == 0))
+            (wanted && (result_table[id].kinds & RESULT_JOINED) == 0))
             return false;
     }
     return a->need_weights == b->need_weights && !selects(a) && !selects(b);

@@ -62,7 +62,7 @@ attn_status load_specs(const struct config *config, struct model_spec **ret_spec
 
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < count && status == ATTN_OK; i++) {
-        status = model_spec_parse(config->models.items[i], &specs[i], ret_error);
+        status = model_spec_parse(config->models.items[i], true, &specs[i], ret_error);
         if (status == ATTN_OK)
             status = check_name(specs[i].name, "--model", ret_error);
     }

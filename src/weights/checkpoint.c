@@ -70,7 +70,6 @@ struct single_layer {
     const struct layout *layout;
     struct tensor_view view;
     struct layer layer; /* borrows from the view */
-    attn_model_info info;
 };
 
 /* Finds the layer of the file, with the options, which may be NULL, or else with those of
@@ -80,7 +79,6 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
                               struct single_layer *ret_single, attn_error *ret_error) {
     static const attn_model_options no_options;
     struct layer *layer = &ret_single->layer;
-    size_t context_length;
     attn_status status = checkpoint_check_name(name, ret_error);
 
     options = options != NULL ? options : &no_options;
@@ -94,24 +92,20 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
         status = layout_recognise(file, prefix != NULL ? prefix : "", layout_name,
                                   &ret_single->layout, &ret_single->view, ret_error);
     if (status == ATTN_OK)
-        status = find_number(file, "num_heads", options->num_heads, &layer->num_heads,
-                             ret_error);
+        status = find_number(file, "num_heads", options->num_heads,
+                             &layer->info.num_heads, ret_error);
     if (status == ATTN_OK)
         status = find_number(file, "context_length", options->context_length,
-                             &context_length, ret_error);
+                             &layer->info.context_length, ret_error);
     if (status == ATTN_OK)
         status = find_causal(file, options->causal, ret_single->layout->causal,
-                             &layer->causal, ret_error);
+                             &layer->info.mask.causal, ret_error);
     if (status == ATTN_OK)
         status =
             layout_fill_layer(ret_single->layout, &ret_single->view, layer, ret_error);
-    if (status != ATTN_OK)
-        return status;
-
-    layer_fill_info(layer, false, &ret_single->info);
-    ret_single->info.context_length = context_length;
-    memcpy(ret_single->info.name, name, strlen(name) + 1);
-    return ATTN_OK;
+    if (status == ATTN_OK)
+        memcpy(layer->info.name, name, strlen(name) + 1);
+    return status;
 }
 
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
@@ -122,7 +116,8 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
     attn_status status = find_layer(name, file, options, &single, ret_error);
     if (status != ATTN_OK)
         return status;
-    return layer_create_model(&single.layer, &single.info, engine, ret_model, ret_error);
+    return layer_create_model(&single.layer, &single.layer.info, engine, ret_model,
+                              ret_error);
 }
 
 /* Reads every tensor of the layer once, and keeps none. */
@@ -175,7 +170,7 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
     if (status == ATTN_OK && check_weights)
         status = check_numbers(&single, &error);
     if (status == ATTN_OK)
-        status = model_describe(&single.info, engine, ret_info, &error);
+        status = model_describe(&single.layer.info, engine, ret_info, &error);
     safetensors_close(file);
     return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }

@@ -5,9 +5,7 @@
 #include "wire/json/list.h"
 #include "wire/json/object.h"
 
-#include <stdio.h>
-
-#define WORDS_BYTES 256 /* of all words of need, and what is between them */
+#define WORDS_BYTES (20 * NUM_RESULTS) /* of all words of need in an error */
 
 bool wire_need_weights_read(const struct wire_cursor *cursor,
                             const struct wire_span *span, attn_need_weights *ret_need) {
@@ -40,21 +38,18 @@ static bool has_word(const struct wire_need *need, enum result_id id) {
            !(need->given && (result_table[id].kinds & RESULT_PROJECTED) != 0);
 }
 
-/* Adds the words that a request can have, those that need a projection first. */
+/* Lists the words that a request can have, those that need a projection first. */
 static void list_words(const struct wire_need *need, char ret_text[WORDS_BYTES]) {
-    const char *last = NULL;
+    const char *words[NUM_RESULTS];
+    size_t count = 0;
 
-    *ret_text = '\0';
     for (int i = 0; i < 2 * NUM_RESULTS; i++) {
         enum result_id id = i % NUM_RESULTS;
         bool projected = (result_table[id].kinds & RESULT_PROJECTED) != 0;
-        if (!has_word(need, id) || projected != (i < NUM_RESULTS))
-            continue;
-        if (last != NULL)
-            ret_text = stpcpy(stpcpy(ret_text, last), ", ");
-        last = result_table[id].word;
+        if (has_word(need, id) && projected == (i < NUM_RESULTS))
+            words[count++] = result_table[id].word;
     }
-    sprintf(ret_text - 2, " and %s", last);
+    wire_names_print(ret_text, WORDS_BYTES, words, count, "and");
 }
 
 bool wire_need_add(struct wire_need *need, const char *word, size_t size,

@@ -48,6 +48,18 @@ void wire_shape_print(char ret_json[WIRE_SHAPE_PRINT_MAX], const size_t *shape,
     *out = '\0';
 }
 
+void wire_names_print(char *ret_text, size_t size, const char *const *names, size_t count,
+                      const char *word) {
+    size_t used = 0;
+
+    for (size_t i = 0; i < count && used < size; i++) {
+        used += (size_t)snprintf(ret_text + used, size - used, "%s", names[i]);
+        if (i + 1 < count && used < size)
+            used += (size_t)snprintf(ret_text + used, size - used,
+                                     i + 2 < count ? ", " : " %s ", word);
+    }
+}
+
 void wire_range_print(char ret_json[WIRE_SHAPE_PRINT_MAX], int64_t min, size_t max) {
     snprintf(ret_json, WIRE_SHAPE_PRINT_MAX, "[%" PRId64 ",%zu]", min, max);
 }

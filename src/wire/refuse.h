@@ -87,6 +87,10 @@ void wire_range_print(char ret_json[WIRE_SHAPE_PRINT_MAX], int64_t min, size_t m
 /* Writes as JSON how many levels or axes there must be: 2 or [2,3]. */
 void wire_levels_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max);
 
+/* Writes names as a list, cut to `size` bytes: "a, b and c", where `word` is "and". */
+void wire_names_print(char *ret_text, size_t size, const char *const *names, size_t count,
+                      const char *word);
+
 #define WIRE_LENS_LIMIT_MAX 48 /* bytes, with the terminator */
 
 /* Writes why a valid length is at most `num_keys`: "its sequence has 6 keys". */

@@ -39,7 +39,8 @@ def test_every_format_of_attnd_agrees_with_float64(served):
     for form in server.formats:
         entry = served_peers.compare(server, form, [problem, served_peers.fill_with_ones(problem)])
         assert "failed" not in entry and entry["difference"] < 1e-5, entry
-    assert server.cpu_seconds() > 0
+    while server.cpu_seconds() == 0:  # it is counted in hundredths of a second
+        served_peers.compare(server, server.formats[0], [problem])
     pss, rss = server.memory()
     assert 1e6 < pss <= rss < 1e9
 

@@ -168,7 +168,7 @@ static void test_client_that_left_is_not_a_deadline_that_is_over(void **state) {
 static void test_bounds_of_histograms_ascend(void **state) {
     (void)state;
     for (size_t i = 0; i < METRICS_NUM_HISTOGRAMS; i++) {
-        const struct obs_scale *scale = metrics_scales[i];
+        const struct obs_scale *scale = metrics_families[i].scale;
         assert_in_range(scale->num_bounds, 5, OBS_BOUNDS_MAX);
         for (size_t at = 1; at < scale->num_bounds; at++)
             assert_true(scale->bounds[at - 1] < scale->bounds[at]);

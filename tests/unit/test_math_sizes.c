@@ -187,6 +187,7 @@ static void test_angles_of_given_positions_count_on_each_axis(void **state) {
                  .width = {.head = 64, .query = 8, .key = 8, .value = 8, .out = 8},
                  .rotation = {.size = 2 * PAIRS, .axes = 3},
                  .linears[ATTN_OUTPUT].weight = true},
+        .effects = {.indirect = true, .finishes = true},
         .engine = {.kernels = kernels_available(0), .native = true, .score_size = 64},
     };
     attn_request request = {.num_sequences = 1, .query_lens = &len, .key_lens = &two};

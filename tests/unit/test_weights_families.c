@@ -89,7 +89,7 @@ static bool has_pre_norm(const char *name) {
     size_t count;
     const struct layer *layers = folder_get_layers(folder, &count);
     for (size_t i = 0; i < count; i++)
-        found = found || layers[i].norm_before.kind != ATTN_NORM_NONE;
+        found = found || layers[i].info.pre_norm.kind != ATTN_NORM_NONE;
     folder_close(folder);
     return found;
 }

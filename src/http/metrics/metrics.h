@@ -27,8 +27,10 @@ enum metrics_histogram {
     METRICS_NUM_HISTOGRAMS
 };
 
-/* Their bounds; constant. */
-extern const struct obs_scale *const metrics_scales[METRICS_NUM_HISTOGRAMS];
+extern const struct metrics_family {
+    const char *name, *help;
+    const struct obs_scale *scale;
+} metrics_families[METRICS_NUM_HISTOGRAMS];
 
 /* The counts of one HTTP thread. Zeroed, it has counted nothing. */
 struct metrics_thread {

@@ -62,5 +62,4 @@ static bool write_analysis(struct inference *inference, struct wire_problem *pro
 }
 
 const struct inference_kind heads_kind = {
-    attn_heads_plan, bound_text, find_head_memory, analyse_heads, write_analysis,
-    false,           true};
+    attn_heads_plan, bound_text, find_head_memory, analyse_heads, write_analysis, true};

@@ -44,8 +44,7 @@ struct inference_kind {
     bool (*compute)(struct inference *inference, void *scratch);
     /* Checks the results and writes the reply; sets write_ns. */
     bool (*write)(struct inference *inference, struct wire_problem *problem);
-    bool joins;    /* requests may be computed together */
-    bool analyses; /* heads, so that targets need no word of need */
+    bool analyses; /* heads: targets need no word of need, and no requests are joined */
 };
 
 extern const struct inference_kind attention_kind; /* inference.c */

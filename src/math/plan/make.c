@@ -317,15 +317,12 @@ static void plan_layer(const attn_model *model, const attn_request *request,
                 request->need_heads || request->need_contributions,
         .by_head = engine->native && !info->projection.given &&
                    info->width.head % columns == 0 && engine->score_size % columns == 0,
-        .finishes_values =
-            info->value_norm.kind != ATTN_NORM_NONE || info->rotation.values,
+        .finishes = model->effects.finishes,
         .norms_keys = info->pre_norm.applied && model_has_own_keys(info),
     };
     layer->gates = info->linears[ATTN_GATE].weight && layer->sums;
     layer->norms_sums = info->out_norm.kind != ATTN_NORM_NONE && layer->sums;
-    layer->finishes = info->head_norm.kind != ATTN_NORM_NONE || info->rotation.size > 0 ||
-                      info->query_factor.length > 0 || layer->finishes_values;
-    layer->finishes_values = layer->finishes_values && layer->sums;
+    layer->finishes_values = model->effects.finishes_values && layer->sums;
     layer->key_panels =
         (layer->by_head || (info->projection.given && repays_panels(model, request))) &&
         engine->additive_score == NULL && columns >= PANELS_COLUMNS;

@@ -4,6 +4,7 @@
 
 #include "base/size.h"
 
+#define PLAIN      (RESULT_JOINED | RESULT_OIP)
 #define OF_ROWS    (RESULT_SELECTED | RESULT_BY_ROW)
 #define OF_WEIGHTS (OF_ROWS | RESULT_WEIGHED)
 #define REDUCED    (OF_WEIGHTS | RESULT_REDUCED)
@@ -18,14 +19,14 @@
 
 const struct result result_table[NUM_RESULTS] = {
     [RESULT_OUTPUTS] = {"outputs", "outputs", AXES(AXIS_QUERIES, AXIS_OUT_SIZE),
-                        RESULT_PLAIN | RESULT_PROJECTED, AT(outputs, outputs)},
+                        PLAIN | RESULT_PROJECTED, AT(outputs, outputs)},
     [RESULT_WEIGHTS] = {"attention_weights", "weights",
-                        AXES(AXIS_MATRICES, AXIS_ROWS, AXIS_KEYS),
-                        RESULT_PLAIN | OF_WEIGHTS, AT(weights, weights)},
+                        AXES(AXIS_MATRICES, AXIS_ROWS, AXIS_KEYS), PLAIN | OF_WEIGHTS,
+                        AT(weights, weights)},
     [RESULT_HEADS] = {"heads", "heads", AXES(AXIS_QUERIES, AXIS_HEADS, AXIS_HEAD_SIZE),
-                      RESULT_PLAIN, AT(heads, heads), FLAG(need_heads)},
-    [RESULT_LSE] = {"lse", "lse", AXES(AXIS_QUERIES, AXIS_HEADS), RESULT_PLAIN,
-                    AT(lse, lse), FLAG(need_lse), .nullable = true},
+                      PLAIN, AT(heads, heads), FLAG(need_heads)},
+    [RESULT_LSE] = {"lse", "lse", AXES(AXIS_QUERIES, AXIS_HEADS), PLAIN, AT(lse, lse),
+                    FLAG(need_lse), .nullable = true},
     [RESULT_SCORES] = {"scores", "scores", AXES(AXIS_SELECTED, AXIS_ROWS, AXIS_KEYS),
                        OF_ROWS, AT(scores, scores), FLAG(reduce.scores),
                        .nullable = true},

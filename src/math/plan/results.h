@@ -46,13 +46,14 @@ enum result_axis {
 
 /* Properties of a result, as bits. */
 enum result_kind {
-    RESULT_PLAIN = 1,    /* joined requests and the Open Inference Protocol may have it */
-    RESULT_SELECTED = 2, /* has selected heads and queries alone */
-    RESULT_BY_ROW = 4,   /* is made of weights or scores, row by row */
-    RESULT_WEIGHED = 8,  /* needs weights one by one */
-    RESULT_REDUCED = 16, /* is what weights are reduced to */
-    RESULT_SUMMED = 32,  /* adds up over queries, so that panels attend in order */
-    RESULT_PROJECTED = 64 /* needs a model: other requests do not have its word */
+    RESULT_JOINED = 1,     /* requests that want it can be joined */
+    RESULT_SELECTED = 2,   /* has selected heads and queries alone */
+    RESULT_BY_ROW = 4,     /* is made of weights or scores, row by row */
+    RESULT_WEIGHED = 8,    /* needs weights one by one */
+    RESULT_REDUCED = 16,   /* is what weights are reduced to */
+    RESULT_SUMMED = 32,    /* adds up over queries, so that panels attend in order */
+    RESULT_PROJECTED = 64, /* needs a model: other requests do not have its word */
+    RESULT_OIP = 128       /* is an output of the Open Inference Protocol */
 };
 
 struct result {

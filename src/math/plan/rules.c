@@ -5,7 +5,7 @@
 #include "base/size.h"
 
 bool plan_is_plain(const attn_model *model, const attn_request *request) {
-    return !model->indirect && request->positions == NULL &&
+    return !model->effects.indirect && request->positions == NULL &&
            request->key_positions == NULL && request->window == 0 && request->chunk == 0;
 }
 

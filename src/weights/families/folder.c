@@ -32,8 +32,6 @@ struct folder {
     struct layer *layers; /* [num_layers] */
     size_t num_layers;
     char note[200]; /* see folder_get_note(); "": none */
-    bool pre_norm;
-    size_t context_length;
 };
 
 bool folder_is_at(const char *path) {
@@ -131,13 +129,15 @@ static attn_status check_pre_norm(const struct folder *folder, const struct matc
     size_t count = 0;
 
     for (size_t i = 0; i < folder->num_layers; i++) {
-        const struct layer_norm *norm = &folder->layers[i].norm_before;
-        count += norm->kind != ATTN_NORM_NONE || norm->bare;
-        if (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && !norm->bare)
+        const struct layer *layer = &folder->layers[i];
+        const struct layer_norm *norm = &layer->norm_before;
+        bool is_there = layer->info.pre_norm.kind != ATTN_NORM_NONE;
+        count += is_there || norm->bare;
+        if (is_there && norm->weight == NULL && !norm->bare)
             return error_set(ret_error, ATTN_E_FORMAT,
                              "the norm before layer %s is not in the files; leave out "
                              "pre_norm=true",
-                             folder->layers[i].part);
+                             layer->part);
     }
     if (count > 0)
         return ATTN_OK;
@@ -165,8 +165,8 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
                              const struct folder_options *options) {
     for (size_t i = 0; i < stack->num_layers; i++) {
         struct layer *layer = &folder->layers[folder->num_layers];
-        const struct layer_source kind = {match->family, &stack->section,
-                                          stack->num_layers, i};
+        const struct layer_source kind = {
+            match->family, &stack->section, stack->num_layers, i, false, 0};
         if (!kind_attends(&kind))
             continue;
         if (!is_selected(options->layers, i)) {
@@ -182,6 +182,9 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
             status = locate_tensors(match, stack, &folder->tensors.view, layer);
         if (status != ATTN_OK)
             return status;
+        layer->info.context_length = options->context_length;
+        layer->info.pre_norm.applied =
+            options->pre_norm && layer->info.pre_norm.kind != ATTN_NORM_NONE;
         folder->num_layers++;
     }
     return ATTN_OK;
@@ -275,7 +278,7 @@ static attn_status find_layers(struct folder *folder,
         status = check_keys(folder, &match, &asked, ret_error);
     if (status == ATTN_OK && folder->num_layers == 0)
         return refuse_selection(&match, options, ret_error);
-    if (status == ATTN_OK && folder->pre_norm)
+    if (status == ATTN_OK && options->pre_norm)
         status = check_pre_norm(folder, &match, ret_error);
     return status;
 }
@@ -293,8 +296,6 @@ attn_status folder_open(const char *path, const struct folder_options *options,
     if (options == NULL)
         options = &no_options;
     atomic_init(&folder->num_shares, 1);
-    folder->pre_norm = options->pre_norm;
-    folder->context_length = options->context_length;
     snprintf(folder->path, sizeof folder->path, "%s%s: ", cut ? "..." : "",
              cut ? path + size - (PATH_SHOWN_SIZE - 3) : path);
 
@@ -351,20 +352,10 @@ const char *folder_get_note(const struct folder *folder) {
     return folder->note[0] != '\0' ? folder->note : NULL;
 }
 
-/* Describes what the layer's model is asked to be, but for its name. */
-static attn_model_info describe_layer(const struct folder *folder, size_t i) {
-    attn_model_info info;
-
-    layer_fill_info(&folder->layers[i], folder->pre_norm, &info);
-    info.context_length = folder->context_length;
-    return info;
-}
-
 attn_status folder_describe_model(const struct folder *folder, size_t i,
                                   const attn_engine_options *engine,
                                   attn_model_info *ret_info, attn_error *ret_error) {
-    const attn_model_info info = describe_layer(folder, i);
-    return model_describe(&info, engine, ret_info, ret_error);
+    return model_describe(&folder->layers[i].info, engine, ret_info, ret_error);
 }
 
 attn_status folder_check_models(const struct folder *folder,
@@ -393,7 +384,7 @@ attn_status folder_check_models(const struct folder *folder,
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error) {
-    attn_model_info info = describe_layer(folder, i);
+    attn_model_info info = folder->layers[i].info;
     attn_error error;
 
     attn_status status = checkpoint_check_name(name, ret_error);

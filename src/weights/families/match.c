@@ -90,7 +90,8 @@ static attn_status check_layers(const struct family *family, struct match_stack 
     char name[MATCH_NAME_SIZE];
 
     for (size_t i = 0; i < stack->num_layers; i++) {
-        const struct layer_source layer = {family, &stack->section, stack->num_layers, i};
+        const struct layer_source layer = {family, &stack->section, stack->num_layers,
+                                           i,      false,           0};
         if (kind_attends(&layer) && find_first_weight(stack, tensors, i, name) == NULL)
             return error_set(
                 ret_error, ATTN_E_FORMAT,
@@ -142,7 +143,7 @@ static void count_layers(const struct family *family, struct match_stack *stack)
     size_t listed = kind_count_layers(family, section);
     bool counts =
         family->layers.types_keys != NULL && listed > 0 && !config_is_null(section, keys);
-    struct layer_source layer = {family, section, 0, 0};
+    struct layer_source layer = {.family = family, .section = section};
 
     stack->num_layers =
         config_get_count(section, keys, counts ? listed : stack->stack->layers);

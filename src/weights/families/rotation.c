@@ -294,7 +294,7 @@ static void read_turning(const struct rotation_source *source, size_t head_size,
     rotation->turning = (size_t)(fmin(part, 1) * (double)head_size / 2);
 }
 
-void rotation_read(const struct layer_source *layer, size_t head_size, bool sliding,
+void rotation_read(const struct layer_source *layer, size_t head_size,
                    struct layer_rotation *ret_rotation) {
     const struct family_rotation *family = &layer->family->rotation;
     const struct config_section *section = layer->section;
@@ -302,8 +302,8 @@ void rotation_read(const struct layer_source *layer, size_t head_size, bool slid
         .family = family,
         .section = section,
         .inside = {.error = section->error, .asked = section->asked},
-        .sliding = sliding};
-    bool local = sliding && family->local_base > 0;
+        .sliding = layer->window > 0};
+    bool local = source.sliding && family->local_base > 0;
 
     *ret_rotation = (struct layer_rotation){.dims = 0};
     if (family->base == 0)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.c: reads options: words and numbers. */
-#include "wire/fields/options.h"
+#include "wire/fields/readers.h"
 
 #include "wire/decimal/read.h"
-#include "wire/fields/floats.h"
 #include "wire/json/list.h"
 
 #include <attnd/dot_product.h>
@@ -13,12 +12,6 @@
 
 /* A day. */
 #define TIMEOUT_MS_MAX 86400000
-#define TIMEOUT_US_MAX UINT64_C(86400000000)
-
-/* Returns where the value of an option goes. */
-static void *target_of(struct wire_decoder *decoder, const struct wire_field *field) {
-    return (char *)decoder + field->to;
-}
 
 /* Refuses an option that is a string of its own; `wanted` is what to send, `expected`
  * that in JSON. */
@@ -56,7 +49,7 @@ bool wire_read_bool(struct wire_decoder *decoder, const struct wire_field *field
     static const char *const words[] = {"false", "true", NULL};
     const struct wire_source *source = decoder->source;
     const struct wire_cursor cursor = wire_value_cursor(source, value);
-    bool *to = target_of(decoder, field);
+    bool *to = wire_field_target(decoder, field);
     size_t index;
 
     if (!wire_has_strings(source))
@@ -104,7 +97,7 @@ bool wire_read_need_weights(struct wire_decoder *decoder, const struct wire_fiel
                                               ATTN_WEIGHTS_MEAN};
     const struct wire_source *source = decoder->source;
     const struct wire_cursor cursor = wire_value_cursor(source, value);
-    attn_need_weights *to = target_of(decoder, field);
+    attn_need_weights *to = wire_field_target(decoder, field);
     size_t index;
 
     if (wire_is_sent(source, WIRE_FIELD_NEED))
@@ -171,7 +164,7 @@ bool wire_read_number(struct wire_decoder *decoder, const struct wire_field *fie
     const struct wire_cursor cursor = wire_value_cursor(source, value);
     struct wire_place place = {.field = value->name};
     char text[WIRE_WORD_MAX + 1];
-    double number = 0, *to = target_of(decoder, field);
+    double number = 0, *to = wire_field_target(decoder, field);
 
     if (!read_double(source, value, text, &number))
         return false;
@@ -186,7 +179,10 @@ bool wire_read_number(struct wire_decoder *decoder, const struct wire_field *fie
 bool wire_read_softcap(struct wire_decoder *decoder, const struct wire_field *field,
                        const struct wire_value *value) {
     return wire_read_number(decoder, field, value) &&
-           wire_given_check_softcap(decoder->given.softcap, decoder->source->problem);
+           (decoder->given.softcap > 0 ||
+            wire_problem_set(decoder->source->problem, WIRE_E_OUT_OF_RANGE, "softcap",
+                             "softcap is %g, but must be above 0; leave it out for none",
+                             decoder->given.softcap));
 }
 
 bool wire_read_timeout_ms(struct wire_decoder *decoder, const struct wire_field *field,
@@ -195,7 +191,7 @@ bool wire_read_timeout_ms(struct wire_decoder *decoder, const struct wire_field 
     const struct wire_cursor cursor = wire_value_cursor(decoder->source, value);
     struct wire_place place = {.field = value->name};
     char text[WIRE_WORD_MAX + 1], where[WIRE_PLACE_TEXT_MAX];
-    int64_t *to = target_of(decoder, field);
+    int64_t *to = wire_field_target(decoder, field);
     double milliseconds = 0;
 
     if (!read_double(decoder->source, value, text, &milliseconds))
@@ -214,67 +210,24 @@ bool wire_read_timeout_ms(struct wire_decoder *decoder, const struct wire_field 
     return false;
 }
 
-/* Reads an integer of `min`..`max`; `limit` is the reason for that. */
-static bool read_integer_option(const struct wire_source *source,
-                                const struct wire_value *value, const char *limit,
-                                size_t min, size_t max, size_t *ret_number) {
-    struct wire_cursor cursor = wire_value_cursor(source, value);
+bool wire_read_integer(struct wire_decoder *decoder, const struct wire_field *field,
+                       const struct wire_value *value) {
+    struct wire_cursor cursor = wire_value_cursor(decoder->source, value);
     struct wire_place place = {.field = value->name};
+    size_t *to = wire_field_target(decoder, field);
     struct wire_span text;
 
-    return check_number(source, value) &&
-           wire_uint_read(&cursor, &place, 0, ret_number, &text) &&
-           ((*ret_number >= min && *ret_number <= max) ||
-            wire_refuse_index_range(&cursor, &place, &text, limit, (int64_t)min, max));
-}
-
-bool wire_read_count(struct wire_decoder *decoder, const struct wire_field *field,
-                     const struct wire_value *value) {
-    char limit[96];
-
-    snprintf(limit, sizeof limit, "it is %s, at least 1", field->thing);
-    return read_integer_option(decoder->source, value, limit, 1, INT32_MAX,
-                               target_of(decoder, field));
-}
-
-bool wire_read_window(struct wire_decoder *decoder, const struct wire_field *field,
-                      const struct wire_value *value) {
-    return read_integer_option(decoder->source, value,
-                               "it is a number of positions, of which 0 means no window",
-                               0, ATTN_POSITION_MAX, target_of(decoder, field));
+    return check_number(decoder->source, value) &&
+           wire_uint_read(&cursor, &place, 0, to, &text) &&
+           ((*to >= field->min && *to <= field->max) ||
+            wire_refuse_index_range(&cursor, &place, &text, field->limit,
+                                    (int64_t)field->min, field->max));
 }
 
 bool wire_read_timeout(struct wire_decoder *decoder, const struct wire_field *field,
                        const struct wire_value *value) {
-    int64_t *to = target_of(decoder, field);
-    size_t microseconds;
-
-    if (!read_integer_option(decoder->source, value,
-                             "it is a number of microseconds, at most a day", 0,
-                             TIMEOUT_US_MAX, &microseconds))
+    if (!wire_read_integer(decoder, field, value))
         return false;
-    *to = (int64_t)microseconds * 1000;
+    decoder->request.timeout_ns *= 1000;
     return true;
-}
-
-bool wire_read_priority(struct wire_decoder *decoder, const struct wire_field *field,
-                        const struct wire_value *value) {
-    uint32_t *to = target_of(decoder, field);
-    size_t priority;
-
-    if (!read_integer_option(decoder->source, value,
-                             "it is a place in the order, of which 1 is first", 0,
-                             INT32_MAX, &priority))
-        return false;
-    *to = (uint32_t)priority;
-    return true;
-}
-
-/* --- numbers of heads --- */
-
-bool wire_read_head_numbers(struct wire_decoder *decoder, const struct wire_field *field,
-                            const struct wire_value *value) {
-    struct wire_head_list *to = target_of(decoder, field);
-
-    return wire_head_list_read(decoder->source, value, &to->numbers, &to->count);
 }

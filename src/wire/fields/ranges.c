@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranges.c: reads and checks what says how weights are reduced: ranges of keys, top_k. */
-#include "wire/fields/ranges.h"
+#include "wire/fields/readers.h"
 
 #include "base/error.h"
 #include "base/pace.h"
@@ -209,7 +209,9 @@ bool wire_read_targets(struct wire_decoder *decoder, const struct wire_field *fi
     return set_targets(&targets, decoder->source, &decoder->request.batch);
 }
 
-bool wire_reduce_check_top(const attn_request *batch, struct wire_problem *ret_problem) {
+bool wire_reduce_check_top(const struct wire_decoder *decoder) {
+    struct wire_problem *problem = decoder->source->problem;
+    const attn_request *batch = &decoder->request.batch;
     const attn_reductions *reduce = &batch->reduce;
     size_t least = find_shortest(batch), k = reduce->top_k;
     bool ranges = reduce->top_in != NULL;
@@ -220,17 +222,17 @@ bool wire_reduce_check_top(const attn_request *batch, struct wire_problem *ret_p
         least = size < least ? size : least;
     }
     if (reduce->num_top_in > ATTN_TOP_RANGES_MAX)
-        return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "top_in",
+        return wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, "top_in",
                                 "top_in has %zu ranges, but may have %d at most; send "
                                 "the others in another request",
                                 reduce->num_top_in, ATTN_TOP_RANGES_MAX);
     if (k <= least)
         return true;
-    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "top_k",
+    wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, "top_k",
                      "top_k is %zu, but %s has %zu key%s; send at most as many", k,
                      ranges ? "the shortest range of top_in" : "the shortest sequence",
                      least, plural_of(least));
-    wire_range_print(ret_problem->expected, 1, least);
-    snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", k);
+    wire_range_print(problem->expected, 1, least);
+    snprintf(problem->got, sizeof problem->got, "%zu", k);
     return false;
 }

@@ -98,11 +98,10 @@ static size_t field_cost(const struct wire_source *source, const struct wire_fie
 
 bool wire_source_reserve(const struct wire_source *source, size_t num_heads,
                          size_t extra) {
+    uint64_t left = source->sent;
     size_t bytes = extra;
 
-    for (size_t i = 0; i < WIRE_NUM_FIELDS; i++) {
-        if (wire_is_sent(source, wire_fields[i].id))
-            size_add_saturating(&bytes, field_cost(source, &wire_fields[i], num_heads));
-    }
+    for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;)
+        size_add_saturating(&bytes, field_cost(source, field, num_heads));
     return source->input->reserve(source->input->context, bytes, source->problem);
 }

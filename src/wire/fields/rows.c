@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.c: reads what belongs to rows, and sets it in the request. */
-#include "wire/fields/rows.h"
+/* rows.c: reads integers that belong to rows, and sets them in the request. */
+#include "wire/fields/readers.h"
 
 #include "base/error.h"
 #include "base/pace.h"
-#include "wire/fields/floats.h"
 #include "wire/fields/integer_list.h"
 #include "wire/models.h"
 
@@ -15,42 +14,6 @@
 #define T    WIRE_AXIS_ROWS
 #define N    WIRE_AXIS_ANY
 #define PAIR WIRE_AXIS_PAIR
-
-/* Checks that there is one number for each head. */
-static bool check_head_mask_count(size_t count, const attn_model_info *model,
-                                  struct wire_problem *ret_problem) {
-    if (count == model->num_heads)
-        return true;
-    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "head_mask",
-                     "head_mask has %zu number%s, but model '%s' has %zu head%s; "
-                     "send one number for each head",
-                     count, plural_of(count), model->name, model->num_heads,
-                     plural_of(model->num_heads));
-    wire_shape_print(ret_problem->expected, &model->num_heads, 1);
-    wire_shape_print(ret_problem->got, &count, 1);
-    return false;
-}
-
-bool wire_read_head_mask(struct wire_decoder *decoder, const struct wire_field *field,
-                         const struct wire_value *value) {
-    const struct wire_source *source = decoder->source;
-    size_t count;
-
-    (void)field;
-    return wire_head_list_read(source, value, &decoder->request.batch.head_mask,
-                               &count) &&
-           check_head_mask_count(count, attn_model_get_info(decoder->request.model),
-                                 source->problem);
-}
-
-bool wire_read_bias(struct wire_decoder *decoder, const struct wire_field *field,
-                    const struct wire_value *value) {
-    struct wire_bias bias;
-
-    (void)field;
-    return wire_bias_read(decoder->source, value, &bias) &&
-           wire_given_set_bias(&bias, &decoder->request, decoder->source->problem);
-}
 
 /* --- valid_lens --- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* selection.c: reads which heads and queries are selected. */
-#include "wire/fields/selection.h"
+#include "wire/fields/readers.h"
 
 #include "base/error.h"
 #include "base/pace.h"
@@ -154,8 +154,9 @@ static bool selects_more(const attn_request *batch) {
     return false;
 }
 
-bool wire_selection_check(const struct wire_request *request,
-                          struct wire_problem *ret_problem) {
+bool wire_selection_check(const struct wire_decoder *decoder) {
+    const struct wire_request *request = &decoder->request;
+    struct wire_problem *problem = decoder->source->problem;
     const attn_request *batch = &request->batch;
     attn_need_weights need = batch->need_weights;
     bool more = selects_more(batch);
@@ -170,14 +171,13 @@ bool wire_selection_check(const struct wire_request *request,
     }
 
     if (batch->weights_heads != NULL && need != ATTN_WEIGHTS_ALL && !more)
-        return wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM,
-                                "weights_heads",
+        return wire_problem_set(problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_heads",
                                 "weights_heads selects heads of the weights, and of what "
                                 "is made of them; %s, or leave it out",
                                 every);
     if (batch->weights_queries != NULL && need == ATTN_WEIGHTS_NONE && !more)
         return wire_problem_set(
-            ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
+            problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
             "weights_queries selects rows of the weights, and of what "
             "is made of them; %s, or leave it out",
             any);

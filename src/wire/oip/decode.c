@@ -2,7 +2,7 @@
 /* decode.c: decodes a request of the Open Inference Protocol: what its outputs and
  * parameters ask for together, and the fields that scan.c has found. */
 #include "base/size.h"
-#include "wire/fields/options.h"
+#include "wire/fields/readers.h"
 #include "wire/json/cost.h"
 #include "wire/oip/scan.h"
 

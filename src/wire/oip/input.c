@@ -276,7 +276,7 @@ bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
         return wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, field->name,
                                 "%s is an input as well as a parameter; send one of them",
                                 field->name);
-    *input = (struct wire_value){.name = field->name};
+    *wire_source_set(&scan->source, field) = (struct wire_value){.name = field->name};
     return read_input_shape(cursor, &members[SHAPE], input, scan->shapes[field->id]) &&
            read_datatype(cursor, &members[DATATYPE], field->kind == WIRE_INTEGERS, input,
                          &type) &&

@@ -2,7 +2,7 @@
 /* request.h: a request of the Open Inference Protocol before its numbers are read. */
 #pragma once
 
-#include "wire/fields/decode.h"
+#include "wire/fields/decoder.h"
 #include "wire/oip/oip.h"
 
 #define WIRE_OIP_RANK_MAX 3

@@ -10,8 +10,9 @@
 
 #include <stdlib.h>
 
-#define DIGITS_MAX   18    /* of a size */
-#define ID_BYTES_MAX 65536 /* jansson reads it at once, so it is short */
+#define DIGITS_MAX         18    /* of a size */
+#define ID_BYTES_MAX       65536 /* jansson reads it at once, so it is short */
+#define OUTPUT_NAMES_BYTES (20 * NUM_RESULTS) /* that an error lists */
 
 enum { ID, PARAMETERS, INPUTS, OUTPUTS, NUM_MEMBERS };
 
@@ -64,7 +65,7 @@ static bool find_parameters(const struct wire_cursor *cursor,
     wire_fields_set_keys(WIRE_OIP_PARAMETER, WIRE_OPTION | WIRE_INTEGERS, &keys);
     if (!wire_object_scan(&there, &place, 2, &keys, members))
         return false;
-    wire_fields_take(members, source->values);
+    wire_fields_take(members, source);
     source->values[WIRE_FIELD_WEIGHTS_HEADS].bare = true;
     source->values[WIRE_FIELD_WEIGHTS_QUERIES].bare = true;
     return wire_bool_read(cursor, &binary->text, "binary_data_output", &options->binary);
@@ -113,7 +114,9 @@ struct output_list {
 static bool read_output_name(const struct wire_cursor *cursor,
                              const struct wire_span *span, size_t index,
                              enum result_id *ret_which) {
-    char word[WIRE_WORD_MAX + 1] = "";
+    char word[WIRE_WORD_MAX + 1] = "", known[OUTPUT_NAMES_BYTES];
+    const char *names[NUM_RESULTS];
+    size_t count = 0;
     if (span->start == NULL)
         return wire_problem_set(cursor->problem, WIRE_E_MISSING_KEY, "name",
                                 "outputs[%zu] has no name; send it", index);
@@ -122,14 +125,16 @@ static bool read_output_name(const struct wire_cursor *cursor,
 
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
         *ret_which = id;
-        if ((result_table[id].kinds & RESULT_PLAIN) != 0 &&
-            strcmp(word, result_table[id].name) == 0)
+        if ((result_table[id].kinds & RESULT_OIP) == 0)
+            continue;
+        if (strcmp(word, result_table[id].name) == 0)
             return true;
+        names[count++] = result_table[id].name;
     }
+    wire_names_print(known, sizeof known, names, count, "or");
     return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_OUTPUT, "outputs",
-                            "outputs[%zu] has the name '%.64s'; "
-                            "use outputs, attention_weights, heads or lse",
-                            index, word);
+                            "outputs[%zu] has the name '%.64s'; use %s", index, word,
+                            known);
 }
 
 static bool read_output_element(struct wire_cursor *cursor, struct wire_place *place,
@@ -257,19 +262,24 @@ bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_si
     return true;
 }
 
+/* Finds the one member that a body may have, which may be empty. */
+static bool find_only_member(struct wire_cursor *cursor, const struct wire_keys *keys,
+                             struct wire_span *ret_value) {
+    *ret_value = (struct wire_span){0};
+    return cursor->at == cursor->end ||
+           (wire_body_open(cursor, keys->names[0]) &&
+            wire_object_scan(cursor, NULL, 1, keys, ret_value) &&
+            wire_body_close(cursor));
+}
+
 bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
                          struct wire_problem *ret_problem) {
     struct wire_cursor cursor = {text, text, text + size, ret_problem};
     struct wire_span ready;
 
     *ret_ready_only = false;
-    if (size == 0)
-        return true;
-    if (!wire_body_open(&cursor, "ready") ||
-        !wire_object_scan(&cursor, NULL, 1, &index_keys, &ready) ||
-        !wire_body_close(&cursor))
-        return false;
-    return wire_bool_read(&cursor, &ready, "ready", ret_ready_only);
+    return find_only_member(&cursor, &index_keys, &ready) &&
+           wire_bool_read(&cursor, &ready, "ready", ret_ready_only);
 }
 
 bool wire_oip_read_change(const char *text, size_t size,
@@ -279,15 +289,10 @@ bool wire_oip_read_change(const char *text, size_t size,
     struct wire_span parameters, dependents;
     bool ignored;
 
-    if (size == 0)
-        return true;
-    if (!wire_body_open(&cursor, "parameters") ||
-        !wire_object_scan(&cursor, NULL, 1, &change_keys, &parameters) ||
-        !wire_body_close(&cursor))
+    if (!find_only_member(&cursor, &change_keys, &parameters))
         return false;
     if (parameters.start == NULL)
         return true;
-
     struct wire_cursor there = wire_cursor_at(&cursor, &parameters);
     return wire_object_scan(&there, &place, 2, &change_parameter_keys, &dependents) &&
            wire_bool_read(&cursor, &dependents, "unload_dependents", &ignored);

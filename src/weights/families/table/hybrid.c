@@ -21,9 +21,8 @@ static bool nemotron_attends(const struct layer_source *layer) {
            pattern[layer->index] == '*';
 }
 
-static bool is_rope(const struct layer_source *layer, bool sliding) {
+static bool is_rope(const struct layer_source *layer) {
     const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
-    (void)sliding;
     return json_is_string(type) && strcmp(json_string_value(type), "rope") == 0;
 }
 
