@@ -257,26 +257,13 @@ static attn_status read_stored(const struct safetensors_tensor *tensor, size_t f
     return ATTN_OK;
 }
 
-/* Refuses a scale that is negative, or 0 where `values`, which it multiplies, are not. */
-static attn_status check_scale(const struct safetensors_tensor *tensor, size_t index,
-                               float scale, const float *values, size_t count,
-                               attn_error *ret_error) {
-    const char *name = tensor->scale->tensor.name;
+/* Returns whether a scale is negative, or 0 where not all numbers are. */
+static bool is_wrong_scale(float scale, const float *values, size_t count) {
+    bool wrong = scale < 0;
 
-    if (scale < 0)
-        return error_set(
-            ret_error, ATTN_E_VALUE,
-            "tensor '%.80s': element %zu is %g, but a scale is not negative; "
-            "copy the file again",
-            name, index, (double)scale);
-    for (size_t i = 0; i < count && scale == 0; i++) {
-        if (values[i] != 0)
-            return error_set(ret_error, ATTN_E_VALUE,
-                             "tensor '%.80s': element %zu is 0, but not all numbers of "
-                             "'%.80s' that it scales are; copy the file again",
-                             name, index, tensor->name);
-    }
-    return ATTN_OK;
+    for (size_t i = 0; scale == 0 && i < count; i++)
+        wrong = wrong || values[i] != 0;
+    return wrong;
 }
 
 /* Multiplies `count` numbers, of which `first` is the first in the tensor: whole rows, or
@@ -294,23 +281,26 @@ static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t
 
     attn_status status =
         read_stored(&scale->tensor, begin, end + 1 - begin, scales, ret_error);
-    for (size_t i = 0; i < count && status == ATTN_OK;) {
+    if (status != ATTN_OK)
+        return status;
+    for (size_t i = 0; i < count;) {
         size_t block = row / scale->rows * blocks + column / scale->columns;
         size_t n = scale->columns - column % scale->columns;
         n = n < width - column ? n : width - column;
         n = n < count - i ? n : count - i;
 
         float factor = scales[block - begin];
-        if (!(factor > 0))
-            status = check_scale(tensor, block, factor, values + i, n, ret_error);
+        if (is_wrong_scale(factor, values + i, n))
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "tensor '%.80s': element %zu is %g, but a scale is above 0 "
+                             "where numbers of '%.80s' are not 0; copy the file again",
+                             scale->tensor.name, block, (double)factor, tensor->name);
         for (size_t k = 0; k < n; k++)
             values[i + k] *= factor;
         i += n;
         row += column + n == width;
         column = column + n == width ? 0 : column + n;
     }
-    if (status != ATTN_OK)
-        return status;
 
     size_t large = pace_finite_end(values, count);
     if (large < count)

@@ -147,13 +147,13 @@ static void test_scales_and_numbers_that_cannot_be_are_refused_by_name(void **st
     const size_t third = 3 * sizeof(float), numbers = 4 * sizeof(float);
     (void)state;
 
-    assert_refused(third, &negative, sizeof negative,
-                   "tensor 's': element 3 is -0.5, but a scale is not negative; copy the "
-                   "file again");
     assert_refused(
-        third, &zero, sizeof zero,
-        "tensor 's': element 3 is 0, but not all numbers of 'w' that it scales "
-        "are; copy the file again");
+        third, &negative, sizeof negative,
+        "tensor 's': element 3 is -0.5, but a scale is above 0 where numbers of "
+        "'w' are not 0; copy the file again");
+    assert_refused(third, &zero, sizeof zero,
+                   "tensor 's': element 3 is 0, but a scale is above 0 where numbers of "
+                   "'w' are not 0; copy the file again");
     assert_refused(third, &infinite, sizeof infinite,
                    "tensor 's': element 3 is inf, not a finite number");
     assert_refused(third, &not_a_number, sizeof not_a_number,
