@@ -226,6 +226,25 @@ static void test_two_scales_and_a_norm_in_fp8_are_refused(void **state) {
     assert_text_has(error.text, "input_layernorm.weight' is in FP8, but not a matrix");
 }
 
+/* Its own quant_method rounds more than weights, see test_weights_traits.c. */
+static void test_bitnet_may_be_stored_in_fp8(void **state) {
+    static const struct fp8_case one = {FP8 "}}", "_scale", "F32", "[]", 1, ""};
+    static const char config[] =
+        "{\"model_type\":\"bitnet\",\"hidden_size\":8,\"num_attention_heads\":2,"
+        "\"num_key_value_heads\":2,\"num_hidden_layers\":1,"
+        "\"quantization_config\":{\"quant_method\":\"fp8\"}}";
+    struct weights_file made = {.header_size = 0};
+    struct folder *folder = NULL;
+    attn_error error = {.text = ""};
+    (void)state;
+
+    make_layer(&one, &made);
+    file_add_f32(&made, "layers.0.self_attn.attn_sub_norm.weight", 8, 0, 1);
+    if (open_layer(config, &made, &folder, &error) != ATTN_OK)
+        fail_msg("%s", error.text);
+    folder_close(folder);
+}
+
 /* FP8 outside the layers, as of experts, may be as it likes. */
 static void test_other_tensors_do_not_matter(void **state) {
     static const struct fp8_case block = {BLOCK, "_scale_inv", "F32", "[3,2]", 6, ""};
@@ -279,6 +298,7 @@ int main(void) {
         cmocka_unit_test(test_every_form_of_scales_is_read),
         cmocka_unit_test(test_what_is_not_declared_is_refused_by_name),
         cmocka_unit_test(test_two_scales_and_a_norm_in_fp8_are_refused),
+        cmocka_unit_test(test_bitnet_may_be_stored_in_fp8),
         cmocka_unit_test(test_other_tensors_do_not_matter),
         cmocka_unit_test(test_each_allocation_may_fail),
     };
