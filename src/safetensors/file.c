@@ -21,6 +21,7 @@
 /* Bytes read at once: a multiple of any element's size; and numbers. */
 #define READ_CHUNK ((size_t)16 * 1024)
 #define READ_COUNT (READ_CHUNK / 2)
+#define SCALE_SAFE 1e30F /* times any number of FP8 it is finite */
 
 struct safetensors {
     int fd;                      /* -1: `memory` is read */
@@ -278,6 +279,7 @@ static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t
     size_t end = last / scale->rows * blocks +
                  (last > row ? blocks - 1 : last_column / scale->columns);
     float scales[READ_COUNT]; /* of rows, which have no more than numbers */
+    float largest = 0;
 
     attn_status status =
         read_stored(&scale->tensor, begin, end + 1 - begin, scales, ret_error);
@@ -295,6 +297,7 @@ static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t
                              "tensor '%.80s': element %zu is %g, but a scale is above 0 "
                              "where numbers of '%.80s' are not 0; copy the file again",
                              scale->tensor.name, block, (double)factor, tensor->name);
+        largest = factor > largest ? factor : largest;
         for (size_t k = 0; k < n; k++)
             values[i + k] *= factor;
         i += n;
@@ -302,7 +305,7 @@ static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t
         column = column + n == width ? 0 : column + n;
     }
 
-    size_t large = pace_finite_end(values, count);
+    size_t large = largest > SCALE_SAFE ? pace_finite_end(values, count) : count;
     if (large < count)
         return error_set(ret_error, ATTN_E_VALUE,
                          "tensor '%.80s': element %zu times its scale is too large for "

@@ -32,7 +32,8 @@ struct safetensors_tensor {
     const size_t *shape; /* [rank] */
     size_t elements;     /* product of the shape; 1 for rank 0 */
     uint64_t begin, end; /* span in bytes, counted from the first byte of the data */
-    /* What multiplies the numbers of a matrix; NULL, as the parser leaves it: nothing */
+    /* What multiplies the numbers of a matrix in FP8; NULL, as the parser leaves it:
+     * nothing */
     const struct safetensors_scale *scale;
 };
 
