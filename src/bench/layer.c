@@ -42,6 +42,7 @@ struct bench {
     uint16_t *halves; /* those in bfloat16 */
     attn_request request;
     attn_parallel parallel;
+    attn_sizes sizes[ENGINES_MAX]; /* by contender */
     attn_result result;
     void *scratch;
     size_t *lens;      /* query_lens and key_lens, [B] each */
@@ -57,10 +58,8 @@ static const struct {
     unsigned timed, before;
 } steps_of[] = {
     [BENCH_LAYER] = {ATTN_STEPS_ALL, 0},
-    [BENCH_ATTENTION] = {ATTN_STEP_ATTEND | ATTN_PROJECTED,
-                         ATTN_STEP_PROJECT_IN | ATTN_PROJECTED},
-    [BENCH_PROJECTION] = {ATTN_STEP_PROJECT_OUT | ATTN_PROJECTED,
-                          ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND | ATTN_PROJECTED},
+    [BENCH_ATTENTION] = {ATTN_STEP_ATTEND, ATTN_STEP_PROJECT_IN},
+    [BENCH_PROJECTION] = {ATTN_STEP_PROJECT_OUT, ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND},
     [BENCH_DOT_PRODUCT] = {ATTN_STEPS_ALL, 0},
     [BENCH_STORED] = {ATTN_STEPS_ALL, 0},
 };
@@ -73,8 +72,10 @@ static bool run_steps(struct bench *b, unsigned steps) {
 
     if (b->report->part == BENCH_STORED)
         b->request.packed = &b->packed[b->turn];
+    b->status = ATTN_OK;
     if (model != NULL)
-        b->status = attn_run_steps(model, &b->request, b->scratch, &b->result, steps);
+        attn_run_steps(model, &b->request, &b->sizes[b->turn], b->scratch, &b->result,
+                       steps);
     else
         b->status =
             bench_tiles_run(b->models[0], &b->request, b->scratch, &b->result, steps);
@@ -307,26 +308,27 @@ static attn_status make_input(struct bench *b) {
 }
 
 /* Plans the request for every contender. Scratch must be enough for each of them. */
-static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
-                                   size_t *ret_scratch_bytes, attn_error *error) {
+static attn_status plan_contenders(struct bench *b, size_t *ret_scratch_bytes,
+                                   attn_error *error) {
     struct bench_report *r = b->report;
     bool projected = r->part != BENCH_LAYER;
     enum plan_kind kind = projected ? PLAN_PROJECTED : PLAN_RUN;
-    struct plan plan;
     size_t bytes = 0, c = 0;
 
     do { /* there is at least one */
-        attn_status status = run_plan(b->models[c], &b->request, kind, &plan, error);
+        b->request.packed = r->part == BENCH_STORED ? &b->packed[c] : NULL;
+        attn_status status =
+            run_plan(b->models[c], &b->request, kind, &b->sizes[c], error);
         if (status != ATTN_OK)
             return status;
-        r->contenders[c].by_head = plan.layer.by_head;
-        bytes = size_max(bytes, plan.sizes.scratch_bytes);
+        r->contenders[c].by_head =
+            run_get_plan(b->models[c], &b->request, &b->sizes[c]).layer.by_head;
+        bytes = size_max(bytes, b->sizes[c].scratch_bytes);
     } while (b->models[++c] != NULL);
 
     size_t tiles =
-        bench_is_given(r->part) ? 0 : bench_tiles_scratch(b->models[0], &plan.sizes);
+        bench_is_given(r->part) ? 0 : bench_tiles_scratch(b->models[0], &b->sizes[0]);
     *ret_scratch_bytes = size_max(tiles, bytes);
-    *ret_sizes = plan.sizes;
     return ATTN_OK;
 }
 
@@ -363,24 +365,24 @@ static attn_status make_request(struct bench *b, attn_error *error) {
     if (stored)
         status =
             bench_stored_make(&b->given, r->key_len, b->input, b->packed, &b->halves);
-    b->request.packed = stored ? &b->packed[0] : NULL;
 
-    attn_sizes sizes;
     size_t scratch_bytes;
     if (status == ATTN_OK)
-        status = plan_contenders(b, &sizes, &scratch_bytes, error);
+        status = plan_contenders(b, &scratch_bytes, error);
     if (status != ATTN_OK)
         return status;
 
+    const attn_sizes *sizes = &b->sizes[0];
     b->scratch = aligned_alloc(ATTN_ALIGNMENT, scratch_bytes);
-    b->result.outputs = malloc((sizes.outputs + 1) * sizeof(float));
-    b->result.heads = malloc((sizes.heads + 1) * sizeof(float));
-    b->result.top_weights = malloc((sizes.top + 1) * sizeof(float));
-    b->result.top_keys = malloc((sizes.top + 1) * sizeof(int64_t));
-    b->result.weights = sizes.weights > 0 ? malloc(sizes.weights * sizeof(float)) : NULL;
+    b->result.outputs = malloc((sizes->outputs + 1) * sizeof(float));
+    b->result.heads = malloc((sizes->heads + 1) * sizeof(float));
+    b->result.top_weights = malloc((sizes->top + 1) * sizeof(float));
+    b->result.top_keys = malloc((sizes->top + 1) * sizeof(int64_t));
+    b->result.weights =
+        sizes->weights > 0 ? malloc(sizes->weights * sizeof(float)) : NULL;
     if (b->scratch == NULL || b->result.outputs == NULL || b->result.heads == NULL ||
         b->result.top_weights == NULL || b->result.top_keys == NULL ||
-        (sizes.weights > 0 && b->result.weights == NULL))
+        (sizes->weights > 0 && b->result.weights == NULL))
         return ATTN_E_NOMEM;
     return ATTN_OK;
 }

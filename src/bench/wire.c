@@ -112,12 +112,13 @@ static bool read_with_attnd(struct wire_text *text) {
     struct wire_problem problem;
     struct wire_tensor tensor;
     const struct wire_cursor cursor = {.body = text->body.data, .problem = &problem};
+    const struct wire_tensor_form form = {WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
+                                          false, false};
 
     arena_reset(&text->arena);
     return wire_native_scan(&input, WIRE_TO_MODEL, &source, &problem) &&
            wire_tensor_read(&cursor, &source.values[WIRE_FIELD_QUERIES].text, "queries",
-                            WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED, &text->arena,
-                            &tensor) &&
+                            &form, &text->arena, &tensor) &&
            same_bits(tensor.rows, text->numbers);
 }
 

@@ -40,7 +40,7 @@ static attn_status analyse_request(void *context, attn_request *batch,
     if (scratch == NULL)
         return ATTN_E_NOMEM;
 
-    attn_heads_add(analysis->model, batch, scratch, analysis->heads);
+    attn_heads_add(analysis->model, batch, &sizes, scratch, analysis->heads);
     if (attn_heads_are_finite(analysis->heads, &head))
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_VALUE,
@@ -176,33 +176,24 @@ static attn_status open_job(struct heads_job *job, struct model_spec *spec,
     return folder_open_spec(spec, &job->folder, ret_error);
 }
 
-/* Checks that --data can be read once for each layer. */
-static attn_status check_data(const struct heads_job *job, attn_error *ret_error) {
-    const char *path = job->config.heads.data;
-    struct stat data;
-
-    if (job->count == 1 || stat(path, &data) != 0 || S_ISREG(data.st_mode))
-        return ATTN_OK;
-    return error_set(ret_error, ATTN_E_VALUE,
-                     "%.200s is read once for each of %zu layers; save it to a file",
-                     path, job->count);
-}
-
 /* Does the work of all layers, on all CPUs, and prints it. */
 static attn_status run_job(struct heads_job *job, attn_error *ret_error) {
     const struct team_work work = {.count = job->count,
                                    .run = analyse_layer,
                                    .report = report_progress,
                                    .context = job};
+    const char *path = job->config.heads.data;
+    struct stat data;
 
-    attn_status status = check_data(job, ret_error);
-    if (status != ATTN_OK)
-        return status;
+    if (job->count > 1 && stat(path, &data) == 0 && !S_ISREG(data.st_mode))
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%.200s is read once for each of %zu layers; save it to a file",
+                         path, job->count);
     job->config.max_memory = request_memory_max(&job->config) / team_size(job->count);
     job->found = calloc(job->count, sizeof *job->found);
     if (job->found == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    status =
+    attn_status status =
         job->count == 1 ? analyse_layer(job, 0, ret_error) : team_run(&work, ret_error);
     if (status != ATTN_OK)
         return status;

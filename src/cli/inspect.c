@@ -47,31 +47,14 @@ static void print_info(const char *path, const attn_model_info *info) {
 
 /* --- folders --- */
 
-/* Prints the row of one layer. */
-static attn_status print_layer(const struct folder *folder, size_t i,
-                               const attn_engine_options *engine, attn_error *ret_error) {
-    size_t count;
-    const struct layer *layer = &folder_get_layers(folder, &count)[i];
-    char features[FEATURES_TEXT_SIZE];
-    attn_model_info info;
-
-    attn_status status = folder_describe_model(folder, i, engine, &info, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    layer_describe_features(layer, features);
-    printf("  %-16s %5zu %5zu %5zu %12zu  %s\n", layer->part, layer->info.num_heads,
-           layer->info.num_kv_heads, layer->info.width.score, info.footprint.memory,
-           features);
-    return ATTN_OK;
-}
-
 /* Prints the table of the layers, which needs no weights. */
 static attn_status print_layers(const char *path, const struct folder *folder,
                                 const attn_engine_options *engine,
                                 attn_error *ret_error) {
     size_t count = 0;
+    char features[FEATURES_TEXT_SIZE];
+    attn_model_info info;
     attn_error error;
-    attn_status status = ATTN_OK;
     const struct layer *layers = folder_get_layers(folder, &count);
 
     printf("%s: family %s, %zu layer%s\n", path, layers[0].info.layout, count,
@@ -80,11 +63,15 @@ static attn_status print_layers(const char *path, const struct folder *folder,
         printf("  note: %s\n", folder_get_note(folder));
     printf("  %-16s %5s %5s %5s %12s  %s\n", "layer", "H", "KV", "D", "bytes",
            "features");
-    for (size_t i = 0; i < count && status == ATTN_OK; i++)
-        status = print_layer(folder, i, engine, &error);
-    if (status != ATTN_OK)
-        error_set(ret_error, status, "%.160s: %s", path, error.text);
-    return status;
+    for (size_t i = 0; i < count; i++) {
+        attn_status status = model_describe(&layers[i].info, engine, &info, &error);
+        if (status != ATTN_OK)
+            return error_set(ret_error, status, "%.160s: %s", path, error.text);
+        layer_describe_features(&layers[i], features);
+        printf("  %-16s %5zu %5zu %5zu %12zu  %s\n", layers[i].part, info.num_heads,
+               info.num_kv_heads, info.width.score, info.footprint.memory, features);
+    }
+    return ATTN_OK;
 }
 
 /* team_work.run */
@@ -164,8 +151,8 @@ int command_inspect(const struct config *config, const struct config_texts *file
     }
 
     for (size_t i = 0; i < config->models.count; i++)
-        all_good = inspect_spec(config, config->models.items[i], true) && all_good;
+        all_good &= inspect_spec(config, config->models.items[i], true);
     for (size_t i = 0; i < files->count; i++)
-        all_good = inspect_spec(config, files->items[i], false) && all_good;
+        all_good &= inspect_spec(config, files->items[i], false);
     return all_good ? 0 : 1;
 }

@@ -359,14 +359,6 @@ static void print_checked(const struct catalogue *catalogue) {
     putchar('\n');
 }
 
-static void log_ignored_variables(const struct config_texts *names) {
-    for (size_t i = 0; i < names->count; i++)
-        log_write(LOG_WARN, "unknown environment variable ignored",
-                  LOG_TEXT("name", names->items[i]),
-                  LOG_TEXT("remedy", "unset it; attnd --help has the known ones, such as "
-                                     "ATTND_LISTEN=HOST:PORT"));
-}
-
 /* Starts everything and serves; returns the exit code. */
 static int run_daemon(struct daemon *daemon, const struct config *config) {
     attn_error error;
@@ -403,7 +395,11 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
 int daemon_serve(const struct config *config, const char *commit) {
     struct daemon daemon = {.commit = commit};
 
-    log_ignored_variables(&config->ignored_variables);
+    for (size_t i = 0; i < config->ignored_variables.count; i++)
+        log_write(LOG_WARN, "unknown environment variable ignored",
+                  LOG_TEXT("name", config->ignored_variables.items[i]),
+                  LOG_TEXT("remedy", "unset it; attnd --help has the known ones, such as "
+                                     "ATTND_LISTEN=HOST:PORT"));
     generations_init(&daemon.generations);
     daemon.catalogue.config = config;
     daemon.catalogue.generations = &daemon.generations;

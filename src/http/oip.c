@@ -7,7 +7,6 @@
 #include "http/reply.h"
 #include "http/routes.h"
 #include "http/work/inference.h"
-#include "http/work/job.h"
 #include "wire/media.h"
 #include "wire/oip/describe.h"
 
@@ -246,9 +245,10 @@ static bool check_change(struct exchange *exchange, struct wire_problem *problem
 }
 
 /* Suspends the connection until the model that the path names is loaded or unloaded. */
-static void handle_change(struct exchange *exchange, bool load) {
+void oip_handle_change(struct exchange *exchange) {
     const struct model_changer *changer = exchange->options->changer;
     const struct route_segment *name = &exchange->request.segments[0];
+    const char *action = strrchr(exchange->request.route->path, '/') + 1;
     struct wire_problem problem;
 
     if (!check_change(exchange, &problem)) {
@@ -261,17 +261,9 @@ static void handle_change(struct exchange *exchange, bool load) {
         return;
     }
 
-    *change =
-        (struct model_change){.load = load, .done = finish_change, .context = exchange};
+    *change = (struct model_change){
+        .load = strcmp(action, "load") == 0, .done = finish_change, .context = exchange};
     memcpy(change->name, name->start, name->size);
     handover_suspend(exchange);
     changer->submit(changer->context, change);
-}
-
-void oip_handle_load(struct exchange *exchange) {
-    handle_change(exchange, true);
-}
-
-void oip_handle_unload(struct exchange *exchange) {
-    handle_change(exchange, false);
 }

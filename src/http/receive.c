@@ -93,7 +93,10 @@ static bool is_preflight(const struct exchange *exchange, const char *method) {
 /* Whether the request has a key, or needs none. Without a key, a client cannot probe
  * routes, and at most 64 KiB of its body is read. */
 static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
-    if (exchange->thread->secrets == NULL || route_is_open(exchange->request.route) ||
+    const struct route *route = exchange->request.route;
+    if (exchange->thread->secrets == NULL ||
+        (route != NULL &&
+         (route->access == ROUTE_IS_OPEN || route->access == ROUTE_IS_HEALTH)) ||
         secrets_check_key(exchange->thread->secrets, exchange->connection,
                           exchange->request.key_name, &exchange->reply.challenge,
                           problem))

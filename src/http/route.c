@@ -121,11 +121,6 @@ bool route_check(const struct route_table *table, const struct route *route,
                             route->allow);
 }
 
-bool route_is_open(const struct route *route) {
-    return route != NULL &&
-           (route->access == ROUTE_IS_OPEN || route->access == ROUTE_IS_HEALTH);
-}
-
 const struct wire_error_format *route_errors(const char *path) {
     bool is_oip = strncmp(path, "/v2", 3) == 0 && (path[3] == '/' || path[3] == '\0');
     return is_oip ? &wire_oip_error_format : &wire_problem_format;

@@ -77,29 +77,22 @@ struct thread_wait {
     void *context;
 };
 
-/* Joins a thread, unless it still runs at the deadline. pthread_timedjoin_np() goes by
- * the wall clock, which may be set back; pthread_clockjoin_np() is unknown to thread
- * sanitizers. */
-static bool join_until(pthread_t id, const struct thread_wait *wait) {
+/* Ends a thread that was told to. Returns false when it still runs at the deadline.
+ * pthread_timedjoin_np() goes by the wall clock, which may be set back;
+ * pthread_clockjoin_np() is unknown to thread sanitizers. */
+static bool end_thread(struct http_thread *thread, const struct thread_wait *wait) {
     const struct timespec pause = {.tv_nsec = 2000000};
-    while (pthread_tryjoin_np(id, NULL) != 0) {
-        if (clock_now_ns() > wait->deadline)
+    while (pthread_tryjoin_np(thread->id, NULL) != 0) {
+        if (clock_now_ns() > wait->deadline) {
+            pthread_detach(thread->id); /* it may still end before the process does */
             return false;
+        }
         if (wait->chores != NULL)
             wait->chores(wait->context);
         nanosleep(&pause, NULL);
     }
+    http_thread_deinit(thread);
     return true;
-}
-
-/* Ends a thread that was told to. Returns false when it still runs at the deadline. */
-static bool end_thread(struct http_thread *thread, const struct thread_wait *wait) {
-    if (join_until(thread->id, wait)) {
-        http_thread_deinit(thread);
-        return true;
-    }
-    pthread_detach(thread->id); /* it may still end before the process does */
-    return false;
 }
 
 static bool stop_address(struct server_address *address, int64_t deadline,
@@ -420,7 +413,7 @@ void http_server_destroy(struct http_server *server) {
         free(addresses[i]->threads);
         free(addresses[i]->listens);
     }
-    metrics_destroy(server->metrics);
+    free(server->metrics);
     page_deinit(&server->page);
     free(server);
 }

@@ -330,19 +330,11 @@ static bool wait_for_events(struct http_thread *thread, int ms, bool *ret_accept
     return count > 0;
 }
 
-/* Lets requests that wait for a turn be served in the next run. */
-static void give_turns(struct http_thread *thread) {
-    struct turn *turn;
-
-    turns_begin_round(&thread->turns);
-    while ((turn = turns_give(&thread->turns)) != NULL)
-        thread->callbacks.give_turn(turn);
-}
-
 /* Waits, runs the daemon, and then accepts, since connections that have ended leave their
  * places. Returns whether there was an event. */
 static bool run_once(struct http_thread *thread, int ms) {
     bool accepts;
+    struct turn *turn;
     bool busy = wait_for_events(thread, ms, &accepts);
     atomic_fetch_add_explicit(&thread->num_rounds, 1, memory_order_relaxed);
     size_t num_calls = thread->num_calls;
@@ -350,7 +342,9 @@ static bool run_once(struct http_thread *thread, int ms) {
     if (atomic_load(thread->draining) && !thread->quiesced)
         stop_accepting(thread);
     MHD_run_wait(thread->daemon, 0);
-    give_turns(thread);
+    turns_begin_round(&thread->turns);
+    while ((turn = turns_give(&thread->turns)) != NULL)
+        thread->callbacks.give_turn(turn); /* it is served in the next run */
     forget_new(thread);
     connection_sweep(&thread->connections);
     add_held(thread);
@@ -384,14 +378,8 @@ static void *thread_main(void *argument) {
     return NULL;
 }
 
-/* Whether a message complains that a Unix socket has no options of TCP. libmicrohttpd has
- * some for each reply. */
-static bool is_about_tcp(const char *text) {
-    return strncmp(text, "Setting TCP_", strlen("Setting TCP_")) == 0 ||
-           strncmp(text, "Failed to push", strlen("Failed to push")) == 0;
-}
-
-/* Logs libmicrohttpd's own messages, most of them about clients that went away. */
+/* Logs libmicrohttpd's own messages, most of them about clients that went away. It
+ * complains for each reply that a Unix socket has no options of TCP. */
 __attribute__((format(printf, 2, 0))) static void log_mhd(void *cls, const char *format,
                                                           va_list args) {
     const struct http_thread *thread = cls;
@@ -401,7 +389,9 @@ __attribute__((format(printf, 2, 0))) static void log_mhd(void *cls, const char 
         return;
     vsnprintf(text, sizeof text, format, args);
     text[strcspn(text, "\n")] = '\0';
-    if (!thread->is_unix || !is_about_tcp(text))
+    bool about_tcp = strncmp(text, "Setting TCP_", strlen("Setting TCP_")) == 0 ||
+                     strncmp(text, "Failed to push", strlen("Failed to push")) == 0;
+    if (!thread->is_unix || !about_tcp)
         log_write(LOG_DEBUG, "libmicrohttpd", LOG_TEXT("text", text));
 }
 

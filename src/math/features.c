@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a feature does to a layer, see struct features_effects: each effect has those
+/* What a feature does to a layer, see struct features_effects. Each effect includes those
  * before it. */
 enum effect { DIRECT, INDIRECT, FINISHES, FINISHES_VALUES };
 

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "weights/families/folder.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -18,13 +17,11 @@
 
 /* Parses a whole number of at least 1. */
 static bool parse_count(const char *text, size_t *ret_count) {
-    char *end;
+    bool is_number = text[strspn(text, "0123456789")] == '\0';
 
-    if (!isdigit((unsigned char)*text))
-        return false;
     errno = 0;
-    unsigned long long count = strtoull(text, &end, 10);
-    if (*end != '\0' || errno != 0 || count == 0 || count > SIZE_MAX)
+    unsigned long long count = strtoull(text, NULL, 10);
+    if (!is_number || errno != 0 || count == 0 || count > SIZE_MAX)
         return false;
     *ret_count = (size_t)count;
     return true;

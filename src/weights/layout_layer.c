@@ -270,11 +270,9 @@ static void fit_additive(const struct sizer *sizer) {
                "one number for each row of " LAYOUT_ADDITIVE_QUERY, sizer->error);
 }
 
-attn_status layout_fill_layer(const struct layout *layout, const struct tensor_view *view,
-                              struct layer *layer, attn_error *ret_error) {
-    attn_error error = {.status = ATTN_OK};
-    struct sizer sizer = {
-        .layout = layout, .view = view, .layer = layer, .error = &error};
+void layout_fill_layer(const struct layout *layout, const struct tensor_view *view,
+                       struct layer *layer, attn_error *error) {
+    struct sizer sizer = {.layout = layout, .view = view, .layer = layer, .error = error};
 
     layer->info.layout = layout->name;
     layer->value_factor = 1;
@@ -285,6 +283,4 @@ attn_status layout_fill_layer(const struct layout *layout, const struct tensor_v
     fit_output(&sizer);
     fit_additive(&sizer);
     layer_complete(layer);
-    return error.status == ATTN_OK ? ATTN_OK
-                                   : error_set(ret_error, error.status, "%s", error.text);
 }

@@ -49,7 +49,7 @@ Result = structure(outputs=ADDRESS, weights=ADDRESS, heads=ADDRESS, contribution
 Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, heads=SIZE,
                   contributions=SIZE, lse=SIZE, scores=SIZE,
                   span_weights=SIZE, top=SIZE, target_weights=SIZE, received=SIZE, entropy=SIZE,
-                  block_weights=SIZE, scratch_bytes=SIZE, flops=ctypes.c_double)
+                  block_weights=SIZE, scratch_bytes=SIZE, flops=ctypes.c_double, plan=SIZE * 128)
 UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED
 
 
@@ -90,8 +90,8 @@ def make_attnd(problem, library, cpu, precision):
     result = Result(outputs.ctypes.data)
 
     def run():
-        check(lib.attn_run(model, ctypes.byref(request), ctypes.c_void_p(scratch.ctypes.data),
-                           ctypes.byref(result)))
+        lib.attn_run(model, ctypes.byref(request), ctypes.byref(sizes), ctypes.c_void_p(scratch.ctypes.data),
+                     ctypes.byref(result))
 
     run.holds = query_lens, key_lens, problem  # libattnd has only their addresses
     return (run, lambda: outputs.reshape(problem.queries.shape),

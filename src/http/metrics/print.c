@@ -265,34 +265,33 @@ static void print_present(struct obs_text *text, struct exchange *exchange) {
 
 static void print_model_series(struct obs_text *text,
                                const struct generation *generation) {
+    static const struct {
+        const char *name, *help;
+        size_t num_labels;
+    } families[] = {
+        {"attnd_model_memory_bytes", "Memory that a model holds.", 1},
+        {"attnd_model_engine_difference_ratio",
+         "How much the outputs of two engines differed when the model was loaded, "
+         "relative to the largest.",
+         1},
+        {"attnd_model_info", "What computes a model; the value is 1.", 5}};
+
     obs_text_family(text, "attnd_models", OBS_GAUGE, "Models that are served.");
     obs_text_value(text, NULL, 0, (double)generation->num_models);
 
-    obs_text_family(text, "attnd_model_memory_bytes", OBS_GAUGE,
-                    "Memory that a model holds.");
-    for (size_t i = 0; i < generation->num_models; i++) {
-        const attn_model_info *info = attn_model_get_info(generation->models[i]);
-        print_labelled(text, "model", info->name, (double)info->footprint.memory);
-    }
-
-    obs_text_family(text, "attnd_model_engine_difference_ratio", OBS_GAUGE,
-                    "How much the outputs of two engines differed when the model was "
-                    "loaded, relative to the largest.");
-    for (size_t i = 0; i < generation->num_models; i++) {
-        const attn_model_info *info = attn_model_get_info(generation->models[i]);
-        print_labelled(text, "model", info->name, info->engine.difference);
-    }
-
-    obs_text_family(text, "attnd_model_info", OBS_GAUGE,
-                    "What computes a model; the value is 1.");
-    for (size_t i = 0; i < generation->num_models; i++) {
-        const attn_model_info *info = attn_model_get_info(generation->models[i]);
-        const struct obs_label labels[] = {{"model", info->name},
-                                           {"layout", info->layout},
-                                           {"engine", info->engine.name},
-                                           {"cpu", info->engine.cpu},
-                                           {"precision", info->engine.precision}};
-        obs_text_value(text, labels, sizeof labels / sizeof labels[0], 1);
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+        obs_text_family(text, families[f].name, OBS_GAUGE, families[f].help);
+        for (size_t i = 0; i < generation->num_models; i++) {
+            const attn_model_info *info = attn_model_get_info(generation->models[i]);
+            const struct obs_label labels[] = {{"model", info->name},
+                                               {"layout", info->layout},
+                                               {"engine", info->engine.name},
+                                               {"cpu", info->engine.cpu},
+                                               {"precision", info->engine.precision}};
+            const double values[] = {(double)info->footprint.memory,
+                                     info->engine.difference, 1};
+            obs_text_value(text, labels, families[f].num_labels, values[f]);
+        }
     }
 }
 

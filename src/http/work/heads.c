@@ -37,8 +37,7 @@ static bool analyse_heads(struct inference *inference, void *scratch) {
     memset(heads->sums, 0, num_heads * sizeof *heads->sums);
     memset(heads->gram, 0, num_heads * num_heads * sizeof *heads->gram);
 
-    /* Cannot fail: attn_heads_plan() has accepted this batch. */
-    attn_heads_add(request->model, &request->batch, scratch, heads);
+    attn_heads_add(request->model, &request->batch, &inference->sizes, scratch, heads);
     return true;
 }
 

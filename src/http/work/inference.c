@@ -126,12 +126,6 @@ bool inference_encode(struct inference *inference, struct wire_problem *problem)
     return true;
 }
 
-void inference_add_times(const struct inference *inference, struct wire_oip_batch *sum) {
-    sum->input_ns += (uint64_t)inference->decode_ns;
-    sum->infer_ns += (uint64_t)inference->compute_ns;
-    sum->output_ns += (uint64_t)inference->encode_ns;
-}
-
 /* --- results of attention --- */
 
 void inference_add_result_bytes(const attn_sizes *sizes, size_t *bytes) {
@@ -199,8 +193,9 @@ static bool run_layer(struct inference *inference, void *scratch) {
     if (!inference_alloc_result(inference->reply_arena, &inference->sizes,
                                 &inference->result))
         return false;
-    /* Cannot fail: attn_plan() has accepted this batch. Tasks may have been omitted. */
-    attn_run(request->model, &request->batch, scratch, &inference->result);
+    /* Tasks may have been omitted. */
+    attn_run(request->model, &request->batch, &inference->sizes, scratch,
+             &inference->result);
     return true;
 }
 

@@ -4,7 +4,7 @@
  * A request that is expected to be large waits in two parts: its decoding alone, which
  * may be cheap, and then what follows, whose cost is known by then. It does not wait
  * twice when nothing else waits, nor when its decoding was a large job already. */
-#include "http/work/job.h"
+#include "http/work/inference.h"
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -13,7 +13,6 @@
 #include "http/handover.h"
 #include "http/observe.h"
 #include "http/reply.h"
-#include "http/work/inference.h"
 #include "math/join.h"
 #include "sched/container_of.h"
 
@@ -241,7 +240,8 @@ static bool compute_members(struct inference *members[], size_t count) {
         return false;
     }
     worker->shares_loops = true; /* the next loop is begun under the lock */
-    attn_run(members[0]->request.model, &joined.request, joined.scratch, &joined.result);
+    attn_run(members[0]->request.model, &joined.request, &joined.sizes, joined.scratch,
+             &joined.result);
     worker->shares_loops = false;
 
     int64_t used = sched_used_ns(worker) - begun,
@@ -258,6 +258,12 @@ static bool compute_members(struct inference *members[], size_t count) {
 static void dissolve_members(struct inference *members[], size_t count) {
     for (size_t i = 0; i < count; i++)
         sched_submit(members[i]->worker->pool, &members[i]->exchange->work.job);
+}
+
+static void add_times(const struct inference *inference, struct wire_oip_batch *sum) {
+    sum->input_ns += (uint64_t)inference->decode_ns;
+    sum->infer_ns += (uint64_t)inference->compute_ns;
+    sum->output_ns += (uint64_t)inference->encode_ns;
 }
 
 /* Takes requests that wait and can be joined with `first`, computes all of them at once
@@ -289,7 +295,7 @@ static bool group_finish(struct inference *first) {
         }
         member->joined = true;
         done = done && inference_encode(member, &problem);
-        inference_add_times(member, &took);
+        add_times(member, &took);
         if (i == 0)
             model_stats_execute(stats, count, &took);
         end_inference(member, done ? NULL : &problem);
@@ -312,13 +318,6 @@ static bool decode_and_note(struct inference *inference, struct wire_problem *pr
     return decoded;
 }
 
-static bool decode_and_plan(struct inference *inference, struct wire_problem *problem) {
-    return inference_check_deadline(inference, problem) &&
-           decode_and_note(inference, problem) &&
-           inference_check_deadline(inference, problem) &&
-           inference_plan(inference, problem);
-}
-
 /* Computes and encodes the request, together with others or alone. */
 static void finish(struct inference *inference) {
     struct wire_oip_batch took = {.count = 1};
@@ -329,7 +328,7 @@ static void finish(struct inference *inference) {
     bool done = inference_compute(inference, &problem);
     if (done) {
         done = inference_encode(inference, &problem);
-        inference_add_times(inference, &took);
+        add_times(inference, &took);
         if (inference->exchange->record.stats != NULL) /* there is a model */
             model_stats_execute(inference->exchange->record.stats, 1, &took);
     }
@@ -400,7 +399,10 @@ static void run_received(struct sched_job *job, struct sched_worker *worker) {
         return;
     }
     *inference = (struct inference){.exchange = exchange, .worker = worker};
-    if (!decode_and_plan(inference, &problem))
+    if (!inference_check_deadline(inference, &problem) ||
+        !decode_and_note(inference, &problem) ||
+        !inference_check_deadline(inference, &problem) ||
+        !inference_plan(inference, &problem))
         end_inference(inference, &problem);
     else if (!wait_decoded(inference))
         finish(inference);

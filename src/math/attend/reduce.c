@@ -291,7 +291,8 @@ static void write_sums(const struct run *run, const struct sequence_position *at
 
 /* Returns how many sums there are. */
 static size_t count_sums(const struct run *run) {
-    return run->plan->sizes.received + run->plan->sizes.block_weights;
+    return run->plan->batch.results[RESULT_RECEIVED] +
+           run->plan->batch.results[RESULT_BLOCK_WEIGHTS];
 }
 
 static void clear_part(void *data, size_t index, size_t thread) {

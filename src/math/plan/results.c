@@ -2,6 +2,7 @@
 /* results.c: the table of results. */
 #include "math/plan/results.h"
 
+#include "base/pace.h"
 #include "base/size.h"
 
 #define PLAIN      (RESULT_JOINED | RESULT_OIP)
@@ -97,6 +98,26 @@ void results_find(const attn_model_info *info, const attn_request *request,
     wanted.num_selected =
         wanted.selects_heads ? request->num_weights_heads : info->num_heads;
     *ret_wanted = wanted;
+}
+
+size_t results_shortest(const size_t *lens, size_t count) {
+    size_t shortest = SIZE_MAX;
+    for (size_t i = 0; i < count; i++) {
+        pace_add(1);
+        shortest = size_min(shortest, lens[i]);
+    }
+    return shortest;
+}
+
+size_t results_top_max(const attn_request *request) {
+    const attn_reductions *reduce = &request->reduce;
+    size_t least = results_shortest(request->key_lens, request->num_sequences);
+
+    for (size_t i = 0; reduce->top_in != NULL && i < reduce->num_top_in; i++) {
+        pace_add(1);
+        least = size_min(least, reduce->top_in[2 * i + 1] - reduce->top_in[2 * i]);
+    }
+    return least;
 }
 
 size_t result_rows(const attn_request *request, size_t sequence) {

@@ -99,6 +99,13 @@ bool results_add(const struct wanted_results *wanted, size_t sequence,
 /* Returns the size of an axis that the model decides; 0: a request does. */
 size_t result_model_axis(const attn_model_info *info, enum result_axis axis);
 
+/* Returns the least of some lengths; SIZE_MAX for none. */
+size_t results_shortest(const size_t *lens, size_t count);
+
+/* Returns the most that top_k may be: what each range of top_in, or else each sequence,
+ * has of keys. */
+size_t results_top_max(const attn_request *request);
+
 /* Returns how many queries are selected of a sequence. */
 size_t result_rows(const attn_request *request, size_t sequence);
 

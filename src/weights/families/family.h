@@ -213,12 +213,6 @@ struct family_text {
 /* Returns the entry of that model_type, a constant, or NULL. */
 const struct family_text *family_find_text(const char *type);
 
-/* The entries of one file of the table. */
-struct family_list {
-    const struct family *items; /* [count] */
-    size_t count;
-};
-
 /* Returns an entry of the table, a constant; NULL behind the last one. */
 const struct family *family_get(size_t index);
 

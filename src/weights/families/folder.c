@@ -78,47 +78,47 @@ void folder_find_state(const char *path, struct stat *ret_state) {
     closedir(folder);
 }
 
-/* Returns whether the list "0-3,7", which is well formed, has `index`; NULL has all. */
-static bool is_selected(const char *list, size_t index) {
-    if (list == NULL)
-        return true;
-    while (*list != '\0') {
-        char *end;
-        unsigned long first = strtoul(list, &end, 10), last = first;
-        if (*end == '-')
-            last = strtoul(end + 1, &end, 10);
-        if (first <= index && index <= last)
-            return true;
-        list = *end == ',' ? end + 1 : end;
+/* Reads a range of a list such as "0-3,7", and goes to what ends it. Returns false when
+ * it is not one. */
+static bool read_layer_range(const char **at, unsigned long *ret_first,
+                             unsigned long *ret_last) {
+    size_t digits = strspn(*at, "0123456789"), more = digits;
+
+    *ret_first = *ret_last = strtoul(*at, NULL, 10);
+    *at += digits;
+    if (**at == '-') {
+        more = strspn(++*at, "0123456789");
+        *ret_last = strtoul(*at, NULL, 10);
+        *at += more;
     }
-    return false;
+    return digits >= 1 && digits <= 8 && more >= 1 && more <= 8 &&
+           *ret_last >= *ret_first && (**at == ',' || **at == '\0');
+}
+
+/* Returns whether the list, which is well formed, has `index`; NULL has all. */
+static bool is_selected(const char *list, size_t index) {
+    unsigned long first, last;
+
+    for (const char *at = list; at != NULL; at = *at == ',' ? at + 1 : NULL) {
+        if (read_layer_range(&at, &first, &last) && first <= index && index <= last)
+            return true;
+    }
+    return list == NULL;
 }
 
 /* Checks the form of the list, and that each of its numbers has a layer. */
 static attn_status check_selection(const char *list, size_t num_layers,
                                    attn_error *ret_error) {
-    const char *at = list;
+    unsigned long first, last;
 
-    while (list != NULL) {
-        size_t digits = strspn(at, "0123456789");
-        unsigned long first = strtoul(at, NULL, 10), last = first;
-        bool good = digits >= 1 && digits <= 8;
-        at += digits;
-        if (good && *at == '-') {
-            digits = strspn(++at, "0123456789");
-            last = strtoul(at, NULL, 10);
-            good = digits >= 1 && digits <= 8 && last >= first;
-            at += digits;
-        }
-        if (!good || (*at != '\0' && *at != ','))
+    for (const char *at = list; at != NULL; at = *at == ',' ? at + 1 : NULL) {
+        if (!read_layer_range(&at, &first, &last))
             return error_set(ret_error, ATTN_E_VALUE,
                              "layers=%.80s is not a list such as 0-3,7", list);
         if (last >= num_layers)
             return error_set(ret_error, ATTN_E_VALUE,
                              "layers=%.80s has layer %lu, but the folder has %zu", list,
                              last, num_layers);
-        if (*at++ == '\0')
-            break;
     }
     return ATTN_OK;
 }
@@ -262,8 +262,7 @@ static attn_status find_layers(struct folder *folder,
         note_mask(folder, &match);
     for (size_t i = 0; i < match.num_stacks; i++) {
         total += match.stacks[i].num_layers; /* each has a tensor of its own */
-        if (match.stacks[i].num_layers > most)
-            most = match.stacks[i].num_layers;
+        most = size_max(most, match.stacks[i].num_layers);
     }
 
     status = check_selection(options->layers, most, ret_error);
@@ -352,12 +351,6 @@ const char *folder_get_note(const struct folder *folder) {
     return folder->note[0] != '\0' ? folder->note : NULL;
 }
 
-attn_status folder_describe_model(const struct folder *folder, size_t i,
-                                  const attn_engine_options *engine,
-                                  attn_model_info *ret_info, attn_error *ret_error) {
-    return model_describe(&folder->layers[i].info, engine, ret_info, ret_error);
-}
-
 attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
                                 size_t *bytes, attn_error *ret_error) {
@@ -365,7 +358,8 @@ attn_status folder_check_models(const struct folder *folder,
 
     for (size_t i = 0; i < folder->num_layers; i++) {
         attn_model_info info;
-        attn_status status = folder_describe_model(folder, i, engine, &info, ret_error);
+        attn_status status =
+            model_describe(&folder->layers[i].info, engine, &info, ret_error);
         if (status != ATTN_OK)
             return status;
         size_add_saturating(&sum, info.footprint.memory);

@@ -58,17 +58,6 @@ static void read_head_sizes(const struct traits *traits, struct layer *layer) {
                    "%zu heads do not divide the width, which is %zu", heads, width);
 }
 
-/* Corrects the sizes as the family does, once the window is known. */
-static void correct_head_sizes(const struct traits *traits, struct layer *layer) {
-    const struct family_sizes *sizes = &traits->source.family->sizes;
-
-    if (sizes->adjust != NULL)
-        sizes->adjust(&traits->source, layer);
-    check_shared_heads(traits, layer);
-    if (layer->info.width.head == 0)
-        layer->info.width.head = layer->info.width.score;
-}
-
 static double read_scale(const struct traits *traits, size_t head_size) {
     const struct config_section *section = traits->source.section;
     const struct family_scores *scores = &traits->source.family->scores;
@@ -330,7 +319,11 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     read_head_sizes(&traits, &layer);
     layer.info.mask.causal = traits.source.causal = read_mask(&traits);
     read_window(&traits, &layer);
-    correct_head_sizes(&traits, &layer);
+    if (family->sizes.adjust != NULL) /* which may ask for the window, and drop it */
+        family->sizes.adjust(&traits.source, &layer);
+    check_shared_heads(&traits, &layer);
+    if (layer.info.width.head == 0)
+        layer.info.width.head = layer.info.width.score;
     traits.source.window = layer.info.mask.window;
     layer.info.score.scale = read_scale(&traits, layer.info.width.score);
     read_rotation(&traits, &layer);

@@ -3,9 +3,7 @@
  * their rows. */
 #include "wire/fields/decoder.h"
 
-#include "wire/fields/floats.h"
 #include "wire/fields/readers.h"
-#include "wire/fields/reserve.h"
 #include "wire/models.h"
 
 /* Reads the fields of a phase that were sent, in the order of the table. */
@@ -92,21 +90,6 @@ static bool read_bias(struct wire_decoder *decoder) {
 
 /* --- both --- */
 
-/* Reserves what reading needs. Without a model, there are at most as many heads as the
- * queries have numbers. */
-static bool reserve(const struct wire_decoder *decoder, size_t extra) {
-    const struct wire_source *source = decoder->source;
-    const struct wire_value *queries = &source->values[WIRE_FIELD_QUERIES];
-    size_t num_heads;
-
-    if (!wire_is_given(source))
-        num_heads = attn_model_get_info(decoder->request.model)->num_heads;
-    else
-        num_heads = queries->shape != NULL ? queries->count : queries->text.commas + 1;
-    return wire_source_reserve(source, num_heads,
-                               extra + (wire_is_given(source) ? wire_given_cost() : 0));
-}
-
 /* Notes what a safetensors reply is like, and whether the body must stay. */
 static void note_body(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
@@ -123,12 +106,16 @@ static void note_body(struct wire_decoder *decoder) {
 
 /* Reads what belongs to the rows of the tensors. */
 static bool read_row_fields(struct wire_decoder *decoder) {
+    const struct wire_source *source = decoder->source;
+    /* Numbers of arrays may be anything; those of text are finite. */
+    bool arrays = wire_has_strings(source) || source->requests == WIRE_OIP_INPUT;
+
     return wire_reduce_check_need(decoder) &&
            read_phase(decoder, WIRE_PHASE_REDUCTIONS) && wire_reduce_check_top(decoder) &&
            read_phase(decoder, WIRE_PHASE_TARGETS) &&
            read_phase(decoder, WIRE_PHASE_SELECTIONS) && wire_selection_check(decoder) &&
            read_phase(decoder, WIRE_PHASE_MASKS) &&
-           (!wire_has_shapes(decoder->source) || wire_finite_check(decoder));
+           (!arrays || wire_finite_check(decoder));
 }
 
 bool wire_decode(struct wire_decoder *decoder, size_t extra) {
@@ -136,7 +123,8 @@ bool wire_decode(struct wire_decoder *decoder, size_t extra) {
 
     note_body(decoder);
     return (given ? find_stored_layer(decoder) : find_model(decoder)) &&
-           reserve(decoder, extra) && read_phase(decoder, WIRE_PHASE_OPTIONS) &&
+           wire_fields_reserve(decoder, extra) &&
+           read_phase(decoder, WIRE_PHASE_OPTIONS) &&
            wire_lens_check_needed(decoder->source) &&
            (given ? read_given_tensors(decoder) : read_model_tensors(decoder)) &&
            read_row_fields(decoder) && (!given || read_bias(decoder));

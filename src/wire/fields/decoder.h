@@ -2,9 +2,9 @@
 /* decoder.h: a request while its fields are read, whatever its format. */
 #pragma once
 
+#include "math/plan/results.h"
 #include "wire/fields/source.h"
 #include "wire/layer.h"
-#include "wire/options.h"
 #include "wire/tensor.h"
 
 #include <attnd/model.h>
@@ -14,6 +14,12 @@
 struct wire_tensors {
     struct wire_tensor queries, keys, values;
     bool keys_sent, values_sent;
+};
+
+/* The results that a request names in need. */
+struct wire_need {
+    bool given;            /* it is a request without a model, which has no outputs */
+    bool has[NUM_RESULTS]; /* of several that share a word, the first */
 };
 
 /* A number for each head, in the arena or body of a request. */

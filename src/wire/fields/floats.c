@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* floats.c: reads floats from text and arrays. */
-#include "wire/fields/floats.h"
+#include "wire/fields/readers.h"
 
 #include "base/error.h"
 #include "base/pace.h"
-#include "wire/fields/readers.h"
 #include "wire/json/list.h"
 #include "wire/json/tensor.h"
 
@@ -46,6 +45,7 @@ static bool has_value_shape(const struct wire_tensor *tensor,
 static bool read_data(const struct wire_source *source, const struct wire_value *value,
                       const float **ret_numbers) {
     struct wire_cursor cursor = wire_value_cursor(source, value);
+    const struct wire_tensor_form form = {.min = value->rank, .max = value->rank};
     struct wire_tensor tensor;
     const float *list = NULL;
     bool flat = false;
@@ -61,8 +61,8 @@ static bool read_data(const struct wire_source *source, const struct wire_value 
         *ret_numbers = list;
         return count == value->count || wire_refuse_data(source, value, got);
     }
-    if (!wire_tensor_read(&cursor, &value->text, value->name, value->rank, value->rank,
-                          source->input->arena, &tensor))
+    if (!wire_tensor_read(&cursor, &value->text, value->name, &form, source->input->arena,
+                          &tensor))
         return false;
     *ret_numbers = tensor.rows;
     return has_value_shape(&tensor, value) ||

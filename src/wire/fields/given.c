@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/pace.h"
 #include "math/dot_product.h"
-#include "wire/fields/floats.h"
 #include "wire/json/list.h"
 #include "wire/json/tensor.h"
 
@@ -168,10 +167,6 @@ bool wire_given_read(struct wire_decoder *decoder) {
 
 /* --- the request --- */
 
-size_t wire_given_cost(void) {
-    return sizeof(attn_model) + ARENA_ALIGNMENT;
-}
-
 /* Sets what the reply has. */
 static bool apply_need(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
@@ -239,8 +234,8 @@ static bool read_nested_bias(const struct wire_source *source,
         return false;
     const struct wire_tensor_form form = {
         .min = 2, .max = 3, .heads = levels == 4, .nulls = true};
-    if (!wire_tensor_read_form(&cursor, &value->text, value->name, &form,
-                               source->input->arena, &tensor))
+    if (!wire_tensor_read(&cursor, &value->text, value->name, &form, source->input->arena,
+                          &tensor))
         return false;
     if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY)
         return wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, value->name,

@@ -481,3 +481,16 @@ bool wire_integer_list_read(struct wire_integer_list *list) {
         return read_array(list);
     return value->bare ? read_bare(list, &cursor) : read_element(&cursor, &place, list);
 }
+
+bool wire_integer_list_repeat(struct wire_integer_list *list) {
+    size_t sequences = list->rows->num_sequences, bytes = list->count * sizeof(size_t);
+    if (sequences == 1)
+        return true;
+    size_t *all = arena_alloc(list->source->input->arena, sequences, bytes);
+    if (all == NULL)
+        return wire_problem_set_no_memory(list->source->problem);
+    for (size_t b = 0; b < sequences; b++)
+        pace_copy(all + b * list->count, list->numbers, bytes);
+    list->numbers = all;
+    return true;
+}

@@ -16,6 +16,12 @@ static inline void *wire_field_target(struct wire_decoder *decoder,
     return (char *)decoder + field->to;
 }
 
+/* --- reserve.c --- */
+
+/* Reserves `extra` bytes and the most that reading all values needs, and a model where
+ * the request makes one. Allocates nothing. */
+bool wire_fields_reserve(const struct wire_decoder *decoder, size_t extra);
+
 /* --- options.c: words and single numbers --- */
 
 wire_field_reader wire_read_bool;    /* to a bool */
@@ -26,6 +32,15 @@ wire_field_reader wire_read_need_weights;
 wire_field_reader wire_read_softcap;
 wire_field_reader wire_read_timeout_ms; /* a number above 0, at most a day */
 wire_field_reader wire_read_timeout;    /* microseconds, which become ns; 0: none */
+
+/* Sets what the results are that the request needs. Where need_weights was set already,
+ * it stays. */
+void wire_need_apply(const struct wire_need *need, attn_request *batch);
+
+/* Reads the true, false or "mean" at `span`: Wrong type, Malformed JSON, Out of memory.
+ * *ret_need is untouched when the span is empty. */
+bool wire_need_weights_read(const struct wire_cursor *cursor,
+                            const struct wire_span *span, attn_need_weights *ret_need);
 
 /* Reads the name of a model or layer, which may be an integer: copies it to `word` where
  * it has to be decoded. Wrong type, Malformed JSON. */
@@ -39,6 +54,12 @@ wire_field_reader wire_read_positions; /* of queries or keys */
 wire_field_reader wire_read_query_rows;
 
 /* --- floats.c --- */
+
+/* Reads the numbers of a value that states its shape, which was checked. Arrays are
+ * converted, or used where they are; what is not a finite float32 in them becomes NaN or
+ * infinite, see wire_finite_check(). */
+bool wire_numbers_read(const struct wire_source *source, const struct wire_value *value,
+                       const float **ret_numbers);
 
 wire_field_reader wire_read_head_numbers; /* to a struct wire_head_list */
 wire_field_reader wire_read_head_mask;
@@ -111,9 +132,6 @@ bool wire_given_read(struct wire_decoder *decoder);
 /* Makes the model of a request, in the arena, and sets the model, the tensors and what
  * the reply has: Shape mismatch, Missing key, Request too large, Out of memory. */
 bool wire_given_apply(struct wire_decoder *decoder);
-
-/* The most bytes of the arena that wire_given_apply() needs. */
-size_t wire_given_cost(void);
 
 wire_field_reader wire_read_bias; /* once the lengths are set */
 

@@ -12,7 +12,6 @@
 /* The axes as errors name them; PAIR is 2. */
 #define B    WIRE_AXIS_SEQUENCES
 #define T    WIRE_AXIS_ROWS
-#define N    WIRE_AXIS_ANY
 #define PAIR WIRE_AXIS_PAIR
 
 /* --- valid_lens --- */
@@ -37,7 +36,8 @@ static bool allow_len(struct wire_integer_list *list, size_t i, size_t number,
         return true;
     ret_limit->least = 0;
     ret_limit->max = max;
-    wire_lens_limit(ret_limit->text, max);
+    snprintf(ret_limit->text, sizeof ret_limit->text, "its sequence has %zu key%s", max,
+             plural_of(max));
     return false;
 }
 
@@ -132,23 +132,6 @@ static struct wire_integer_list make_position_list(const struct wire_decoder *de
     return list;
 }
 
-/* Repeats `list`, the positions of one sequence, for all sequences of `rows`, which are
- * as long. */
-static bool repeat_positions(const struct wire_tensor *rows, const size_t *list,
-                             struct arena *arena, const size_t **ret_list,
-                             struct wire_problem *ret_problem) {
-    *ret_list = list;
-    if (rows->num_sequences == 1)
-        return true;
-    size_t *all = arena_alloc(arena, rows->num_rows, sizeof *all);
-    if (all == NULL)
-        return wire_problem_set_no_memory(ret_problem);
-    for (size_t b = 0; b < rows->num_sequences; b++)
-        pace_copy(all + b * rows->lens[0], list, rows->lens[0] * sizeof *list);
-    *ret_list = all;
-    return true;
-}
-
 bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *field,
                          const struct wire_value *value) {
     const struct wire_tensors *tensors = &decoder->tensors;
@@ -164,11 +147,8 @@ bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *
     if (!wire_integer_list_read(&list))
         return explain_axes(value, rows->batched && !rows->unpadded ? 3 : 2, sections,
                             problem);
-    const size_t *numbers = list.numbers;
     bool axes = wire_form_has(list.form, WIRE_AXIS_SECTIONS);
-    if (rows->batched && list.form->rank == 1 &&
-        !repeat_positions(rows, numbers, decoder->source->input->arena, &numbers,
-                          problem))
+    if (rows->batched && list.form->rank == 1 && !wire_integer_list_repeat(&list))
         return false;
     if (wire_model_is_cross(info))
         return wire_problem_set(problem, WIRE_E_UNKNOWN_KEY, value->name,
@@ -176,13 +156,13 @@ bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *
                                 "layer, which has no positions; leave it out",
                                 value->name, info->name);
     if (!keys) {
-        batch->positions = axes ? NULL : numbers;
-        batch->axis_positions = axes ? numbers : NULL;
+        batch->positions = axes ? NULL : list.numbers;
+        batch->axis_positions = axes ? list.numbers : NULL;
     }
     /* Keys that stand for the queries have their positions, unless they get their own. */
     if (keys || !tensors->keys_sent) {
-        batch->key_positions = axes ? NULL : numbers;
-        batch->axis_key_positions = axes ? numbers : NULL;
+        batch->key_positions = axes ? NULL : list.numbers;
+        batch->axis_key_positions = axes ? list.numbers : NULL;
     }
     return true;
 }

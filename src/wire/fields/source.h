@@ -62,12 +62,6 @@ static inline bool wire_has_strings(const struct wire_source *source) {
     return source->text == NULL;
 }
 
-/* Whether lists state their shapes, in safetensors and the Open Inference Protocol, and
- * bytes may be numbers that are not finite. */
-static inline bool wire_has_shapes(const struct wire_source *source) {
-    return wire_has_strings(source) || source->requests == WIRE_OIP_INPUT;
-}
-
 /* Whether the request is without a model. */
 static inline bool wire_is_given(const struct wire_source *source) {
     return (source->requests & (WIRE_TO_GIVEN | WIRE_TO_STORED)) != 0;

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
-#include "wire/fields/floats.h"
 #include "wire/fields/integer_list.h"
 #include "wire/json/tensor.h"
 
@@ -216,8 +215,8 @@ bool wire_tensor_read_field(const struct wire_source *source, enum wire_field_id
         return true;
     if (value->shape != NULL)
         return make_shaped_tensor(source, value, min, max, ret_tensor);
-    return wire_tensor_read_form(&cursor, &value->text, value->name, &form,
-                                 source->input->arena, ret_tensor);
+    return wire_tensor_read(&cursor, &value->text, value->name, &form,
+                            source->input->arena, ret_tensor);
 }
 
 /* Reads the rows of a tensor, which was sent; those of `before` stand in for one that was

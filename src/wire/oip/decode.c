@@ -4,7 +4,7 @@
 #include "base/size.h"
 #include "wire/fields/readers.h"
 #include "wire/json/cost.h"
-#include "wire/oip/scan.h"
+#include "wire/oip/request.h"
 
 /* Sets what the reply has. Refuses outputs and need_weights that disagree. */
 static bool set_needs(const struct wire_oip_scan *scan, struct wire_decoder *decoder) {

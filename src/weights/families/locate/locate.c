@@ -83,24 +83,28 @@ static struct row_split find_row_split(const struct locator *locator, size_t whi
         {ATTN_QUERY, ATTN_KEY, ATTN_VALUE}, 3, blocks ? 1 : kv_heads};
 }
 
-/* Sets which rows are the heads of a linear. Returns how many its tensor has. */
+/* Sets the input of a linear, and which rows are its heads. Returns how many rows its
+ * tensor has. */
 static size_t set_linear_rows(const struct locator *locator, size_t which) {
-    const struct layer *layer = locator->layer;
+    const attn_model_info *info = &locator->layer->info;
     struct layer_linear *linear = &locator->layer->linears[which];
     const struct row_split split = find_row_split(locator, which);
+    size_t width = locator->stack->width, shared = info->latent.shared;
+    size_t query_in = info->latent.query > 0 ? info->latent.query : width;
+    size_t key_in = info->latent.key > 0 ? info->latent.key - shared : width;
     const struct {
-        size_t heads, rows;
+        size_t heads, rows, in_size;
     } sizes[ATTN_NUM_LINEARS] = {
-        [ATTN_QUERY] = {layer->info.num_heads, layer->info.width.score},
-        [ATTN_KEY] = {layer->info.num_kv_heads,
-                      layer->info.width.score - layer->info.latent.shared},
-        [ATTN_VALUE] = {layer->info.num_kv_heads, layer->info.width.head},
-        [ATTN_OUTPUT] = {1, locator->stack->width},
-        [ATTN_GATE] = {layer->info.num_heads, layer->info.width.head},
-        [ATTN_LATENT_QUERY] = {1, layer->info.latent.query},
-        [ATTN_LATENT_KEY] = {1, layer->info.latent.key},
+        [ATTN_QUERY] = {info->num_heads, info->width.score, query_in},
+        [ATTN_KEY] = {info->num_kv_heads, info->width.score - shared, key_in},
+        [ATTN_VALUE] = {info->num_kv_heads, info->width.head, key_in},
+        [ATTN_OUTPUT] = {1, width, size_product(info->num_heads, info->width.head)},
+        [ATTN_GATE] = {info->num_heads, info->width.head, width},
+        [ATTN_LATENT_QUERY] = {1, info->latent.query, width},
+        [ATTN_LATENT_KEY] = {1, info->latent.key, width},
     };
 
+    linear->in_size = sizes[which].in_size;
     linear->num_heads = sizes[which].heads;
     linear->head_rows = sizes[which].rows;
     linear->group_heads = linear->num_heads / split.groups;
@@ -133,23 +137,16 @@ static const char *name_linear(const struct locator *locator, size_t which) {
     return which <= ATTN_VALUE && names[which] == NULL ? names[0] : names[which];
 }
 
+/* Counts of config.json, even where a family doubles them. */
+_Static_assert(SIZE_MAX / CONFIG_COUNT_MAX / CONFIG_COUNT_MAX >= 64,
+               "rows and columns of all heads overflow");
+
 static void locate_linears(const struct locator *locator) {
     static const size_t order[ATTN_NUM_LINEARS] = {
         ATTN_LATENT_QUERY, ATTN_QUERY, ATTN_LATENT_KEY, ATTN_KEY,
         ATTN_VALUE,        ATTN_GATE,  ATTN_OUTPUT};
     struct layer *layer = locator->layer;
-    size_t width = locator->stack->width, hidden, kv_hidden, values, outputs, packed;
-    const attn_model_info *info = &layer->info;
 
-    if (!size_mul(layer->info.num_heads, layer->info.width.score, &hidden) ||
-        !size_mul(layer->info.num_kv_heads, layer->info.width.score, &kv_hidden) ||
-        !size_mul(layer->info.num_kv_heads, layer->info.width.head, &values) ||
-        !size_mul(layer->info.num_heads, layer->info.width.head, &outputs) ||
-        !size_mul(hidden, 2, &packed) || !size_add(kv_hidden, values, &packed) ||
-        !size_add(hidden, packed, &packed)) {
-        error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
-        return;
-    }
     if (locator->family->weights.split == SPLIT_QUARTERS &&
         layer->info.num_heads % 4 != 0) {
         error_keep(locator->error, ATTN_E_VALUE,
@@ -160,20 +157,12 @@ static void locate_linears(const struct locator *locator) {
 
     for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         size_t which = order[i];
-        struct layer_linear *linear = &layer->linears[which];
         const char *name = name_linear(locator, which);
-        bool of_keys = which == ATTN_KEY || which == ATTN_VALUE;
 
-        if (which == ATTN_VALUE && layer->keys_are_values) {
-            *linear = layer->linears[ATTN_KEY];
-        } else if (name != NULL) {
-            linear->in_size =
-                which == ATTN_OUTPUT                            ? outputs
-                : which == ATTN_QUERY && info->latent.query > 0 ? info->latent.query
-                : of_keys && info->latent.key > 0 ? info->latent.key - info->latent.shared
-                                                  : width;
+        if (which == ATTN_VALUE && layer->keys_are_values)
+            layer->linears[which] = layer->linears[ATTN_KEY];
+        else if (name != NULL)
             locate_linear(locator, which, name, set_linear_rows(locator, which));
-        }
     }
 }
 

@@ -67,7 +67,7 @@ static void drop_first_norm(const struct layer_source *source, struct layer *lay
     .windows.keys = "local_attention=128", .windows.length = halve_window, \
     .windows.period_keys = "global_attn_every_n_layers=3"
 
-static const struct family families[] = {
+const struct family families_bert[] = {
     BERT("bert", 12, 768, 12),
     BERT("roberta", 12, 768, 12),
     BERT("xlm-roberta", 12, 768, 12),
@@ -132,8 +132,7 @@ static const struct family families[] = {
     WAV2VEC2("hubert"),
     WAV2VEC2("unispeech"),
     WAV2VEC2("data2vec-audio"),
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_bert = FAMILY_LIST(families);

@@ -105,7 +105,7 @@ static const struct layer_rotation gemma4_rotation = {
     .scores.scale = 1, BASE(1e6), LOCAL_BASE("rope_local_base_freq", 10000), \
     PERIODS(kind_slides_unless_last, 512, "=" #period_of_full)
 
-static const struct family families[] = {
+const struct family families_gemma[] = {
     {   LLAMA("gemma", 16, 3072, 28, 16, 256), BIASES, .norms.plus_one = true, RMS(1e-6),
         ROTATION},
     GEMMA2("gemma2"),
@@ -121,8 +121,7 @@ static const struct family families[] = {
     {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .rotation.unset = &gemma4_rotation,
         .rotation.part = 0.25, .sizes.adjust = read_gemma4_sizes,
         .adjust = adjust_gemma4},
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_gemma = FAMILY_LIST(families);

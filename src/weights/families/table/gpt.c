@@ -86,7 +86,7 @@ static void scale_by_layer(const struct layer_source *source, struct layer *laye
     LAYER_NORM("layer_norm_epsilon", 1e-5), ROTATION, .rotation.only_if = has_no_alibi, \
     .adjust = read_falcon_alibi
 
-static const struct family families[] = {
+const struct family families_gpt[] = {
     {   .type = "gpt2",
         .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 12, 768, 12, MASK_CAUSAL,
         PACKED("c_attn", "c_proj")),
@@ -188,8 +188,7 @@ static const struct family families[] = {
         .sizes.kv_keys = "attn_config.kv_n_heads=1", LAYER_NORM(NULL, 1e-5),
         BASE_OF("rope_theta,attn_config.rope_theta", 10000),
         .scores.clip_keys = "attn_config.clip_qkv"},
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_gpt = FAMILY_LIST(families);

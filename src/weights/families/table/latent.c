@@ -93,7 +93,7 @@ static const struct layer_rotation mistral4_rotation = {
     .truncate = true, .mscale = 1, .mscale_all_dim = 1,
     .original_positions = 8192, .query_beta = 0.1};
 
-static const struct family families[] = {
+const struct family families_latent[] = {
     {   LATENT("deepseek_v2", 32, 4096, 32, 1e-6, SHARED, read_deepseek_sizes),
         NEIGHBOURS},
     {   LATENT("deepseek_v3", 128, 7168, 61, 1e-6, SHARED, read_deepseek_sizes), HALVES},
@@ -108,8 +108,7 @@ static const struct family families[] = {
         .windows.slides = mimo_slides, .windows.keys = "sliding_window=129",
         .windows.length = read_mimo_window, .windows.period_keys = "=6",
         .scores.sinks = "attention_sink_bias", .adjust = adjust_mimo},
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_latent = FAMILY_LIST(families);

@@ -242,7 +242,7 @@ static const struct layer_rotation ministral3_rotation = {
 LLAMA3_UNSET(apertus_rotation, 12e6, 8, 8192);
 LLAMA3_UNSET(cwm_rotation, 1e6, 16, 8192);
 
-static const struct family families[] = {
+const struct family families_llama[] = {
     {   LLAMA("llama", 32, 4096, 32, 0, 0), BIASES, RMS(1e-6), ROTATION},
     {   LLAMA("voxtral_text", 32, 3072, 30, 8, 128), BIASES, RMS(1e-5), BASE(1e8),
         .demands = "model_type=llama"},
@@ -378,8 +378,7 @@ static const struct family families[] = {
         .rotation.only_if = is_rotated_by_list, WINDOWS(smollm_slides, 0)},
     {   LLAMA("solar_open", 64, 4096, 48, 8, 128), BIASES_IF("qkv", "attention_bias"),
         RMS(1e-5), BASE(1e6)},
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_llama = FAMILY_LIST(families);
