@@ -31,6 +31,7 @@ bool wire_reduce_check_need(const struct wire_decoder *decoder) {
          "a range [first,end] or null for each query"},
         {WIRE_FIELD_BLOCK, RESULT_BLOCK_WEIGHTS, "block", "blocks",
          "how many queries and keys make a block"},
+        {WIRE_FIELD_ROW_WEIGHTS, RESULT_RECEIVED, "row_weights", "received", NULL},
     };
     struct wire_problem *problem = decoder->source->problem;
 

@@ -63,6 +63,7 @@ bool wire_numbers_read(const struct wire_source *source, const struct wire_value
 
 wire_field_reader wire_read_head_numbers; /* to a struct wire_head_list */
 wire_field_reader wire_read_head_mask;
+wire_field_reader wire_read_row_weights; /* once the lengths are set */
 
 /* --- selection.c: the heads and queries whose attention weights a reply has --- */
 
