@@ -278,7 +278,7 @@ static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t
     size_t begin = row / scale->rows * blocks + column / scale->columns;
     size_t end = last / scale->rows * blocks +
                  (last > row ? blocks - 1 : last_column / scale->columns);
-    float scales[READ_COUNT]; /* of rows, which have no more than numbers */
+    float scales[READ_COUNT] = {0}; /* of rows, which have no more than numbers */
     float largest = 0;
 
     attn_status status =
