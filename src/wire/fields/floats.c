@@ -20,8 +20,10 @@ static bool read_flat(const struct wire_source *source, const struct wire_value 
     size_t room = value->text.commas + 1;
     float *list = arena_alloc(source->input->arena, room, sizeof *list);
 
-    if (list == NULL)
-        return wire_problem_set_no_memory(source->problem);
+    if (list == NULL) {
+        wire_problem_set_no_memory(source->problem);
+        return false;
+    }
     if (!wire_row_read(&cursor, &place, false, list, list + room, ret_count))
         return false;
     *ret_list = list;
@@ -191,9 +193,11 @@ static bool check_row_weights(const struct wire_decoder *decoder, const float *l
         return false;
     }
     size_t i = pace_finite_end(list, heads * rows);
+    if (i == heads * rows)
+        return true;
     const struct wire_place place = {
         "row_weights", rank, {rank == 2 ? i / rows : i, i % rows}, 0, 0};
-    return i == heads * rows || wire_refuse_not_finite(&place, list[i], problem);
+    return wire_refuse_not_finite(&place, list[i], problem);
 }
 
 bool wire_read_row_weights(struct wire_decoder *decoder, const struct wire_field *field,
