@@ -267,8 +267,7 @@ attn_status fp8_attach(const json_t *config, struct folder_tensors *tensors,
     view->tensors = tensors->copies;
     for (size_t i = 0, used = 0; i < view->count; i++) {
         struct safetensors_tensor *tensor = &tensors->copies[i];
-        attn_error ignored = {.status =
-                                  ATTN_OK}; /* fp8_refuse() says it, if it matters */
+        attn_error ignored = {.status = ATTN_OK}; /* fp8_refuse() says it later */
         if (!is_fp8(tensor) ||
             find_scale(view, tensor, &ret_fp8->scales[used], &ignored) != ATTN_OK)
             continue;

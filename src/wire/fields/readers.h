@@ -78,9 +78,9 @@ bool wire_selection_check(const struct wire_decoder *decoder);
 /* --- ranges.c: how attention weights are reduced, once the lengths are set --- */
 
 wire_field_reader wire_read_spans;
-wire_field_reader wire_read_row_weights; /* once the lengths are set */
 wire_field_reader wire_read_top_in;
 wire_field_reader wire_read_targets; /* one of 0, 0 is none */
+wire_field_reader wire_read_row_weights;
 
 /* Checks that each option comes with its word of need, and each word with its options:
  * Missing key, Outputs disagree. */
