@@ -62,7 +62,7 @@ scratch=$(mktemp -d) || exit 1
 # --- install -------------------------------------------------------------------------------
 
 packages='gcc libc6-dev meson ninja-build pkgconf libmicrohttpd-dev libgnutls28-dev libjansson-dev zlib1g-dev
-    libopenblas-pthread-dev curl'
+    nettle-dev libopenblas-pthread-dev curl'
 
 apt() {
     set -- env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@"

@@ -39,7 +39,7 @@ esac
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libgnutls28-dev libjansson-dev zlib1g-dev
-    libopenblas-pthread-dev libcmocka-dev python3 python3-venv wrk curl haproxy iproute2 iptables git strace zsh
+    nettle-dev libopenblas-pthread-dev libcmocka-dev python3 python3-venv wrk curl haproxy iproute2 iptables git strace zsh
     systemd"
 [ -z "${FAULTS_LONG:-}" ] || packages="$packages slowhttptest"
 

@@ -47,7 +47,7 @@ int main(void) {
     scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
     if (result.outputs == NULL || scratch == NULL)
         goto done;
-    attn_run(model, &request, scratch, &result); /* fails only where attn_plan() does */
+    attn_run(model, &request, &sizes, scratch, &result);
 
     for (size_t q = 0; q < length[0]; q++)
         printf("%.4f %.4f\n", (double)result.outputs[q * info->width.out],

@@ -9,7 +9,7 @@
  *     if (attn_plan(model, &request, &sizes, &error) != ATTN_OK) ...
  *     result.outputs = malloc(sizes.outputs * sizeof(float));
  *     scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
- *     attn_run(model, &request, scratch, &result);
+ *     attn_run(model, &request, &sizes, scratch, &result);
  */
 #ifndef ATTND_ATTENTION_H
 #define ATTND_ATTENTION_H
@@ -25,6 +25,8 @@
 
 /* Ranges that attn_reductions.top_in may have, each of which takes a look at its keys. */
 #define ATTN_TOP_RANGES_MAX 1024
+
+#define ATTN_PLAN_WORDS 128 /* of attn_sizes.plan */
 
 #define ATTN_POSITION_MAX 0x7fffffff /* of a query or key */
 
@@ -182,6 +184,7 @@ typedef struct attn_sizes {
     size_t scores, span_weights, top, target_weights, received, entropy, block_weights;
     size_t scratch_bytes; /* a multiple of ATTN_ALIGNMENT */
     double flops; /* operations, to compare requests by; small batches are weighted up */
+    size_t plan[ATTN_PLAN_WORDS]; /* how attn_run() divides its work; not for programs */
 } attn_sizes;
 
 /* Checks the lengths of a request against the model, and computes how much memory it
@@ -214,12 +217,13 @@ ATTN_API attn_status attn_plan(const attn_model *model, const attn_request *requ
  * summed from. So results mostly agree to 2e-2 while the former stay below about 10, and
  * to less where columns cancel.
  *
- * `scratch` is attn_sizes.scratch_bytes of uninitialised memory at ATTN_ALIGNMENT; the
- * caller may reuse or free it afterwards. Thread-safe for distinct scratch and results;
- * does not allocate, lock or print. attn_init() must have succeeded. Returns ATTN_OK, or
- * what attn_plan() returns, with nothing written. */
-ATTN_API attn_status attn_run(const attn_model *model, const attn_request *request,
-                              void *scratch, const attn_result *result);
+ * `sizes` is what attn_plan() returned for this model and request, in which only queries,
+ * keys and values may have changed since. `scratch` is sizes->scratch_bytes of
+ * uninitialised memory at ATTN_ALIGNMENT; the caller may reuse or free it afterwards.
+ * Thread-safe for distinct scratch and results; does not allocate, lock or print. Cannot
+ * fail. attn_init() must have succeeded. */
+ATTN_API void attn_run(const attn_model *model, const attn_request *request,
+                       const attn_sizes *sizes, void *scratch, const attn_result *result);
 
 #ifdef __cplusplus
 }

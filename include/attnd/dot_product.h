@@ -15,7 +15,7 @@
  *     if (attn_dot_product_plan(&options, &request, &sizes, &error) != ATTN_OK) ...
  *     result.outputs = malloc(sizes.outputs * sizeof(float));
  *     scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
- *     attn_dot_product_run(&options, &request, scratch, &result);
+ *     attn_dot_product_run(&options, &request, &sizes, scratch, &result);
  *
  * With num_heads 1 it is DotProductAttention of Zhang et al., Dive into Deep Learning,
  * section 11.3.3; with causal and positions left out, scaled_dot_product_attention of
@@ -62,9 +62,9 @@ ATTN_API attn_status attn_dot_product_plan(const attn_dot_product *options,
  * values of the heads that take part are copied, some key heads at a time; encoded keys
  * are always, and become float32. attn_init() need not have been
  * called. */
-ATTN_API attn_status attn_dot_product_run(const attn_dot_product *options,
-                                          const attn_request *request, void *scratch,
-                                          const attn_result *result);
+ATTN_API void attn_dot_product_run(const attn_dot_product *options,
+                                   const attn_request *request, const attn_sizes *sizes,
+                                   void *scratch, const attn_result *result);
 
 #ifdef __cplusplus
 }

@@ -88,12 +88,11 @@ ATTN_API attn_status attn_heads_plan(const attn_model *model, const attn_request
 /* Runs the layer on a batch, and adds what its heads do to *heads. A head that head_mask
  * sets to 0 contributes nothing, but its weights count.
  *
- * `scratch` is as in attn_run(), with the size that attn_heads_plan() returns. Sums are
+ * `sizes` and `scratch` are as in attn_run(), but those of attn_heads_plan(). Sums are
  * made in float64 and in an order that does not depend on the threads. Thread-safe for
- * distinct scratch and heads; does not allocate, lock or print. Returns ATTN_OK, or what
- * attn_heads_plan() returns, with nothing added. */
-ATTN_API attn_status attn_heads_add(const attn_model *model, const attn_request *request,
-                                    void *scratch, attn_heads *heads);
+ * distinct scratch and heads; does not allocate, lock or print. Cannot fail. */
+ATTN_API void attn_heads_add(const attn_model *model, const attn_request *request,
+                             const attn_sizes *sizes, void *scratch, attn_heads *heads);
 
 /* Returns whether all that was added is finite. It is not when an input was not, or when
  * float32 overflowed. *ret_head is the first head that is not finite, or num_heads when

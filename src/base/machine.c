@@ -114,28 +114,6 @@ static size_t read_cpu_limit(const char *folder) {
     return (size_t)((quota + period - 1) / period);
 }
 
-/* Reads the number in a cgroup's file, `name` of version 2 or `name_1` of version 1.
- * Returns 0 when there is none. */
-static size_t read_bytes(const char *folder, const char *name, const char *name_1) {
-    char path[3 * PATH_MAX], line[64];
-
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (!read_first_line(path, line, sizeof line)) {
-        snprintf(path, sizeof path, "%s/%s", folder, name_1);
-        if (!read_first_line(path, line, sizeof line))
-            return 0;
-    }
-
-    long long bytes = atoll(line); /* 0 for "max" */
-    return bytes > 0 ? (size_t)bytes : 0;
-}
-
-/* Returns the limit in bytes. */
-static size_t read_memory_limit(const char *folder) {
-    size_t bytes = read_bytes(folder, "memory.max", "memory.limit_in_bytes");
-    return bytes > 0 ? bytes : SIZE_MAX;
-}
-
 /* Returns the number that follows `key` at the start of a line; 0 when there is none. */
 static size_t read_entry(const char *path, const char *key) {
     char line[256];
@@ -150,6 +128,25 @@ static size_t read_entry(const char *path, const char *key) {
     }
     fclose(file);
     return number;
+}
+
+/* Reads the number in a cgroup's file, `name` of version 2 or `name_1` of version 1.
+ * Returns 0 when there is none, as for "max". */
+static size_t read_bytes(const char *folder, const char *name, const char *name_1) {
+    char path[3 * PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    size_t bytes = read_entry(path, "");
+    if (bytes > 0)
+        return bytes;
+    snprintf(path, sizeof path, "%s/%s", folder, name_1);
+    return read_entry(path, "");
+}
+
+/* Returns the limit in bytes. */
+static size_t read_memory_limit(const char *folder) {
+    size_t bytes = read_bytes(folder, "memory.max", "memory.limit_in_bytes");
+    return bytes > 0 ? bytes : SIZE_MAX;
 }
 
 /* Returns the bytes that are left below the limit. */

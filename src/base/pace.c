@@ -2,6 +2,8 @@
 /* pace.c: the count of a thread, and arrays that are handled in pieces. */
 #include "base/pace.h"
 
+#include "base/size.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -37,11 +39,6 @@ void pace_reach(void) {
     pace->checkpoint(pace->context);
 }
 
-/* Returns the size of the piece after `done` of `count`. */
-static size_t next_piece(size_t done, size_t count, size_t max) {
-    return count - done < max ? count - done : max;
-}
-
 /* Checks without a branch for each number. */
 static bool all_finite(const float *numbers, size_t count) {
     bool finite = true;
@@ -53,7 +50,7 @@ static bool all_finite(const float *numbers, size_t count) {
 size_t pace_finite_end(const float *numbers, size_t count) {
     size_t i = 0;
     while (i < count) {
-        size_t block = next_piece(i, count, FINITE_BLOCK);
+        size_t block = size_min(count - i, FINITE_BLOCK);
         if (!all_finite(numbers + i, block))
             break;
         i += block;
@@ -69,7 +66,7 @@ void pace_to_float(const struct dtype *dtype, const unsigned char *bytes, size_t
                    float *ret_values) {
     size_t size = dtype->bits / 8;
     for (size_t done = 0, piece; done < count; done += piece) {
-        piece = next_piece(done, count, PIECE_NUMBERS);
+        piece = size_min(count - done, PIECE_NUMBERS);
         dtype->to_float(bytes + done * size, piece, ret_values + done);
         pace_add(piece * sizeof *ret_values);
     }
@@ -77,7 +74,7 @@ void pace_to_float(const struct dtype *dtype, const unsigned char *bytes, size_t
 
 void pace_copy(void *to, const void *from, size_t bytes) {
     for (size_t done = 0, piece; done < bytes; done += piece) {
-        piece = next_piece(done, bytes, PIECE_BYTES);
+        piece = size_min(bytes - done, PIECE_BYTES);
         memcpy((char *)to + done, (const char *)from + done, piece);
         pace_add(piece / PACE_COPY_BYTES);
     }
@@ -85,7 +82,7 @@ void pace_copy(void *to, const void *from, size_t bytes) {
 
 void pace_clear(void *to, size_t bytes) {
     for (size_t done = 0, piece; done < bytes; done += piece) {
-        piece = next_piece(done, bytes, PIECE_BYTES);
+        piece = size_min(bytes - done, PIECE_BYTES);
         memset((char *)to + done, 0, piece);
         pace_add(piece / PACE_COPY_BYTES);
     }

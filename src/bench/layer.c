@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/noise.h"
+#include "base/size.h"
 #include "bench/tiles.h"
 #include "math/dot_product.h"
 #include "math/model.h"
@@ -41,6 +42,7 @@ struct bench {
     uint16_t *halves; /* those in bfloat16 */
     attn_request request;
     attn_parallel parallel;
+    attn_sizes sizes[ENGINES_MAX]; /* by contender */
     attn_result result;
     void *scratch;
     size_t *lens;      /* query_lens and key_lens, [B] each */
@@ -51,21 +53,15 @@ struct bench {
     sem_t done; /* posted at the end of the job */
 };
 
-static const unsigned steps_of[] = {
-    [BENCH_LAYER] = ATTN_STEPS_ALL,
-    [BENCH_ATTENTION] = ATTN_STEP_ATTEND | ATTN_PROJECTED,
-    [BENCH_PROJECTION] = ATTN_STEP_PROJECT_OUT | ATTN_PROJECTED,
-    [BENCH_DOT_PRODUCT] = ATTN_STEPS_ALL,
-    [BENCH_STORED] = ATTN_STEPS_ALL,
-};
-
-/* The steps whose results a part needs. */
-static const unsigned steps_before[] = {
-    [BENCH_LAYER] = 0,
-    [BENCH_ATTENTION] = ATTN_STEP_PROJECT_IN | ATTN_PROJECTED,
-    [BENCH_PROJECTION] = ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND | ATTN_PROJECTED,
-    [BENCH_DOT_PRODUCT] = 0,
-    [BENCH_STORED] = 0,
+/* The steps of each part, and those whose results it needs. */
+static const struct {
+    unsigned timed, before;
+} steps_of[] = {
+    [BENCH_LAYER] = {ATTN_STEPS_ALL, 0},
+    [BENCH_ATTENTION] = {ATTN_STEP_ATTEND, ATTN_STEP_PROJECT_IN},
+    [BENCH_PROJECTION] = {ATTN_STEP_PROJECT_OUT, ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND},
+    [BENCH_DOT_PRODUCT] = {ATTN_STEPS_ALL, 0},
+    [BENCH_STORED] = {ATTN_STEPS_ALL, 0},
 };
 
 /* --- timing --- */
@@ -76,8 +72,10 @@ static bool run_steps(struct bench *b, unsigned steps) {
 
     if (b->report->part == BENCH_STORED)
         b->request.packed = &b->packed[b->turn];
+    b->status = ATTN_OK;
     if (model != NULL)
-        b->status = attn_run_steps(model, &b->request, b->scratch, &b->result, steps);
+        attn_run_steps(model, &b->request, &b->sizes[b->turn], b->scratch, &b->result,
+                       steps);
     else
         b->status =
             bench_tiles_run(b->models[0], &b->request, b->scratch, &b->result, steps);
@@ -86,13 +84,13 @@ static bool run_steps(struct bench *b, unsigned steps) {
 
 static bool run_turn(void *context) {
     struct bench *b = context;
-    return run_steps(b, steps_of[b->report->part]);
+    return run_steps(b, steps_of[b->report->part].timed);
 }
 
 /* Returns the seconds that one run of a contender needs; negative when it fails. What the
  * part reads is computed before: each contender has it in another place. */
 static double time_contender(struct bench *b, size_t contender) {
-    unsigned before = steps_before[b->report->part];
+    unsigned before = steps_of[b->report->part].before;
 
     b->turn = contender;
     if (before != 0 && !run_steps(b, before))
@@ -150,22 +148,17 @@ static bool run_round(void *context, size_t index) {
     return true;
 }
 
-static void run_rounds(struct bench *b, struct sched_worker *worker) {
+/* sched_job.run */
+static void run_rounds(struct sched_job *job, struct sched_worker *worker) {
+    struct bench *b = container_of(job, struct bench, job);
     struct bench_report *r = b->report;
 
     b->parallel = (attn_parallel){r->threads, sched_parallel_for, worker};
     b->request.parallel = &b->parallel;
-    for (size_t c = 0; c < r->num_contenders; c++) {
+    for (size_t c = 0; c < r->num_contenders && b->status == ATTN_OK; c++)
         time_contender(b, c); /* so that no round counts the first use of memory */
-        if (b->status != ATTN_OK)
-            return;
-    }
-    r->num_rounds = bench_rounds(b->config->seconds, run_round, b);
-}
-
-static void run_bench_job(struct sched_job *job, struct sched_worker *worker) {
-    struct bench *b = container_of(job, struct bench, job);
-    run_rounds(b, worker);
+    if (b->status == ATTN_OK)
+        r->num_rounds = bench_rounds(b->config->seconds, run_round, b);
     sem_post(&b->done);
 }
 
@@ -295,11 +288,10 @@ static bool make_positions(struct bench *b) {
 static attn_status make_input(struct bench *b) {
     const attn_model_info *info = attn_model_get_info(b->models[0]);
     struct bench_report *r = b->report;
-    size_t rows = r->sequences * (r->query_len > r->key_len ? r->query_len : r->key_len);
-    size_t width = info->width.query;
+    size_t rows = r->sequences * size_max(r->query_len, r->key_len);
+    size_t width =
+        size_max(info->width.query, size_max(info->width.key, info->width.value));
 
-    width = info->width.key > width ? info->width.key : width;
-    width = info->width.value > width ? info->width.value : width;
     b->lens = calloc(r->sequences, 2 * sizeof *b->lens);
     if (bench_is_given(r->part))
         rows *= 2;
@@ -316,27 +308,27 @@ static attn_status make_input(struct bench *b) {
 }
 
 /* Plans the request for every contender. Scratch must be enough for each of them. */
-static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
-                                   size_t *ret_scratch_bytes, attn_error *error) {
+static attn_status plan_contenders(struct bench *b, size_t *ret_scratch_bytes,
+                                   attn_error *error) {
     struct bench_report *r = b->report;
     bool projected = r->part != BENCH_LAYER;
     enum plan_kind kind = projected ? PLAN_PROJECTED : PLAN_RUN;
-    struct plan plan;
     size_t bytes = 0, c = 0;
 
     do { /* there is at least one */
-        attn_status status = run_plan(b->models[c], &b->request, kind, &plan, error);
+        b->request.packed = r->part == BENCH_STORED ? &b->packed[c] : NULL;
+        attn_status status =
+            run_plan(b->models[c], &b->request, kind, &b->sizes[c], error);
         if (status != ATTN_OK)
             return status;
-        r->contenders[c].by_head = plan.layer.by_head;
-        if (plan.sizes.scratch_bytes > bytes)
-            bytes = plan.sizes.scratch_bytes;
+        r->contenders[c].by_head =
+            run_get_plan(b->models[c], &b->request, &b->sizes[c]).layer.by_head;
+        bytes = size_max(bytes, b->sizes[c].scratch_bytes);
     } while (b->models[++c] != NULL);
 
     size_t tiles =
-        bench_is_given(r->part) ? 0 : bench_tiles_scratch(b->models[0], &plan.sizes);
-    *ret_scratch_bytes = tiles > bytes ? tiles : bytes;
-    *ret_sizes = plan.sizes;
+        bench_is_given(r->part) ? 0 : bench_tiles_scratch(b->models[0], &b->sizes[0]);
+    *ret_scratch_bytes = size_max(tiles, bytes);
     return ATTN_OK;
 }
 
@@ -373,24 +365,24 @@ static attn_status make_request(struct bench *b, attn_error *error) {
     if (stored)
         status =
             bench_stored_make(&b->given, r->key_len, b->input, b->packed, &b->halves);
-    b->request.packed = stored ? &b->packed[0] : NULL;
 
-    attn_sizes sizes;
     size_t scratch_bytes;
     if (status == ATTN_OK)
-        status = plan_contenders(b, &sizes, &scratch_bytes, error);
+        status = plan_contenders(b, &scratch_bytes, error);
     if (status != ATTN_OK)
         return status;
 
+    const attn_sizes *sizes = &b->sizes[0];
     b->scratch = aligned_alloc(ATTN_ALIGNMENT, scratch_bytes);
-    b->result.outputs = malloc((sizes.outputs + 1) * sizeof(float));
-    b->result.heads = malloc((sizes.heads + 1) * sizeof(float));
-    b->result.top_weights = malloc((sizes.top + 1) * sizeof(float));
-    b->result.top_keys = malloc((sizes.top + 1) * sizeof(int64_t));
-    b->result.weights = sizes.weights > 0 ? malloc(sizes.weights * sizeof(float)) : NULL;
+    b->result.outputs = malloc((sizes->outputs + 1) * sizeof(float));
+    b->result.heads = malloc((sizes->heads + 1) * sizeof(float));
+    b->result.top_weights = malloc((sizes->top + 1) * sizeof(float));
+    b->result.top_keys = malloc((sizes->top + 1) * sizeof(int64_t));
+    b->result.weights =
+        sizes->weights > 0 ? malloc(sizes->weights * sizeof(float)) : NULL;
     if (b->scratch == NULL || b->result.outputs == NULL || b->result.heads == NULL ||
         b->result.top_weights == NULL || b->result.top_keys == NULL ||
-        (sizes.weights > 0 && b->result.weights == NULL))
+        (sizes->weights > 0 && b->result.weights == NULL))
         return ATTN_E_NOMEM;
     return ATTN_OK;
 }
@@ -415,7 +407,7 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
 
     add_tiles(b);
     bench_layer_count(b->models[0], &b->request, b->report);
-    b->job.run = run_bench_job;
+    b->job.run = run_rounds;
     b->job.client = &client;
     if (sched_reserve(pool, &b->job)) { /* the queue is empty */
         sched_submit(pool, &b->job);

@@ -106,7 +106,7 @@ static int bench_shape(const struct bench_config *config, const char *text) {
                                   "by --model");
 
     for (size_t i = 0; i < config->models.count && exit_code == 0; i++) {
-        if (model_spec_parse(config->models.items[i], &spec, &error) != ATTN_OK)
+        if (model_spec_parse(config->models.items[i], true, &spec, &error) != ATTN_OK)
             return bench_report_error(error.text, EXIT_USAGE);
         exit_code = bench_spec(config, &shape, &spec);
         model_spec_deinit(&spec);

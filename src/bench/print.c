@@ -22,34 +22,31 @@ static double share_of(const struct bench_report *report, size_t c, double work,
     return bench_ratio(reached, limit, report->num_rounds);
 }
 
-/* Return how much of the peaks of its kernels contender `c` reaches, counting only the
- * work that the mask leaves. */
-static double share_of_peak(const struct bench_report *report, size_t c) {
-    return share_of(report, c, report->done_flop,
-                    report->peaks[report->contenders[c].peaks].registers);
-}
+/* What is printed about a contender: the seconds of its rounds, and medians. */
+struct figures {
+    struct bench_spread s;
+    double gflops, of_peak, of_loaded; /* of the work that the mask leaves */
+    double over_baseline;              /* how many times as fast */
+    double gb_per_s, of_reading;       /* of keys and values, as if each was read once */
+};
 
-static double share_of_loaded(const struct bench_report *report, size_t c) {
-    return share_of(report, c, report->done_flop,
-                    report->peaks[report->contenders[c].peaks].loaded);
-}
+static struct figures find_figures(const struct bench_report *report, size_t c) {
+    const struct bench_times *times = &report->contenders[c];
+    const struct bench_times *baseline = &report->contenders[report->num_contenders - 1];
+    const struct bench_peaks *peaks = &report->peaks[times->peaks];
+    bool halves = report->part == BENCH_STORED && times->precision[0] == 'b';
+    double bytes = (double)report->read_words * (halves ? 2 : sizeof(float));
+    struct bench_spread s = bench_spread(times->seconds, report->num_rounds);
 
-/* Returns the bytes of keys and values of a contender, as if each was read once. */
-static double count_read_bytes(const struct bench_report *report, size_t c) {
-    bool halves =
-        report->part == BENCH_STORED && report->contenders[c].precision[0] == 'b';
-    size_t word = halves ? sizeof(float) / 2 : sizeof(float);
-    return (double)report->read_words * (double)word;
-}
-
-static double share_of_reading(const struct bench_report *report, size_t c) {
-    return share_of(report, c, count_read_bytes(report, c), report->reading);
-}
-
-/* Returns how many times as fast contender `c` is as the baseline. */
-static double over_baseline(const struct bench_report *report, size_t c) {
-    return bench_ratio(report->contenders[report->num_contenders - 1].seconds,
-                       report->contenders[c].seconds, report->num_rounds);
+    return (struct figures){
+        .s = s,
+        .gflops = report->done_flop / s.median * 1e-9,
+        .of_peak = share_of(report, c, report->done_flop, peaks->registers),
+        .of_loaded = share_of(report, c, report->done_flop, peaks->loaded),
+        .over_baseline =
+            bench_ratio(baseline->seconds, times->seconds, report->num_rounds),
+        .gb_per_s = bytes / s.median * 1e-9,
+        .of_reading = share_of(report, c, bytes, report->reading)};
 }
 
 static void print_text_peaks(const struct bench_report *report) {
@@ -106,19 +103,16 @@ void bench_print_text(const struct bench_report *report) {
     print_text_head(report);
     for (size_t c = 0; c < report->num_contenders; c++) {
         const struct bench_times *times = &report->contenders[c];
-        struct bench_spread s = bench_spread(times->seconds, report->num_rounds);
+        const struct figures f = find_figures(report, c);
 
         printf("  %-11s %-8s %-4s %9.3f ms (%.3f..%.3f) ", times->name, times->cpu,
-               times->precision, s.median * 1e3, s.min * 1e3, s.max * 1e3);
-        printf("%8.1f GFLOP/s  %.2f of peak, %.2f of loaded",
-               report->done_flop / s.median * 1e-9, share_of_peak(report, c),
-               share_of_loaded(report, c));
+               times->precision, f.s.median * 1e3, f.s.min * 1e3, f.s.max * 1e3);
+        printf("%8.1f GFLOP/s  %.2f of peak, %.2f of loaded", f.gflops, f.of_peak,
+               f.of_loaded);
         if (report->has_baseline)
-            printf("  %.2fx cblas tiles", over_baseline(report, c));
+            printf("  %.2fx cblas tiles", f.over_baseline);
         if (bench_is_attention(report))
-            printf("%7.1f GB/s  %.2f of reading",
-                   count_read_bytes(report, c) / s.median * 1e-9,
-                   share_of_reading(report, c));
+            printf("%7.1f GB/s  %.2f of reading", f.gb_per_s, f.of_reading);
         printf("\n");
     }
     if (!report->has_baseline)
@@ -152,21 +146,18 @@ void bench_print_json(const struct bench_report *report) {
 
     for (size_t c = 0; c < report->num_contenders; c++) {
         const struct bench_times *times = &report->contenders[c];
-        struct bench_spread s = bench_spread(times->seconds, report->num_rounds);
+        const struct figures f = find_figures(report, c);
         printf("%s{\"name\":\"%s\",\"cpu\":\"%s\",\"precision\":\"%s\",",
                c > 0 ? "," : "", times->name, times->cpu, times->precision);
         printf("\"median_ms\":%.6f,\"min_ms\":%.6f,\"max_ms\":%.6f,\"gflops\":%.3f,"
                "\"of_peak\":%.4f,\"of_loaded_peak\":%.4f",
-               s.median * 1e3, s.min * 1e3, s.max * 1e3,
-               report->done_flop / s.median * 1e-9, share_of_peak(report, c),
-               share_of_loaded(report, c));
+               f.s.median * 1e3, f.s.min * 1e3, f.s.max * 1e3, f.gflops, f.of_peak,
+               f.of_loaded);
         if (report->has_baseline)
-            printf(",\"over_baseline\":%.4f", over_baseline(report, c));
+            printf(",\"over_baseline\":%.4f", f.over_baseline);
         if (bench_is_attention(report))
             printf(",\"by_head\":%s,\"gb_per_s\":%.6f,\"of_reading\":%.4f",
-                   times->by_head ? "true" : "false",
-                   count_read_bytes(report, c) / s.median * 1e-9,
-                   share_of_reading(report, c));
+                   times->by_head ? "true" : "false", f.gb_per_s, f.of_reading);
         printf("}");
     }
     printf("]}\n");

@@ -34,11 +34,14 @@ struct wire_text {
     float *numbers; /* [NUMBERS], those in the body */
 };
 
+/* Reads the body, or prints it again. */
 struct wire_contender {
     const char *name;
-    /* Reads the body, or prints it again. Returns false when that fails, or when it reads
-     * other numbers than those that were printed. */
-    bool (*run)(struct wire_text *text);
+    /* Returns false when that fails, or when it reads other numbers than those that were
+     * printed. */
+    bool (*read)(struct wire_text *text);
+    /* Prints numbers with a comma after each. Returns the end. NULL: it reads. */
+    char *(*print)(const float *numbers, size_t count, char *out);
 };
 
 struct wire_case {
@@ -46,7 +49,7 @@ struct wire_case {
     void (*make)(float *numbers); /* [NUMBERS] */
     const char *comma;            /* between two numbers, with blanks */
     size_t (*print_number)(float value, char out[NUMBER_MAX]);
-    struct wire_contender contenders[2]; /* attnd's and the baseline */
+    const struct wire_contender *contenders; /* [2], attnd's and the baseline */
 };
 
 /* --- texts --- */
@@ -79,13 +82,6 @@ static size_t print_as_double(float value, char out[NUMBER_MAX]) {
     return (size_t)length;
 }
 
-/* Returns what separates number `i` from the one before it. */
-static const char *separator_before(size_t i, const char *comma) {
-    if (i % WIDTH > 0)
-        return comma;
-    return i > 0 ? "],[" : "[";
-}
-
 static bool make_text(struct wire_text *text, const struct wire_case *wire_case) {
     char number[NUMBER_MAX];
     size_t body_max = NUMBERS * (NUMBER_MAX + strlen(wire_case->comma)) + 64;
@@ -94,7 +90,9 @@ static bool make_text(struct wire_text *text, const struct wire_case *wire_case)
     buf_init(&text->body, body_max);
     buf_append_text(&text->body, HEAD);
     for (size_t i = 0; i < NUMBERS; i++) {
-        buf_append_text(&text->body, separator_before(i, wire_case->comma));
+        buf_append_text(&text->body, i % WIDTH > 0 ? wire_case->comma
+                                     : i > 0       ? "],["
+                                                   : "[");
         buf_append(&text->body, number,
                    wire_case->print_number(text->numbers[i], number));
     }
@@ -114,12 +112,13 @@ static bool read_with_attnd(struct wire_text *text) {
     struct wire_problem problem;
     struct wire_tensor tensor;
     const struct wire_cursor cursor = {.body = text->body.data, .problem = &problem};
+    const struct wire_tensor_form form = {WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
+                                          false, false};
 
     arena_reset(&text->arena);
     return wire_native_scan(&input, WIRE_TO_MODEL, &source, &problem) &&
            wire_tensor_read(&cursor, &source.values[WIRE_FIELD_QUERIES].text, "queries",
-                            WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED, &text->arena,
-                            &tensor) &&
+                            &form, &text->arena, &tensor) &&
            same_bits(tensor.rows, text->numbers);
 }
 
@@ -139,72 +138,51 @@ static bool read_with_jansson(struct wire_text *text) {
 
 /* --- printing --- */
 
-/* Prints a number so that it reads back to the same float32. */
-static size_t print_number_with_snprintf(float value, char out[NUMBER_MAX]) {
-    return (size_t)snprintf(out, NUMBER_MAX, "%.9g", (double)value);
-}
-
-static char *print_row_with_snprintf(const float *row, char *out) {
-    for (size_t i = 0; i < WIDTH; i++) {
-        out += print_number_with_snprintf(row[i], out);
-        *out++ = ',';
-    }
+/* Prints numbers so that they read back to the same float32. */
+static char *print_with_snprintf(const float *numbers, size_t count, char *out) {
+    for (size_t i = 0; i < count; i++)
+        out += snprintf(out, NUMBER_MAX, "%.9g,", (double)numbers[i]);
     return out;
 }
 
-static char *print_row_with_attnd(const float *row, char *out) {
-    return wire_floats_print(row, WIDTH, out);
-}
-
-/* Prints the body again; it has room for NUMBERS of NUMBER_MAX bytes. `print_row` prints
- * a row of numbers with a comma after each. */
-static bool print_body(struct wire_text *text,
-                       char *(*print_row)(const float *row, char *out)) {
+/* Prints the body again; it has room for NUMBERS of NUMBER_MAX bytes. */
+static void print_body(struct wire_text *text, const struct wire_contender *contender) {
     char *at = text->body.data + strlen(HEAD);
     for (size_t i = 0; i < ROWS; i++) {
         *at++ = '[';
-        at = print_row(text->numbers + i * WIDTH, at);
+        at = contender->print(text->numbers + i * WIDTH, WIDTH, at);
         at[-1] = ']'; /* over the last comma */
         *at++ = ',';
     }
     at = stpcpy(at - 1, TAIL);
     text->body.size = (size_t)(at - text->body.data);
+}
+
+static bool run_contender(const struct wire_contender *contender,
+                          struct wire_text *text) {
+    if (contender->print == NULL)
+        return contender->read(text);
+    print_body(text, contender);
     return true;
 }
 
-static bool print_with_attnd(struct wire_text *text) {
-    return print_body(text, print_row_with_attnd);
-}
-
-static bool print_with_snprintf(struct wire_text *text) {
-    return print_body(text, print_row_with_snprintf);
-}
-
-#define READERS                                                                          \
-    {                                                                                    \
-        {"attnd", read_with_attnd}, {                                                    \
-            "jansson", read_with_jansson                                                 \
-        }                                                                                \
-    }
-#define PRINTERS                                                                         \
-    {                                                                                    \
-        {"attnd", print_with_attnd}, {                                                   \
-            "snprintf", print_with_snprintf                                              \
-        }                                                                                \
-    }
+static const struct wire_contender readers[] = {{"attnd", read_with_attnd, NULL},
+                                                {"jansson", read_with_jansson, NULL}};
+static const struct wire_contender printers[] = {{"attnd", NULL, wire_floats_print},
+                                                 {"snprintf", NULL, print_with_snprintf}};
 
 /* clang-format off */
 static const struct wire_case wire_cases[] = {
     {"read 17 digits", "float32 as json.dumps() prints them",
-     make_outputs, ", ", print_as_double, READERS},
+     make_outputs, ", ", print_as_double, readers},
     {"read indented", "the same, each on a line of its own",
-     make_outputs, ",\n            ", print_as_double, READERS},
+     make_outputs, ",\n            ", print_as_double, readers},
     {"read shortest", "float32 as attnd prints them",
-     make_outputs, ",", wire_float_print, READERS},
+     make_outputs, ",", wire_float_print, readers},
     {"print outputs", "float32 from -1.7 to 1.7",
-     make_outputs, ",", wire_float_print, PRINTERS},
+     make_outputs, ",", wire_float_print, printers},
     {"print weights", "float32 of softmax over 768 keys",
-     make_weights, ",", wire_float_print, PRINTERS},
+     make_weights, ",", wire_float_print, printers},
 };
 /* clang-format on */
 
@@ -224,7 +202,7 @@ struct wire_rounds {
  * body. */
 static bool check_case(struct wire_rounds *times) {
     for (size_t c = 0; c < 2; c++) {
-        if (!times->wire_case->contenders[c].run(times->text) ||
+        if (!run_contender(&times->wire_case->contenders[c], times->text) ||
             !read_with_attnd(times->text))
             return false;
         times->bytes[c] = times->text->body.size;
@@ -234,7 +212,7 @@ static bool check_case(struct wire_rounds *times) {
 
 static bool run_wire_turn(void *context) {
     const struct wire_rounds *times = context;
-    return times->contender->run(times->text);
+    return run_contender(times->contender, times->text);
 }
 
 static bool run_wire_round(void *context, size_t index) {

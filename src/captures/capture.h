@@ -9,8 +9,8 @@
 #include "base/size.h"
 #include "captures/layout.h"
 #include "captures/limits.h"
-#include "captures/sha256.h"
 
+#include <nettle/sha2.h>
 #include <pthread.h>
 
 #define CAPTURE_BUCKETS 1024
@@ -21,7 +21,7 @@ struct capture_owner; /* see captures/store.h */
 struct capture {
     struct captures *store;
     char name[CAPTURE_NAME_MAX + 1];
-    char sha256[SHA256_TEXT_MAX];
+    char sha256[CAPTURE_HASH_MAX];
     size_t file_bytes;
     struct capture_layout layout;    /* without its parts once it is published */
     unsigned char *block;            /* all numbers; from heap_alloc() */
@@ -60,7 +60,7 @@ struct capture_put {
     size_t size;
     int64_t started;
     /* Its owner's alone. */
-    struct sha256 hash;
+    struct sha256_ctx hash;
     size_t taken;                   /* bytes */
     unsigned char *header;          /* the JSON, until it was read */
     size_t header_size, data_begin; /* bytes */

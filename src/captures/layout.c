@@ -6,6 +6,7 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "safetensors/parse.h"
+#include "wire/json/cursor.h"
 
 #include <attnd/dot_product.h>
 #include <math.h>
@@ -69,27 +70,21 @@ const char *capture_tensor_name(enum capture_tensor kind) {
 }
 
 size_t capture_cut_tokens(char *text, size_t size) {
-    char *end = text + size;
+    char *at = text, *end = text + size;
 
-    for (char *at = text; (at = memchr(at, '"', (size_t)(end - at))) != NULL;) {
-        char *begin = ++at;
-        while (at < end && *at != '"')
-            at += at + 1 < end && *at == '\\' ? 2 : 1;
-        if (at >= end)
+    while ((at = memchr(at, '"', (size_t)(end - at))) != NULL) {
+        bool is_tokens = end - at >= 8 && memcmp(at, "\"tokens\"", 8) == 0;
+        at += wire_string_end(at, end) - at;
+        if (at == end)
             return size;
-        bool is_tokens = at - begin == 6 && memcmp(begin, "tokens", 6) == 0;
         at++;
-        if (!is_tokens)
-            continue;
-        while (at < end &&
-               (*at == ' ' || *at == ':' || *at == '\t' || *at == '\n' || *at == '\r'))
+        while (is_tokens && at < end && *at != '\0' && strchr(" :\t\n\r", *at) != NULL)
             at++;
-        if (at == end || *at != '"')
+        if (!is_tokens || at == end || *at != '"')
             continue;
-        begin = ++at;
-        while (at < end && *at != '"')
-            at += at + 1 < end && *at == '\\' ? 2 : 1;
-        if (at >= end)
+        char *begin = at + 1;
+        at += wire_string_end(at, end) - at;
+        if (at == end)
             return size;
         memmove(begin, at, (size_t)(end - at));
         return size - (size_t)(at - begin);
@@ -131,17 +126,9 @@ find_kept_tensor(struct reader *r, const char *layer, enum capture_tensor kind) 
 
 /* Whether numbers of a tensor may have that type. */
 static bool allows_type(enum capture_tensor kind, const struct dtype *type) {
-    static const char *const floats[] = {"F32", "BF16", "F16", "F64"};
-    static const char *const integers[] = {"I64", "I32"};
-    bool is_integer = kind == CAPTURE_POSITIONS || kind == CAPTURE_KEY_POSITIONS;
-    const char *const *names = is_integer ? integers : floats;
-    size_t count = is_integer ? 2 : 4;
-
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(names[i], type->name) == 0)
-            return true;
-    }
-    return false;
+    if (kind == CAPTURE_POSITIONS || kind == CAPTURE_KEY_POSITIONS)
+        return strcmp(type->name, "I64") == 0 || strcmp(type->name, "I32") == 0;
+    return type->to_float != NULL;
 }
 
 /* Whether keys or values stay as they are. */

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "safetensors/header.h"
-#include "wire/checks/layer.h"
+#include "wire/layer.h"
 #include "wire/problem.h"
 
 #include <stdint.h>

@@ -8,6 +8,7 @@
 
 #define CAPTURE_NAME_MAX     128 /* bytes of a name, without its terminator */
 #define CAPTURE_HOLDER_MAX   96  /* bytes of a holder or space, with it */
+#define CAPTURE_HASH_MAX     65  /* bytes of a SHA-256 as hexadecimal digits, with it */
 #define CAPTURE_BYTES_MIN    ((size_t)64 * 1024) /* that each counts at least */
 #define CAPTURES_OF_HOLDER   256
 #define CAPTURES_PUT_SECONDS 600

@@ -40,7 +40,7 @@ static attn_status analyse_request(void *context, attn_request *batch,
     if (scratch == NULL)
         return ATTN_E_NOMEM;
 
-    attn_heads_add(analysis->model, batch, scratch, analysis->heads);
+    attn_heads_add(analysis->model, batch, &sizes, scratch, analysis->heads);
     if (attn_heads_are_finite(analysis->heads, &head))
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_VALUE,
@@ -48,33 +48,27 @@ static attn_status analyse_request(void *context, attn_request *batch,
                      "use smaller numbers in queries, keys and values");
 }
 
-/* Allocates the sums of a model's heads. */
-static attn_status init_heads(const attn_model *model, struct attn_heads *ret_heads,
-                              attn_error *ret_error) {
+attn_status heads_analyse(const struct config *config, const struct hidden *hidden,
+                          size_t state, const attn_model *model, const char *done,
+                          struct attn_heads *ret_heads, attn_error *ret_error) {
     size_t num_heads = attn_model_get_info(model)->num_heads;
+    struct analysis analysis = {model, ret_heads};
+    attn_status status;
 
     *ret_heads = (struct attn_heads){
         .num_heads = num_heads,
         .sums = calloc(num_heads, sizeof *ret_heads->sums),
         .gram = calloc(num_heads, num_heads * sizeof *ret_heads->gram),
     };
-    if (ret_heads->sums != NULL && ret_heads->gram != NULL)
-        return ATTN_OK;
-    heads_deinit(ret_heads);
-    return error_set(ret_error, ATTN_E_NOMEM, "not enough memory for %zu heads",
-                     num_heads);
-}
-
-attn_status heads_analyse(const struct config *config, const attn_model *model,
-                          const char *done, struct attn_heads *ret_heads,
-                          attn_error *ret_error) {
-    struct analysis analysis = {model, ret_heads};
-
-    attn_status status = init_heads(model, ret_heads, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    status =
-        request_file_read(config, model, done, analyse_request, &analysis, ret_error);
+    if (ret_heads->sums == NULL || ret_heads->gram == NULL)
+        status = error_set(ret_error, ATTN_E_NOMEM, "not enough memory for %zu heads",
+                           num_heads);
+    else if (hidden != NULL)
+        status = hidden_read(hidden, state, config, model, analyse_request, &analysis,
+                             ret_error);
+    else
+        status =
+            request_file_read(config, model, done, analyse_request, &analysis, ret_error);
     if (status != ATTN_OK)
         heads_deinit(ret_heads);
     return status;
@@ -84,27 +78,6 @@ void heads_deinit(struct attn_heads *heads) {
     free(heads->sums);
     free(heads->gram);
     *heads = (struct attn_heads){.num_heads = 0};
-}
-
-attn_status heads_print(const struct layer_heads *layers, size_t count, int sort,
-                        attn_error *ret_error) {
-    size_t total = 0, used = 0;
-
-    for (size_t i = 0; i < count; i++)
-        total += layers[i].heads.num_heads;
-    struct heads_row *rows = calloc(total + 1, sizeof *rows);
-    if (rows == NULL)
-        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    for (size_t i = 0; i < count; i++) {
-        for (size_t head = 0; head < layers[i].heads.num_heads; head++, used++) {
-            rows[used].layer = count > 1 ? layers[i].name : NULL;
-            rows[used].head = head;
-            attn_heads_describe(&layers[i].heads, head, &rows[used].figures);
-        }
-    }
-    heads_table_print(rows, total, sort);
-    free(rows);
-    return ATTN_OK;
 }
 
 /* --- layers --- */
@@ -120,39 +93,27 @@ struct heads_job {
     struct layer_heads *found; /* [count] */
 };
 
-/* Looks at the heads of the model of task `i`. */
-static attn_status analyse_model(struct heads_job *job, size_t i, const attn_model *model,
-                                 attn_error *ret_error) {
-    struct attn_heads *heads = &job->found[i].heads;
-    struct analysis analysis = {model, heads};
-
-    if (job->hidden == NULL)
-        return heads_analyse(&job->config, model, job->count > 1 ? NULL : "analysed",
-                             heads, ret_error);
-    attn_status status = init_heads(model, heads, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    return hidden_read(job->hidden, i, &job->config, model, analyse_request, &analysis,
-                       ret_error);
-}
-
 /* team_work.run */
 static attn_status analyse_layer(void *context, size_t i, attn_error *ret_error) {
     struct heads_job *job = context;
     size_t layer = job->layers != NULL ? job->layers[i] : i, count;
+    struct layer_heads *found = &job->found[i];
+    const char *done = job->count > 1 ? NULL : "analysed";
     attn_model *model;
     attn_error error;
 
-    job->found[i].name = "model";
+    found->name = "model";
     if (job->file != NULL)
-        return analyse_model(job, i, job->file, ret_error);
+        return heads_analyse(&job->config, NULL, 0, job->file, done, &found->heads,
+                             ret_error);
     const char *part = folder_get_layers(job->folder, &count)[layer].part;
-    job->found[i].name = part;
+    found->name = part;
     attn_status status =
         folder_create_model(job->folder, layer, part, job->engine, &model, ret_error);
     if (status != ATTN_OK)
         return status;
-    status = analyse_model(job, i, model, &error);
+    status =
+        heads_analyse(&job->config, job->hidden, i, model, done, &found->heads, &error);
     attn_model_destroy(model);
     if (status != ATTN_OK)
         error_set(ret_error, status, "layer %s: %s", part, error.text);
@@ -215,39 +176,30 @@ static attn_status open_job(struct heads_job *job, struct model_spec *spec,
     return folder_open_spec(spec, &job->folder, ret_error);
 }
 
-/* Checks that --data can be read once for each layer. */
-static attn_status check_data(const struct heads_job *job, attn_error *ret_error) {
-    const char *path = job->config.heads.data;
-    struct stat data;
-
-    if (job->count == 1 || stat(path, &data) != 0 || S_ISREG(data.st_mode))
-        return ATTN_OK;
-    return error_set(ret_error, ATTN_E_VALUE,
-                     "%.200s is read once for each of %zu layers; save it to a file",
-                     path, job->count);
-}
-
 /* Does the work of all layers, on all CPUs, and prints it. */
 static attn_status run_job(struct heads_job *job, attn_error *ret_error) {
     const struct team_work work = {.count = job->count,
                                    .run = analyse_layer,
                                    .report = report_progress,
                                    .context = job};
+    const char *path = job->config.heads.data;
+    struct stat data;
 
-    attn_status status = check_data(job, ret_error);
-    if (status != ATTN_OK)
-        return status;
+    if (job->count > 1 && stat(path, &data) == 0 && !S_ISREG(data.st_mode))
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%.200s is read once for each of %zu layers; save it to a file",
+                         path, job->count);
     job->config.max_memory = request_memory_max(&job->config) / team_size(job->count);
     job->found = calloc(job->count, sizeof *job->found);
     if (job->found == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    status =
+    attn_status status =
         job->count == 1 ? analyse_layer(job, 0, ret_error) : team_run(&work, ret_error);
     if (status != ATTN_OK)
         return status;
     if (job->config.heads.json)
         return print_heads_json(job, ret_error);
-    return heads_print(job->found, job->count, job->config.heads.sort, ret_error);
+    return heads_table_print(job->found, job->count, job->config.heads.sort, ret_error);
 }
 
 static void job_deinit(struct heads_job *job) {

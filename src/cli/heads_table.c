@@ -2,12 +2,21 @@
 /* heads_table.c: prints heads, one on a line, in the order of any column. */
 #include "cli/heads_table.h"
 
+#include "base/error.h"
 #include "base/size.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct heads_row {
+    const char *layer;
+    size_t head;
+    attn_head figures;
+    double key; /* that the rows are sorted by */
+    size_t place;
+};
 
 static const struct column {
     const char *name;
@@ -52,19 +61,11 @@ static int compare_rows(const void *a, const void *b) {
     return row->place < other->place ? -1 : 1;
 }
 
-static void sort_rows(struct heads_row *rows, size_t count, int sort) {
-    for (size_t i = 0; i < count; i++) {
-        double figure = sort > 0 ? find_figure(&rows[i], &columns[sort - 1]) : 0;
-        rows[i].place = i;
-        rows[i].key = isnan(figure) ? (double)-INFINITY : figure;
-    }
-    qsort(rows, count, sizeof *rows, compare_rows);
-}
-
-static void print_row(const struct heads_row *row, int layer_width,
+/* A width of 0 leaves out the layer. */
+static void print_row(const struct heads_row *row, size_t layer_width,
                       const bool shown[NUM_COLUMNS]) {
-    if (row->layer != NULL)
-        printf("%-*s  ", layer_width, row->layer);
+    if (layer_width > 0)
+        printf("%-*s  ", (int)layer_width, row->layer);
     printf("%4zu", row->head);
     for (size_t c = 0; c < NUM_COLUMNS; c++) {
         double figure = find_figure(row, &columns[c]);
@@ -78,23 +79,49 @@ static void print_row(const struct heads_row *row, int layer_width,
     putchar('\n');
 }
 
-void heads_table_print(struct heads_row *rows, size_t count, int sort) {
+/* Describes head `head`; `place` is that of its row before rows are sorted. */
+static struct heads_row make_row(const struct layer_heads *layer, size_t head,
+                                 size_t place, int sort) {
+    struct heads_row row = {.layer = layer->name, .head = head, .place = place};
+
+    attn_heads_describe(&layer->heads, head, &row.figures);
+    if (sort > 0)
+        row.key = find_figure(&row, &columns[sort - 1]);
+    if (isnan(row.key))
+        row.key = (double)-INFINITY;
+    return row;
+}
+
+attn_status heads_table_print(const struct layer_heads *layers, size_t count, int sort,
+                              attn_error *ret_error) {
+    size_t total = 0, used = 0, width = strlen("layer");
     bool shown[NUM_COLUMNS];
-    size_t width = strlen("layer");
 
     for (size_t i = 0; i < count; i++)
-        width = size_max(width, rows[i].layer != NULL ? strlen(rows[i].layer) : 0);
-    sort_rows(rows, count, sort);
+        total += layers[i].heads.num_heads;
+    struct heads_row *rows = calloc(total + 1, sizeof *rows);
+    if (rows == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < count; i++) {
+        width = size_max(width, strlen(layers[i].name));
+        for (size_t head = 0; head < layers[i].heads.num_heads; head++, used++)
+            rows[used] = make_row(&layers[i], head, used, sort);
+    }
+    qsort(rows, total, sizeof *rows, compare_rows);
 
-    if (count > 0 && rows[0].layer != NULL)
+    if (count == 1)
+        width = 0;
+    else
         printf("%-*s  ", (int)width, "layer");
     printf("head");
     for (size_t c = 0; c < NUM_COLUMNS; c++) {
-        shown[c] = is_shown(&columns[c], rows, count);
+        shown[c] = is_shown(&columns[c], rows, total);
         if (shown[c])
             printf("  %*s", columns[c].width, columns[c].name);
     }
     printf("  tags\n");
-    for (size_t i = 0; i < count; i++)
-        print_row(&rows[i], (int)width, shown);
+    for (size_t i = 0; i < total; i++)
+        print_row(&rows[i], width, shown);
+    free(rows);
+    return ATTN_OK;
 }

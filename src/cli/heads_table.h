@@ -4,16 +4,15 @@
 
 #include <attnd/heads.h>
 
-/* One row, of which the caller fills the first three members. */
-struct heads_row {
-    const char *layer; /* NULL in all rows: there is only one */
-    size_t head;
-    attn_head figures;
-    double key; /* that the rows are sorted by */
-    size_t place;
+/* The heads of one layer. */
+struct layer_heads {
+    const char *name; /* of the layer, borrowed */
+    struct attn_heads heads;
 };
 
-/* Prints a line for each row: in their order if `sort` is 0, else the largest number of
- * column sort - 1 first, and rows without one last. Sorts the rows. Columns that only
- * some models or requests have are left out where no row has a number. */
-void heads_table_print(struct heads_row *rows, size_t count, int sort);
+/* Prints a line for each head of the layers, with their names if they are several: in
+ * their order if `sort` is 0, else the largest number of column sort - 1 first, and heads
+ * without one last. Columns that only some models or requests have are left out where no
+ * head has a number. Errors: ATTN_E_NOMEM. */
+attn_status heads_table_print(const struct layer_heads *layers, size_t count, int sort,
+                              attn_error *ret_error);

@@ -3,7 +3,6 @@
 #include "cli/hidden.h"
 
 #include "base/error.h"
-#include "safetensors/file.h"
 #include "weights/families/folder.h"
 
 #include <stdio.h>
@@ -90,17 +89,6 @@ static attn_status check_states(const struct config_heads *options, struct hidde
     return status == ATTN_OK ? find_axes(hidden, ret_error) : status;
 }
 
-/* Returns the tensor of that name, or NULL. */
-static const struct safetensors_tensor *find_hidden_tensor(const struct safetensors *file,
-                                                           const char *name) {
-    size_t count = 0, i = 0;
-    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
-
-    while (i < count && strcmp(tensors[i].name, name) != 0)
-        i++;
-    return i < count ? &tensors[i] : NULL;
-}
-
 attn_status hidden_open(const struct config_heads *options, struct hidden **ret_hidden,
                         attn_error *ret_error) {
     struct hidden *hidden = calloc(1, sizeof *hidden);
@@ -118,8 +106,9 @@ attn_status hidden_open(const struct config_heads *options, struct hidden **ret_
     if (may_be)
         status = safetensors_open_file(options->data, &hidden->file, &error);
     if (may_be && status == ATTN_OK) {
-        hidden->states = find_hidden_tensor(hidden->file, "hidden_states");
-        hidden->token_ids = find_hidden_tensor(hidden->file, "token_ids");
+        const struct tensor_view all = tensor_view_of(hidden->file);
+        hidden->states = tensor_view_find(&all, "hidden_states");
+        hidden->token_ids = tensor_view_find(&all, "token_ids");
     }
     if (hidden->states != NULL)
         status = check_states(options, hidden, &error);
@@ -161,25 +150,6 @@ static size_t find_fed_layer(const struct layer *layers, size_t count, size_t id
     return i;
 }
 
-/* Checks that state `id` enters the layer that find_fed_layer() has found, and makes all
- * that the layer needs: borrowed keys are made of the state that enters another one. */
-static attn_status check_fed_layer(const struct layer *layers, size_t count, size_t found,
-                                   size_t id, attn_error *ret_error) {
-    if (found == count)
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "--layers: state %zu enters no layer of the folder, whose last "
-                         "one is %s; the state after the last layer, whose id is "
-                         "num_hidden_layers, enters none",
-                         id, layers[count - 1].part);
-    if (layers[found].borrows)
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "--layers: layer %s takes the keys of layer %zu, which state "
-                         "%zu does not make; save the states of other layers, or send "
-                         "requests with keys",
-                         layers[found].part, layers[found].lender, id);
-    return ATTN_OK;
-}
-
 attn_status hidden_find_layers(const struct hidden *hidden, const struct folder *folder,
                                size_t **ret_layers, size_t *ret_count, bool *ret_norm,
                                attn_error *ret_error) {
@@ -190,14 +160,28 @@ attn_status hidden_find_layers(const struct hidden *hidden, const struct folder 
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
     *ret_norm = false;
     for (size_t i = 0; i < hidden->num_ids; i++) {
-        found[i] = find_fed_layer(layers, count, hidden->ids[i]);
-        attn_status status =
-            check_fed_layer(layers, count, found[i], hidden->ids[i], ret_error);
+        size_t id = hidden->ids[i], at = find_fed_layer(layers, count, id);
+        attn_status status = ATTN_OK;
+        if (at == count)
+            status =
+                error_set(ret_error, ATTN_E_VALUE,
+                          "--layers: state %zu enters no layer of the folder, whose last "
+                          "one is %s; the state after the last layer, whose id is "
+                          "num_hidden_layers, enters none",
+                          id, layers[count - 1].part);
+        else if (layers[at].borrows) /* its keys are made of another state */
+            status =
+                error_set(ret_error, ATTN_E_UNSUPPORTED,
+                          "--layers: layer %s takes the keys of layer %zu, which state "
+                          "%zu does not make; save the states of other layers, or send "
+                          "requests with keys",
+                          layers[at].part, layers[at].lender, id);
         if (status != ATTN_OK) {
             free(found);
             return status;
         }
-        *ret_norm = *ret_norm || layers[found[i]].norm_before.kind != ATTN_NORM_NONE;
+        found[i] = at;
+        *ret_norm = *ret_norm || layers[at].info.pre_norm.kind != ATTN_NORM_NONE;
     }
     *ret_layers = found;
     *ret_count = hidden->num_ids;
@@ -221,22 +205,24 @@ static attn_status read_rows(const struct hidden *hidden, size_t i, float *rows,
     return status;
 }
 
-/* Makes one sequence of a state, which is its queries, keys and values. */
-static attn_status use_state(const struct hidden *hidden, size_t i,
-                             const attn_model *model, struct request_memory *memory,
-                             request_use *use, void *context, attn_error *ret_error) {
+attn_status hidden_read(const struct hidden *hidden, size_t i,
+                        const struct config *config, const attn_model *model,
+                        request_use *use, void *context, attn_error *ret_error) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t count = hidden->num_tokens * hidden->width; /* of a tensor in a file */
+    struct request_memory memory;
+    attn_error error = {.status = ATTN_OK};
 
+    request_memory_init(&memory, config);
     if (hidden->width != info->width.query)
-        return error_set(ret_error, ATTN_E_SHAPE,
-                         "hidden_states are %zu wide, but the layer takes rows of %zu; "
-                         "name the folder of the model that they are of",
-                         hidden->width, info->width.query);
-    float *rows = request_alloc(memory, count, sizeof *rows, ret_error);
-    if (rows == NULL)
-        return ATTN_E_NOMEM;
-    attn_status status = read_rows(hidden, i, rows, ret_error);
+        error_set(&error, ATTN_E_SHAPE,
+                  "hidden_states are %zu wide, but the layer takes rows of %zu; "
+                  "name the folder of the model that they are of",
+                  hidden->width, info->width.query);
+    float *rows = error.status == ATTN_OK
+                      ? request_alloc(&memory, count, sizeof *rows, &error)
+                      : NULL;
+    attn_status status = rows != NULL ? read_rows(hidden, i, rows, &error) : error.status;
     attn_request batch = {
         .num_sequences = 1,
         .query_lens = &hidden->num_tokens,
@@ -248,17 +234,8 @@ static attn_status use_state(const struct hidden *hidden, size_t i,
         .window = info->mask.window,
         .chunk = info->mask.chunk,
     };
-    return status == ATTN_OK ? use(context, &batch, memory, ret_error) : status;
-}
-
-attn_status hidden_read(const struct hidden *hidden, size_t i,
-                        const struct config *config, const attn_model *model,
-                        request_use *use, void *context, attn_error *ret_error) {
-    struct request_memory memory;
-    attn_error error;
-
-    request_memory_init(&memory, config);
-    attn_status status = use_state(hidden, i, model, &memory, use, context, &error);
+    if (status == ATTN_OK)
+        status = use(context, &batch, &memory, &error);
     arena_deinit(&memory.arena);
     if (status != ATTN_OK)
         error_set(ret_error, status, "%.200s: %s", config->heads.data, error.text);

@@ -47,43 +47,31 @@ static void print_info(const char *path, const attn_model_info *info) {
 
 /* --- folders --- */
 
-/* Prints the row of one layer. */
-static attn_status print_layer(const struct folder *folder, size_t i,
-                               const attn_engine_options *engine, attn_error *ret_error) {
-    size_t count;
-    const struct layer *layer = &folder_get_layers(folder, &count)[i];
-    char features[FEATURES_TEXT_SIZE];
-    attn_model_info info;
-
-    attn_status status = folder_describe_model(folder, i, engine, &info, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    layer_describe_features(layer, features);
-    printf("  %-16s %5zu %5zu %5zu %12zu  %s\n", layer->part, layer->num_heads,
-           layer->num_kv_heads, layer->head_size, info.footprint.memory, features);
-    return ATTN_OK;
-}
-
 /* Prints the table of the layers, which needs no weights. */
 static attn_status print_layers(const char *path, const struct folder *folder,
                                 const attn_engine_options *engine,
                                 attn_error *ret_error) {
     size_t count = 0;
+    char features[FEATURES_TEXT_SIZE];
+    attn_model_info info;
     attn_error error;
-    attn_status status = ATTN_OK;
     const struct layer *layers = folder_get_layers(folder, &count);
 
-    printf("%s: family %s, %zu layer%s\n", path, layers[0].family, count,
+    printf("%s: family %s, %zu layer%s\n", path, layers[0].info.layout, count,
            plural_of(count));
     if (folder_get_note(folder) != NULL)
         printf("  note: %s\n", folder_get_note(folder));
     printf("  %-16s %5s %5s %5s %12s  %s\n", "layer", "H", "KV", "D", "bytes",
            "features");
-    for (size_t i = 0; i < count && status == ATTN_OK; i++)
-        status = print_layer(folder, i, engine, &error);
-    if (status != ATTN_OK)
-        error_set(ret_error, status, "%.160s: %s", path, error.text);
-    return status;
+    for (size_t i = 0; i < count; i++) {
+        attn_status status = model_describe(&layers[i].info, engine, &info, &error);
+        if (status != ATTN_OK)
+            return error_set(ret_error, status, "%.160s: %s", path, error.text);
+        layer_describe_features(&layers[i], features);
+        printf("  %-16s %5zu %5zu %5zu %12zu  %s\n", layers[i].part, info.num_heads,
+               info.num_kv_heads, info.width.score, info.footprint.memory, features);
+    }
+    return ATTN_OK;
 }
 
 /* team_work.run */
@@ -135,16 +123,12 @@ static attn_status inspect_path(const struct model_spec *spec,
     return folder_hint(spec->path, status, ret_error);
 }
 
-/* model_spec_parse() or model_spec_parse_operand() */
-typedef attn_status spec_parser(const char *text, struct model_spec *ret_spec,
-                                attn_error *ret_error);
-
-static bool inspect_spec(const struct config *config, spec_parser *parse,
-                         const char *text) {
+/* Inspects what `text` names, see model_spec_parse(). */
+static bool inspect_spec(const struct config *config, const char *text, bool named) {
     struct model_spec spec;
     attn_error error;
 
-    attn_status status = parse(text, &spec, &error);
+    attn_status status = model_spec_parse(text, named, &spec, &error);
     if (status == ATTN_OK) {
         const attn_engine_options engine =
             compute_engine_options(&config->compute, spec.precision, true);
@@ -167,10 +151,8 @@ int command_inspect(const struct config *config, const struct config_texts *file
     }
 
     for (size_t i = 0; i < config->models.count; i++)
-        all_good =
-            inspect_spec(config, model_spec_parse, config->models.items[i]) && all_good;
+        all_good &= inspect_spec(config, config->models.items[i], true);
     for (size_t i = 0; i < files->count; i++)
-        all_good =
-            inspect_spec(config, model_spec_parse_operand, files->items[i]) && all_good;
+        all_good &= inspect_spec(config, files->items[i], false);
     return all_good ? 0 : 1;
 }

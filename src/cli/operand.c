@@ -22,31 +22,6 @@ attn_status operand_load_file(const struct model_spec *spec,
     return folder_hint(spec->path, status, ret_error);
 }
 
-/* Loads the file of `spec`, or its folder's layer; refuses to choose among several. */
-static attn_status load_operand(const struct model_spec *spec,
-                                const attn_engine_options *engine, attn_model **ret_model,
-                                attn_error *ret_error) {
-    struct folder *folder;
-    size_t count;
-
-    attn_status status = folder_open_spec(spec, &folder, ret_error);
-    if (status == ATTN_OK && folder == NULL)
-        return operand_load_file(spec, engine, ret_model, ret_error);
-    if (status != ATTN_OK)
-        return status;
-
-    const struct layer *layers = folder_get_layers(folder, &count);
-    if (count > 1)
-        status = error_set(ret_error, ATTN_E_VALUE,
-                           "%.160s: the folder has %zu layers; choose one, as in "
-                           "FOLDER,layer=%s",
-                           spec->path, count, layers[0].part);
-    else
-        status = folder_create_model(folder, 0, "model", engine, ret_model, ret_error);
-    folder_close(folder);
-    return status;
-}
-
 int operand_parse(const struct config *config, const struct config_texts *files,
                   struct model_spec *ret_spec, attn_engine_options *ret_engine) {
     attn_error error;
@@ -57,7 +32,7 @@ int operand_parse(const struct config *config, const struct config_texts *files,
                   files->count);
         return operand_report(&error, 2);
     }
-    if (model_spec_parse_operand(files->items[0], ret_spec, &error) != ATTN_OK)
+    if (model_spec_parse(files->items[0], false, ret_spec, &error) != ATTN_OK)
         return operand_report(&error, 2);
 
     *ret_engine = compute_engine_options(&config->compute, ret_spec->precision, false);
@@ -71,12 +46,26 @@ int operand_load(const struct config *config, const struct config_texts *files,
                  attn_model **ret_model) {
     attn_engine_options engine;
     struct model_spec spec;
+    struct folder *folder;
+    size_t count = 0;
     attn_error error;
 
     int exit_code = operand_parse(config, files, &spec, &engine);
     if (exit_code != 0)
         return exit_code;
-    attn_status status = load_operand(&spec, &engine, ret_model, &error);
+    attn_status status = folder_open_spec(&spec, &folder, &error);
+    const struct layer *layers =
+        folder != NULL ? folder_get_layers(folder, &count) : NULL;
+    if (count > 1)
+        status = error_set(&error, ATTN_E_VALUE,
+                           "%.160s: the folder has %zu layers; choose one, as in "
+                           "FOLDER,layer=%s",
+                           spec.path, count, layers[0].part);
+    else if (folder != NULL)
+        status = folder_create_model(folder, 0, "model", &engine, ret_model, &error);
+    else if (status == ATTN_OK)
+        status = operand_load_file(&spec, &engine, ret_model, &error);
+    folder_close(folder);
     model_spec_deinit(&spec);
     return status == ATTN_OK ? 0 : operand_report(&error, 1);
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/output.h"
 #include "cli/heads.h"
+#include "cli/heads_table.h"
 #include "cli/operand.h"
 #include "cli/request_file.h"
 #include "weights/prune.h"
@@ -23,9 +24,10 @@ struct pruning {
     size_t num_heads; /* of `whole`: H */
     bool *left_out;   /* [H] */
     size_t num_left_out;
-    struct attn_heads heads; /* over --data */
-    size_t *order;           /* [H], as attn_heads_order() returns them */
-    double *changes;         /* [H], of the outputs */
+    struct attn_heads heads;             /* over --data */
+    size_t *order;                       /* [H], as attn_heads_order() returns them */
+    double *changes;                     /* [H], of the outputs */
+    double squared_change, squared_norm; /* of the outputs, as measured */
 };
 
 /* --- options --- */
@@ -53,10 +55,17 @@ static attn_status check_prune_options(const struct config_heads *options,
     return ATTN_OK;
 }
 
-/* Marks the heads that --heads lists. */
-static attn_status mark_listed(struct pruning *pruning, attn_error *error) {
+/* Marks the heads that --heads lists, or checks how many --keep keeps. */
+static attn_status read_heads(struct pruning *pruning, attn_error *error) {
     const char *list = pruning->config->heads.remove;
+    size_t keep = pruning->config->heads.keep;
 
+    if (keep >= pruning->num_heads)
+        return error_set(error, ATTN_E_VALUE,
+                         "--keep: %zu of %zu head%s leaves none to remove; keep fewer",
+                         keep, pruning->num_heads, plural_of(pruning->num_heads));
+    if (keep > 0)
+        return ATTN_OK;
     for (const char *at = list;; at++) {
         size_t head = 0, digits = strspn(at, "0123456789");
         for (size_t i = 0; i < digits && head < pruning->num_heads; i++)
@@ -85,23 +94,7 @@ static attn_status mark_listed(struct pruning *pruning, attn_error *error) {
     return ATTN_OK;
 }
 
-static attn_status check_keep(const struct pruning *pruning, attn_error *error) {
-    size_t keep = pruning->config->heads.keep;
-
-    if (keep < pruning->num_heads)
-        return ATTN_OK;
-    return error_set(error, ATTN_E_VALUE,
-                     "--keep: %zu of %zu head%s leaves none to remove; keep fewer", keep,
-                     pruning->num_heads, plural_of(pruning->num_heads));
-}
-
 /* --- with --data --- */
-
-/* The change of the outputs, as it is measured. */
-struct measure {
-    const struct pruning *pruning;
-    double squared_change, squared_norm;
-};
 
 /* Runs a model on a batch; *ret_outputs is in `memory`. */
 static attn_status run_model(const attn_model *model, const attn_request *batch,
@@ -116,14 +109,14 @@ static attn_status run_model(const attn_model *model, const attn_request *batch,
     if (scratch == NULL || outputs == NULL)
         return ATTN_E_NOMEM;
     *ret_outputs = outputs;
-    return attn_run(model, batch, scratch, &(attn_result){.outputs = outputs});
+    attn_run(model, batch, ret_sizes, scratch, &(attn_result){.outputs = outputs});
+    return ATTN_OK;
 }
 
 /* request_use */
 static attn_status measure_request(void *context, attn_request *batch,
                                    struct request_memory *memory, attn_error *ret_error) {
-    struct measure *measure = context;
-    const struct pruning *pruning = measure->pruning;
+    struct pruning *pruning = context;
     const float *whole, *pruned;
     attn_sizes sizes;
 
@@ -149,8 +142,8 @@ static attn_status measure_request(void *context, attn_request *batch,
 
     for (size_t i = 0; i < sizes.outputs; i++) {
         double output = (double)whole[i], change = (double)pruned[i] - output;
-        measure->squared_norm += output * output;
-        measure->squared_change += change * change;
+        pruning->squared_norm += output * output;
+        pruning->squared_change += change * change;
     }
     return ATTN_OK;
 }
@@ -158,8 +151,8 @@ static attn_status measure_request(void *context, attn_request *batch,
 /* Looks at the heads over --data, orders them, and prints both. */
 static attn_status order_heads(struct pruning *pruning, attn_error *error) {
     size_t num_heads = pruning->num_heads;
-    attn_status status = heads_analyse(pruning->config, pruning->whole, "analysed",
-                                       &pruning->heads, error);
+    attn_status status = heads_analyse(pruning->config, NULL, 0, pruning->whole,
+                                       "analysed", &pruning->heads, error);
     if (status != ATTN_OK)
         return status;
 
@@ -170,7 +163,7 @@ static attn_status order_heads(struct pruning *pruning, attn_error *error) {
                          num_heads);
     attn_heads_order(&pruning->heads, pruning->order, pruning->changes);
     const struct layer_heads whole = {"model", pruning->heads};
-    status = heads_print(&whole, 1, 0, error);
+    status = heads_table_print(&whole, 1, 0, error);
     if (status != ATTN_OK)
         return status;
 
@@ -187,19 +180,18 @@ static attn_status measure_change(struct pruning *pruning, attn_error *error) {
     const attn_engine_options engine = {.engine = info->engine.name,
                                         .cpu = info->engine.cpu,
                                         .precision = info->engine.precision};
-    struct measure measure = {.pruning = pruning};
 
     attn_status status = attn_model_set_engine(pruning->pruned, &engine, error);
     if (status == ATTN_OK)
         status = request_file_read(pruning->config, pruning->whole, "compared",
-                                   measure_request, &measure, error);
+                                   measure_request, pruning, error);
     if (status != ATTN_OK)
         return status;
 
-    double ratio = measure.squared_change / measure.squared_norm;
+    double ratio = pruning->squared_change / pruning->squared_norm;
     printf("\npredicted change  %.6g\n",
            attn_heads_change(&pruning->heads, pruning->left_out));
-    printf("measured change   %.6g\n", measure.squared_norm > 0 ? sqrt(ratio) : 0);
+    printf("measured change   %.6g\n", pruning->squared_norm > 0 ? sqrt(ratio) : 0);
     return ATTN_OK;
 }
 
@@ -235,6 +227,7 @@ static attn_status prune_model(struct pruning *pruning, attn_error *error) {
 
 static void pruning_deinit(struct pruning *pruning) {
     heads_deinit(&pruning->heads);
+    free(pruning->left_out);
     free(pruning->order);
     free(pruning->changes);
     attn_model_destroy(pruning->pruned);
@@ -253,18 +246,15 @@ int command_prune(const struct config *config, const struct config_texts *files)
         return exit_code;
 
     pruning.num_heads = attn_model_get_info(pruning.whole)->num_heads;
-    bool *left_out = calloc(pruning.num_heads, sizeof *left_out);
-    pruning.left_out = left_out;
-    if (left_out == NULL) {
+    pruning.left_out = calloc(pruning.num_heads, sizeof *pruning.left_out);
+    if (pruning.left_out == NULL) {
         error_set(&error, ATTN_E_NOMEM, "out of memory");
         exit_code = operand_report(&error, 1);
-    } else if ((config->heads.keep > 0 ? check_keep(&pruning, &error)
-                                       : mark_listed(&pruning, &error)) != ATTN_OK) {
+    } else if (read_heads(&pruning, &error) != ATTN_OK) {
         exit_code = operand_report(&error, 2);
     } else if (prune_model(&pruning, &error) != ATTN_OK) {
         exit_code = operand_report(&error, 1);
     }
     pruning_deinit(&pruning);
-    free(left_out);
     return exit_code;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.h: the value of every option of attnd. main.c, daemon, cli and models read it;
- * the rooms below them have option structs of their own, which these fill. */
+/* config.h: the value of every option of attnd. main.c, daemon, cli, http and models
+ * read it; the rooms below them have option structs of their own, which these fill. */
 #pragma once
 
 #include "config/commands.h"
@@ -37,13 +37,13 @@ struct config {
     size_t queue;           /* jobs that may wait */
     size_t max_queue_delay; /* ms */
     size_t default_timeout; /* ms; 0: none */
-    size_t max_connections;
-    size_t max_per_client; /* requests in progress; 0: no limit */
+    size_t max_connections; /* of all threads together; 0: as many as there is room for */
+    size_t max_per_client;  /* requests in progress; 0: no limit */
     struct config_texts trusted_proxies;
     struct config_texts cors_origins;
-    size_t header_timeout; /* seconds */
-    size_t min_rate;       /* bytes per second */
-    bool no_ui;
+    size_t header_timeout;  /* seconds; also the grace of bodies and replies */
+    size_t min_rate;        /* bytes per second, of bodies and replies */
+    bool no_ui;             /* the page is not served */
     size_t max_body;        /* bytes */
     size_t max_reply;       /* bytes */
     size_t max_memory;      /* bytes; 0: half of the memory of the process */
@@ -55,7 +55,7 @@ struct config {
     int model_control;      /* 1: explicit */
     int log_format;         /* enum log_format */
     int log_level;          /* enum log_level */
-    bool access_log;
+    bool access_log;        /* requests are logged at LOG_INFO, not LOG_DEBUG */
     bool check_config;
 
     struct config_heads heads; /* read by cli/heads.c and cli/prune.c */

@@ -43,15 +43,6 @@ static void *option_value(void *values, const struct option *option) {
     return (char *)values + option->offset;
 }
 
-/* Returns where the value of an option came from. */
-static enum source *option_source(struct option_reader *reader,
-                                  const struct option *option) {
-    size_t i = 0;
-    while (option_at(reader->set, i) != option)
-        i++;
-    return &reader->sources[i];
-}
-
 /* Parses digits and, when `bytes`, a unit that may follow them. */
 static bool parse_size(const char *text, bool bytes, size_t *ret_value) {
     static const struct {
@@ -159,10 +150,12 @@ static attn_status refuse_value(struct option_reader *reader, const struct optio
 /* Sets an option, unless a higher source has set it. `origin` is for the error. */
 static attn_status set_value(struct option_reader *reader, const struct option *option,
                              enum source source, const char *origin, const char *text) {
-    enum source *value_source = option_source(reader, option);
+    enum source *value_source = reader->sources;
     void *value = option_value(reader->values, option);
     bool fits = false, enough_memory = true;
 
+    for (size_t i = 0; option_at(reader->set, i) != option; i++)
+        value_source++;
     if (*value_source > source)
         return ATTN_OK;
 
@@ -347,11 +340,6 @@ static attn_status read_variable(struct option_reader *reader, const char *varia
     return set_value(reader, option, SOURCE_ENVIRONMENT, origin, equals + 1);
 }
 
-static void read_environment(struct option_reader *reader, char *const *environment) {
-    for (; *environment != NULL; environment++)
-        keep_first(reader, read_variable(reader, *environment));
-}
-
 /* Sets an option from a string, number or boolean of the file. */
 static attn_status set_json_value(struct option_reader *reader,
                                   const struct option *option, const char *origin,
@@ -433,7 +421,8 @@ static attn_status read_sources(struct option_reader *reader, int argc, char *co
     read_defaults(reader);
     read_arguments(reader, argc, argv);
     if (reader->config != NULL && environment != NULL) {
-        read_environment(reader, environment);
+        for (; *environment != NULL; environment++)
+            keep_first(reader, read_variable(reader, *environment));
         read_config_file(reader);
     }
     free(reader->sources);

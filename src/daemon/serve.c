@@ -114,26 +114,13 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
 
     daemon->changer = (struct model_changer){daemon->loader, loader_submit};
     const struct http_options http = {
-        .listens = config->listens.items,
-        .num_listens = config->listens.count,
-        .admin_listen = config->admin_listen,
+        .config = config,
         .secrets = &daemon->secrets,
         .commit = daemon->commit,
         .num_threads = num_threads,
-        .max_connections = config->max_connections,
-        .max_per_client = config->max_per_client,
         .trusted_proxies = &daemon->trusted_proxies,
         .cors_origins = &daemon->cors_origins,
-        .header_timeout = config->header_timeout,
-        .min_rate = config->min_rate,
-        .idle_timeout = config->idle_timeout,
-        .access_log = config->access_log,
-        .no_ui = config->no_ui,
-        .default_timeout = (int64_t)config->default_timeout * 1000000,
-        .max_body = config->max_body,
-        .max_reply = config->max_reply,
         .models = &daemon->generations,
-        .needs_models = config_names_models(config),
         .changer = config->model_control != 0 ? &daemon->changer : NULL,
         .pool = daemon->pool,
         .budget = &daemon->budget,
@@ -203,11 +190,6 @@ static void make_address_line(struct daemon *daemon) {
     else
         daemon->line_size =
             (size_t)snprintf(daemon->line, sizeof daemon->line, "listening on %s\n", url);
-}
-
-static void begin_addresses(struct daemon *daemon) {
-    make_address_line(daemon);
-    daemon->line_fd = output_open(STDOUT_FILENO);
 }
 
 /* Prints these lines once standard output has room for them. One that fails is ignored:
@@ -377,14 +359,6 @@ static void print_checked(const struct catalogue *catalogue) {
     putchar('\n');
 }
 
-static void log_ignored_variables(const struct config_texts *names) {
-    for (size_t i = 0; i < names->count; i++)
-        log_write(LOG_WARN, "unknown environment variable ignored",
-                  LOG_TEXT("name", names->items[i]),
-                  LOG_TEXT("remedy", "unset it; attnd --help has the known ones, such as "
-                                     "ATTND_LISTEN=HOST:PORT"));
-}
-
 /* Starts everything and serves; returns the exit code. */
 static int run_daemon(struct daemon *daemon, const struct config *config) {
     attn_error error;
@@ -412,7 +386,8 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         return EXIT_SUCCESS;
     }
     notify_ready();
-    begin_addresses(daemon);
+    make_address_line(daemon);
+    daemon->line_fd = output_open(STDOUT_FILENO);
     run_until_stop(daemon);
     return stop_daemon(daemon, config);
 }
@@ -420,7 +395,11 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
 int daemon_serve(const struct config *config, const char *commit) {
     struct daemon daemon = {.commit = commit};
 
-    log_ignored_variables(&config->ignored_variables);
+    for (size_t i = 0; i < config->ignored_variables.count; i++)
+        log_write(LOG_WARN, "unknown environment variable ignored",
+                  LOG_TEXT("name", config->ignored_variables.items[i]),
+                  LOG_TEXT("remedy", "unset it; attnd --help has the known ones, such as "
+                                     "ATTND_LISTEN=HOST:PORT"));
     generations_init(&daemon.generations);
     daemon.catalogue.config = config;
     daemon.catalogue.generations = &daemon.generations;

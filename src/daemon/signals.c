@@ -38,15 +38,8 @@ static void handle_stop(int signal_number) {
     wake_main_loop();
 }
 
-static void handle_reload(int signal_number) {
-    (void)signal_number;
-    atomic_store(&reload_requested, true);
-    wake_main_loop();
-}
-
-static void handle_debug(int signal_number) {
-    (void)signal_number;
-    atomic_store(&debug_requested, true);
+static void note_signal(int signal_number) {
+    atomic_store(signal_number == SIGHUP ? &reload_requested : &debug_requested, true);
     wake_main_loop();
 }
 
@@ -65,8 +58,8 @@ attn_status signals_init(int loading_exit_code, attn_error *ret_error) {
                          strerror(errno));
     set_handler(SIGPIPE, SIG_IGN);
     set_handler(SIGUSR2, SIG_IGN);
-    set_handler(SIGHUP, handle_reload);
-    set_handler(SIGUSR1, handle_debug);
+    set_handler(SIGHUP, note_signal);
+    set_handler(SIGUSR1, note_signal);
     set_handler(SIGTERM, handle_stop);
     set_handler(SIGINT, handle_stop);
     return ATTN_OK;

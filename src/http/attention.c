@@ -5,7 +5,6 @@
 #include "http/exchange.h"
 #include "http/routes.h"
 #include "http/work/inference.h"
-#include "http/work/job.h"
 #include "wire/media.h"
 #include "wire/native/native.h"
 #include "wire/safetensors/safetensors.h"

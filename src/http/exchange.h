@@ -7,7 +7,7 @@
 #pragma once
 
 #include "base/buf.h"
-#include "captures/sha256.h"
+#include "captures/limits.h"
 #include "http/log/trace.h"
 #include "http/net/connection.h"
 #include "http/options.h"
@@ -97,7 +97,7 @@ struct exchange_reply {
     const char *challenge;              /* WWW-Authenticate of a 401, or NULL */
     const struct reply_header *headers; /* of the route, up to a name of NULL; or NULL */
     struct reply_header etag_headers[2]; /* `headers` with an ETag, and its text */
-    char etag[SHA256_TEXT_MAX + 2];
+    char etag[CAPTURE_HASH_MAX + 2];
     bool retry_later; /* with Retry-After */
     bool close;       /* with Connection: close */
 };

@@ -48,7 +48,8 @@ void health_handle_ready(struct exchange *exchange) {
 
     if (atomic_load(exchange->thread->refuses_ready))
         text = "{\"ready\":false,\"reason\":\"draining\"}";
-    else if (exchange->options->needs_models && exchange->generation->num_models == 0)
+    else if (config_names_models(exchange->options->config) &&
+             exchange->generation->num_models == 0)
         text = "{\"ready\":false,\"reason\":\"no model is loaded\"}";
     else
         ready = true;

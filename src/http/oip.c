@@ -7,7 +7,6 @@
 #include "http/reply.h"
 #include "http/routes.h"
 #include "http/work/inference.h"
-#include "http/work/job.h"
 #include "wire/media.h"
 #include "wire/oip/describe.h"
 
@@ -19,11 +18,6 @@
 
 /* --- which model --- */
 
-static bool segment_equals(const struct route_segment *segment, const char *text) {
-    return strlen(text) == segment->size &&
-           memcmp(segment->start, text, segment->size) == 0;
-}
-
 /* Returns the model that the path names, after checking the version where it names one.
  * Otherwise makes the reply a 404 and returns NULL. */
 static const attn_model *find_path_model(struct exchange *exchange) {
@@ -32,7 +26,8 @@ static const attn_model *find_path_model(struct exchange *exchange) {
     struct wire_problem problem;
 
     if (model == NULL || version->start == NULL ||
-        segment_equals(version, WIRE_OIP_VERSION))
+        (version->size == strlen(WIRE_OIP_VERSION) &&
+         memcmp(version->start, WIRE_OIP_VERSION, version->size) == 0))
         return model;
     wire_problem_set(&problem, WIRE_E_UNKNOWN_VERSION, "version",
                      "model '%s' has no version '%.*s'; ask for version " WIRE_OIP_VERSION
@@ -250,9 +245,10 @@ static bool check_change(struct exchange *exchange, struct wire_problem *problem
 }
 
 /* Suspends the connection until the model that the path names is loaded or unloaded. */
-static void handle_change(struct exchange *exchange, bool load) {
+void oip_handle_change(struct exchange *exchange) {
     const struct model_changer *changer = exchange->options->changer;
     const struct route_segment *name = &exchange->request.segments[0];
+    const char *action = strrchr(exchange->request.route->path, '/') + 1;
     struct wire_problem problem;
 
     if (!check_change(exchange, &problem)) {
@@ -261,22 +257,13 @@ static void handle_change(struct exchange *exchange, bool load) {
     }
     struct model_change *change = arena_alloc(&exchange->work.decoded, 1, sizeof *change);
     if (change == NULL) {
-        wire_problem_set_no_memory(&problem);
-        reply_set_problem(exchange, &problem);
+        reply_set_no_memory(exchange);
         return;
     }
 
-    *change =
-        (struct model_change){.load = load, .done = finish_change, .context = exchange};
+    *change = (struct model_change){
+        .load = strcmp(action, "load") == 0, .done = finish_change, .context = exchange};
     memcpy(change->name, name->start, name->size);
     handover_suspend(exchange);
     changer->submit(changer->context, change);
-}
-
-void oip_handle_load(struct exchange *exchange) {
-    handle_change(exchange, true);
-}
-
-void oip_handle_unload(struct exchange *exchange) {
-    handle_change(exchange, false);
 }

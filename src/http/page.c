@@ -143,7 +143,7 @@ void page_handle(struct exchange *exchange) {
     while (strcmp(file->path, exchange->request.route->path) != 0)
         file++;
 
-    if (exchange->options->no_ui) {
+    if (exchange->options->config->no_ui) {
         struct wire_problem problem;
         wire_problem_set(&problem, WIRE_E_UNKNOWN_ROUTE, NULL,
                          "%s is not served, because attnd was started with --no-ui; "

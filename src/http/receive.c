@@ -41,7 +41,7 @@ static bool refuse_size(const struct exchange *exchange, const char *size,
     const char *limit = "--max-body";
     const char *remedy = "send fewer sequences, safetensors or binary data instead of "
                          "JSON, or start attnd with a larger --max-body";
-    if (exchange->body.max < exchange->options->max_body) {
+    if (exchange->body.max < exchange->options->config->max_body) {
         limit = "this route's limit of";
         remedy = "send a shorter one";
     }
@@ -93,7 +93,10 @@ static bool is_preflight(const struct exchange *exchange, const char *method) {
 /* Whether the request has a key, or needs none. Without a key, a client cannot probe
  * routes, and at most 64 KiB of its body is read. */
 static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
-    if (exchange->thread->secrets == NULL || route_is_open(exchange->request.route) ||
+    const struct route *route = exchange->request.route;
+    if (exchange->thread->secrets == NULL ||
+        (route != NULL &&
+         (route->access == ROUTE_IS_OPEN || route->access == ROUTE_IS_HEALTH)) ||
         secrets_check_key(exchange->thread->secrets, exchange->connection,
                           exchange->request.key_name, &exchange->reply.challenge,
                           problem))
@@ -208,7 +211,7 @@ static void leave_client(struct exchange *exchange) {
 static bool count_request(struct exchange *exchange, struct wire_problem *problem) {
     atomic_size_t *num_requests = &exchange->memory.client->num_requests;
     const struct route *route = exchange->request.route;
-    size_t max = exchange->options->max_per_client;
+    size_t max = exchange->options->config->max_per_client;
 
     if (exchange->thread->address == ROUTE_AT_ADMIN ||
         (route != NULL && route->access == ROUTE_IS_HEALTH))
@@ -319,14 +322,6 @@ static bool receive_piece(struct exchange *exchange, const char *data, size_t si
     return taken;
 }
 
-/* Goes on when a worker has taken a piece. It may have refused the file. */
-static void resume_body(struct exchange *exchange) {
-    connection_begin_phase(exchange->peer, CONNECTION_BODY);
-    exchange->state = EXCHANGE_KEEPS_BODY;
-    if (exchange->reply.status != 0)
-        exchange->state = EXCHANGE_DISCARDS_BODY;
-}
-
 /* Receives bytes of the body. Returns MHD_NO, which closes the connection, when a client
  * keeps sending a body that was refused. */
 static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
@@ -393,8 +388,9 @@ static struct exchange *create_exchange(struct http_thread *thread,
     exchange->thread = thread;
     exchange->options = thread->options;
     exchange->generation = generation_acquire(thread->options->models);
-    exchange->body.max = thread->options->max_body;
-    exchange->body.max_discarded = thread->options->max_body + DISCARD_SLACK_BYTES;
+    exchange->body.max = thread->options->config->max_body;
+    exchange->body.max_discarded =
+        thread->options->config->max_body + DISCARD_SLACK_BYTES;
     exchange->connection = connection;
     exchange->record.started = clock_now_ns();
     buf_init(&exchange->reply.text, SIZE_MAX); /* the budget limits it */
@@ -429,7 +425,10 @@ enum MHD_Result receive_handle(void *cls, struct MHD_Connection *connection,
             return serve_request(exchange);
         if (exchange->work.abandoned)
             return MHD_NO;
-        resume_body(exchange);
+        /* A worker has taken a piece of a file, or has refused the file. */
+        connection_begin_phase(exchange->peer, CONNECTION_BODY);
+        exchange->state =
+            exchange->reply.status != 0 ? EXCHANGE_DISCARDS_BODY : EXCHANGE_KEEPS_BODY;
     }
     if (*upload_data_size > 0 && exchange->body.put != NULL) {
         if (receive_piece(exchange, upload_data, *upload_data_size))

@@ -47,7 +47,7 @@ void reply_set_problem(struct exchange *exchange, const struct wire_problem *pro
                                   problem->status == MHD_HTTP_TOO_MANY_REQUESTS;
 }
 
-static void set_no_memory(struct exchange *exchange) {
+void reply_set_no_memory(struct exchange *exchange) {
     struct wire_problem problem;
     wire_problem_set_no_memory(&problem);
     reply_set_problem(exchange, &problem);
@@ -62,7 +62,7 @@ void reply_set_json(struct exchange *exchange, int http_status,
     exchange->reply.shared = rest;
     if (text->status != ATTN_OK ||
         (text->size > 0 && buf_set_capacity(text, text->size) != ATTN_OK)) {
-        set_no_memory(exchange);
+        reply_set_no_memory(exchange);
         return;
     }
     if (!memory_reserve(&exchange->memory, text->size + rest_size, &problem)) {
@@ -81,7 +81,7 @@ void reply_set_shared(struct exchange *exchange, enum generation_text_id id,
     struct shared_text *text;
     if (generation_get_text(exchange->generation, id, max_age, print, context, &text) !=
         ATTN_OK) {
-        set_no_memory(exchange);
+        reply_set_no_memory(exchange);
         return;
     }
     reply_set_json(exchange, MHD_HTTP_OK, text);
@@ -132,12 +132,12 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
         handover_reclaim(exchange);
     if (exchange->work.abandoned)
         return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (stream_has_ended(stream))
+    if (stream->size == 0)
         return MHD_CONTENT_READER_END_OF_STREAM;
 
     size_t sent = stream_send(stream, out, max);
     exchange->record.facts.reply_bytes += sent;
-    connection_count_sent(exchange->peer, sent);
+    exchange->peer->sent += sent;
     if (sent > 0)
         return (ssize_t)sent;
     if (http_thread_time_is_up(exchange->thread)) {
@@ -150,15 +150,6 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
                        STREAM_PIECE_BYTES);
     handover_submit(exchange, run_piece);
     return 0; /* not called again before the connection is resumed */
-}
-
-/* Returns the response that sends the stream, or NULL when memory is short. For HTTP/1.1
- * it is chunked unless its size is known. */
-static struct MHD_Response *create_streamed_response(struct exchange *exchange) {
-    _Static_assert(WIRE_NO_SIZE == MHD_SIZE_UNKNOWN,
-                   "both mean that the size is not known");
-    return MHD_create_response_from_callback(exchange->reply.head.size, READ_BUFFER_BYTES,
-                                             read_stream, exchange, NULL);
 }
 
 /* --- a reply in memory --- */
@@ -179,7 +170,7 @@ static ssize_t read_whole(void *cls, uint64_t position, char *out, size_t max) {
     size_t size = size_min(end - at, max);
     exchange->thread->num_calls++;
     memcpy(out, bytes + at, size);
-    connection_count_sent(exchange->peer, size);
+    exchange->peer->sent += size;
     return (ssize_t)size;
 }
 
@@ -195,7 +186,7 @@ static struct MHD_Response *create_whole_response(struct exchange *exchange) {
         return MHD_create_response_from_callback(size, READ_BUFFER_BYTES, read_whole,
                                                  exchange, NULL);
 
-    connection_count_sent(exchange->peer, size);
+    exchange->peer->sent += size;
     char *data = buf_take(&reply->text, &size);
     if (data == NULL)
         return MHD_create_response_from_buffer(
@@ -251,14 +242,6 @@ static bool add_cors_headers(const struct exchange *exchange,
     return origin == NULL || add_headers(response, asks ? preflight : shown);
 }
 
-/* Returns after how many seconds the same request could be served. Too many of one client
- * are soon fewer, whatever others do. */
-static unsigned find_retry_after(const struct exchange *exchange) {
-    if (exchange->reply.status == MHD_HTTP_TOO_MANY_REQUESTS)
-        return 1;
-    return sched_retry_after(exchange->options->pool, &exchange->work.job);
-}
-
 /* Adds all headers. Returns false when memory is short. */
 static bool add_all_headers(const struct exchange *exchange,
                             struct MHD_Response *response) {
@@ -271,8 +254,11 @@ static bool add_all_headers(const struct exchange *exchange,
 
     if (has_size)
         snprintf(size, sizeof size, "%zu", reply->head.json_size);
-    if (reply->retry_later)
-        snprintf(seconds, sizeof seconds, "%u", find_retry_after(exchange));
+    if (reply->retry_later) /* too many of one client are soon fewer */
+        snprintf(seconds, sizeof seconds, "%u",
+                 reply->status == MHD_HTTP_TOO_MANY_REQUESTS
+                     ? 1
+                     : sched_retry_after(exchange->options->pool, &exchange->work.job));
     const char *allow = reply->status == MHD_HTTP_METHOD_NOT_ALLOWED
                             ? exchange->request.route->allow
                             : NULL;
@@ -304,12 +290,17 @@ static void set_last_resort(struct exchange *exchange) {
 
 enum MHD_Result reply_send(struct exchange *exchange) {
     struct exchange_reply *reply = &exchange->reply;
-    bool streamed = stream_has_begun(&reply->stream);
+    bool streamed = reply->stream.fill != NULL;
 
     if (!streamed && reply->text.data == NULL && reply->constant == NULL)
         set_last_resort(exchange);
+    /* For HTTP/1.1 a stream is chunked unless its size is known. */
+    _Static_assert(WIRE_NO_SIZE == MHD_SIZE_UNKNOWN,
+                   "both mean that the size is not known");
     struct MHD_Response *response =
-        streamed ? create_streamed_response(exchange) : create_whole_response(exchange);
+        streamed ? MHD_create_response_from_callback(reply->head.size, READ_BUFFER_BYTES,
+                                                     read_stream, exchange, NULL)
+                 : create_whole_response(exchange);
     if (response == NULL)
         return MHD_NO;
 

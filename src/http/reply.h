@@ -5,8 +5,9 @@
 
 #include "http/exchange.h"
 
-/* Makes a problem the reply. */
+/* Make a problem the reply, or that memory is short. */
 void reply_set_problem(struct exchange *exchange, const struct wire_problem *problem);
+void reply_set_no_memory(struct exchange *exchange);
 
 /* Makes the JSON in exchange->reply.text the reply, with `rest` behind it, which the
  * exchange holds from now on; or NULL. Many slow readers may make `rest` outlive what had

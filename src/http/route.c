@@ -9,19 +9,9 @@
 
 /* Whether the address has the route. */
 static bool is_at(const struct route *route, enum route_address address) {
-    switch (route->access) {
-    case ROUTE_IS_HEALTH:
-        return true;
-    case ROUTE_IS_METRICS:
+    if (route->access == ROUTE_IS_METRICS)
         return address != ROUTE_AT_MAIN;
-    case ROUTE_NEEDS_KEY:
-    case ROUTE_INFERS:
-    case ROUTE_OF_CAPTURE:
-    case ROUTE_INFERS_CAPTURE:
-    case ROUTE_IS_OPEN:
-        break;
-    }
-    return address != ROUTE_AT_ADMIN;
+    return address != ROUTE_AT_ADMIN || route->access == ROUTE_IS_HEALTH;
 }
 
 /* Whether `path` is one of the route's. ret_segments[ROUTE_SEGMENTS_MAX] are then the
@@ -129,11 +119,6 @@ bool route_check(const struct route_table *table, const struct route *route,
     return wire_problem_set(ret_problem, WIRE_E_METHOD_NOT_ALLOWED, NULL,
                             "%.20s is not allowed here; %.200s allows %s", method, path,
                             route->allow);
-}
-
-bool route_is_open(const struct route *route) {
-    return route != NULL &&
-           (route->access == ROUTE_IS_OPEN || route->access == ROUTE_IS_HEALTH);
 }
 
 const struct wire_error_format *route_errors(const char *path) {

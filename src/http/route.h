@@ -67,9 +67,6 @@ bool route_check(const struct route_table *table, const struct route *route,
                  enum route_address address, const char *path, const char *method,
                  struct wire_problem *ret_problem);
 
-/* Whether the route needs no key. Accepts NULL, which does. */
-bool route_is_open(const struct route *route);
-
 /* Returns how errors are written for requests of this path, which need not be a
  * route's. */
 const struct wire_error_format *route_errors(const char *path);

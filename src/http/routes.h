@@ -41,7 +41,6 @@ void oip_handle_stats(struct exchange *exchange);
 void oip_handle_all_stats(struct exchange *exchange);
 void oip_handle_infer(struct exchange *exchange);
 void oip_handle_index(struct exchange *exchange);
-void oip_handle_load(struct exchange *exchange);
-void oip_handle_unload(struct exchange *exchange);
-void page_handle(struct exchange *exchange); /* the three files of the page */
+void oip_handle_change(struct exchange *exchange); /* loads, or unloads */
+void page_handle(struct exchange *exchange);       /* the three files of the page */
 void openapi_handle(struct exchange *exchange);

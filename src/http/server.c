@@ -72,37 +72,27 @@ struct http_server {
 
 /* How long is waited for threads that were told to end, and what is done meanwhile. */
 struct thread_wait {
-    int64_t deadline; /* clock_now_ns */
-    void (*chores)(void *context);
+    int64_t deadline;              /* clock_now_ns */
+    void (*chores)(void *context); /* NULL: none */
     void *context;
 };
 
-static void do_nothing(void *context) {
-    (void)context;
-}
-
-/* Joins a thread, unless it still runs at the deadline. pthread_timedjoin_np() goes by
- * the wall clock, which may be set back; pthread_clockjoin_np() is unknown to thread
- * sanitizers. */
-static bool join_until(pthread_t id, const struct thread_wait *wait) {
+/* Ends a thread that was told to. Returns false when it still runs at the deadline.
+ * pthread_timedjoin_np() goes by the wall clock, which may be set back;
+ * pthread_clockjoin_np() is unknown to thread sanitizers. */
+static bool end_thread(struct http_thread *thread, const struct thread_wait *wait) {
     const struct timespec pause = {.tv_nsec = 2000000};
-    while (pthread_tryjoin_np(id, NULL) != 0) {
-        if (clock_now_ns() > wait->deadline)
+    while (pthread_tryjoin_np(thread->id, NULL) != 0) {
+        if (clock_now_ns() > wait->deadline) {
+            pthread_detach(thread->id); /* it may still end before the process does */
             return false;
-        wait->chores(wait->context);
+        }
+        if (wait->chores != NULL)
+            wait->chores(wait->context);
         nanosleep(&pause, NULL);
     }
+    http_thread_deinit(thread);
     return true;
-}
-
-/* Ends a thread that was told to. Returns false when it still runs at the deadline. */
-static bool end_thread(struct http_thread *thread, const struct thread_wait *wait) {
-    if (join_until(thread->id, wait)) {
-        http_thread_deinit(thread);
-        return true;
-    }
-    pthread_detach(thread->id); /* it may still end before the process does */
-    return false;
 }
 
 static bool stop_address(struct server_address *address, int64_t deadline,
@@ -128,8 +118,7 @@ static bool stop_threads(struct http_server *server, int64_t deadline,
 
     /* The admin address waits for no client. */
     int64_t now = clock_now_ns();
-    const struct thread_wait soon = {.deadline = now + LAST_WAIT_NS,
-                                     .chores = do_nothing};
+    const struct thread_wait soon = {.deadline = now + LAST_WAIT_NS};
     return stop_address(&server->admin, now, &soon) && all_ended;
 }
 
@@ -177,7 +166,7 @@ static void init_limits(struct http_server *server) {
     size_t by_descriptors =
         find_descriptors(server->main.num_threads + server->admin.num_threads);
 
-    size_t wanted = options->max_connections;
+    size_t wanted = options->config->max_connections;
     enum log_level level = wanted > 0 ? LOG_WARN : LOG_INFO; /* the default may be less */
     if (wanted == 0)
         wanted = CONNECTIONS_DEFAULT;
@@ -226,9 +215,9 @@ static attn_status create_state(struct http_server *server) {
 /* Refuses a budget without room for one connection of each HTTP thread. */
 static attn_status check_budget(const struct http_options *options,
                                 attn_error *ret_error) {
-    size_t num_threads = options->num_listens * options->num_threads;
+    size_t num_threads = options->config->listens.count * options->num_threads;
     size_t least = find_connection_bytes(options) * num_threads;
-    if (options->admin_listen != NULL)
+    if (options->config->admin_listen != NULL)
         least += MEMORY_CONNECTION_BYTES;
     if (options->budget->limit >= least)
         return ATTN_OK;
@@ -332,18 +321,19 @@ attn_status http_server_create(const struct http_options *options,
     if (server == NULL)
         return refuse_threads(ATTN_E_NOMEM, options->num_threads, ret_error);
 
-    bool has_admin = options->admin_listen != NULL;
+    const struct config *config = options->config;
+    bool has_admin = config->admin_listen != NULL;
     server->options = *options;
     server->main = (struct server_address){
         .option = "--listen",
-        .texts = options->listens,
-        .num_listens = options->num_listens,
+        .texts = config->listens.items,
+        .num_listens = config->listens.count,
         .kind = has_admin ? ROUTE_AT_MAIN : ROUTE_AT_ONLY,
         .secrets = options->secrets,
-        .num_threads = options->num_threads * options->num_listens,
+        .num_threads = options->num_threads * config->listens.count,
     };
     server->admin = (struct server_address){.option = "--admin-listen",
-                                            .texts = &server->options.admin_listen,
+                                            .texts = &config->admin_listen,
                                             .num_listens = has_admin ? 1 : 0,
                                             .kind = ROUTE_AT_ADMIN,
                                             .num_threads = has_admin ? 1 : 0};
@@ -361,7 +351,7 @@ attn_status http_server_create(const struct http_options *options,
         return ATTN_OK;
     }
     /* Threads that serve a request already use the server until they end. */
-    const struct thread_wait wait = {.deadline = INT64_MAX, .chores = do_nothing};
+    const struct thread_wait wait = {.deadline = INT64_MAX};
     stop_threads(server, clock_now_ns(), &wait);
     http_server_destroy(server);
     return status;
@@ -406,7 +396,8 @@ bool http_server_stop(struct http_server *server, int64_t deadline,
 
 bool http_server_replied_to_all(const struct http_server *server) {
     for (size_t i = 0; i < server->main.num_threads; i++) {
-        if (!http_thread_replied_to_all(&server->main.threads[i]))
+        const struct http_thread *thread = &server->main.threads[i];
+        if (thread->num_accepted > 0 || thread->cut_off)
             return false;
     }
     return true;
@@ -422,7 +413,7 @@ void http_server_destroy(struct http_server *server) {
         free(addresses[i]->threads);
         free(addresses[i]->listens);
     }
-    metrics_destroy(server->metrics);
+    free(server->metrics);
     page_deinit(&server->page);
     free(server);
 }

@@ -297,10 +297,6 @@ bool http_thread_time_is_up(const struct http_thread *thread) {
            clock_now_ns() - *thread->deadline > LAST_REPLIES_NS;
 }
 
-bool http_thread_replied_to_all(const struct http_thread *thread) {
-    return thread->num_accepted == 0 && !thread->cut_off;
-}
-
 /* A peer has sent the first bytes of its handshake, or has hung up. */
 static void notice_peer(struct http_thread *thread, struct connection *connection) {
     if (connection->phase == CONNECTION_IS_HELD) {
@@ -334,19 +330,11 @@ static bool wait_for_events(struct http_thread *thread, int ms, bool *ret_accept
     return count > 0;
 }
 
-/* Lets requests that wait for a turn be served in the next run. */
-static void give_turns(struct http_thread *thread) {
-    struct turn *turn;
-
-    turns_begin_round(&thread->turns);
-    while ((turn = turns_give(&thread->turns)) != NULL)
-        thread->callbacks.give_turn(turn);
-}
-
 /* Waits, runs the daemon, and then accepts, since connections that have ended leave their
  * places. Returns whether there was an event. */
 static bool run_once(struct http_thread *thread, int ms) {
     bool accepts;
+    struct turn *turn;
     bool busy = wait_for_events(thread, ms, &accepts);
     atomic_fetch_add_explicit(&thread->num_rounds, 1, memory_order_relaxed);
     size_t num_calls = thread->num_calls;
@@ -354,7 +342,9 @@ static bool run_once(struct http_thread *thread, int ms) {
     if (atomic_load(thread->draining) && !thread->quiesced)
         stop_accepting(thread);
     MHD_run_wait(thread->daemon, 0);
-    give_turns(thread);
+    turns_begin_round(&thread->turns);
+    while ((turn = turns_give(&thread->turns)) != NULL)
+        thread->callbacks.give_turn(turn); /* it is served in the next run */
     forget_new(thread);
     connection_sweep(&thread->connections);
     add_held(thread);
@@ -379,7 +369,7 @@ static void *thread_main(void *argument) {
     }
 
     /* MHD_stop_daemon() completes the exchanges that are left, which counts num_accepted
-     * down. They got no reply, so http_thread_replied_to_all() needs the count from
+     * down. They got no reply, so http_server_replied_to_all() needs the count from
      * before. */
     size_t num_without_reply = thread->num_accepted;
     MHD_stop_daemon(thread->daemon);
@@ -388,14 +378,8 @@ static void *thread_main(void *argument) {
     return NULL;
 }
 
-/* Whether a message complains that a Unix socket has no options of TCP. libmicrohttpd has
- * some for each reply. */
-static bool is_about_tcp(const char *text) {
-    return strncmp(text, "Setting TCP_", strlen("Setting TCP_")) == 0 ||
-           strncmp(text, "Failed to push", strlen("Failed to push")) == 0;
-}
-
-/* Logs libmicrohttpd's own messages, most of them about clients that went away. */
+/* Logs libmicrohttpd's own messages, most of them about clients that went away. It
+ * complains for each reply that a Unix socket has no options of TCP. */
 __attribute__((format(printf, 2, 0))) static void log_mhd(void *cls, const char *format,
                                                           va_list args) {
     const struct http_thread *thread = cls;
@@ -405,7 +389,9 @@ __attribute__((format(printf, 2, 0))) static void log_mhd(void *cls, const char 
         return;
     vsnprintf(text, sizeof text, format, args);
     text[strcspn(text, "\n")] = '\0';
-    if (!thread->is_unix || !is_about_tcp(text))
+    bool about_tcp = strncmp(text, "Setting TCP_", strlen("Setting TCP_")) == 0 ||
+                     strncmp(text, "Failed to push", strlen("Failed to push")) == 0;
+    if (!thread->is_unix || !about_tcp)
         log_write(LOG_DEBUG, "libmicrohttpd", LOG_TEXT("text", text));
 }
 
@@ -418,10 +404,6 @@ static size_t keep_path_escapes(void *cls, struct MHD_Connection *connection,
     return strlen(text);
 }
 
-static void *option_text(const char *text) {
-    return (void *)(uintptr_t)text; /* libmicrohttpd does not write to it */
-}
-
 /* Starts the thread's daemon. It gets no certificate: begin_tls() gives each connection
  * the newest one. Returns NULL when that fails. */
 static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
@@ -431,7 +413,8 @@ static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
     bool tls = thread->secrets != NULL && !thread->is_unix &&
                secrets_has_certificate(thread->secrets);
     struct MHD_OptionItem tls_options[] = {
-        {tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, option_text(priorities)},
+        {tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0,
+         (void *)(uintptr_t)priorities},
         {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_certificate_find_none()},
         {MHD_OPTION_END, 0, NULL}};
 

@@ -85,10 +85,6 @@ struct http_thread {
  * and ATTN_E_NOMEM when the system refuses memory or the thread. */
 attn_status http_thread_start(struct http_thread *thread, int listen_fd);
 
-/* Whether every request that had arrived complete got a reply. Call it after the thread
- * has ended. */
-bool http_thread_replied_to_all(const struct http_thread *thread);
-
 /* Whether the server drains, and the time for replies after the deadline is over as well.
  * Call it on the thread itself. */
 bool http_thread_time_is_up(const struct http_thread *thread);

@@ -21,16 +21,12 @@ static void attend_in_phases(struct run *run) {
     }
 }
 
-attn_status attn_run_steps(const attn_model *model, const attn_request *request,
-                           void *scratch, const attn_result *result, unsigned steps) {
-    enum plan_kind kind = (steps & ATTN_PROJECTED) != 0 ? PLAN_PROJECTED : PLAN_RUN;
-    struct plan plan;
-    attn_status status = plan_make(model, request, kind, &plan, NULL);
-    if (status != ATTN_OK)
-        return status;
-
+void attn_run_steps(const attn_model *model, const attn_request *request,
+                    const attn_sizes *sizes, void *scratch, const attn_result *result,
+                    unsigned steps) {
+    const struct plan plan = run_get_plan(model, request, sizes);
     struct run run;
-    run_init(&run, model, request, &plan, scratch, result);
+    run_init(&run, &plan, scratch, result);
 
     if ((steps & ATTN_STEP_PROJECT_IN) != 0 && !model->info.projection.given) {
         run_project_inputs(&run);
@@ -50,20 +46,14 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         run_project_outputs(&run, result->outputs);
     if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && request->need_contributions)
         run_contribute(&run, result->contributions);
-    return ATTN_OK;
 }
 
-attn_status attn_run(const attn_model *model, const attn_request *request, void *scratch,
-                     const attn_result *result) {
-    return attn_run_steps(model, request, scratch, result, ATTN_STEPS_ALL);
+void attn_run(const attn_model *model, const attn_request *request,
+              const attn_sizes *sizes, void *scratch, const attn_result *result) {
+    attn_run_steps(model, request, sizes, scratch, result, ATTN_STEPS_ALL);
 }
 
 attn_status attn_plan(const attn_model *model, const attn_request *request,
                       attn_sizes *ret_sizes, attn_error *ret_error) {
-    struct plan plan;
-    attn_status status = run_plan(model, request, PLAN_RUN, &plan, ret_error);
-
-    if (status == ATTN_OK)
-        *ret_sizes = plan.sizes;
-    return status;
+    return run_plan(model, request, PLAN_RUN, ret_sizes, ret_error);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c: compares the attention of the kernels with plain loops, on noise. */
+#include "base/heap.h"
 #include "base/noise.h"
 #include "base/size.h"
 #include "math/engine.h"
+#include "math/reserve.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -159,14 +161,6 @@ static double check_way(const struct attention_check *check, struct attention_wa
     return worst;
 }
 
-/* Allocates floats, or returns NULL; the caller frees them. */
-static float *alloc_rows(size_t rows, size_t columns) {
-    size_t bytes;
-    if (!size_mul(rows, columns, &bytes) || !size_mul(bytes, sizeof(float), &bytes))
-        return NULL;
-    return malloc(bytes);
-}
-
 /* Transposes the words of the keys into panels. */
 static void fill_key_panels(const struct attention_check *check) {
     const struct kernels *kernels = check->kernels;
@@ -191,30 +185,31 @@ static void fill_bias(const struct attention_check *check) {
     }
 }
 
-static bool check_init(struct attention_check *check) {
-    size_t bytes =
-        kernel_scratch_bytes(check->score_size, check->head_size, CHECK_KEYS, false);
-    const struct kernels *kernels = check->kernels;
+/* Takes the arrays of a check; returns their floats. */
+static size_t take_arrays(struct attention_check *check, float *memory) {
+    size_t columns = check->kernels->columns, score_size = check->score_size;
+    size_t bytes = kernel_scratch_bytes(score_size, check->head_size, CHECK_KEYS, false);
+    struct reserve block = {memory, 0};
 
-    check->additive_score = alloc_rows(1, check->score_size);
-    check->queries = alloc_rows(kernels->columns, check->score_size);
-    check->keys = alloc_rows(CHECK_KEYS, check->score_size);
-    check->values = alloc_rows(CHECK_KEYS, check->head_size);
-    check->key_words = alloc_rows(CHECK_KEYS, check->score_size);
-    check->value_words = alloc_rows(CHECK_KEYS, check->head_size);
-    check->key_panels = alloc_rows(CHECK_KEYS + KEY_BLOCK, check->score_size);
-    check->key_bias = alloc_rows(CHECK_KEYS, kernels->columns);
-    check->query_bias = alloc_rows(kernels->columns, CHECK_BIAS_LD);
-    check->expected[0] = alloc_rows(kernels->columns, check->head_size);
-    check->expected[1] = alloc_rows(kernels->columns, check->head_size);
-    check->outputs = alloc_rows(kernels->columns, check->head_size);
-    check->scratch = bytes < SIZE_MAX ? aligned_alloc(64, bytes) : NULL;
-    if (check->additive_score == NULL || check->queries == NULL || check->keys == NULL ||
-        check->values == NULL || check->key_words == NULL || check->value_words == NULL ||
-        check->key_panels == NULL || check->key_bias == NULL ||
-        check->query_bias == NULL || check->expected[0] == NULL ||
-        check->expected[1] == NULL || check->outputs == NULL || check->scratch == NULL)
-        return false;
+    check->additive_score = reserve_take(&block, 1, score_size);
+    check->queries = reserve_take(&block, columns, score_size);
+    check->keys = reserve_take(&block, CHECK_KEYS, score_size);
+    check->values = reserve_take(&block, CHECK_KEYS, check->head_size);
+    check->key_words = reserve_take(&block, CHECK_KEYS, score_size);
+    check->value_words = reserve_take(&block, CHECK_KEYS, check->head_size);
+    check->key_panels = reserve_take(&block, CHECK_KEYS + KEY_BLOCK, score_size);
+    check->key_bias = reserve_take(&block, CHECK_KEYS, columns);
+    check->query_bias = reserve_take(&block, columns, CHECK_BIAS_LD);
+    check->expected[0] = reserve_take(&block, columns, check->head_size);
+    check->expected[1] = reserve_take(&block, columns, check->head_size);
+    check->outputs = reserve_take(&block, columns, check->head_size);
+    check->scratch = reserve_take(&block, bytes / sizeof(float), 1);
+    return block.floats;
+}
+
+/* Fills the arrays of a check. */
+static void fill_arrays(const struct attention_check *check) {
+    const struct kernels *kernels = check->kernels;
 
     noise_fill(check->additive_score, check->score_size,
                1.0F / sqrtf((float)check->score_size));
@@ -232,7 +227,6 @@ static bool check_init(struct attention_check *check) {
     }
     fill_key_panels(check);
     fill_bias(check);
-    return true;
 }
 
 /* Returns the largest difference of all ways that serve. A few queries alone go through
@@ -267,22 +261,14 @@ attn_status engine_check_attention(const struct engine *engine, size_t head_size
                                     .score_size = engine->score_size,
                                     .head_size = head_size,
                                     .additive = engine->additive_score != NULL};
-    bool ready = check_init(&check);
+    size_t bytes, floats = take_arrays(&check, NULL);
+    float *memory = size_mul(floats, sizeof(float), &bytes) ? heap_alloc(bytes) : NULL;
 
-    if (ready)
-        *ret_difference = check_ways(&check);
-    free(check.additive_score);
-    free(check.queries);
-    free(check.keys);
-    free(check.values);
-    free(check.key_words);
-    free(check.value_words);
-    free(check.key_panels);
-    free(check.key_bias);
-    free(check.query_bias);
-    free(check.expected[0]);
-    free(check.expected[1]);
-    free(check.outputs);
-    free(check.scratch);
-    return ready ? ATTN_OK : ATTN_E_NOMEM;
+    if (memory == NULL)
+        return ATTN_E_NOMEM;
+    take_arrays(&check, memory);
+    fill_arrays(&check);
+    *ret_difference = check_ways(&check);
+    free(memory);
+    return ATTN_OK;
 }

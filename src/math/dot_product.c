@@ -65,7 +65,7 @@ attn_status dot_product_init(const attn_dot_product *options, attn_model *ret_mo
                            .softcap = all.softcap,
                            .bias = all.slopes != NULL ? ATTN_BIAS_ALIBI : ATTN_BIAS_NONE,
                            .sinks = all.sinks != NULL}},
-        .indirect = true,
+        .effects.indirect = true,
         /* Nothing writes to the arrays of a model. */
         .arrays = {[MODEL_SINKS].numbers = (float *)(uintptr_t)all.sinks,
                    [MODEL_SLOPES].numbers = (float *)(uintptr_t)all.slopes},
@@ -83,32 +83,25 @@ attn_status dot_product_init(const attn_dot_product *options, attn_model *ret_mo
     return ATTN_OK;
 }
 
-/* Makes the layer, and checks that a request has the values that it needs. */
-static attn_status init_for(const attn_dot_product *options, const attn_request *request,
-                            attn_model *ret_model, attn_error *ret_error) {
+attn_status attn_dot_product_plan(const attn_dot_product *options,
+                                  const attn_request *request, attn_sizes *ret_sizes,
+                                  attn_error *ret_error) {
     const struct attn_packed *packed = request->packed;
     bool has_values = packed != NULL ? packed->values != NULL : request->values != NULL;
+    attn_model model;
 
     if (!has_values && (!request->omit_outputs || request->need_heads))
         return error_set(ret_error, ATTN_E_VALUE,
                          "outputs or heads are wanted, but there are no values");
-    return dot_product_init(options, ret_model, ret_error);
-}
-
-attn_status attn_dot_product_plan(const attn_dot_product *options,
-                                  const attn_request *request, attn_sizes *ret_sizes,
-                                  attn_error *ret_error) {
-    attn_model model;
-    attn_status status = init_for(options, request, &model, ret_error);
-
+    attn_status status = dot_product_init(options, &model, ret_error);
     return status == ATTN_OK ? attn_plan(&model, request, ret_sizes, ret_error) : status;
 }
 
-attn_status attn_dot_product_run(const attn_dot_product *options,
-                                 const attn_request *request, void *scratch,
-                                 const attn_result *result) {
+void attn_dot_product_run(const attn_dot_product *options, const attn_request *request,
+                          const attn_sizes *sizes, void *scratch,
+                          const attn_result *result) {
     attn_model model;
-    attn_status status = init_for(options, request, &model, NULL);
 
-    return status == ATTN_OK ? attn_run(&model, request, scratch, result) : status;
+    if (dot_product_init(options, &model, NULL) == ATTN_OK) /* as when it was planned */
+        attn_run(&model, request, sizes, scratch, result);
 }

@@ -8,12 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DIRECT, INDIRECT }; /* see struct features */
+/* What a feature does to a layer, see struct features_effects. Each effect includes those
+ * before it. */
+enum effect { DIRECT, INDIRECT, FINISHES, FINISHES_VALUES };
 
 /* Adds a feature, if it is `present`: what it is called where it cannot be held, if
  * anywhere, and what it is, unless that is "". */
 __attribute__((format(printf, 5, 6))) static void add(struct features *list, bool present,
-                                                      bool indirect, const char *name,
+                                                      enum effect effect,
+                                                      const char *name,
                                                       const char *format, ...) {
     size_t used = strlen(list->text);
     char feature[96];
@@ -23,7 +26,9 @@ __attribute__((format(printf, 5, 6))) static void add(struct features *list, boo
         return;
     if (list->extra == NULL)
         list->extra = name;
-    list->indirect = list->indirect || indirect;
+    list->effects.indirect |= effect != DIRECT;
+    list->effects.finishes |= effect >= FINISHES;
+    list->effects.finishes_values |= effect == FINISHES_VALUES;
     va_start(arguments, format);
     int size = vsnprintf(feature, sizeof feature, format, arguments);
     va_end(arguments);
@@ -54,7 +59,7 @@ static void add_sources(const attn_model_info *info, const struct features_origi
     add(list, strcmp(kind, "borrowed") == 0, DIRECT, NULL, "keys of layer %zu",
         origin->lender);
     add(list, info->mask.causal, DIRECT, NULL, "causal");
-    add(list, info->rotation.size > 0, INDIRECT, "rotary positions",
+    add(list, info->rotation.size > 0, FINISHES, "rotary positions",
         "rope%s%s%s %g of %zu", scaled ? " " : "", scaled ? type : "",
         origin->interleaved ? " interleaved" : "", info->rotation.base,
         info->rotation.size);
@@ -77,8 +82,8 @@ static void add_rows(const attn_model_info *info, const struct features_origin *
     add(list, info->width.score != info->width.head, DIRECT,
         "values of another size than keys", "values of size %zu", info->width.head);
     add(list, factor != 0 && factor != 1, DIRECT, NULL, "values times %g", factor);
-    add(list, info->rotation.values, INDIRECT, NULL, "values rotated");
-    add(list, info->query_factor.length > 0, INDIRECT, "a factor of queries",
+    add(list, info->rotation.values, FINISHES_VALUES, NULL, "values rotated");
+    add(list, info->query_factor.length > 0, FINISHES, "a factor of queries",
         "queries times 1 + %g ln(1 + (i + %zu) / %zu)", info->query_factor.beta,
         info->query_factor.offset, info->query_factor.length);
 }
@@ -115,13 +120,13 @@ static void add_norms(const attn_model_info *info, const struct features_origin 
     const char *stored = info->pre_norm.name[0] != '\0' ? "" : " (not in the file)";
     bool applied = info->pre_norm.applied;
 
-    add(list, info->head_norm.kind != ATTN_NORM_NONE, INDIRECT,
+    add(list, info->head_norm.kind != ATTN_NORM_NONE, FINISHES,
         "norms of queries and keys", "%s%s of %s%s%s", kinds[info->head_norm.kind],
         origin->bare_heads && !origin->plus_one ? " without weight" : form,
         info->head_norm.whole ? "all heads" : "each head",
         info->head_norm.per_head ? " by its own weights" : "",
         info->head_norm.last ? " after the rotation" : "");
-    add(list, info->value_norm.kind != ATTN_NORM_NONE, INDIRECT, "norms of values",
+    add(list, info->value_norm.kind != ATTN_NORM_NONE, FINISHES_VALUES, "norms of values",
         "%s of values", kinds[info->value_norm.kind]);
     add(list, info->linears[ATTN_GATE].weight, DIRECT, "a gate", "gate");
     add(list, info->out_norm.kind != ATTN_NORM_NONE, DIRECT,

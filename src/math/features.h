@@ -18,16 +18,24 @@ struct features_origin {
     bool bare_heads, bare_before; /* these norms have no weight */
 };
 
+/* What the features of a layer do to its computation. */
+struct features_effects {
+    /* Scores and results come from more than the projections, so that few queries cannot
+     * be computed directly, see plan_find_kind(). A scale of its own, a gate and a causal
+     * mask do not count, nor does what a request may set. */
+    bool indirect;
+    /* Projected rows are changed before the attention, and values are: they are normed,
+     * rotated or multiplied. Such a layer is indirect. */
+    bool finishes, finishes_values;
+};
+
 struct features {
     /* "causal, rope 10000 of 64"; or "plain". What has no room is left out. */
     char text[FEATURES_TEXT_SIZE];
     /* A feature that a file of one layer cannot hold, as errors say it: "a window". A
      * constant; NULL: none. */
     const char *extra;
-    /* Whether scores and results come from more than the projections, so that few queries
-     * cannot be computed directly, see plan_find_kind(). A scale of its own, a gate and a
-     * causal mask do not count, nor does what a request may set. */
-    bool indirect;
+    struct features_effects effects;
 };
 
 /* Lists the features of a layer whose defaults are set, as attn_model_create() sets them.

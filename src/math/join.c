@@ -8,6 +8,8 @@
 #include "math/plan/results.h"
 #include "math/reserve.h"
 
+#include <string.h>
+
 /* The size of a batch, and which of its inputs are one tensor. */
 struct join_shape {
     size_t num_sequences, num_queries, num_keys;
@@ -37,11 +39,6 @@ static struct join_shape shape_of(const attn_model *model, const attn_request *r
     return shape;
 }
 
-/* Whether only some weights are wanted, or in another order. */
-static bool selects(const attn_request *request) {
-    return request->weights_heads != NULL || request->weights_queries != NULL;
-}
-
 /* Whether the mask of a request is more than how many keys each query attends to, from
  * the first on, which valid_lens per query can say. */
 static bool needs_mask(const attn_request *request) {
@@ -49,34 +46,46 @@ static bool needs_mask(const attn_request *request) {
            request->key_positions != NULL;
 }
 
-/* Whether the same parts of the results of both are wanted, and all of these. */
-static bool need_alike(const attn_request *a, const attn_request *b) {
+/* Whether requests can be joined that want what this one does: all of the results. */
+static bool wants_joined(const attn_request *request) {
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
-        bool wanted = result_wanted(a, id);
-        if (wanted != result_wanted(b, id) ||
-            (wanted && (result_table[id].kinds & RESULT_PLAIN) == 0))
+        if (result_wanted(request, id) && (result_table[id].kinds & RESULT_JOINED) == 0)
             return false;
     }
-    return a->need_weights == b->need_weights && !selects(a) && !selects(b);
+    return request->weights_heads == NULL && request->weights_queries == NULL;
 }
 
-/* Whether one request can have the masks of both. */
-static bool mask_alike(const attn_request *a, const attn_request *b) {
-    bool alike = a->causal == b->causal && a->window == b->window &&
-                 a->chunk == b->chunk &&
-                 (a->positions != NULL) == (b->positions != NULL) &&
-                 (a->key_positions != NULL) == (b->key_positions != NULL);
-    return needs_mask(a) || needs_mask(b) ? alike : true;
+/* Writes what joined requests must have in common: all of a request, but for what
+ * join_pack() joins. So a member that nobody thought of here must be equal, too. */
+static void find_common(const attn_request *request, attn_request *ret_common) {
+    static const size_t given[1];
+
+    memcpy(ret_common, request, sizeof *request); /* also what is between members */
+    ret_common->num_sequences = 0;
+    ret_common->query_lens = ret_common->key_lens = ret_common->valid_lens = NULL;
+    ret_common->valid_lens_per_query = false;
+    ret_common->queries = ret_common->keys = ret_common->values = NULL;
+    ret_common->positions = request->positions != NULL ? given : NULL;
+    ret_common->key_positions = request->key_positions != NULL ? given : NULL;
+    ret_common->axis_positions = request->axis_positions != NULL ? given : NULL;
+    ret_common->axis_key_positions = request->axis_key_positions != NULL ? given : NULL;
+    ret_common->causal = needs_mask(request) && request->causal;
+    ret_common->num_weights_heads = ret_common->num_weights_queries = 0; /* of none */
+    ret_common->head_mask = NULL;
+    ret_common->parallel = NULL;
 }
 
 bool join_possible(const attn_model *model, const attn_request *a,
                    const attn_request *b) {
     struct join_shape of_a = shape_of(model, a), of_b = shape_of(model, b);
+    attn_request common_a, common_b;
 
-    if (!model->engine.native || model->info.projection.given || !need_alike(a, b) ||
-        !mask_alike(a, b) || of_a.same_keys != of_b.same_keys ||
-        of_a.same_values != of_b.same_values || of_a.axes != of_b.axes ||
-        of_a.key_axes != of_b.key_axes)
+    if (!model->engine.native || model->info.projection.given || !wants_joined(a) ||
+        of_a.same_keys != of_b.same_keys || of_a.same_values != of_b.same_values)
+        return false;
+    find_common(a, &common_a);
+    find_common(b, &common_b);
+    if (memcmp((const char *)&common_a, (const char *)&common_b, sizeof common_a) != 0)
         return false;
     for (size_t h = 0; h < model->info.num_heads; h++) {
         if (mask_head_factor(a, h) != mask_head_factor(b, h))

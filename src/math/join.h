@@ -10,7 +10,7 @@
  *     memory = aligned_alloc(ATTN_ALIGNMENT, join_bytes(model, requests, count));
  *     join_pack(model, requests, count, memory, &joined);
  *     if (attn_plan(model, &joined, &sizes, &error) != ATTN_OK) ...
- *     attn_run(model, &joined, scratch, &result);
+ *     attn_run(model, &joined, &sizes, scratch, &result);
  *     attn_result own = join_take(&result, &own_sizes[i]); ... for each i
  *
  * attn_plan() has accepted every request by itself. The functions are pure: they keep,
@@ -32,8 +32,8 @@
  * kind of weights, none of them selected, and their head_mask has equal numbers; NULL is
  * equal to ones. Where two inputs of one are the same tensor, they are so in the other,
  * since such inputs are projected together. Lengths and valid_lens may differ; so may
- * causal, unless one has a window, chunks or positions. Then both have the same window
- * and chunk, and positions of the same. Positions of three axes both have, or none. */
+ * causal, unless one has a window, chunks or positions. Positions both have, or none. All
+ * else is the same byte by byte, so requests begin as zeros. */
 bool join_possible(const attn_model *model, const attn_request *a, const attn_request *b);
 
 /* Returns the bytes that join_pack() writes, a multiple of ATTN_ALIGNMENT, or SIZE_MAX

@@ -186,36 +186,32 @@ bool mask_is_even(const size_t *positions, size_t count) {
     return true;
 }
 
-static attn_status check_positions(const char *name, const size_t *positions,
-                                   size_t count, size_t sequence, attn_error *ret_error) {
-    for (size_t i = 0; i < count; i++) {
-        pace_add(1);
-        if (positions[i] > ATTN_POSITION_MAX)
-            return error_set(ret_error, ATTN_E_VALUE,
-                             "%s of sequence %zu has %zu, but positions end at %d", name,
-                             sequence, positions[i], ATTN_POSITION_MAX);
-    }
-    return ATTN_OK;
-}
-
 attn_status mask_check_positions(const attn_request *request, size_t sequence,
                                  size_t first_query, size_t first_key,
                                  attn_error *ret_error) {
-    attn_status status = ATTN_OK;
+    size_t queries = request->query_lens[sequence], keys = request->key_lens[sequence];
+    const struct {
+        const char *name;
+        const size_t *positions;
+        size_t first, count, axes;
+    } lists[] = {
+        {"positions", request->positions, first_query, queries, 1},
+        {"key_positions", request->key_positions, first_key, keys, 1},
+        {"axis_positions", request->axis_positions, first_query, queries, ATTN_AXES},
+        {"axis_key_positions", request->axis_key_positions, first_key, keys, ATTN_AXES},
+    };
 
-    if (request->positions != NULL)
-        status = check_positions("positions", request->positions + first_query,
-                                 request->query_lens[sequence], sequence, ret_error);
-    if (status == ATTN_OK && request->key_positions != NULL)
-        status = check_positions("key_positions", request->key_positions + first_key,
-                                 request->key_lens[sequence], sequence, ret_error);
-    if (status == ATTN_OK && request->axis_positions != NULL)
-        status = check_positions(
-            "axis_positions", request->axis_positions + ATTN_AXES * first_query,
-            ATTN_AXES * request->query_lens[sequence], sequence, ret_error);
-    if (status == ATTN_OK && request->axis_key_positions != NULL)
-        status = check_positions(
-            "axis_key_positions", request->axis_key_positions + ATTN_AXES * first_key,
-            ATTN_AXES * request->key_lens[sequence], sequence, ret_error);
-    return status;
+    for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++) {
+        size_t i = lists[l].first * lists[l].axes;
+        size_t end = i + lists[l].count * lists[l].axes;
+        for (; lists[l].positions != NULL && i < end; i++) {
+            pace_add(1);
+            if (lists[l].positions[i] > ATTN_POSITION_MAX)
+                return error_set(ret_error, ATTN_E_VALUE,
+                                 "%s of sequence %zu has %zu, but positions end at %d",
+                                 lists[l].name, sequence, lists[l].positions[i],
+                                 ATTN_POSITION_MAX);
+        }
+    }
+    return ATTN_OK;
 }

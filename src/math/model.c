@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/heap.h"
-#include "math/features.h"
 #include "math/reserve.h"
 
 #include <attnd/attention.h>
@@ -13,45 +12,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns how many weights the norm of so many heads has. */
+static size_t head_norm_size(const attn_model_info *info, size_t heads) {
+    bool each = info->head_norm.whole || info->head_norm.per_head;
+    bool normed = info->head_norm.kind != ATTN_NORM_NONE;
+    return normed ? (each ? heads : 1) * info->width.score : 0;
+}
+
 /* Sets the shapes of the arrays of a model of the sizes in model->info. */
 static void list_arrays(attn_model *model) {
     const attn_model_info *info = &model->info;
     size_t heads = info->num_heads, size = info->width.score;
-    bool each = info->head_norm.whole || info->head_norm.per_head;
-    bool head_norm = info->head_norm.kind != ATTN_NORM_NONE;
-    bool out_norm = info->out_norm.kind != ATTN_NORM_NONE;
     bool buckets = info->score.bias == ATTN_BIAS_BUCKETS;
     bool slopes = info->score.bias != ATTN_BIAS_NONE && !buckets;
-    size_t queries = head_norm ? (each ? heads : 1) * size : 0;
-    size_t keys = head_norm ? (each ? info->num_kv_heads : 1) * size : 0;
+    size_t queries = head_norm_size(info, heads);
+    size_t keys = head_norm_size(info, info->num_kv_heads);
+    size_t out_norm = info->out_norm.kind != ATTN_NORM_NONE ? heads : 0;
     size_t pre_norm = info->pre_norm.applied ? info->width.query : 0;
     size_t additive = info->score.kind == ATTN_ADDITIVE ? info->width.additive : 0;
-    const struct model_array shapes[MODEL_NUM_ARRAYS] = {
-        [MODEL_ADDITIVE_QUERY] = {NULL, additive, size},
-        [MODEL_ADDITIVE_KEY] = {NULL, additive, size},
-        [MODEL_ADDITIVE_SCORE] = {NULL, additive, 1},
-        [MODEL_SINKS] = {NULL, info->score.sinks ? heads : 0, 1},
-        [MODEL_SLOPES] = {NULL, slopes ? heads : 0, 1},
-        [MODEL_DISTANCE_BIAS] = {NULL, buckets ? heads : 0,
-                                 2 * info->score.bias_distance + 1},
-        [MODEL_QUERY_NORM] = {NULL, queries, 1},
-        [MODEL_QUERY_NORM_BIAS] = {NULL, info->head_norm.bias ? queries : 0, 1},
-        [MODEL_KEY_NORM] = {NULL, keys, 1},
-        [MODEL_KEY_NORM_BIAS] = {NULL, info->head_norm.bias ? keys : 0, 1},
-        [MODEL_LATENT_QUERY_NORM] = {NULL, info->latent.query, 1},
-        [MODEL_LATENT_KEY_NORM] = {NULL, info->latent.key - info->latent.shared, 1},
-        [MODEL_OUT_NORM] = {NULL, out_norm ? heads * info->width.head : 0, 1},
-        [MODEL_PRE_NORM] = {NULL, pre_norm, 1},
-        [MODEL_PRE_NORM_BIAS] = {NULL, info->pre_norm.bias ? pre_norm : 0, 1},
+    const size_t shapes[MODEL_NUM_ARRAYS][2] = {
+        [MODEL_ADDITIVE_QUERY] = {additive, size},
+        [MODEL_ADDITIVE_KEY] = {additive, size},
+        [MODEL_ADDITIVE_SCORE] = {additive, 1},
+        [MODEL_SINKS] = {info->score.sinks ? heads : 0, 1},
+        [MODEL_SLOPES] = {slopes ? heads : 0, 1},
+        [MODEL_DISTANCE_BIAS] = {buckets ? heads : 0, 2 * info->score.bias_distance + 1},
+        [MODEL_QUERY_NORM] = {queries, 1},
+        [MODEL_QUERY_NORM_BIAS] = {info->head_norm.bias ? queries : 0, 1},
+        [MODEL_KEY_NORM] = {keys, 1},
+        [MODEL_KEY_NORM_BIAS] = {info->head_norm.bias ? keys : 0, 1},
+        [MODEL_LATENT_QUERY_NORM] = {info->latent.query, 1},
+        [MODEL_LATENT_KEY_NORM] = {info->latent.key - info->latent.shared, 1},
+        [MODEL_OUT_NORM] = {out_norm * info->width.head, 1},
+        [MODEL_PRE_NORM] = {pre_norm, 1},
+        [MODEL_PRE_NORM_BIAS] = {info->pre_norm.bias ? pre_norm : 0, 1},
     };
 
-    memcpy(model->arrays, shapes, sizeof shapes);
+    for (size_t i = MODEL_ADDITIVE_QUERY; i < MODEL_NUM_ARRAYS; i++)
+        model->arrays[i] =
+            (struct model_array){.rows = shapes[i][0], .columns = shapes[i][1]};
     for (attn_linear i = 0; i < ATTN_NUM_LINEARS; i++) {
         struct linear linear = engine_size_linear(info, i);
         size_t biases = info->linears[i].bias ? linear.out : 0;
         model->arrays[MODEL_WEIGHT(i)] =
-            (struct model_array){NULL, linear.out, linear.in};
-        model->arrays[MODEL_BIAS(i)] = (struct model_array){NULL, biases, 1};
+            (struct model_array){.rows = linear.out, .columns = linear.in};
+        model->arrays[MODEL_BIAS(i)] = (struct model_array){.rows = biases, .columns = 1};
     }
 }
 
@@ -75,14 +80,13 @@ static bool latents_fit(const attn_model_info *info) {
     return info->latent.shared < info->latent.key && info->width.value == info->width.key;
 }
 
-/* Bytes of an array, rounded up as aligned_alloc() demands. Returns false when a size is
- * too large. */
-static bool size_array(const struct model_array *array, size_t *ret_bytes) {
+/* Sets the bytes of an array. Returns false when a size is too large. */
+static bool size_array(struct model_array *array) {
     size_t floats = 0, offset;
 
     return array->rows <= INT_MAX && array->columns <= INT_MAX &&
            reserve_floats(&floats, array->rows, array->columns, &offset) &&
-           size_mul(floats, sizeof(float), ret_bytes);
+           size_mul(floats, sizeof(float), &array->bytes);
 }
 
 /* Sets the shapes of all arrays, and parameters, bytes and memory of model->info. */
@@ -101,11 +105,11 @@ static bool count_arrays(attn_model *model) {
     info->footprint.parameters = 0;
     info->footprint.memory = rotation_bytes(info);
     for (size_t i = 0; i < MODEL_NUM_ARRAYS; i++) {
-        size_t bytes;
-        if (!size_array(&model->arrays[i], &bytes) ||
-            !size_add(info->footprint.memory, bytes, &info->footprint.memory))
+        struct model_array *array = &model->arrays[i];
+        if (!size_array(array) ||
+            !size_add(info->footprint.memory, array->bytes, &info->footprint.memory))
             return false;
-        info->footprint.parameters += model->arrays[i].rows * model->arrays[i].columns;
+        info->footprint.parameters += array->rows * array->columns;
     }
     info->footprint.bytes = info->footprint.parameters * sizeof(float);
     return true;
@@ -160,7 +164,7 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
         "none";
     set_defaults(&model->info);
     features_list(&model->info, NULL, &features);
-    model->indirect = features.indirect;
+    model->effects = features.effects;
     if (!count_arrays(model))
         goto fail;
 
@@ -169,14 +173,12 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
         goto fail;
     for (size_t i = 0; i < MODEL_NUM_ARRAYS; i++) {
         struct model_array *array = &model->arrays[i];
-        size_t bytes = 0;
-        if (array->rows == 0)
+        if (array->bytes == 0)
             continue;
-        size_array(array, &bytes);
-        array->numbers = heap_alloc(bytes);
+        array->numbers = heap_alloc(array->bytes);
         if (array->numbers == NULL)
             goto fail;
-        memset(array->numbers, 0, bytes);
+        memset(array->numbers, 0, array->bytes);
     }
     *ret_model = model;
     return ATTN_OK;
@@ -233,54 +235,52 @@ static void describe_engine(const struct engine *engine, attn_model_info *info) 
     info->engine.precision = engine->kernels->k_step == 2 ? "bf16" : "f32";
 }
 
-/* Replaces the model's engine, and updates its info. */
-static void use_engine(attn_model *model, const struct engine *engine) {
-    describe_engine(engine, &model->info);
+/* Replaces the model's engine, releases the first `released` arrays, and updates its
+ * info. */
+static attn_status remake_engine(attn_model *model, const struct layer_weights *weights,
+                                 const attn_engine_options *options, size_t released,
+                                 attn_error *ret_error) {
+    struct engine engine;
+    attn_status status = engine_make(&model->info, weights, options, &engine, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    release_arrays(model, released);
+    describe_engine(&engine, &model->info);
     engine_deinit(&model->engine);
-    model->engine = *engine;
-    model->info.footprint.memory = engine->bytes + rotation_bytes(&model->info);
+    model->engine = engine;
+    model->info.footprint.memory = engine.bytes + rotation_bytes(&model->info);
     for (size_t i = 0; i < MODEL_NUM_ARRAYS; i++) {
-        size_t bytes = 0;
         if (model->arrays[i].numbers != NULL)
-            size_array(&model->arrays[i], &bytes);
-        model->info.footprint.memory += bytes;
+            model->info.footprint.memory += model->arrays[i].bytes;
     }
+    return ATTN_OK;
 }
 
 attn_status attn_model_set_engine(attn_model *model, const attn_engine_options *options,
                                   attn_error *ret_error) {
     const struct layer_weights weights = list_weights(model, false);
-    struct engine engine;
 
     if (model_weight(model, ATTN_QUERY) == NULL)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
                          "model '%s' was loaded to serve only, and has no weights to "
                          "make another engine from; load it without serve_only",
                          model->info.name);
-    attn_status status = engine_make(&model->info, &weights, options, &engine, ret_error);
-    if (status == ATTN_OK)
-        use_engine(model, &engine);
-    return status;
+    return remake_engine(model, &weights, options, 0, ret_error);
 }
 
 attn_status model_use_openblas(attn_model *model, const char *cpu,
                                attn_error *ret_error) {
     const attn_engine_options openblas = {.engine = "openblas", .cpu = cpu};
     const struct layer_weights weights = list_weights(model, true);
-    struct engine engine;
 
-    attn_status status =
-        engine_make(&model->info, &weights, &openblas, &engine, ret_error);
-    if (status == ATTN_OK)
-        use_engine(model, &engine);
-    return status;
+    return remake_engine(model, &weights, &openblas, 0, ret_error);
 }
 
 attn_status model_pack(attn_model *model, const attn_engine_options *options,
                        attn_error *ret_error) {
     float **const folded = model->engine.folded;
     struct layer_weights weights = list_weights(model, true);
-    struct engine engine;
 
     for (attn_linear i = ATTN_QUERY; i <= ATTN_KEY && folded[i] != NULL; i++) {
         weights.weights[i] = folded[i];
@@ -288,13 +288,7 @@ attn_status model_pack(attn_model *model, const attn_engine_options *options,
         weights.owned[i] = &folded[i];
         weights.additive[i] = NULL;
     }
-    attn_status status = engine_make(&model->info, &weights, options, &engine, ret_error);
-    if (status != ATTN_OK)
-        return status;
-
-    release_arrays(model, MODEL_NUM_PACKED);
-    use_engine(model, &engine);
-    return ATTN_OK;
+    return remake_engine(model, &weights, options, MODEL_NUM_PACKED, ret_error);
 }
 
 attn_status model_describe(const attn_model_info *info,
@@ -317,10 +311,8 @@ attn_status model_describe(const attn_model_info *info,
     for (size_t i = 0; i < MODEL_NUM_PACKED; i++) {
         bool folded = info->score.kind == ATTN_ADDITIVE &&
                       (i == MODEL_WEIGHT(ATTN_QUERY) || i == MODEL_WEIGHT(ATTN_KEY));
-        size_t bytes = 0;
-        size_array(&model.arrays[i], &bytes);
         if (engine.native || folded) /* it is released then */
-            model.info.footprint.memory -= bytes;
+            model.info.footprint.memory -= model.arrays[i].bytes;
     }
     *ret_info = model.info;
     return ATTN_OK;

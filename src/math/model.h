@@ -5,6 +5,7 @@
 #pragma once
 
 #include "math/engine.h"
+#include "math/features.h"
 
 #include <attnd/model.h>
 #include <string.h>
@@ -66,6 +67,7 @@ enum model_array_id {
 struct model_array {
     float *numbers; /* [rows, columns], row-major; NULL: there are none, or no more */
     size_t rows, columns; /* 0: the model has no such array. A vector has one column */
+    size_t bytes;         /* rounded up as aligned_alloc() demands */
 };
 
 /* Pairs of a rotation are half of rotation.size apart, whatever the file had. */
@@ -73,8 +75,8 @@ struct attn_model {
     attn_model_info info;
     struct model_array arrays[MODEL_NUM_ARRAYS]; /* by enum model_array_id */
     struct model_rotation rotation;
-    bool indirect;        /* see struct features */
-    struct engine engine; /* made once the weights are written */
+    struct features_effects effects; /* of its features */
+    struct engine engine;            /* made once the weights are written */
 };
 
 /* Returns the weight of a projection, y = x W^T + b, [out, in] as engine_size_linear()

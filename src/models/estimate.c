@@ -152,44 +152,29 @@ void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
                        (double)measured->write / (double)measured->reply);
 }
 
-/* Returns ns for each operation of a small run, or 0 when memory is short. */
-static double time_flop(const attn_model *model) {
-    double flops, ns;
-
-    if (model_try(model, &flops, &ns) != ATTN_OK)
-        return 0;
-    return ns / (flops + OTHER_FLOPS);
-}
-
 static void copy_average(average *to, const average *from) {
     atomic_init(to, load_average(from));
 }
 
-/* Copies what is known about one model, or about bodies that may name any. */
-static void copy_times(struct estimate *to, size_t to_model, const struct estimate *from,
-                       size_t from_model) {
-    for (size_t i = 0; i < (size_t)2 * NUM_SIZES; i++) {
-        struct size_times *times = &to->times[to_model * 2 * NUM_SIZES + i];
-        const struct size_times *known = &from->times[from_model * 2 * NUM_SIZES + i];
-        copy_average(&times->decode, &known->decode);
-        copy_average(&times->later, &known->later);
-    }
-}
-
-/* Takes over what `earlier` has learned. */
+/* Takes over what `earlier` has learned about its models, and about bodies that may name
+ * any or none. */
 static void learn_from(struct estimate *estimate, const struct estimate *earlier) {
+    const size_t count = estimate->num_models, sizes = (size_t)2 * NUM_SIZES;
+
     copy_average(&estimate->reply[0], &earlier->reply[0]);
     copy_average(&estimate->reply[1], &earlier->reply[1]);
-    copy_times(estimate, estimate->num_models, earlier, earlier->num_models);
-    copy_times(estimate, estimate->num_models + 1, earlier, earlier->num_models + 1);
-    copy_average(&estimate->flop[estimate->num_models],
-                 &earlier->flop[earlier->num_models]);
-    for (size_t i = 0; i < estimate->num_models; i++) {
-        size_t known = find_model_index(earlier, estimate->models[i]);
-        if (known == earlier->num_models)
+    for (size_t i = 0; i < count + 2; i++) {
+        size_t known = i < count ? find_model_index(earlier, estimate->models[i])
+                                 : earlier->num_models + i - count;
+        if (i < count && known == earlier->num_models)
             continue;
-        copy_average(&estimate->flop[i], &earlier->flop[known]);
-        copy_times(estimate, i, earlier, known);
+        if (i <= count)
+            copy_average(&estimate->flop[i], &earlier->flop[known]);
+        for (size_t k = 0; k < sizes; k++) {
+            const struct size_times *times = &earlier->times[known * sizes + k];
+            copy_average(&estimate->times[i * sizes + k].decode, &times->decode);
+            copy_average(&estimate->times[i * sizes + k].later, &times->later);
+        }
     }
 }
 
@@ -210,12 +195,12 @@ attn_status estimate_create(const attn_model *const *models, size_t num_models,
     if (earlier != NULL)
         learn_from(estimate, earlier);
     for (size_t i = 0; i < num_models; i++) {
-        double ns = load_average(&estimate->flop[i]);
-        if (ns <= 0)
-            ns = time_flop(models[i]);
-        if (ns <= 0)
+        double flops, ns; /* of a small run */
+        if (load_average(&estimate->flop[i]) > 0)
+            continue;
+        if (model_try(models[i], &flops, &ns) != ATTN_OK)
             goto fail;
-        atomic_init(&estimate->flop[i], ns);
+        atomic_init(&estimate->flop[i], ns / (flops + OTHER_FLOPS));
     }
 
     *ret_estimate = estimate;

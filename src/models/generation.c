@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* A text of many models takes long to print, and then at most one part in so many of a
  * thread's time. */
@@ -43,18 +42,13 @@ static struct model_stats *find_stats(const struct generation *generation,
     return NULL;
 }
 
-static bool has_model(const struct generation *first, const attn_model *model) {
-    for (const struct generation *at = first; at != NULL; at = at->earlier) {
-        if (generation_stats(at, model) != NULL)
-            return true;
-    }
-    return false;
-}
-
-static bool has_stats(const struct generation *first, const struct model_stats *stats) {
+/* Returns whether a generation from `first` on has the model, or the counters; NULL is
+ * in none. */
+static bool is_held(const struct generation *first, const attn_model *model,
+                    const struct model_stats *stats) {
     for (const struct generation *at = first; at != NULL; at = at->earlier) {
         for (size_t i = 0; i < at->num_models; i++) {
-            if (at->stats[i] == stats)
+            if (at->models[i] == model || at->stats[i] == stats)
                 return true;
         }
     }
@@ -78,9 +72,9 @@ static void free_generation(struct generation *generation) {
 static void destroy_generation(struct generation *generation,
                                const struct generation *first) {
     for (size_t i = 0; i < generation->num_models; i++) {
-        if (!has_model(first, generation->models[i]))
+        if (!is_held(first, generation->models[i], NULL))
             attn_model_destroy((attn_model *)(uintptr_t)generation->models[i]);
-        if (!has_stats(first, generation->stats[i]))
+        if (!is_held(first, NULL, generation->stats[i]))
             free(generation->stats[i]);
     }
     free_generation(generation);
@@ -131,7 +125,7 @@ static struct generation *create_generation(const struct generation *current,
         return generation;
 
     for (size_t i = 0; generation->stats != NULL && i < generation->num_models; i++) {
-        if (!has_stats(current, generation->stats[i]))
+        if (!is_held(current, NULL, generation->stats[i]))
             free(generation->stats[i]);
     }
     free_generation(generation);
@@ -174,12 +168,6 @@ static void keep_text(struct generation *generation, enum generation_text_id id,
     shared_text_release(former);
 }
 
-static int64_t read_thread_cpu_ns(void) {
-    struct timespec spent;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-    return (int64_t)spent.tv_sec * 1000000000 + spent.tv_nsec;
-}
-
 attn_status generation_get_text(struct generation *generation, enum generation_text_id id,
                                 int64_t max_age,
                                 void (*print)(void *context, struct buf *text),
@@ -191,11 +179,11 @@ attn_status generation_get_text(struct generation *generation, enum generation_t
         return ATTN_OK;
     }
 
-    int64_t spent = read_thread_cpu_ns();
+    int64_t spent = clock_thread_ns();
     text = shared_text_create(print, context);
     if (text == NULL)
         return ATTN_E_NOMEM;
-    keep_text(generation, id, text, now, read_thread_cpu_ns() - spent);
+    keep_text(generation, id, text, now, clock_thread_ns() - spent);
     *ret_text = text;
     return ATTN_OK;
 }

@@ -63,7 +63,8 @@ void list_close(struct model_list *list) {
     }
 }
 
-void entry_deinit(struct model_entry *entry) {
+/* Frees what the entry holds, and its model unless that was published. */
+static void entry_deinit(struct model_entry *entry) {
     if (entry->is_new)
         attn_model_destroy(entry->model);
     folder_close(entry->folder);

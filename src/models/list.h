@@ -48,9 +48,6 @@ size_t list_count_loaded(const struct model_list *list);
 /* Notes that the models are published, and closes the folders. */
 void list_close(struct model_list *list);
 
-/* Frees what the entry holds, and its model unless that was published. */
-void entry_deinit(struct model_entry *entry);
-
 /* Frees all entries. A zeroed list is fine. */
 void list_deinit(struct model_list *list);
 

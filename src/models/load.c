@@ -62,7 +62,7 @@ attn_status load_specs(const struct config *config, struct model_spec **ret_spec
 
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < count && status == ATTN_OK; i++) {
-        status = model_spec_parse(config->models.items[i], &specs[i], ret_error);
+        status = model_spec_parse(config->models.items[i], true, &specs[i], ret_error);
         if (status == ATTN_OK)
             status = check_name(specs[i].name, "--model", ret_error);
     }
@@ -316,13 +316,15 @@ static attn_status measure_entry(const struct config *config,
     const struct model_spec *spec = spec_of(entry);
     const attn_engine_options engine =
         compute_engine_options(&config->compute, spec->precision, true);
+    size_t count;
 
     *ret_info = (attn_model_info){.footprint.bytes = 0};
     if (entry->error.status != ATTN_OK)
         return error_set(ret_error, entry->error.status, "%s", entry->error.text);
     if (entry->is_layer)
-        return folder_describe_model(entry->folder, entry->layer, &engine, ret_info,
-                                     ret_error);
+        return model_describe(
+            &folder_get_layers(entry->folder, &count)[entry->layer].info, &engine,
+            ret_info, ret_error);
     if (entry->path == NULL)
         return ATTN_OK;
     return checkpoint_describe(entry->path, &spec->options, &engine, false, ret_info,

@@ -7,7 +7,6 @@
 #include "weights/families/folder.h"
 #include "weights/families/tensors.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -19,84 +18,73 @@
 
 /* Parses a whole number of at least 1. */
 static bool parse_count(const char *text, size_t *ret_count) {
-    char *end;
+    bool is_number = text[strspn(text, "0123456789")] == '\0';
 
-    if (!isdigit((unsigned char)*text))
-        return false;
     errno = 0;
-    unsigned long long count = strtoull(text, &end, 10);
-    if (*end != '\0' || errno != 0 || count == 0 || count > SIZE_MAX)
+    unsigned long long count = strtoull(text, NULL, 10);
+    if (!is_number || errno != 0 || count == 0 || count > SIZE_MAX)
         return false;
     *ret_count = (size_t)count;
     return true;
 }
 
-/* A text that is being parsed, as errors show it. */
-struct spec_text {
-    const char *option; /* "--model ", or "" for an operand */
-    const char *text;
+/* What follows the file. A text is one of `words`, where a key has them. */
+static const struct spec_key {
+    const char *name;
+    enum { SPEC_COUNT, SPEC_TEXT, SPEC_FLAG } kind;
+    size_t offset; /* of its member in struct model_spec */
+    const char *words[2];
+} spec_keys[] = {
+    {"num_heads", SPEC_COUNT, offsetof(struct model_spec, options.num_heads), {NULL}},
+    {"context_length",
+     SPEC_COUNT,
+     offsetof(struct model_spec, options.context_length),
+     {NULL}},
+    {"causal", SPEC_TEXT, offsetof(struct model_spec, options.causal), {"true", "false"}},
+    {"precision", SPEC_TEXT, offsetof(struct model_spec, precision), {"f32", "bf16"}},
+    {"layout", SPEC_TEXT, offsetof(struct model_spec, options.layout), {NULL}},
+    {"prefix", SPEC_TEXT, offsetof(struct model_spec, options.prefix), {NULL}},
+    {"layers", SPEC_TEXT, offsetof(struct model_spec, layers), {NULL}},
+    {"layer", SPEC_TEXT, offsetof(struct model_spec, layer), {NULL}},
+    {"pre_norm", SPEC_FLAG, offsetof(struct model_spec, pre_norm), {"true", "false"}},
 };
 
-/* Sets an option that folders alone have. */
-static attn_status parse_folder_pair(const char *key, const char *value,
-                                     const struct spec_text *shown,
-                                     struct model_spec *spec, attn_error *ret_error) {
-    if (strcmp(key, "layers") == 0 || strcmp(key, "layer") == 0) {
-        *(key[sizeof "layer" - 1] == 's' ? &spec->layers : &spec->layer) = value;
-        return ATTN_OK;
-    }
-    if (strcmp(key, "pre_norm") != 0)
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "%s%s: unknown key '%s'; the keys are num_heads, causal, "
-                         "context_length, layout, prefix and precision, "
-                         "and for a folder layers, layer and pre_norm",
-                         shown->option, shown->text, key);
-
-    spec->pre_norm = strcmp(value, "true") == 0;
-    if (!spec->pre_norm && strcmp(value, "false") != 0)
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "%s%s: pre_norm '%s' is not true or false", shown->option,
-                         shown->text, value);
-    return ATTN_OK;
-}
-
-/* Sets the option of `pair`, KEY=VALUE, and cuts it at the '='. */
-static attn_status parse_pair(char *pair, const struct spec_text *shown,
+/* Sets the option of `pair`, KEY=VALUE, and cuts it at the '='. Errors begin with
+ * `option` and `text`, which is parsed. */
+static attn_status parse_pair(char *pair, const char *option, const char *text,
                               struct model_spec *spec, attn_error *ret_error) {
-    attn_model_options *options = &spec->options;
-    const char *option = shown->option, *text = shown->text;
+    const struct spec_key *key = NULL;
     char *equals = strchr(pair, '=');
     if (equals == NULL || equals[1] == '\0')
         return error_set(ret_error, ATTN_E_VALUE, "%s%s: '%s' is not KEY=VALUE", option,
                          text, pair);
 
     *equals = '\0';
-    const char *value = equals + 1;
-    if (strcmp(pair, "num_heads") == 0 || strcmp(pair, "context_length") == 0) {
-        size_t *count = *pair == 'n' ? &options->num_heads : &options->context_length;
-        if (!parse_count(value, count))
-            return error_set(ret_error, ATTN_E_VALUE,
-                             "%s%s: %s '%s' is not a whole number of at least 1", option,
-                             text, pair, value);
-    } else if (strcmp(pair, "causal") == 0) {
-        if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
-            return error_set(ret_error, ATTN_E_VALUE,
-                             "%s%s: causal '%s' is not true or false", option, text,
-                             value);
-        options->causal = value;
-    } else if (strcmp(pair, "precision") == 0) {
-        if (strcmp(value, "f32") != 0 && strcmp(value, "bf16") != 0)
-            return error_set(ret_error, ATTN_E_VALUE,
-                             "%s%s: precision '%s' is not f32 or bf16", option, text,
-                             value);
-        spec->precision = value;
-    } else if (strcmp(pair, "layout") == 0) {
-        options->layout = value;
-    } else if (strcmp(pair, "prefix") == 0) {
-        options->prefix = value;
-    } else {
-        return parse_folder_pair(pair, value, shown, spec, ret_error);
+    for (size_t i = 0; i < sizeof spec_keys / sizeof spec_keys[0]; i++) {
+        if (strcmp(spec_keys[i].name, pair) == 0)
+            key = &spec_keys[i];
     }
+    if (key == NULL)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s%s: unknown key '%s'; the keys are num_heads, causal, "
+                         "context_length, layout, prefix and precision, "
+                         "and for a folder layers, layer and pre_norm",
+                         option, text, pair);
+
+    const char *value = equals + 1, *const *words = key->words;
+    bool is_first = words[0] != NULL && strcmp(value, words[0]) == 0;
+    void *member = (char *)spec + key->offset;
+    if (words[0] != NULL && !is_first && strcmp(value, words[1]) != 0)
+        return error_set(ret_error, ATTN_E_VALUE, "%s%s: %s '%s' is not %s or %s", option,
+                         text, pair, value, words[0], words[1]);
+    if (key->kind == SPEC_COUNT && !parse_count(value, member))
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s%s: %s '%s' is not a whole number of at least 1", option,
+                         text, pair, value);
+    if (key->kind == SPEC_TEXT)
+        *(const char **)member = value;
+    if (key->kind == SPEC_FLAG)
+        *(bool *)member = is_first;
     return ATTN_OK;
 }
 
@@ -129,42 +117,30 @@ static bool parse_path(char *first, bool named, struct model_spec *spec) {
     return true;
 }
 
-/* Parses [NAME=]FILE[,KEY=VALUE]..., with the name when `named`. */
-static attn_status parse_spec(const struct spec_text *shown, bool named,
-                              struct model_spec *ret_spec, attn_error *ret_error) {
-    struct model_spec spec = {.text = strdup(shown->text)};
+attn_status model_spec_parse(const char *text, bool named, struct model_spec *ret_spec,
+                             attn_error *ret_error) {
+    const char *option = named ? "--model " : "";
+    struct model_spec spec = {.text = strdup(text)};
     if (spec.text == NULL)
-        return error_set(ret_error, ATTN_E_NOMEM, "%s%s: out of memory", shown->option,
-                         shown->text);
+        return error_set(ret_error, ATTN_E_NOMEM, "%s%s: out of memory", option, text);
 
     attn_status status = ATTN_OK;
     char *rest = NULL, *pair;
     if (!parse_path(strtok_r(spec.text, ",", &rest), named, &spec))
         status = error_set(ret_error, ATTN_E_VALUE, "%s%s: not %sFILE[,KEY=VALUE]...%s",
-                           shown->option, shown->text, named ? "NAME=" : "",
+                           option, text, named ? "NAME=" : "",
                            named ? "; the name comes first, as in layer=layer.safetensors"
                                  : "");
     while (status == ATTN_OK && (pair = strtok_r(NULL, ",", &rest)) != NULL) {
         if (!continues_layers(pair, &spec))
-            status = parse_pair(pair, shown, &spec, ret_error);
+            status = parse_pair(pair, option, text, &spec, ret_error);
     }
 
-    if (status != ATTN_OK) {
+    if (status == ATTN_OK)
+        *ret_spec = spec;
+    else
         model_spec_deinit(&spec);
-        return status;
-    }
-    *ret_spec = spec;
-    return ATTN_OK;
-}
-
-attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
-                             attn_error *ret_error) {
-    return parse_spec(&(struct spec_text){"--model ", text}, true, ret_spec, ret_error);
-}
-
-attn_status model_spec_parse_operand(const char *text, struct model_spec *ret_spec,
-                                     attn_error *ret_error) {
-    return parse_spec(&(struct spec_text){"", text}, false, ret_spec, ret_error);
+    return status;
 }
 
 void model_spec_deinit(struct model_spec *spec) {

@@ -65,20 +65,17 @@ void obs_text_value(struct obs_text *text, const struct obs_label *labels,
 void obs_text_histogram(struct obs_text *text, const struct obs_label *label,
                         const struct obs_scale *scale,
                         const struct obs_histogram_sums *sums) {
-    size_t num_labels = label != NULL;
-    struct obs_label labels[2] = {{0}};
+    struct obs_label labels[2] = {*label};
     char number[NUMBER_BYTES];
     uint64_t values = 0;
 
-    if (label != NULL)
-        labels[0] = *label;
     for (size_t i = 0; i <= scale->num_bounds; i++) {
         double bound = i < scale->num_bounds ? (double)scale->bounds[i] * scale->unit
                                              : (double)INFINITY;
         values += sums->buckets[i];
-        labels[num_labels] = (struct obs_label){"le", print_sample(bound, number)};
-        add_sample(text, "_bucket", labels, num_labels + 1, (double)values);
+        labels[1] = (struct obs_label){"le", print_sample(bound, number)};
+        add_sample(text, "_bucket", labels, 2, (double)values);
     }
-    add_sample(text, "_sum", labels, num_labels, (double)sums->sum * scale->unit);
-    add_sample(text, "_count", labels, num_labels, (double)values);
+    add_sample(text, "_sum", labels, 1, (double)sums->sum * scale->unit);
+    add_sample(text, "_count", labels, 1, (double)values);
 }

@@ -33,8 +33,8 @@ void obs_text_family(struct obs_text *text, const char *name, enum obs_type type
 void obs_text_value(struct obs_text *text, const struct obs_label *labels,
                     size_t num_labels, double value);
 
-/* Writes one histogram: a sample for each bucket, the sum, and the count. It has at most
- * one label of its own, or NULL. */
+/* Writes one histogram, which has one label of its own: a sample for each bucket, the
+ * sum, and the count. */
 void obs_text_histogram(struct obs_text *text, const struct obs_label *label,
                         const struct obs_scale *scale,
                         const struct obs_histogram_sums *sums);

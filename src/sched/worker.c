@@ -57,10 +57,6 @@ int64_t sched_used_ns(const struct sched_worker *worker) {
     return clock_now_ns() - worker->begun - worker->inner_ns;
 }
 
-int64_t sched_helped_ns(const struct sched_worker *worker) {
-    return atomic_load(&worker->helped_ns);
-}
-
 size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_rows,
                         struct sched_job **ret_jobs, size_t max) {
     struct sched_pool *pool = worker->pool;
@@ -74,23 +70,12 @@ size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_
     return count;
 }
 
-void sched_share_loops(struct sched_worker *worker, bool shared) {
-    worker->shares_loops = shared; /* the next loop is begun under the lock */
-}
-
-/* Returns the part of its cost that a job did not use because it was over early. */
-static int64_t find_unused(const struct sched_worker *worker) {
-    int64_t unused = worker->expected_end - clock_now_ns();
-    bool is_over = worker->job != NULL && sched_job_is_over(worker->job);
-    return is_over && unused > SCHED_CHEAP_NS ? unused : 0;
-}
-
 void sched_end_job(struct sched_worker *worker) {
     struct sched_pool *pool = worker->pool;
 
     pthread_mutex_lock(&pool->lock);
-    int64_t unused = find_unused(worker);
-    if (unused > 0)
+    int64_t unused = worker->expected_end - clock_now_ns();
+    if (unused > SCHED_CHEAP_NS && worker->job != NULL && sched_job_is_over(worker->job))
         queue_refund(&pool->queue, worker->job->client, sched_used_ns(worker), unused);
     worker_end_locked(worker);
     pthread_mutex_unlock(&pool->lock);

@@ -27,9 +27,11 @@ struct sched_worker {
     int64_t begun;                     /* clock_now_ns */
     int64_t expected_end;              /* clock_now_ns; 0: no job runs */
     int64_t tag;                       /* start tag of `job` */
-    bool shares_loops;                 /* its loops compute results of other jobs, too */
-    int64_t inner_ns;                  /* the time of inner jobs since it began */
-    int64_t large_ns;                  /* the part of inner_ns that large ones took */
+    /* Set by the job while its loops compute results of other jobs, too: no task of them
+     * is omitted. */
+    bool shares_loops;
+    int64_t inner_ns; /* the time of inner jobs since it began */
+    int64_t large_ns; /* the part of inner_ns that large ones took */
 
     atomic_int_fast64_t helped_ns; /* the time that other threads worked for `job` */
     size_t called; /* the last sched_call_on_each() that it has seen; under the lock */
@@ -58,19 +60,14 @@ void sched_checkpoint(void *worker);
 size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_rows,
                         struct sched_job **ret_jobs, size_t max);
 
-/* Declares whether the job's loops compute results of other jobs, too. No task of such a
- * loop is omitted. */
-void sched_share_loops(struct sched_worker *worker, bool shared);
-
 /* Called before the result is handed over: the worker counts as idle from now on, so that
  * the next request of the same client is not refused for a job that has ended. A client
  * whose job is over early is charged only for the time that it has used. */
 void sched_end_job(struct sched_worker *worker);
 
-/* Return the time in ns that the job took so far: on its own thread, without inner jobs,
- * and on other threads that helped with its loops. */
+/* Returns the time in ns that the job took so far, without inner jobs, on its own thread;
+ * worker->helped_ns is that on others, which helped with its loops. */
 int64_t sched_used_ns(const struct sched_worker *worker);
-int64_t sched_helped_ns(const struct sched_worker *worker);
 
 /* --- for the pool; with its lock held, but for worker_run() --- */
 

@@ -19,15 +19,6 @@ static bool receive_reply(gnutls_session_t session, char *ret_reply, size_t size
     return got > 0;
 }
 
-/* Prepares the session for a server whose certificate is not checked. */
-static bool prepare_session(gnutls_session_t session, int fd,
-                            gnutls_certificate_credentials_t credentials) {
-    gnutls_transport_set_int(session, fd);
-    return gnutls_set_default_priority(session) == GNUTLS_E_SUCCESS &&
-           gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, credentials) ==
-               GNUTLS_E_SUCCESS;
-}
-
 /* An alert that is only a warning is followed by the handshake. */
 static bool shake_hands(gnutls_session_t session) {
     int result;
@@ -48,7 +39,11 @@ bool tls_request(int fd, const char *request, char *ret_reply, size_t size) {
     if (gnutls_certificate_allocate_credentials(&credentials) != GNUTLS_E_SUCCESS)
         return false;
     if (gnutls_init(&session, GNUTLS_CLIENT | GNUTLS_NO_SIGNAL) == GNUTLS_E_SUCCESS) {
-        replied = prepare_session(session, fd, credentials) && shake_hands(session) &&
+        gnutls_transport_set_int(session, fd);
+        replied = gnutls_set_default_priority(session) == GNUTLS_E_SUCCESS &&
+                  gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, credentials) ==
+                      GNUTLS_E_SUCCESS &&
+                  shake_hands(session) &&
                   gnutls_record_send(session, request, strlen(request)) ==
                       (ssize_t)strlen(request) &&
                   receive_reply(session, ret_reply, size);

@@ -26,52 +26,57 @@ attn_status checkpoint_check_name(const char *name, attn_error *ret_error) {
                      name, ATTN_NAME_MAX);
 }
 
-/* Refuses the value `text` of `key` in __metadata__. */
-static attn_status refuse_metadata(const char *key, const char *text,
-                                   const char *expected, attn_error *ret_error) {
-    return error_set(ret_error, ATTN_E_VALUE,
-                     "%s is '%.40s' in __metadata__, but must be %s; "
-                     "correct it, or write %s= after the file",
-                     key, text, expected, key);
-}
+/* --- the layer of a file --- */
 
-/* Finds a number: the option unless 0, else __metadata__, else 0. */
-static attn_status find_number(const struct safetensors *file, const char *key,
-                               size_t option, size_t *ret_number, attn_error *ret_error) {
-    const char *text = safetensors_get_metadata(file, key);
-
-    *ret_number = option;
-    if (option > 0 || text == NULL)
-        return ATTN_OK;
-    size_t digits = strspn(text, "0123456789");
-    *ret_number = digits <= 9 ? strtoul(text, NULL, 10) : 0;
-    if (*ret_number == 0 || text[digits] != '\0')
-        return refuse_metadata(key, text, "an integer from 1 to 999999999", ret_error);
-    return ATTN_OK;
-}
-
-/* Finds causal: the option, else __metadata__, else the layout's default. */
-static attn_status find_causal(const struct safetensors *file, const char *option,
-                               bool layout_default, bool *ret_causal,
-                               attn_error *ret_error) {
-    const char *text = option != NULL ? option : safetensors_get_metadata(file, "causal");
-
-    *ret_causal = text == NULL ? layout_default : strcmp(text, "true") == 0;
-    if (text == NULL || *ret_causal || strcmp(text, "false") == 0)
-        return ATTN_OK;
-    if (option == NULL)
-        return refuse_metadata("causal", text, "true or false", ret_error);
-    return error_set(ret_error, ATTN_E_VALUE, "causal=%.40s must be true or false",
-                     option);
-}
-
-/* The layer of a file. */
 struct single_layer {
     const struct layout *layout;
     struct tensor_view view;
     struct layer layer; /* borrows from the view */
-    attn_model_info info;
 };
+
+/* Returns an option: `option` unless NULL, else what __metadata__ has, or NULL. */
+static const char *find_option(const struct safetensors *file, const char *key,
+                               const char *option) {
+    return option != NULL ? option : safetensors_get_metadata(file, key);
+}
+
+/* Refuses the value `text` of `key` in __metadata__. */
+static void refuse_metadata(const char *key, const char *text, const char *expected,
+                            attn_error *error) {
+    error_keep(error, ATTN_E_VALUE,
+               "%s is '%.40s' in __metadata__, but must be %s; "
+               "correct it, or write %s= after the file",
+               key, text, expected, key);
+}
+
+/* Returns a number: the option unless 0, else what __metadata__ has, else 0. */
+static size_t find_number(const struct safetensors *file, const char *key, size_t option,
+                          attn_error *error) {
+    const char *text = find_option(file, key, NULL);
+
+    if (option > 0 || text == NULL)
+        return option;
+    size_t digits = strspn(text, "0123456789");
+    size_t number = digits <= 9 ? strtoul(text, NULL, 10) : 0;
+    if (number == 0 || text[digits] != '\0')
+        refuse_metadata(key, text, "an integer from 1 to 999999999", error);
+    return number;
+}
+
+/* Returns causal: the option, else what __metadata__ has, else the layout's default. */
+static bool find_causal(const struct safetensors *file, const char *option,
+                        bool layout_default, attn_error *error) {
+    const char *text = find_option(file, "causal", option);
+    bool causal = text == NULL ? layout_default : strcmp(text, "true") == 0;
+
+    if (text == NULL || causal || strcmp(text, "false") == 0)
+        return causal;
+    if (option == NULL)
+        refuse_metadata("causal", text, "true or false", error);
+    else
+        error_keep(error, ATTN_E_VALUE, "causal=%.40s must be true or false", option);
+    return causal;
+}
 
 /* Finds the layer of the file, with the options, which may be NULL, or else with those of
  * the file. */
@@ -80,38 +85,28 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
                               struct single_layer *ret_single, attn_error *ret_error) {
     static const attn_model_options no_options;
     struct layer *layer = &ret_single->layer;
-    size_t context_length;
-    attn_status status = checkpoint_check_name(name, ret_error);
+    attn_error error = {.status = ATTN_OK};
 
     options = options != NULL ? options : &no_options;
-    const char *prefix = options->prefix, *layout_name = options->layout;
-    if (prefix == NULL)
-        prefix = safetensors_get_metadata(file, "prefix");
-    if (layout_name == NULL)
-        layout_name = safetensors_get_metadata(file, "layout");
+    const char *prefix = find_option(file, "prefix", options->prefix);
     *ret_single = (struct single_layer){.layout = NULL};
+    attn_status status = checkpoint_check_name(name, ret_error);
     if (status == ATTN_OK)
-        status = layout_recognise(file, prefix != NULL ? prefix : "", layout_name,
+        status = layout_recognise(file, prefix != NULL ? prefix : "",
+                                  find_option(file, "layout", options->layout),
                                   &ret_single->layout, &ret_single->view, ret_error);
-    if (status == ATTN_OK)
-        status = find_number(file, "num_heads", options->num_heads, &layer->num_heads,
-                             ret_error);
-    if (status == ATTN_OK)
-        status = find_number(file, "context_length", options->context_length,
-                             &context_length, ret_error);
-    if (status == ATTN_OK)
-        status = find_causal(file, options->causal, ret_single->layout->causal,
-                             &layer->causal, ret_error);
-    if (status == ATTN_OK)
-        status =
-            layout_fill_layer(ret_single->layout, &ret_single->view, layer, ret_error);
     if (status != ATTN_OK)
         return status;
 
-    layer_fill_info(layer, false, &ret_single->info);
-    ret_single->info.context_length = context_length;
-    memcpy(ret_single->info.name, name, strlen(name) + 1);
-    return ATTN_OK;
+    memcpy(layer->info.name, name, strlen(name) + 1);
+    layer->info.num_heads = find_number(file, "num_heads", options->num_heads, &error);
+    layer->info.context_length =
+        find_number(file, "context_length", options->context_length, &error);
+    layer->info.mask.causal =
+        find_causal(file, options->causal, ret_single->layout->causal, &error);
+    layout_fill_layer(ret_single->layout, &ret_single->view, layer, &error);
+    return error.status == ATTN_OK ? ATTN_OK
+                                   : error_set(ret_error, error.status, "%s", error.text);
 }
 
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
@@ -122,7 +117,8 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
     attn_status status = find_layer(name, file, options, &single, ret_error);
     if (status != ATTN_OK)
         return status;
-    return layer_create_model(&single.layer, &single.info, engine, ret_model, ret_error);
+    return layer_create_model(&single.layer, &single.layer.info, engine, ret_model,
+                              ret_error);
 }
 
 /* Reads every tensor of the layer once, and keeps none. */
@@ -175,7 +171,7 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
     if (status == ATTN_OK && check_weights)
         status = check_numbers(&single, &error);
     if (status == ATTN_OK)
-        status = model_describe(&single.info, engine, ret_info, &error);
+        status = model_describe(&single.layer.info, engine, ret_info, &error);
     safetensors_close(file);
     return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }

@@ -240,10 +240,9 @@ static attn_status check_known(const struct layout *layout,
 attn_status layout_recognise(const struct safetensors *file, const char *prefix,
                              const char *name, const struct layout **ret_layout,
                              struct tensor_view *ret_view, attn_error *ret_error) {
-    struct tensor_view all = {.prefix_size = 0};
+    const struct tensor_view all = tensor_view_of(file);
     const struct layout *found = NULL;
 
-    all.tensors = safetensors_get_tensors(file, &all.count);
     *ret_view = tensor_view_make(all.tensors, all.count, prefix);
     for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
         const struct layout *layout = &layout_table[i];

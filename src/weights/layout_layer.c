@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "weights/layer/make.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -82,27 +83,27 @@ static void fit_heads(struct sizer *sizer, size_t which,
     linear->of_heads = sizer->view;
     linear->weight = tensor_view_find(sizer->view, names->weight);
     linear->bias = tensor_view_find(sizer->view, names->bias);
-    for (size_t head = 0; head < layer->num_heads && sizer->error->status == ATTN_OK;
+    for (size_t head = 0; head < layer->info.num_heads && sizer->error->status == ATTN_OK;
          head++) {
         const struct safetensors_tensor *weight =
             tensor_view_find_numbered(sizer->view, names->weight, head);
         const struct safetensors_tensor *bias =
             tensor_view_find_numbered(sizer->view, names->bias, head);
 
-        tensor_fit(weight, &layer->head_size, &columns,
+        tensor_fit(weight, &layer->info.width.score, &columns,
                    "all heads must have the same size for queries, keys and values",
                    sizer->error);
         if ((bias != NULL) != (linear->bias != NULL))
             error_keep(sizer->error, ATTN_E_FORMAT,
                        "tensor '%.80s' %s a bias, unlike that of head 0", weight->name,
                        bias != NULL ? "has" : "lacks");
-        tensor_fit(bias, &layer->head_size, NULL,
+        tensor_fit(bias, &layer->info.width.score, NULL,
                    "one number for each row of the head's weight", sizer->error);
     }
 
     if (stage == NULL)
         linear->in_size = columns;
-    if (!size_mul(layer->num_heads, layer->head_size, &sizer->hidden))
+    if (!size_mul(layer->info.num_heads, layer->info.width.score, &sizer->hidden))
         error_keep(sizer->error, ATTN_E_OVERFLOW, "the heads are too large");
     linear->stage_bias =
         tensor_view_find(sizer->view, sizer->layout->linears[which].bias);
@@ -134,7 +135,8 @@ static void fit_packed(struct sizer *sizer, size_t which,
 static void fit_all_heads(struct sizer *sizer, size_t which,
                           const struct safetensors_tensor *weight) {
     struct layer_linear *linear = &sizer->layer->linears[which];
-    size_t heads = sizer->layer->num_heads, size = heads > 0 ? sizer->hidden / heads : 0;
+    size_t heads = sizer->layer->info.num_heads,
+           size = heads > 0 ? sizer->hidden / heads : 0;
     size_t groups = size > 0 && weight->rank == 2 ? weight->shape[0] / size : 0;
 
     if (groups > 0 && groups < heads && heads % groups == 0 &&
@@ -181,7 +183,7 @@ static void fit_projection(struct sizer *sizer, size_t which) {
 /* Determines H before the projections: counted, where each head has tensors of its own,
  * or as it is given. */
 static void find_num_heads(const struct sizer *sizer) {
-    size_t *given = &sizer->layer->num_heads;
+    size_t *given = &sizer->layer->info.num_heads;
 
     if (sizer->layout->linears[LINEAR_HEAD_QUERY].weight != NULL) {
         size_t counted = count_numbered(sizer);
@@ -202,7 +204,7 @@ static void find_num_heads(const struct sizer *sizer) {
 /* Determines D, and which rows the heads have. */
 static void divide_rows(const struct sizer *sizer) {
     struct layer *layer = sizer->layer;
-    size_t heads = layer->num_heads;
+    size_t heads = layer->info.num_heads;
     char divisors[DIVISORS_TEXT_SIZE];
 
     if (sizer->error->status == ATTN_OK && sizer->hidden % heads != 0) {
@@ -215,12 +217,12 @@ static void divide_rows(const struct sizer *sizer) {
     if (sizer->error->status != ATTN_OK)
         return;
 
-    layer->head_size = layer->value_size = sizer->hidden / heads;
-    layer->num_kv_heads = heads;
+    layer->info.width.score = layer->info.width.head = sizer->hidden / heads;
+    layer->info.num_kv_heads = heads;
     for (size_t which = ATTN_QUERY; which <= ATTN_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
         linear->num_heads = heads;
-        linear->head_rows = layer->head_size;
+        linear->head_rows = layer->info.width.score;
         linear->group_heads = linear->of_heads != NULL ? 1 : heads;
     }
 }
@@ -241,7 +243,8 @@ static void fit_output(const struct sizer *sizer) {
 static void fit_additive(const struct sizer *sizer) {
     const struct safetensors_tensor **tensors = sizer->layer->additive;
     const char *missing = NULL;
-    size_t present = 0, one = 1, width = TENSOR_ANY, *size = &sizer->layer->head_size;
+    size_t present = 0, one = 1, width = TENSOR_ANY,
+           *size = &sizer->layer->info.width.score;
 
     for (size_t i = 0; i < 3; i++) {
         tensors[i] = tensor_view_find(sizer->view, layout_additive[i]);
@@ -267,13 +270,11 @@ static void fit_additive(const struct sizer *sizer) {
                "one number for each row of " LAYOUT_ADDITIVE_QUERY, sizer->error);
 }
 
-attn_status layout_fill_layer(const struct layout *layout, const struct tensor_view *view,
-                              struct layer *layer, attn_error *ret_error) {
-    attn_error error = {.status = ATTN_OK};
-    struct sizer sizer = {
-        .layout = layout, .view = view, .layer = layer, .error = &error};
+void layout_fill_layer(const struct layout *layout, const struct tensor_view *view,
+                       struct layer *layer, attn_error *error) {
+    struct sizer sizer = {.layout = layout, .view = view, .layer = layer, .error = error};
 
-    layer->family = layout->name;
+    layer->info.layout = layout->name;
     layer->value_factor = 1;
     find_num_heads(&sizer);
     for (size_t which = ATTN_QUERY; which <= ATTN_VALUE; which++)
@@ -281,6 +282,5 @@ attn_status layout_fill_layer(const struct layout *layout, const struct tensor_v
     divide_rows(&sizer);
     fit_output(&sizer);
     fit_additive(&sizer);
-    return error.status == ATTN_OK ? ATTN_OK
-                                   : error_set(ret_error, error.status, "%s", error.text);
+    layer_complete(layer);
 }

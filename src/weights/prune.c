@@ -87,15 +87,12 @@ attn_status prune_create_model(const attn_model *model, const bool *left_out,
     attn_model *pruned;
     attn_model_info info = model->info;
 
-    attn_status status = prune_check(&info, ret_error);
-    if (status != ATTN_OK)
-        return status;
     info.layout = PRUNED_LAYOUT;
     info.linears[ATTN_OUTPUT].weight = true;
     for (size_t head = 0; head < model->info.num_heads; head++)
         info.num_heads -= left_out[head] ? 1 : 0;
     info.num_kv_heads = info.num_heads;
-    status = attn_model_create(&info, &pruned);
+    attn_status status = attn_model_create(&info, &pruned);
     if (status != ATTN_OK)
         return error_set(ret_error, status, "cannot create the pruned model: %s",
                          attn_status_text(status));

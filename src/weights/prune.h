@@ -12,14 +12,14 @@
  * cannot hold: ATTN_E_UNSUPPORTED. */
 attn_status prune_check(const attn_model_info *info, attn_error *ret_error);
 
-/* Creates a model from `model` without the heads h with left_out[h], which is [H] and
- * leaves at least one. It computes what `model` computes when head_mask is 0 for those
- * heads. Without an output projection the heads' outputs would move; the new model then
- * has one, of zeros and ones, that puts them where they were.
+/* Creates a model from `model`, which prune_check() accepts, without the heads h with
+ * left_out[h], which is [H] and leaves at least one. It computes what `model` computes
+ * when head_mask is 0 for those heads. Without an output projection the heads' outputs
+ * would move; the new model then has one, of zeros and ones, that puts them where they
+ * were.
  *
  * `model` must not be one that serves only. The caller owns *ret_model, which has no
- * engine yet. Errors, with one line: those of prune_check(); ATTN_E_OVERFLOW,
- * ATTN_E_NOMEM. */
+ * engine yet. Errors, with one line: ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
 attn_status prune_create_model(const attn_model *model, const bool *left_out,
                                attn_model **ret_model, attn_error *ret_error);
 

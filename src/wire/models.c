@@ -32,13 +32,16 @@ size_t wire_models_index(const attn_model *const *models, size_t num_models,
 
 bool wire_model_find(const char *name, const attn_model *const *models, size_t num_models,
                      const attn_model **ret_model, struct wire_problem *ret_problem) {
+    size_t index = name == NULL && num_models == 1 ? 0 : num_models;
     char names[NAMES_TEXT_MAX];
-    list_model_names(models, num_models, names);
 
-    if (name == NULL && num_models == 1) {
-        *ret_model = models[0];
+    if (name != NULL)
+        index = wire_models_index(models, num_models, name, strlen(name));
+    if (index < num_models) {
+        *ret_model = models[index];
         return true;
     }
+    list_model_names(models, num_models, names);
     if (num_models == 0)
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_MODEL, "model",
                                 "no model is loaded; load one, or ask the operator");
@@ -47,13 +50,8 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
                                 "%zu models are loaded: %s; name one of them in the "
                                 "request (a query string is not read)",
                                 num_models, names);
-
-    size_t index = wire_models_index(models, num_models, name, strlen(name));
-    if (index == num_models)
-        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_MODEL, "model",
-                                "there is no model '%.64s'; use one of %s", name, names);
-    *ret_model = models[index];
-    return true;
+    return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_MODEL, "model",
+                            "there is no model '%.64s'; use one of %s", name, names);
 }
 
 bool wire_model_is_cross(const attn_model_info *info) {

@@ -48,6 +48,18 @@ void wire_shape_print(char ret_json[WIRE_SHAPE_PRINT_MAX], const size_t *shape,
     *out = '\0';
 }
 
+void wire_names_print(char *ret_text, size_t size, const char *const *names, size_t count,
+                      const char *word) {
+    size_t used = 0;
+
+    for (size_t i = 0; i < count && used < size; i++) {
+        used += (size_t)snprintf(ret_text + used, size - used, "%s", names[i]);
+        if (i + 1 < count && used < size)
+            used += (size_t)snprintf(ret_text + used, size - used,
+                                     i + 2 < count ? ", " : " %s ", word);
+    }
+}
+
 void wire_range_print(char ret_json[WIRE_SHAPE_PRINT_MAX], int64_t min, size_t max) {
     snprintf(ret_json, WIRE_SHAPE_PRINT_MAX, "[%" PRId64 ",%zu]", min, max);
 }
@@ -57,11 +69,6 @@ void wire_levels_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t m
         snprintf(ret_json, WIRE_SHAPE_PRINT_MAX, "%zu", min);
     else
         wire_range_print(ret_json, (int64_t)min, max);
-}
-
-void wire_lens_limit(char ret_text[WIRE_LENS_LIMIT_MAX], size_t num_keys) {
-    snprintf(ret_text, WIRE_LENS_LIMIT_MAX, "its sequence has %zu key%s", num_keys,
-             plural_of(num_keys));
 }
 
 const char *wire_type_remedy(const char *field, const char *got) {
@@ -227,15 +234,5 @@ bool wire_refuse_not_finite(const struct wire_place *place, float got,
                                 : "infinite, or out of range for float32",
                      (double)FLT_MAX);
     print_float_range((double)FLT_MAX, ret_problem);
-    return false;
-}
-
-bool wire_refuse_need_weights(const char *got, struct wire_problem *ret_problem) {
-    wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, "need_weights",
-                     "need_weights must be false, true (the weights of every head) or "
-                     "\"mean\" (over the heads); send one of them, or leave it out");
-    snprintf(ret_problem->expected, sizeof ret_problem->expected,
-             "[false,true,\"mean\"]");
-    snprintf(ret_problem->got, sizeof ret_problem->got, "\"%s\"", got);
     return false;
 }

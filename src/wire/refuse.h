@@ -72,9 +72,6 @@ bool wire_refuse_int_range(const struct wire_place *place, const char *got, size
 bool wire_refuse_not_finite(const struct wire_place *place, float got,
                             struct wire_problem *ret_problem);
 
-/* A need_weights that is not one of its three values; `got` is its JSON type. */
-bool wire_refuse_need_weights(const char *got, struct wire_problem *ret_problem);
-
 /* --- what errors consist of --- */
 
 /* Writes a shape as JSON into problem->expected or problem->got: [2,null,4]. */
@@ -87,7 +84,6 @@ void wire_range_print(char ret_json[WIRE_SHAPE_PRINT_MAX], int64_t min, size_t m
 /* Writes as JSON how many levels or axes there must be: 2 or [2,3]. */
 void wire_levels_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max);
 
-#define WIRE_LENS_LIMIT_MAX 48 /* bytes, with the terminator */
-
-/* Writes why a valid length is at most `num_keys`: "its sequence has 6 keys". */
-void wire_lens_limit(char ret_text[WIRE_LENS_LIMIT_MAX], size_t num_keys);
+/* Writes names as a list, cut to `size` bytes: "a, b and c", where `word` is "and". */
+void wire_names_print(char *ret_text, size_t size, const char *const *names, size_t count,
+                      const char *word);

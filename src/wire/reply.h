@@ -8,6 +8,9 @@
 #include "wire/problem.h"
 #include "wire/request.h"
 
+/* A part of wire_writer.smaller. */
+#define WIRE_SELECT_FEWER "select by weights_heads and weights_queries"
+
 #define WIRE_REPLY_RANK_MAX (1 + RESULT_AXES_MAX) /* sequences, and axes of one */
 
 /* Of a number in JSON: with its comma; and with bytes that its printer may touch. */

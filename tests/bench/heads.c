@@ -54,7 +54,7 @@ static double time_layer(const attn_model *model, const attn_request *request) {
     attn_result result = {.outputs = allocate(sizes.outputs * sizeof(float))};
 
     double begun = now_ms();
-    attn_run(model, request, scratch, &result);
+    attn_run(model, request, &sizes, scratch, &result);
     double took = now_ms() - begun;
     free(scratch);
     free(result.outputs);
@@ -71,7 +71,7 @@ static double time_analysis(const attn_model *model, const attn_request *request
                         .gram = allocate(num_heads * num_heads * sizeof *heads.gram)};
 
     double begun = now_ms();
-    attn_heads_add(model, request, scratch, &heads);
+    attn_heads_add(model, request, &sizes, scratch, &heads);
     double took = now_ms() - begun;
     free(scratch);
     free(heads.sums);

@@ -4,7 +4,7 @@
  * afterwards. */
 #include "captures/put.h"
 #include "fuzz.h"
-#include "wire/checks/stored.h"
+#include "wire/fields/readers.h"
 
 #include <math.h>
 #include <stdio.h>

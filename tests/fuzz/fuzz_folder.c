@@ -35,10 +35,10 @@ static void read_linear(const struct layer_linear *linear) {
 
 /* Reads all numbers of a layer, where they are few. */
 static void read_layer(const struct layer *layer, bool pre_norm) {
-    attn_model_info info;
+    attn_model_info info = layer->info;
     attn_model *model = NULL;
 
-    layer_fill_info(layer, pre_norm, &info);
+    info.pre_norm.applied = pre_norm && info.pre_norm.kind != ATTN_NORM_NONE;
     if (model_describe(&info, NULL, &info, NULL) != ATTN_OK ||
         info.footprint.parameters > 4 * FLOATS_MAX)
         return;

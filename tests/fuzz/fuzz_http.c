@@ -35,6 +35,7 @@ static struct {
     struct sched_budget budget;
     struct generations models;
     struct origins origins;
+    struct config config;
     struct http_options options;
     struct http_server *server;
     struct sockaddr_in address;
@@ -49,7 +50,8 @@ struct reply {
 static void start_server(void) {
     static const struct address_ranges no_proxies;
     static char page[] = "http://a", listen[] = "127.0.0.1:0";
-    char *const pages[] = {page}, *const listens[] = {listen};
+    static char *listens[] = {listen};
+    char *const pages[] = {page};
     const struct sched_options sched = {.num_workers = 1,
                                         .queue_slots = 4,
                                         .max_delay = 1000000000,
@@ -71,17 +73,17 @@ static void start_server(void) {
                    ATTN_OK,
                "a model that cannot be served");
     sched_budget_init(&shared.budget, MEMORY_BYTES);
-    shared.options = (struct http_options){.listens = listens,
-                                           .num_listens = 1,
+    shared.config = (struct config){.listens = {listens, 1},
+                                    .max_connections = 64,
+                                    .header_timeout = 1,
+                                    .idle_timeout = 1,
+                                    .min_rate = 4096,
+                                    .max_body = 1 << 20,
+                                    .max_reply = 1 << 24};
+    shared.options = (struct http_options){.config = &shared.config,
                                            .num_threads = 1,
-                                           .max_connections = 64,
-                                           .header_timeout = 1,
-                                           .idle_timeout = 1,
-                                           .min_rate = 4096,
                                            .trusted_proxies = &no_proxies,
                                            .cors_origins = &shared.origins,
-                                           .max_body = 1 << 20,
-                                           .max_reply = 1 << 24,
                                            .models = &shared.models,
                                            .budget = &shared.budget};
     fuzz_check(sched_pool_create(&sched, &shared.options.pool) == ATTN_OK &&

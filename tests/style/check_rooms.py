@@ -14,7 +14,8 @@ from rooms import find_circles, may_use, read_rooms, room_of, unit_of
 
 # The library of each external header, and headers that only one file may include.
 LIBRARY_HEADERS = {"jansson.h": "jansson", "microhttpd.h": "microhttpd", "cblas.h": "openblas",
-                   "zlib.h": "zlib", "gnutls/gnutls.h": "gnutls", "gnutls/x509.h": "gnutls"}
+                   "zlib.h": "zlib", "gnutls/gnutls.h": "gnutls", "gnutls/x509.h": "gnutls",
+                   "nettle/base16.h": "nettle", "nettle/sha2.h": "nettle"}
 SOLE_USERS = {"cblas.h": "math/blas.c"}
 # Public headers that know models; status.h knows none.
 MODEL_HEADERS = {"attnd/attention.h", "attnd/library.h", "attnd/model.h"}

@@ -23,8 +23,8 @@ static void print_layer(const struct match *match, const struct match_stack *sta
     }
     layer_describe_features(&layer, features);
     printf("%s\t%s%s\t%s, heads of %zu%s%s%s%s%s\n", match->family->type, stack->part,
-           layer.cross ? "cross" : "", features, layer.head_size,
-           layer.num_kv_heads < layer.num_heads ? ", shared key heads" : "",
+           layer.cross ? "cross" : "", features, layer.info.width.score,
+           layer.info.num_kv_heads < layer.info.num_heads ? ", shared key heads" : "",
            match->family->scores.sinks != NULL ? ", sinks" : "",
            match->family->weights.split == SPLIT_GATED ||
                    stack->stack->names[ATTN_GATE] != NULL
@@ -50,8 +50,10 @@ int main(void) {
                 .width = from->width % from->heads == 0 ? from->width : from->heads * 64,
                 .num_layers = from->layers};
             for (size_t i = 0; i < from->layers && i < LAYERS_MAX; i++) {
-                const struct layer_source kind = {family, &stack.section, from->layers,
-                                                  i};
+                const struct layer_source kind = {.family = family,
+                                                  .section = &stack.section,
+                                                  .num_layers = from->layers,
+                                                  .index = i};
                 if (kind_attends(&kind))
                     print_layer(&match, &stack, i);
                 error.status = ATTN_OK;

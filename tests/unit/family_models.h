@@ -10,11 +10,11 @@
 
 /* Makes the model of a layer. The caller destroys it. */
 static inline attn_model *make_model(const struct layer *layer, bool pre_norm) {
-    attn_model_info info;
+    attn_model_info info = layer->info;
     attn_model *model = NULL;
     attn_error error;
 
-    layer_fill_info(layer, pre_norm, &info);
+    info.pre_norm.applied = pre_norm && info.pre_norm.kind != ATTN_NORM_NONE;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     if (layer_read_model(layer, model, &error) != ATTN_OK)
         fail_msg("%s", error.text);
@@ -61,7 +61,7 @@ static inline double run_layer(const struct layer *layer, const struct layer_cas
     double worst = run_case(model, want, want->queries.values);
     attn_model_destroy(model);
 
-    if (layer->norm_before.kind == ATTN_NORM_NONE || want->hidden.values == NULL)
+    if (layer->info.pre_norm.kind == ATTN_NORM_NONE || want->hidden.values == NULL)
         return worst;
     model = make_model(layer, true);
     assert_true(attn_model_get_info(model)->pre_norm.applied);

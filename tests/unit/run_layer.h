@@ -56,7 +56,7 @@ static attn_result run(const attn_model *model, const attn_request *request,
     attn_result result = make_result(ret_sizes);
     assert_non_null(scratch);
     memset(scratch, 0xff, ret_sizes->scratch_bytes);
-    assert_int_equal(attn_run(model, request, scratch, &result), ATTN_OK);
+    attn_run(model, request, ret_sizes, scratch, &result);
     free(scratch);
     return result;
 }

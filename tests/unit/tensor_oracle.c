@@ -191,8 +191,9 @@ bool oracle_read_text(const char *text, size_t size, struct arena *arena,
     wire_cursor_next(&cursor);
     if (cursor.at != cursor.end)
         return wire_refuse_syntax(&cursor, NULL, "end of file expected");
-    return wire_tensor_read(&cursor, &span, "t", WIRE_LEVELS_UNBATCHED,
-                            WIRE_LEVELS_BATCHED, arena, ret_tensor);
+    const struct wire_tensor_form form = {WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
+                                          false, false};
+    return wire_tensor_read(&cursor, &span, "t", &form, arena, ret_tensor);
 }
 
 static const char *compare_tensors(const struct wire_tensor *got,

@@ -18,40 +18,6 @@
 #define UNIT          CAPTURE_BYTES_MIN
 #define DESCRIPTION   "a layer"
 
-static void assert_hash(const void *bytes, size_t size, size_t step,
-                        const char *expected) {
-    char text[SHA256_TEXT_MAX];
-    struct sha256 hash;
-
-    sha256_init(&hash);
-    for (size_t i = 0; i < size; i += step)
-        sha256_add(&hash, (const unsigned char *)bytes + i,
-                   size - i < step ? size - i : step);
-    sha256_finish(&hash, text);
-    assert_string_equal(text, expected);
-}
-
-static void test_hashes_are_those_of_the_standard(void **state) {
-    static const char two_blocks[] =
-        "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
-    size_t million = 1000000;
-    char *many = malloc(million);
-    (void)state;
-
-    assert_non_null(many);
-    memset(many, 'a', million);
-    assert_hash("", 0, 1,
-                "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    assert_hash("abc", 3, 1,
-                "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    assert_hash(two_blocks, 56, 56,
-                "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-    for (size_t step = 1; step < million; step = 9 * step + 1)
-        assert_hash(many, million, step,
-                    "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-    free(many);
-}
-
 static bool reserve_all(void *context, size_t bytes, struct wire_problem *ret_problem) {
     (void)context;
     (void)bytes;
@@ -318,7 +284,6 @@ static void test_spaces_are_judged_without_the_lock(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hashes_are_those_of_the_standard),
         cmocka_unit_test(test_put_ends_after_ten_minutes),
         cmocka_unit_test(test_who_has_most_gives_what_was_used_least_recently),
         cmocka_unit_test(test_nothing_goes_that_does_not_suffice),

@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "captures/put.h"
 #include "seed.h"
-#include "wire/checks/layer.h"
+#include "wire/layer.h"
 
 #include <pthread.h>
 #include <setjmp.h>

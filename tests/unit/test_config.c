@@ -307,7 +307,7 @@ static void test_model_specification_is_parsed(void **state) {
     attn_error error;
     assert_int_equal(model_spec_parse("a=/m/x=1.st,num_heads=5,causal=true,prefix=p.,"
                                       "context_length=9,layout=d2l,precision=bf16",
-                                      &spec, &error),
+                                      true, &spec, &error),
                      ATTN_OK);
     assert_string_equal(spec.name, "a");
     assert_string_equal(spec.path, "/m/x=1.st");
@@ -330,7 +330,7 @@ static void test_operand_is_a_specification_without_a_name(void **state) {
     struct model_spec spec;
     attn_error error;
     assert_int_equal(
-        model_spec_parse_operand("/m/x=1.st,num_heads=5,precision=bf16", &spec, &error),
+        model_spec_parse("/m/x=1.st,num_heads=5,precision=bf16", false, &spec, &error),
         ATTN_OK);
     assert_null(spec.name);
     assert_string_equal(spec.path, "/m/x=1.st");
@@ -339,8 +339,7 @@ static void test_operand_is_a_specification_without_a_name(void **state) {
     model_spec_deinit(&spec);
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        assert_int_equal(model_spec_parse_operand(bad[i][0], &spec, &error),
-                         ATTN_E_VALUE);
+        assert_int_equal(model_spec_parse(bad[i][0], false, &spec, &error), ATTN_E_VALUE);
         if (strstr(error.text, bad[i][1]) == NULL)
             fail_msg("%s: %s", bad[i][0], error.text);
     }
@@ -355,7 +354,7 @@ static void test_list_of_layers_may_have_commas(void **state) {
     struct model_spec spec;
     (void)state;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-        assert_int_equal(model_spec_parse(lists[i][0], &spec, NULL), ATTN_OK);
+        assert_int_equal(model_spec_parse(lists[i][0], true, &spec, NULL), ATTN_OK);
         assert_string_equal(spec.layers, lists[i][1]);
         assert_true(spec.pre_norm);
         model_spec_deinit(&spec);
@@ -385,7 +384,7 @@ static void test_malformed_model_specification_is_named(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct model_spec spec;
         attn_error error;
-        assert_int_equal(model_spec_parse(bad[i][0], &spec, &error), ATTN_E_VALUE);
+        assert_int_equal(model_spec_parse(bad[i][0], true, &spec, &error), ATTN_E_VALUE);
         if (strstr(error.text, bad[i][1]) == NULL)
             fail_msg("%s: %s", bad[i][0], error.text);
     }

@@ -149,8 +149,9 @@ static bool sweep_ends(struct connection_list *list, int peer) {
 
 static void test_body_that_arrives_during_a_sweep_is_not_stuck(void **state) {
     const struct address_ranges no_proxies = {0};
-    const struct http_options options = {
-        .header_timeout = 10, .idle_timeout = 60, .trusted_proxies = &no_proxies};
+    const struct config config = {.header_timeout = 10, .idle_timeout = 60};
+    const struct http_options options = {.config = &config,
+                                         .trusted_proxies = &no_proxies};
     struct connection_limits limits = {.options = &options, .max_connections = 1};
     struct connection_list list = {.limits = &limits};
     const struct sockaddr unknown = {.sa_family = AF_UNIX};

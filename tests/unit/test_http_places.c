@@ -25,6 +25,7 @@
 /* Two threads with PLACES places each, and the other ends of their connections. */
 struct scene {
     struct address_ranges proxies;
+    struct config config;
     struct http_options options;
     struct connection_limits limits;
     struct connection_list list, other;
@@ -35,8 +36,9 @@ struct scene {
 
 static void begin_scene(struct scene *scene) {
     *scene = (struct scene){
-        .options = {.header_timeout = 10, .idle_timeout = 60, .min_rate = 4096},
+        .config = {.header_timeout = 10, .idle_timeout = 60, .min_rate = 4096},
         .places = {.max = 2 * PLACES}};
+    scene->options.config = &scene->config;
     scene->options.trusted_proxies = &scene->proxies;
     scene->limits.options = &scene->options;
     scene->list = (struct connection_list){

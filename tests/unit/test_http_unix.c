@@ -334,9 +334,9 @@ static void test_malformed_users_are_refused(void **state) {
  * has read all but `unread` of `sent` bytes in that time. */
 static bool sweep_ends_reader(size_t sent, size_t unread) {
     const struct address_ranges no_proxies = {0};
-    const struct http_options options = {.header_timeout = 10,
-                                         .idle_timeout = 1000,
-                                         .min_rate = 1000,
+    const struct config config = {
+        .header_timeout = 10, .idle_timeout = 1000, .min_rate = 1000};
+    const struct http_options options = {.config = &config,
                                          .trusted_proxies = &no_proxies};
     struct connection_limits limits = {.options = &options, .max_connections = 1};
     struct connection_list list = {.limits = &limits};
@@ -351,7 +351,7 @@ static bool sweep_ends_reader(size_t sent, size_t unread) {
     connection_begin_phase(connection, CONNECTION_REPLIES);
     connection_sweep(&list);
     assert_int_equal(send(fds[0], bytes, unread, 0), unread);
-    connection_count_sent(connection, sent);
+    connection->sent += sent;
     connection->since -= 100 * SECOND_NS;
     list.swept = clock_now_ns() - SECOND_NS * 3 / 2;
     connection_sweep(&list);

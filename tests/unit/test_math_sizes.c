@@ -29,7 +29,8 @@ static size_t random_size(unsigned bits_max) {
 
 /* Checks a plan against the same sizes in long double, which cannot wrap. */
 static void check_plan(const attn_model *model, const attn_request *request,
-                       const struct plan *plan) {
+                       const attn_sizes *sizes) {
+    const struct plan planned = run_get_plan(model, request, sizes), *plan = &planned;
     const attn_model_info *info = &model->info;
     long double queries = 0, keys = 0, weights = 0, projected = 0;
     for (size_t s = 0; s < request->num_sequences; s++) {
@@ -38,18 +39,18 @@ static void check_plan(const attn_model *model, const attn_request *request,
                                                                             : 0;
         queries += request->query_lens[s];
         keys += request->key_lens[s];
-        if (plan_find_kind(plan, model, request, s) != SEQUENCE_DIRECT)
+        if (plan_find_kind(plan, s) != SEQUENCE_DIRECT)
             projected += request->key_lens[s];
         weights += matrices * request->query_lens[s] * request->key_lens[s];
     }
-    assert_true(plan->sizes.num_queries == queries && plan->sizes.num_keys == keys);
-    assert_true(plan->sizes.weights == weights);
+    assert_true(sizes->num_queries == queries && sizes->num_keys == keys);
+    assert_true(sizes->weights == weights);
     assert_true(plan->batch.projected_keys == projected);
     if (plan->kind == PLAN_RUN)
-        assert_true(plan->sizes.outputs == queries * info->width.out);
+        assert_true(sizes->outputs == queries * info->width.out);
 
     struct run run = {.model = model, .request = request, .plan = plan};
-    assert_true(run_lay_out(&run, NULL, &(attn_result){0}) == plan->sizes.scratch_bytes);
+    assert_true(run_lay_out(&run, NULL, &(attn_result){0}) == sizes->scratch_bytes);
     const struct plan_layer *layer = &plan->layer;
     const struct plan_scratch *scratch = &plan->scratch;
     size_t k_step = model->engine.kernels->k_step;
@@ -64,7 +65,7 @@ static void check_plan(const attn_model *model, const attn_request *request,
     if (plan->kind == PLAN_HEADS)
         floats +=
             2.0L * (info->num_heads + 1) * (info->num_heads + 1) * scratch->num_strips;
-    assert_true(plan->sizes.scratch_bytes >= floats * sizeof(float));
+    assert_true(sizes->scratch_bytes >= floats * sizeof(float));
 }
 
 /* Plans one random batch for a model that has sizes but no weights. */
@@ -96,16 +97,16 @@ static bool plan_random_batch(const struct kernels *kernels) {
         key_lens[i] = random_size(random_bits(4) == 0 ? 63 : 30);
     }
 
-    struct plan plan;
+    attn_sizes sizes;
     attn_error error = {ATTN_OK, ""};
-    attn_status status =
-        run_plan(&model, &request, random_bits(1) ? PLAN_RUN : PLAN_HEADS, &plan, &error);
+    attn_status status = run_plan(&model, &request,
+                                  random_bits(1) ? PLAN_RUN : PLAN_HEADS, &sizes, &error);
     if (status != ATTN_OK) {
         assert_int_equal(status, ATTN_E_OVERFLOW);
         assert_string_equal(error.text, "the batch is too large");
         return false;
     }
-    check_plan(&model, &request, &plan);
+    check_plan(&model, &request, &sizes);
     return true;
 }
 
@@ -187,6 +188,7 @@ static void test_angles_of_given_positions_count_on_each_axis(void **state) {
                  .width = {.head = 64, .query = 8, .key = 8, .value = 8, .out = 8},
                  .rotation = {.size = 2 * PAIRS, .axes = 3},
                  .linears[ATTN_OUTPUT].weight = true},
+        .effects = {.indirect = true, .finishes = true},
         .engine = {.kernels = kernels_available(0), .native = true, .score_size = 64},
     };
     attn_request request = {.num_sequences = 1, .query_lens = &len, .key_lens = &two};

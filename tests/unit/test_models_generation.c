@@ -177,16 +177,18 @@ static void test_text_that_takes_long_is_printed_less_often(void **state) {
     attn_model *model = new_model("d2l");
     assert_int_equal(publish(all, &model, 1), ATTN_OK);
     struct generation *generation = generation_acquire(all);
-    int count = 0;
+    int count = 0, calls = 0;
 
-    for (int i = 0; i < 8; i++) {
+    /* Where other programs take the CPU, one may be too old when it is there. */
+    do {
         struct shared_text *text;
         assert_int_equal(generation_get_text(generation, GENERATION_METRICS, 1,
                                              print_slowly, &count, &text),
                          ATTN_OK);
         shared_text_release(text);
-    }
-    assert_in_range(count, 1, 7);
+        calls++;
+    } while (count == calls && calls < 200);
+    assert_true(count < calls);
     generation_release(generation);
 }
 

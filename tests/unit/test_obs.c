@@ -118,10 +118,12 @@ static void test_histograms_of_several_threads_add_up(void **state) {
     obs_histogram_add(&histograms[0], &sums);
     obs_histogram_add(&histograms[1], &sums);
     text.family = "a";
-    obs_text_histogram(&text, NULL, &ms, &sums);
-    assert_text(&text, "a_bucket{le=\"0.001\"} 2\na_bucket{le=\"0.0025\"} 2\n"
-                       "a_bucket{le=\"0.01\"} 3\na_bucket{le=\"+Inf\"} 3\n"
-                       "a_sum 0.004\na_count 3\n");
+    obs_text_histogram(&text, &(struct obs_label){"x", "1"}, &ms, &sums);
+    assert_text(&text, "a_bucket{x=\"1\",le=\"0.001\"} 2\n"
+                       "a_bucket{x=\"1\",le=\"0.0025\"} 2\n"
+                       "a_bucket{x=\"1\",le=\"0.01\"} 3\n"
+                       "a_bucket{x=\"1\",le=\"+Inf\"} 3\n"
+                       "a_sum{x=\"1\"} 0.004\na_count{x=\"1\"} 3\n");
 }
 
 static void test_text_reports_that_memory_was_short(void **state) {

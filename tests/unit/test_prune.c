@@ -26,7 +26,7 @@ static float *run_request(const attn_model *model, const attn_request *request,
     attn_result result = {.outputs = calloc(sizes.outputs, sizeof(float))};
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes + ATTN_ALIGNMENT);
     assert_true(result.outputs != NULL && scratch != NULL);
-    assert_int_equal(attn_run(model, request, scratch, &result), ATTN_OK);
+    attn_run(model, request, &sizes, scratch, &result);
     free(scratch);
     *ret_count = sizes.outputs;
     return result.outputs;

@@ -316,7 +316,7 @@ static void run_cancelled_loop(struct sched_job *job, struct sched_worker *worke
 static void run_cancelled_loops(struct sched_job *job, struct sched_worker *worker) {
     for (size_t i = 0; i < 3; i++)
         sched_parallel_for(worker, 1, cancel_in_first_task, &job->cancelled);
-    sched_share_loops(worker, true);
+    worker->shares_loops = true;
     sched_parallel_for(worker, 1, cancel_in_first_task, &job->cancelled);
 }
 

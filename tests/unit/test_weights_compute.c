@@ -40,9 +40,9 @@ static void test_each_allocation_may_fail(void **state) {
         struct folder *folder = must_open(folders[i], NULL);
         size_t count, nth = 1;
         const struct layer *layer = folder_get_layers(folder, &count);
-        attn_model_info info;
+        attn_model_info info = layer->info;
         attn_status status;
-        layer_fill_info(layer, true, &info);
+        info.pre_norm.applied = info.pre_norm.kind != ATTN_NORM_NONE;
 
         do {
             attn_model *model = NULL;

@@ -65,20 +65,22 @@ static void describe_numbers(const struct layer *layer, char *ret_text, size_t s
     snprintf(ret_text, size,
              " | %zu %zu %zu %zu %zu %zu, scale %.15g, eps %g %g, base %.15g, factor %g, "
              "between %g %g, beta %g %g, %d %zu, magnitude %g %g %g, original %zu",
-             layer->num_heads, layer->num_kv_heads, layer->head_size, layer->value_size,
-             layer->latent.query, layer->latent.key, layer->scale, layer->norm_before.eps,
-             layer->query_norm.eps, rotation->base, rotation->factor,
-             rotation->low_freq_factor, rotation->high_freq_factor, rotation->beta_fast,
-             rotation->beta_slow, rotation->truncate, rotation->turning,
-             rotation->attention_factor, rotation->mscale, rotation->mscale_all_dim,
-             rotation->original_positions);
+             layer->info.num_heads, layer->info.num_kv_heads, layer->info.width.score,
+             layer->info.width.head, layer->info.latent.query, layer->info.latent.key,
+             layer->info.score.scale, layer->info.pre_norm.eps, layer->info.head_norm.eps,
+             rotation->base, rotation->factor, rotation->low_freq_factor,
+             rotation->high_freq_factor, rotation->beta_fast, rotation->beta_slow,
+             rotation->truncate, rotation->turning, rotation->attention_factor,
+             rotation->mscale, rotation->mscale_all_dim, rotation->original_positions);
 }
 
 /* Describes layer `i`, or says why it cannot be. */
 static void describe_layer_text(struct read_stack *read, size_t i, char *ret_text,
                                 size_t size) {
-    const struct layer_source kind = {read->match.family, &read->found.section,
-                                      read->found.num_layers, i};
+    const struct layer_source kind = {.family = read->match.family,
+                                      .section = &read->found.section,
+                                      .num_layers = read->found.num_layers,
+                                      .index = i};
     struct layer layer;
 
     snprintf(ret_text, size, "no attention");

@@ -89,7 +89,7 @@ static bool has_pre_norm(const char *name) {
     size_t count;
     const struct layer *layers = folder_get_layers(folder, &count);
     for (size_t i = 0; i < count; i++)
-        found = found || layers[i].norm_before.kind != ATTN_NORM_NONE;
+        found = found || layers[i].info.pre_norm.kind != ATTN_NORM_NONE;
     folder_close(folder);
     return found;
 }
@@ -174,10 +174,12 @@ static void test_models_must_fit_into_memory_together(void **state) {
     struct folder *folder = must_open("gemma2", NULL);
     attn_model_info info;
     attn_error error;
-    size_t bytes = 0;
+    size_t bytes = 0, count;
     (void)state;
 
-    assert_int_equal(folder_describe_model(folder, 0, NULL, &info, NULL), ATTN_OK);
+    assert_int_equal(
+        model_describe(&folder_get_layers(folder, &count)[0].info, NULL, &info, NULL),
+        ATTN_OK);
     size_t sum = 2 * info.footprint.memory;
     assert_int_equal(folder_check_models(folder, NULL, sum - 1, &bytes, &error),
                      ATTN_E_OVERFLOW);

@@ -201,14 +201,14 @@ static void test_slopes_are_those_of_alibi(void **state) {
          {0.6771277734684463, 0.620928906036742, 0.5693943173783458},
          16.252459007999395},
     };
-    const struct layer_bias bias = {.kind = ATTN_BIAS_ALIBI};
+    const attn_bias bias = ATTN_BIAS_ALIBI;
     (void)state;
 
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         size_t heads = wanted[i].heads;
         float slopes[71];
         double sum = 0;
-        distance_fill_slopes(&bias, heads, slopes);
+        distance_fill_slopes(bias, heads, slopes);
         for (size_t h = 0; h < heads; h++)
             sum += (double)slopes[h];
         assert_float_equal(slopes[0], wanted[i].first, 1e-7);
@@ -221,11 +221,11 @@ static void test_slopes_are_those_of_alibi(void **state) {
 /* Falcon rounds its slopes to bfloat16. */
 static void test_slopes_of_falcon_are_rounded(void **state) {
     static const float wanted[] = {0.83984375F, 0.59375F, 0.419921875F, 0.296875F};
-    const struct layer_bias bias = {.kind = ATTN_BIAS_ALIBI_ROUNDED};
+    const attn_bias bias = ATTN_BIAS_ALIBI_ROUNDED;
     float slopes[25];
     (void)state;
 
-    distance_fill_slopes(&bias, 25, slopes);
+    distance_fill_slopes(bias, 25, slopes);
     for (size_t i = 0; i < 4; i++)
         assert_float_equal(slopes[16 + i], wanted[i], 0);
 }
@@ -236,8 +236,7 @@ static void test_buckets_begin_where_they_should(void **state) {
     static const size_t before[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
                                     11, 12, 13, 14, 15, 16, 19, 21, 24, 27, 31,
                                     35, 40, 46, 52, 59, 67, 77, 87, 99, 113};
-    struct layer_bias bias = {
-        .kind = ATTN_BIAS_BUCKETS, .num_buckets = 32, .max_distance = 128};
+    struct layer_bias bias = {.num_buckets = 32, .max_distance = 128};
     (void)state;
 
     for (size_t n = 0, bucket = 0; n < 300; n++) {

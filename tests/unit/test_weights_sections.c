@@ -18,8 +18,9 @@ static bool read_rotation(const char *type, const char *text,
     *ret_error = (attn_error){.status = ATTN_OK};
     const struct config_section section = {.object = config, .error = ret_error};
     assert_non_null(config);
-    const struct layer_source layer = {find_family(type), &section, 1, 0};
-    rotation_read(&layer, HEAD_SIZE, false, ret_rotation);
+    const struct layer_source layer = {
+        .family = find_family(type), .section = &section, .num_layers = 1};
+    rotation_read(&layer, HEAD_SIZE, ret_rotation);
     json_decref(config);
     return ret_error->status == ATTN_OK;
 }

@@ -351,8 +351,8 @@ static void compare_traits(const struct trait_case *cases, size_t count) {
         } else {
             if (status != ATTN_OK)
                 fail_msg("%s %s: %s", want->type, want->config, error.text);
-            snprintf(sizes, sizeof sizes, "%zu %zu %zu", layer.num_heads,
-                     layer.num_kv_heads, layer.head_size);
+            snprintf(sizes, sizeof sizes, "%zu %zu %zu", layer.info.num_heads,
+                     layer.info.num_kv_heads, layer.info.width.score);
             describe_without_tensors(&layer, features);
             if (strcmp(sizes, want->sizes) != 0 || strcmp(features, want->features) != 0)
                 fail_msg("%s %s: %s: %s", want->type, want->config, sizes, features);
@@ -378,8 +378,9 @@ static struct layer_rotation must_read_rotation(const char *type, const char *te
     attn_error error = {.text = ""};
     *ret_config = json_loads(text, 0, NULL);
     const struct config_section section = {.object = *ret_config, .error = &error};
-    const struct layer_source layer = {find_family(type), &section, 1, 0};
-    rotation_read(&layer, 8, false, &rotation);
+    const struct layer_source layer = {
+        .family = find_family(type), .section = &section, .num_layers = 1};
+    rotation_read(&layer, 8, &rotation);
     if (error.status != ATTN_OK)
         fail_msg("%s", error.text);
     return rotation;
@@ -448,7 +449,7 @@ static void test_scale_is_that_of_the_head_size(void **state) {
     json_t *config = json_object();
     (void)state;
     assert_int_equal(read_traits("bert", config, 0, &layer, &error), ATTN_OK);
-    assert_true(layer.scale == 0.125);
+    assert_true(layer.info.score.scale == 0.125);
     json_decref(config);
 }
 
@@ -466,9 +467,10 @@ static void test_buckets_of_causal_stacks_are_on_one_side(void **state) {
                                           .num_layers = 6};
         struct layer layer;
         assert_int_equal(traits_read(&match, &stack, 0, &layer), ATTN_OK);
-        assert_int_equal(layer.bias.kind, i == 2 ? ATTN_BIAS_NONE : ATTN_BIAS_BUCKETS);
+        assert_int_equal(layer.info.score.bias,
+                         i == 2 ? ATTN_BIAS_NONE : ATTN_BIAS_BUCKETS);
         assert_true(layer.bias.both_sides == (i == 0));
-        assert_true(layer.causal == (i == 1) && layer.cross == (i == 2));
+        assert_true(layer.info.mask.causal == (i == 1) && layer.cross == (i == 2));
     }
     json_decref(config);
 }

@@ -327,7 +327,7 @@ static float *run(const struct fixture *fixture, size_t *ret_bytes) {
                                 .received = to[7],
                                 .entropy = to[8],
                                 .block_weights = to[9]};
-    assert_int_equal(attn_run(model, batch, scratch, &result), ATTN_OK);
+    attn_run(model, batch, &sizes, scratch, &result);
     for (size_t i = 2 * sizes.top; i < count; i++)
         assert_false(isnan(to[0][i]));
     for (size_t i = 0; i < sizes.top; i++)

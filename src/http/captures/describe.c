@@ -6,8 +6,8 @@
 #include "http/handover.h"
 #include "http/reply.h"
 #include "sched/container_of.h"
-#include "wire/checks/layer.h"
 #include "wire/json/write.h"
+#include "wire/layer.h"
 
 #include <stdio.h>
 

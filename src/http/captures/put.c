@@ -99,12 +99,6 @@ bool captures_begin_put(struct exchange *exchange, const struct framing *framing
 
 /* --- pieces --- */
 
-/* capture_printer.reserve */
-static bool reserve_for_header(void *context, size_t bytes,
-                               struct wire_problem *ret_problem) {
-    return memory_reserve(context, bytes, ret_problem);
-}
-
 /* Publishes the file. A key that is gone meanwhile may have lost its captures before this
  * one was there. */
 static bool publish_file(struct exchange *exchange, struct wire_problem *ret_problem,
@@ -128,7 +122,7 @@ static bool publish_file(struct exchange *exchange, struct wire_problem *ret_pro
 static void run_file_piece(struct sched_job *job, struct sched_worker *worker) {
     struct exchange *exchange = container_of(job, struct exchange, work.job);
     struct buf *piece = &exchange->body.text;
-    const struct capture_printer printer = {reserve_for_header, &exchange->memory,
+    const struct capture_printer printer = {memory_reserve, &exchange->memory,
                                             captures_print_layers};
     struct wire_problem problem;
     bool is_last = exchange->request.accepted, created = false;

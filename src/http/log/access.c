@@ -51,7 +51,7 @@ static void add_stages(struct access_line *line, const struct request_facts *fac
 void access_log(const struct exchange *exchange) {
     const struct request_facts *facts = &exchange->record.facts;
     const struct trace *trace = &exchange->record.trace;
-    bool always = exchange->options->access_log;
+    bool always = exchange->options->config->access_log;
     struct access_line line = {.count = 0};
     char client[ADDRESS_PRINT_MAX];
 

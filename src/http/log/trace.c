@@ -49,13 +49,7 @@ static void make_id(struct trace_source *source, char *ret_id) {
     *ret_id = '\0';
 }
 
-/* Copies `size` characters and adds the terminator. */
-static void copy_characters(char *ret_text, const char *text, size_t size) {
-    memcpy(ret_text, text, size);
-    ret_text[size] = '\0';
-}
-
-void trace_begin(struct trace *ret_trace, struct MHD_Connection *connection,
+void trace_begin(struct trace *trace, struct MHD_Connection *connection,
                  struct trace_source *source) {
     const char *id =
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, TRACE_ID_HEADER);
@@ -63,13 +57,12 @@ void trace_begin(struct trace *ret_trace, struct MHD_Connection *connection,
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, TRACE_PARENT_HEADER);
 
     if (id != NULL && is_id(id))
-        copy_characters(ret_trace->id, id, strlen(id));
+        stpcpy(trace->id, id);
     else
-        make_id(source, ret_trace->id);
+        make_id(source, trace->id);
 
-    bool has_parent = parent != NULL && is_parent(parent);
-    copy_characters(ret_trace->trace_id, has_parent ? parent + 3 : "",
-                    has_parent ? 32 : 0);
-    copy_characters(ret_trace->span_id, has_parent ? parent + 36 : "",
-                    has_parent ? 16 : 0);
+    if (parent == NULL || !is_parent(parent))
+        return;
+    memcpy(trace->trace_id, parent + 3, sizeof trace->trace_id - 1);
+    memcpy(trace->span_id, parent + 36, sizeof trace->span_id - 1);
 }

@@ -29,7 +29,7 @@ struct trace {
     char trace_id[32 + 1], span_id[16 + 1]; /* of traceparent */
 };
 
-/* Reads the headers of a request. The id is "" only when one must be made and the system
- * refuses random bytes. */
-void trace_begin(struct trace *ret_trace, struct MHD_Connection *connection,
+/* Reads the headers of a request to a trace that is zeroed. The id is "" only when one
+ * must be made and the system refuses random bytes. */
+void trace_begin(struct trace *trace, struct MHD_Connection *connection,
                  struct trace_source *source);

@@ -29,34 +29,31 @@ static const struct obs_scale bytes = {{256, 1 << 10, 1 << 12, 1 << 14, 1 << 16,
                                        12,
                                        1};
 
-const struct obs_scale *const metrics_scales[METRICS_NUM_HISTOGRAMS] = {
-    [METRICS_TOTAL] = &seconds,  [METRICS_QUEUE] = &seconds,
-    [METRICS_DECODE] = &seconds, [METRICS_COMPUTE] = &seconds,
-    [METRICS_ENCODE] = &seconds, [METRICS_ROWS] = &rows,
-    [METRICS_BODY] = &bytes,
+const struct metrics_family metrics_families[METRICS_NUM_HISTOGRAMS] = {
+    [METRICS_TOTAL] = {"attnd_request_duration_seconds",
+                       "From the headers of a request to the end of its reply.",
+                       &seconds},
+    [METRICS_QUEUE] = {"attnd_request_queue_seconds", "Waiting for workers.", &seconds},
+    [METRICS_DECODE] = {"attnd_request_decode_seconds", "Reading the body.", &seconds},
+    [METRICS_COMPUTE] = {"attnd_request_compute_seconds", "Computing the layer.",
+                         &seconds},
+    [METRICS_ENCODE] = {"attnd_request_encode_seconds",
+                        "Writing the reply, or its first piece.", &seconds},
+    [METRICS_ROWS] = {"attnd_request_rows", "Queries of a request, of all sequences.",
+                      &rows},
+    [METRICS_BODY] = {"attnd_request_body_bytes", "Bytes of the body of a request.",
+                      &bytes},
 };
 
 attn_status metrics_create(size_t num_threads, struct metrics **ret_metrics) {
-    struct metrics *metrics = calloc(1, sizeof *metrics);
+    struct metrics *metrics =
+        calloc(1, sizeof *metrics + num_threads * sizeof metrics->threads[0]);
     if (metrics == NULL)
         return ATTN_E_NOMEM;
-
-    metrics->threads = calloc(num_threads, sizeof *metrics->threads);
-    if (metrics->threads == NULL) {
-        free(metrics);
-        return ATTN_E_NOMEM;
-    }
     metrics->num_threads = num_threads;
     metrics->start = obs_process_start();
     *ret_metrics = metrics;
     return ATTN_OK;
-}
-
-void metrics_destroy(struct metrics *metrics) {
-    if (metrics == NULL)
-        return;
-    free(metrics->threads);
-    free(metrics);
 }
 
 void metrics_count_end(struct metrics *metrics, struct metrics_thread *thread,
@@ -71,7 +68,8 @@ void metrics_count_end(struct metrics *metrics, struct metrics_thread *thread,
     /* A phase that was not reached took 0. */
     for (size_t i = 0; i < METRICS_NUM_HISTOGRAMS; i++) {
         if (values[i] > 0)
-            obs_histogram_count(&histograms[i], metrics_scales[i], (uint64_t)values[i]);
+            obs_histogram_count(&histograms[i], metrics_families[i].scale,
+                                (uint64_t)values[i]);
     }
 
     obs_add(&thread->ended[facts->end], 1);

@@ -27,8 +27,10 @@ enum metrics_histogram {
     METRICS_NUM_HISTOGRAMS
 };
 
-/* Their bounds; constant. */
-extern const struct obs_scale *const metrics_scales[METRICS_NUM_HISTOGRAMS];
+extern const struct metrics_family {
+    const char *name, *help;
+    const struct obs_scale *scale;
+} metrics_families[METRICS_NUM_HISTOGRAMS];
 
 /* The counts of one HTTP thread. Zeroed, it has counted nothing. */
 struct metrics_thread {
@@ -41,18 +43,15 @@ struct metrics_thread {
 
 /* One for all threads of the server. */
 struct metrics {
-    struct metrics_thread *threads; /* [num_threads] */
     size_t num_threads;
     double start;             /* of the process, in seconds since 1970, or NAN */
     struct log_limit refused; /* requests, because of a limit */
     obs_counter reported[WIRE_NUM_ERRORS]; /* errors that lines about them have told of */
+    struct metrics_thread threads[];       /* [num_threads] */
 };
 
-/* The caller owns *ret_metrics. Returns ATTN_E_NOMEM when memory is short. */
+/* The caller frees *ret_metrics. Returns ATTN_E_NOMEM when memory is short. */
 attn_status metrics_create(size_t num_threads, struct metrics **ret_metrics);
-
-/* Accepts NULL. */
-void metrics_destroy(struct metrics *metrics);
 
 /* route.handle of GET /metrics (print.c). */
 void metrics_handle(struct exchange *exchange);

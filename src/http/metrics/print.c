@@ -35,6 +35,13 @@ static void print_singles(struct obs_text *text, const struct single *singles,
     }
 }
 
+/* Writes a sample with one label. */
+static void print_labelled(struct obs_text *text, const char *name, const char *value,
+                           double number) {
+    const struct obs_label label = {name, value};
+    obs_text_value(text, &label, 1, number);
+}
+
 static const char *label_of_route(const struct route_table *table, size_t index) {
     return index < table->count ? table->routes[index].path : NONE;
 }
@@ -87,22 +94,16 @@ static uint64_t sum_ended(const struct metrics *metrics, enum request_end end) {
 /* Writes how often SIGHUP left things as they were, and when the certificate ends. */
 static void print_reloads(struct obs_text *text, const struct http_options *options) {
     struct secrets *secrets = options->secrets;
-    const struct {
-        const char *what;
-        double count;
-    } failures[] = {
-        {"models", (double)obs_get(&options->models->num_failed_reloads)},
-        {"keys", secrets != NULL ? (double)atomic_load(&secrets->num_failed_keys) : 0},
-        {"certificate",
-         secrets != NULL ? (double)atomic_load(&secrets->num_failed_certificates) : 0},
-    };
 
     obs_text_family(text, "attnd_reloads_failed_total", OBS_COUNTER,
                     "Reloads that left a file unread, whose former content stays.");
-    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
-        const struct obs_label label = {"what", failures[i].what};
-        obs_text_value(text, &label, 1, failures[i].count);
-    }
+    print_labelled(text, "what", "models",
+                   (double)obs_get(&options->models->num_failed_reloads));
+    print_labelled(text, "what", "keys",
+                   secrets != NULL ? (double)atomic_load(&secrets->num_failed_keys) : 0);
+    print_labelled(
+        text, "what", "certificate",
+        secrets != NULL ? (double)atomic_load(&secrets->num_failed_certificates) : 0);
 
     struct tls_certificate *certificate =
         secrets != NULL ? secrets_acquire_certificate(secrets) : NULL;
@@ -115,8 +116,7 @@ static void print_reloads(struct obs_text *text, const struct http_options *opti
 }
 
 static void print_reason(struct obs_text *text, const char *reason, uint64_t value) {
-    const struct obs_label label = {"reason", reason};
-    obs_text_value(text, &label, 1, (double)value);
+    print_labelled(text, "reason", reason, (double)value);
 }
 
 /* Writes why requests got no result, with the reasons that did not occur. */
@@ -156,7 +156,6 @@ static void print_captures(struct obs_text *text, struct captures *captures) {
         [WIRE_E_REQUEST_TOO_LARGE] = 1, [WIRE_E_CAPTURE_TOO_LARGE] = 2,
         [WIRE_E_TOO_MANY_REQUESTS] = 3, [WIRE_E_REQUEST_TIMEOUT] = 4,
         [WIRE_E_CAPTURE_EXISTS] = 5}; /* all others: 6 */
-    const struct obs_label found = {"result", "found"}, unknown = {"result", "unknown"};
     const struct capture_stats stats = captures_get_stats(captures);
     uint64_t counts[sizeof refusals / sizeof refusals[0]] = {0};
     const struct single singles[] = {
@@ -170,8 +169,8 @@ static void print_captures(struct obs_text *text, struct captures *captures) {
     print_singles(text, singles, sizeof singles / sizeof singles[0]);
     obs_text_family(text, "attnd_capture_lookups_total", OBS_COUNTER,
                     "Requests for the attention of a capture.");
-    obs_text_value(text, &found, 1, (double)stats.found);
-    obs_text_value(text, &unknown, 1, (double)stats.unknown);
+    print_labelled(text, "result", "found", (double)stats.found);
+    print_labelled(text, "result", "unknown", (double)stats.unknown);
     obs_text_family(text, "attnd_capture_removals_total", OBS_COUNTER,
                     "Captures that are kept no more.");
     for (size_t i = 0; i < CAPTURE_NUM_REMOVALS; i++)
@@ -197,35 +196,21 @@ static double find_in_flight(const struct metrics *metrics) {
 
 /* --- histograms --- */
 
-static const struct {
-    const char *name, *help;
-} histogram_families[METRICS_NUM_HISTOGRAMS] = {
-    [METRICS_TOTAL] = {"attnd_request_duration_seconds",
-                       "From the headers of a request to the end of its reply."},
-    [METRICS_QUEUE] = {"attnd_request_queue_seconds", "Waiting for workers."},
-    [METRICS_DECODE] = {"attnd_request_decode_seconds", "Reading the body."},
-    [METRICS_COMPUTE] = {"attnd_request_compute_seconds", "Computing the layer."},
-    [METRICS_ENCODE] = {"attnd_request_encode_seconds",
-                        "Writing the reply, or its first piece."},
-    [METRICS_ROWS] = {"attnd_request_rows", "Queries of a request, of all sequences."},
-    [METRICS_BODY] = {"attnd_request_body_bytes", "Bytes of the body of a request."},
-};
-
 /* Writes one histogram of every route that has one. */
 static void print_histogram(struct obs_text *text, const struct http_thread *thread,
                             enum metrics_histogram histogram) {
     const struct route_table *table = thread->routes;
     const struct metrics *metrics = thread->metrics;
+    const struct metrics_family *family = &metrics_families[histogram];
 
-    obs_text_family(text, histogram_families[histogram].name, OBS_HISTOGRAM,
-                    histogram_families[histogram].help);
+    obs_text_family(text, family->name, OBS_HISTOGRAM, family->help);
     for (size_t route = 0; route <= REQUEST_ROUTES_MAX; route++) {
         const struct obs_label label = {"route", label_of_route(table, route)};
         struct obs_histogram_sums sums = {{0}, 0};
         for (size_t i = 0; i < metrics->num_threads; i++)
             obs_histogram_add(&metrics->threads[i].histograms[route][histogram], &sums);
         if (obs_histogram_values(&sums) > 0)
-            obs_text_histogram(text, &label, metrics_scales[histogram], &sums);
+            obs_text_histogram(text, &label, family->scale, &sums);
     }
 }
 
@@ -280,48 +265,44 @@ static void print_present(struct obs_text *text, struct exchange *exchange) {
 
 static void print_model_series(struct obs_text *text,
                                const struct generation *generation) {
+    static const struct {
+        const char *name, *help;
+        size_t num_labels;
+    } families[] = {
+        {"attnd_model_memory_bytes", "Memory that a model holds.", 1},
+        {"attnd_model_engine_difference_ratio",
+         "How much the outputs of two engines differed when the model was loaded, "
+         "relative to the largest.",
+         1},
+        {"attnd_model_info", "What computes a model; the value is 1.", 5}};
+
     obs_text_family(text, "attnd_models", OBS_GAUGE, "Models that are served.");
     obs_text_value(text, NULL, 0, (double)generation->num_models);
 
-    obs_text_family(text, "attnd_model_memory_bytes", OBS_GAUGE,
-                    "Memory that a model holds.");
-    for (size_t i = 0; i < generation->num_models; i++) {
-        const attn_model_info *info = attn_model_get_info(generation->models[i]);
-        const struct obs_label label = {"model", info->name};
-        obs_text_value(text, &label, 1, (double)info->footprint.memory);
-    }
-
-    obs_text_family(text, "attnd_model_engine_difference_ratio", OBS_GAUGE,
-                    "How much the outputs of two engines differed when the model was "
-                    "loaded, relative to the largest.");
-    for (size_t i = 0; i < generation->num_models; i++) {
-        const attn_model_info *info = attn_model_get_info(generation->models[i]);
-        const struct obs_label label = {"model", info->name};
-        obs_text_value(text, &label, 1, info->engine.difference);
-    }
-
-    obs_text_family(text, "attnd_model_info", OBS_GAUGE,
-                    "What computes a model; the value is 1.");
-    for (size_t i = 0; i < generation->num_models; i++) {
-        const attn_model_info *info = attn_model_get_info(generation->models[i]);
-        const struct obs_label labels[] = {{"model", info->name},
-                                           {"layout", info->layout},
-                                           {"engine", info->engine.name},
-                                           {"cpu", info->engine.cpu},
-                                           {"precision", info->engine.precision}};
-        obs_text_value(text, labels, sizeof labels / sizeof labels[0], 1);
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+        obs_text_family(text, families[f].name, OBS_GAUGE, families[f].help);
+        for (size_t i = 0; i < generation->num_models; i++) {
+            const attn_model_info *info = attn_model_get_info(generation->models[i]);
+            const struct obs_label labels[] = {{"model", info->name},
+                                               {"layout", info->layout},
+                                               {"engine", info->engine.name},
+                                               {"cpu", info->engine.cpu},
+                                               {"precision", info->engine.precision}};
+            const double values[] = {(double)info->footprint.memory,
+                                     info->engine.difference, 1};
+            obs_text_value(text, labels, families[f].num_labels, values[f]);
+        }
     }
 }
 
 static void print_build(struct obs_text *text, const struct http_options *options) {
     char version[80];
-    const struct obs_label label = {"version", version};
 
     snprintf(version, sizeof version, ATTND_VERSION "%s",
              options->commit != NULL ? options->commit : "");
     obs_text_family(text, "attnd_build_info", OBS_GAUGE,
                     "What attnd --version prints; the value is 1.");
-    obs_text_value(text, &label, 1, 1);
+    print_labelled(text, "version", version, 1);
 }
 
 static void print_metrics(void *context, struct buf *body) {

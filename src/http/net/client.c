@@ -26,16 +26,12 @@ void client_table_deinit(struct client_table *table) {
     pthread_mutex_destroy(&table->lock);
 }
 
-static struct client **find_bucket(struct client_table *table,
-                                   const struct address *address) {
-    uint64_t hash = hash_bytes(HASH_START, address, sizeof *address);
-    return &table->buckets[(hash ^ hash >> 32) % CLIENT_BUCKETS];
-}
-
 /* Returns the link to the client, or to NULL at the end of its bucket. */
 static struct client **find_client_locked(struct client_table *table,
                                           const struct address *address) {
-    struct client **link = find_bucket(table, address);
+    uint64_t hash = hash_bytes(HASH_START, address, sizeof *address);
+    struct client **link = &table->buckets[(hash ^ hash >> 32) % CLIENT_BUCKETS];
+
     while (*link != NULL && memcmp(&(*link)->address, address, sizeof *address) != 0)
         link = &(*link)->next;
     return link;

@@ -246,6 +246,10 @@ void connection_set_holder(struct connection *connection, struct client *holder)
 
 /* --- time --- */
 
+static const struct config *get_config(const struct connection *connection) {
+    return connection->list->limits->options->config;
+}
+
 /* How long the replies were read, and how much of them, since they were first looked
  * at. */
 static int64_t get_reply_ns(const struct connection *connection, int64_t now) {
@@ -276,10 +280,6 @@ double connection_time_of_byte(const struct connection *connection, int64_t now)
            ((double)get_reply_bytes(connection) + 1);
 }
 
-void connection_count_sent(struct connection *connection, size_t bytes) {
-    connection->sent += bytes;
-}
-
 void connection_count_received(struct connection *connection, size_t bytes) {
     connection->received += bytes;
     connection->moved_at = clock_now_ns();
@@ -292,7 +292,7 @@ static double find_hold(const struct connection *connection, int64_t now) {
         connection->request == NULL || atomic_load(&connection->request->bytes) == 0)
         return 0;
 
-    double grace = (double)connection->list->limits->options->header_timeout;
+    double grace = (double)get_config(connection)->header_timeout;
     double seconds = (double)get_reply_ns(connection, now) / (double)SECOND_NS;
     double bytes = (double)get_reply_bytes(connection);
     double held = (double)atomic_load(&connection->request->client->held);
@@ -305,13 +305,13 @@ static double find_hold(const struct connection *connection, int64_t now) {
  * none has moved for long. */
 static bool is_too_slow(const struct connection *connection, uint64_t bytes, int64_t ns,
                         int64_t now) {
-    const struct http_options *options = connection->list->limits->options;
-    int64_t late = ns - (int64_t)options->header_timeout * SECOND_NS;
+    const struct config *config = get_config(connection);
+    int64_t late = ns - (int64_t)config->header_timeout * SECOND_NS;
 
-    if (now - connection->moved_at > (int64_t)options->idle_timeout * SECOND_NS)
+    if (now - connection->moved_at > (int64_t)config->idle_timeout * SECOND_NS)
         return true;
     return late > 0 &&
-           (double)bytes < (double)late / (double)SECOND_NS * (double)options->min_rate;
+           (double)bytes < (double)late / (double)SECOND_NS * (double)config->min_rate;
 }
 
 /* Whether bytes have arrived that libmicrohttpd has not read. */
@@ -365,7 +365,7 @@ static bool reads_too_slowly(struct connection *connection, int64_t now) {
 }
 
 static bool is_late(struct connection *connection, int64_t now) {
-    const struct http_options *options = connection->list->limits->options;
+    const struct config *config = get_config(connection);
     int64_t elapsed = now - connection->since;
 
     if (connection->phase < CONNECTION_WORKS)
@@ -373,14 +373,14 @@ static bool is_late(struct connection *connection, int64_t now) {
     switch (connection->phase) {
     case CONNECTION_IS_HELD: /* once its bytes are there, it waits for others */
         return connection->handshake.state == HANDSHAKE_WATCHED &&
-               elapsed > (int64_t)options->header_timeout * SECOND_NS;
+               elapsed > (int64_t)config->header_timeout * SECOND_NS;
     case CONNECTION_IS_NEW:
     case CONNECTION_WAITS:
         return elapsed > SECOND_NS * (int64_t)(connection->served
-                                                   ? options->idle_timeout
-                                                   : options->header_timeout);
+                                                   ? config->idle_timeout
+                                                   : config->header_timeout);
     case CONNECTION_HEADERS:
-        return elapsed > (int64_t)options->header_timeout * SECOND_NS;
+        return elapsed > (int64_t)config->header_timeout * SECOND_NS;
     case CONNECTION_BODY:
         return is_too_slow(connection, connection->received, elapsed, now);
     case CONNECTION_REPLIES:

@@ -135,9 +135,6 @@ void connection_set_holder(struct connection *connection, struct client *holder)
 
 void connection_begin_phase(struct connection *connection, enum connection_phase phase);
 
-/* Counts bytes of a reply, which libmicrohttpd gets now. */
-void connection_count_sent(struct connection *connection, size_t bytes);
-
 /* Counts bytes of a body. */
 void connection_count_received(struct connection *connection, size_t bytes);
 

@@ -22,12 +22,6 @@ static size_t count_running(const struct handshakes *handshakes,
     return count;
 }
 
-static void run_handshake(struct handshakes *handshakes, struct handshake *handshake) {
-    handshake->state = HANDSHAKE_RUNS;
-    handshake->since = clock_now_ns();
-    handshakes->running[handshakes->num_running++] = handshake;
-}
-
 static void remove_running(struct handshakes *handshakes, size_t index) {
     handshakes->num_ending -= handshakes->running[index]->state == HANDSHAKE_ENDS;
     handshakes->running[index]->state = HANDSHAKE_NONE;
@@ -133,7 +127,9 @@ struct handshake *handshakes_take(struct handshakes *handshakes) {
     handshakes->has_room = found != NULL;
     if (found != NULL) {
         unlink_waiting(handshakes, found);
-        run_handshake(handshakes, found);
+        found->state = HANDSHAKE_RUNS;
+        found->since = clock_now_ns();
+        handshakes->running[handshakes->num_running++] = found;
         return found;
     }
 

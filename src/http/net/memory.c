@@ -164,8 +164,7 @@ static bool reserve_for(struct memory_share *share, struct upload *asker, size_t
     return wire_problem_set_no_memory(ret_problem);
 }
 
-bool memory_reserve(struct memory_share *share, size_t bytes,
-                    struct wire_problem *ret_problem) {
+bool memory_reserve(void *share, size_t bytes, struct wire_problem *ret_problem) {
     return reserve_for(share, NULL, bytes, ret_problem);
 }
 
@@ -195,10 +194,6 @@ void upload_begin(struct upload *upload, struct memory_share *share, struct buf 
     pthread_mutex_unlock(&memory->lock);
 }
 
-static size_t smaller(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
 /* Makes room for `size` bytes, and for some more when memory is not short. */
 static bool grow_body(struct upload *upload, size_t size, struct wire_problem *problem) {
     struct buf *body = upload->body;
@@ -206,9 +201,9 @@ static bool grow_body(struct upload *upload, size_t size, struct wire_problem *p
     if (needed <= body->capacity)
         return true;
 
-    size_t step = smaller(body->capacity / 2, LARGEST_STEP);
+    size_t step = size_min(body->capacity / 2, LARGEST_STEP);
     size_t wanted = body->capacity == 0 ? FIRST_BYTES : body->capacity + step;
-    wanted = smaller(wanted < needed ? needed : wanted, body->max);
+    wanted = size_min(size_max(wanted, needed), body->max);
     if (!reserve_free(upload->share, wanted - body->capacity)) {
         wanted = needed; /* for which others may be dropped */
         if (!reserve_for(upload->share, upload, wanted - body->capacity, problem))

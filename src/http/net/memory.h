@@ -74,9 +74,9 @@ void memory_share_init(struct memory_share *share, struct memory *memory,
 /* Adds `bytes` to the share of a complete request, for which uploads may be dropped.
  * Otherwise returns false with *ret_problem set: 413 when the request could never fit,
  * 503 when it does not fit now. Called by the owner; the shares of other threads may be
- * changed at the same time. */
-bool memory_reserve(struct memory_share *share, size_t bytes,
-                    struct wire_problem *ret_problem);
+ * changed at the same time. `share` is void * so that the function can be a
+ * wire_input.reserve. */
+bool memory_reserve(void *share, size_t bytes, struct wire_problem *ret_problem);
 
 /* Releases what the share has in excess of `bytes`. */
 void memory_keep(struct memory_share *share, size_t bytes);

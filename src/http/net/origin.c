@@ -93,21 +93,18 @@ bool origin_is_in(const char *text, const struct origins *origins) {
     return false;
 }
 
-/* Whether no attacker can let the host resolve to an address of his choice. */
-static bool has_fixed_address(const struct origin *origin) {
-    struct address address;
-    return same_text(origin->host, origin->host_size, "localhost", 9) ||
-           address_read(origin->host, origin->host_size, &address);
-}
-
 bool origin_is_own(const char *text, const char *host, size_t size, bool over_loopback) {
     struct origin origin, own;
+    struct address address;
     if (!read_origin(text, &origin) || default_port(&origin) == 0)
         return false;
 
     own = origin; /* its scheme; the host is read next */
-    return read_host(host, size, &own) && same_origin(&origin, &own) &&
-           (!over_loopback || has_fixed_address(&origin));
+    if (!read_host(host, size, &own) || !same_origin(&origin, &own))
+        return false;
+    /* No attacker can let these resolve to an address of his choice. */
+    return !over_loopback || same_text(origin.host, origin.host_size, "localhost", 9) ||
+           address_read(origin.host, origin.host_size, &address);
 }
 
 /* --- of a request --- */

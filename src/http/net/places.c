@@ -39,7 +39,7 @@ static enum dispensable find_class(const struct connection *connection, int64_t 
                                    double *ret_order) {
     int64_t elapsed = now - connection->since;
     double seconds = (double)elapsed / 1e9;
-    double min_rate = (double)connection->list->limits->options->min_rate;
+    double min_rate = (double)connection->list->limits->options->config->min_rate;
 
     if (connection->phase == CONNECTION_WORKS) {
         *ret_order = -seconds; /* less work is lost with the newest */

@@ -104,51 +104,23 @@ static void forget(struct buf *text) {
     buf_deinit(text);
 }
 
-static attn_status read_keys(const char *path, struct api_keys **ret_keys,
-                             attn_error *ret_error) {
+/* --- replacing --- */
+
+/* Reads the keys, and puts them in the place of those that were there. */
+static attn_status load_keys(struct secrets *secrets, attn_error *ret_error) {
+    const char *path = secrets->files.keys;
+    struct api_keys *keys;
     struct buf text;
     attn_error detail;
 
     buf_init(&text, FILE_BYTES_MAX);
     attn_status status = read_file("--api-key-file", path, &text, ret_error);
     if (status == ATTN_OK) {
-        status = api_keys_parse(text.data, text.size, ret_keys, &detail);
+        status = api_keys_parse(text.data, text.size, &keys, &detail);
         if (status != ATTN_OK)
             error_set(ret_error, status, "--api-key-file: %s: %s", path, detail.text);
     }
     forget(&text);
-    return status;
-}
-
-static attn_status read_certificate(const struct secret_files *files,
-                                    struct tls_certificate **ret_certificate,
-                                    attn_error *ret_error) {
-    struct buf chain, private_key;
-    attn_error detail;
-
-    buf_init(&chain, FILE_BYTES_MAX);
-    buf_init(&private_key, FILE_BYTES_MAX);
-    attn_status status = read_file("--tls-cert", files->certificate, &chain, ret_error);
-    if (status == ATTN_OK)
-        status = read_file("--tls-key", files->private_key, &private_key, ret_error);
-    if (status == ATTN_OK) {
-        status = tls_certificate_create(chain.data, private_key.data, ret_certificate,
-                                        &detail);
-        if (status != ATTN_OK)
-            error_set(ret_error, status, "--tls-cert %s, --tls-key %s: %s",
-                      files->certificate, files->private_key, detail.text);
-    }
-    forget(&private_key);
-    buf_deinit(&chain);
-    return status;
-}
-
-/* --- replacing --- */
-
-/* Reads the keys, and puts them in the place of those that were there. */
-static attn_status load_keys(struct secrets *secrets, attn_error *ret_error) {
-    struct api_keys *keys;
-    attn_status status = read_keys(secrets->files.keys, &keys, ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -163,8 +135,25 @@ static attn_status load_keys(struct secrets *secrets, attn_error *ret_error) {
 
 /* Reads the certificate, and puts it in the place of the one that was there. */
 static attn_status load_certificate(struct secrets *secrets, attn_error *ret_error) {
+    const struct secret_files *files = &secrets->files;
     struct tls_certificate *certificate;
-    attn_status status = read_certificate(&secrets->files, &certificate, ret_error);
+    struct buf chain, private_key;
+    attn_error detail;
+
+    buf_init(&chain, FILE_BYTES_MAX);
+    buf_init(&private_key, FILE_BYTES_MAX);
+    attn_status status = read_file("--tls-cert", files->certificate, &chain, ret_error);
+    if (status == ATTN_OK)
+        status = read_file("--tls-key", files->private_key, &private_key, ret_error);
+    if (status == ATTN_OK) {
+        status =
+            tls_certificate_create(chain.data, private_key.data, &certificate, &detail);
+        if (status != ATTN_OK)
+            error_set(ret_error, status, "--tls-cert %s, --tls-key %s: %s",
+                      files->certificate, files->private_key, detail.text);
+    }
+    forget(&private_key);
+    buf_deinit(&chain);
     if (status != ATTN_OK)
         return status;
 

@@ -37,8 +37,7 @@ static bool analyse_heads(struct inference *inference, void *scratch) {
     memset(heads->sums, 0, num_heads * sizeof *heads->sums);
     memset(heads->gram, 0, num_heads * num_heads * sizeof *heads->gram);
 
-    /* Cannot fail: attn_heads_plan() has accepted this batch. */
-    attn_heads_add(request->model, &request->batch, scratch, heads);
+    attn_heads_add(request->model, &request->batch, &inference->sizes, scratch, heads);
     return true;
 }
 
@@ -62,5 +61,4 @@ static bool write_analysis(struct inference *inference, struct wire_problem *pro
 }
 
 const struct inference_kind heads_kind = {
-    attn_heads_plan, bound_text, find_head_memory, analyse_heads, write_analysis,
-    false,           true};
+    attn_heads_plan, bound_text, find_head_memory, analyse_heads, write_analysis, true};

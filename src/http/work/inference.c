@@ -14,12 +14,6 @@
  * arena. */
 #define STREAM_EXTRA_BYTES ((size_t)264 * 1024)
 
-/* wire_input.reserve */
-static bool reserve_for_input(void *context, size_t bytes,
-                              struct wire_problem *ret_problem) {
-    return memory_reserve(context, bytes, ret_problem);
-}
-
 bool inference_check_deadline(const struct inference *inference,
                               struct wire_problem *problem) {
     const struct sched_job *job = &inference->exchange->work.job;
@@ -39,11 +33,11 @@ static void apply_limits(const struct inference *inference) {
     struct exchange *exchange = inference->exchange;
     const struct wire_request *request = &inference->request;
 
-    int64_t timeout = request->timeout_ns != 0 ? request->timeout_ns
-                                               : exchange->options->default_timeout;
+    int64_t default_ns = (int64_t)exchange->options->config->default_timeout * 1000000;
+    int64_t timeout = request->timeout_ns != 0 ? request->timeout_ns : default_ns;
     if (timeout != 0)
         exchange->work.job.deadline = exchange->work.submitted + timeout;
-    exchange->work.job.priority = request->priority;
+    exchange->work.job.priority = (uint32_t)request->priority;
 }
 
 bool inference_decode(struct inference *inference, struct wire_problem *problem) {
@@ -59,7 +53,7 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
                                      .capture =
                                          capture_get_layers(exchange->work.capture),
                                      .arena = &exchange->work.decoded,
-                                     .reserve = reserve_for_input,
+                                     .reserve = memory_reserve,
                                      .context = &exchange->memory};
 
     bool decoded = codec->read(&input, &inference->request, problem);
@@ -74,7 +68,7 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
 
 bool inference_bound_reply(struct inference *inference, size_t bytes, const char *smaller,
                            struct wire_problem *problem) {
-    size_t max_reply = inference->exchange->options->max_reply;
+    size_t max_reply = inference->exchange->options->config->max_reply;
 
     inference->reply_bound = bytes;
     if (bytes <= max_reply)
@@ -116,7 +110,7 @@ bool inference_compute(struct inference *inference, struct wire_problem *problem
         return wire_problem_set_no_memory(problem);
 
     inference->compute_ns = sched_used_ns(worker) - begun;
-    inference->helped_ns = sched_helped_ns(worker);
+    inference->helped_ns = atomic_load(&worker->helped_ns);
     return inference_check_deadline(inference, problem);
 }
 
@@ -130,12 +124,6 @@ bool inference_encode(struct inference *inference, struct wire_problem *problem)
     inference->encode_ns = sched_used_ns(inference->worker) - begun;
     memory_keep(&exchange->memory, inference->kept);
     return true;
-}
-
-void inference_add_times(const struct inference *inference, struct wire_oip_batch *sum) {
-    sum->input_ns += (uint64_t)inference->decode_ns;
-    sum->infer_ns += (uint64_t)inference->compute_ns;
-    sum->output_ns += (uint64_t)inference->encode_ns;
 }
 
 /* --- results of attention --- */
@@ -205,8 +193,9 @@ static bool run_layer(struct inference *inference, void *scratch) {
     if (!inference_alloc_result(inference->reply_arena, &inference->sizes,
                                 &inference->result))
         return false;
-    /* Cannot fail: attn_plan() has accepted this batch. Tasks may have been omitted. */
-    attn_run(request->model, &request->batch, scratch, &inference->result);
+    /* Tasks may have been omitted. */
+    attn_run(request->model, &request->batch, &inference->sizes, scratch,
+             &inference->result);
     return true;
 }
 
@@ -244,5 +233,5 @@ static bool write_reply(struct inference *inference, struct wire_problem *proble
     return true;
 }
 
-const struct inference_kind attention_kind = {
-    attn_plan, bound_reply, find_memory, run_layer, write_reply, true, false};
+const struct inference_kind attention_kind = {attn_plan, bound_reply, find_memory,
+                                              run_layer, write_reply, false};

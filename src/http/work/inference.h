@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inference.h: one request on its worker, and the phases that it goes through: decode,
- * plan, compute, encode. job.h takes it from one to the next.
+ * plan, compute, encode. job.c takes it from one to the next.
  *
  * The worker owns the exchange meanwhile. All sizes are known, and reserved from the
  * budget, before memory is allocated for them. Each phase returns false with *problem set
@@ -44,8 +44,7 @@ struct inference_kind {
     bool (*compute)(struct inference *inference, void *scratch);
     /* Checks the results and writes the reply; sets write_ns. */
     bool (*write)(struct inference *inference, struct wire_problem *problem);
-    bool joins;    /* requests may be computed together */
-    bool analyses; /* heads, so that targets need no word of need */
+    bool analyses; /* heads: targets need no word of need, and no requests are joined */
 };
 
 extern const struct inference_kind attention_kind; /* inference.c */
@@ -84,5 +83,6 @@ bool inference_reserve_reply(struct inference *inference, struct wire_problem *p
  * the reply does not need. */
 bool inference_encode(struct inference *inference, struct wire_problem *problem);
 
-/* Adds what the phases took. */
-void inference_add_times(const struct inference *inference, struct wire_oip_batch *sum);
+/* On the HTTP thread, when the request is complete: suspends the connection and submits
+ * the request to the workers (job.c). A full queue makes the reply a 503 instead. */
+void job_submit(struct exchange *exchange, const struct exchange_codec *codec);

@@ -4,7 +4,7 @@
  * A request that is expected to be large waits in two parts: its decoding alone, which
  * may be cheap, and then what follows, whose cost is known by then. It does not wait
  * twice when nothing else waits, nor when its decoding was a large job already. */
-#include "http/work/job.h"
+#include "http/work/inference.h"
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -13,9 +13,89 @@
 #include "http/handover.h"
 #include "http/observe.h"
 #include "http/reply.h"
-#include "http/work/inference.h"
 #include "math/join.h"
 #include "sched/container_of.h"
+
+/* --- what it will take --- */
+
+/* Returns how many bytes of the reply the job itself writes. */
+static size_t first_piece_bytes(const struct inference *inference) {
+    return inference->streamed ? STREAM_PIECE_BYTES : inference->reply_bound;
+}
+
+static void learn_times(const struct inference *inference) {
+    const struct exchange *exchange = inference->exchange;
+    const struct estimate_measured measured = {
+        .model = inference->request.model,
+        .flops = inference->joined ? 0 : inference->sizes.flops,
+        .reply = first_piece_bytes(inference),
+        .decode = inference->decode_ns,
+        .compute = inference->compute_ns + inference->helped_ns,
+        .encode = inference->encode_ns,
+        .write = inference->write_ns};
+
+    estimate_learn(exchange->generation->estimate, &exchange->work.codec.body, &measured);
+}
+
+/* Sets the estimates of a job that was not decoded yet. */
+static void estimate_job(struct exchange *exchange) {
+    struct sched_job *job = &exchange->work.job;
+
+    estimate_body(exchange->generation->estimate, &exchange->work.codec.body, &job->cost,
+                  &job->later);
+    if (job->cost + job->later > SCHED_CHEAP_NS)
+        return;
+    job->cost += job->later;
+    job->later = 0;
+}
+
+/* Estimates what follows the decoding of a request that is computed alone. */
+static int64_t estimate_rest(const struct inference *inference) {
+    const struct exchange *exchange = inference->exchange;
+    const struct estimate *estimate = exchange->generation->estimate;
+    return estimate_compute(estimate, inference->request.model, inference->sizes.flops) +
+           estimate_reply(estimate, exchange->work.codec.body.text,
+                          first_piece_bytes(inference));
+}
+
+/* --- the end --- */
+
+/* Notes what the worker knows of the request. */
+static void note_facts(const struct inference *inference) {
+    struct exchange *exchange = inference->exchange;
+    struct request_facts *facts = &exchange->record.facts;
+    int64_t worked = inference->decode_ns + inference->compute_ns + inference->encode_ns;
+
+    facts->rows = inference->sizes.num_queries;
+    facts->queue_ns = clock_now_ns() - exchange->work.submitted - worked;
+    facts->decode_ns = inference->decode_ns;
+    facts->compute_ns = inference->compute_ns;
+    facts->encode_ns = inference->encode_ns;
+}
+
+/* Ends the job; `problem` is the reply, unless it is NULL. */
+static void end_inference(struct inference *inference,
+                          const struct wire_problem *problem) {
+    struct exchange *exchange = inference->exchange;
+
+    note_facts(inference);
+    if (problem == NULL) {
+        learn_times(inference);
+        exchange->reply.status = MHD_HTTP_OK;
+    } else {
+        reply_set_problem(exchange, problem);
+    }
+
+    struct sched_worker *worker = inference->worker;
+    if (problem != NULL)
+        stream_deinit(&exchange->reply.stream);
+    arena_deinit(&exchange->work.decoded); /* holds the inference itself */
+    capture_release(exchange->work.capture);
+    exchange->work.capture = NULL; /* who reads slowly keeps it from nobody */
+    if (worker->job == &exchange->work.job)
+        sched_end_job(worker);
+    handover_resume(exchange);
+}
 
 /* --- several requests as one ---
  *
@@ -51,7 +131,7 @@ static bool group_mark(struct inference *inference) {
     uint64_t hash = HASH_START;
 
     job->group = 0;
-    if (!inference->exchange->work.codec.kind->joins || rows > MEMBER_ROWS_MAX ||
+    if (inference->exchange->work.codec.kind->analyses || rows > MEMBER_ROWS_MAX ||
         inference->streamed ||
         !join_possible(request->model, batch, batch)) /* a native engine */
         return false;
@@ -69,11 +149,9 @@ static bool group_mark(struct inference *inference) {
 }
 
 /* Takes requests that wait and can be joined with ret_members[0], whose worker then owns
- * them: they follow in ret_members, planned. Returns how many there are in all. A request
- * that ended meanwhile is passed to `end`. */
-static size_t gather_members(struct inference *ret_members[GROUP_MAX],
-                             void (*end)(struct inference *inference,
-                                         const struct wire_problem *problem)) {
+ * them: they follow in ret_members, planned. Ends those that are over. Returns how many
+ * there are in all. */
+static size_t gather_members(struct inference *ret_members[GROUP_MAX]) {
     struct inference *first = ret_members[0];
     struct sched_worker *worker = first->worker;
     struct sched_job *own = &first->exchange->work.job, *jobs[GROUP_MAX - 1];
@@ -91,7 +169,7 @@ static size_t gather_members(struct inference *ret_members[GROUP_MAX],
         member->worker = worker;
         if (!inference_check_deadline(member, &problem) ||
             !inference_plan(member, &problem)) {
-            end(member, &problem);
+            end_inference(member, &problem);
         } else if (join_possible(first->request.model, &first->request.batch,
                                  &member->request.batch)) {
             jobs[i]->group = 0;
@@ -161,11 +239,13 @@ static bool compute_members(struct inference *members[], size_t count) {
         arena_reset(&worker->arena);
         return false;
     }
-    sched_share_loops(worker, true);
-    attn_run(members[0]->request.model, &joined.request, joined.scratch, &joined.result);
-    sched_share_loops(worker, false);
+    worker->shares_loops = true; /* the next loop is begun under the lock */
+    attn_run(members[0]->request.model, &joined.request, &joined.sizes, joined.scratch,
+             &joined.result);
+    worker->shares_loops = false;
 
-    int64_t used = sched_used_ns(worker) - begun, helped = sched_helped_ns(worker);
+    int64_t used = sched_used_ns(worker) - begun,
+            helped = atomic_load(&worker->helped_ns);
     for (size_t i = 0; i < count; i++) {
         members[i]->result = join_take(&joined.result, &members[i]->sizes);
         members[i]->compute_ns = used / (int64_t)count;
@@ -180,19 +260,23 @@ static void dissolve_members(struct inference *members[], size_t count) {
         sched_submit(members[i]->worker->pool, &members[i]->exchange->work.job);
 }
 
+static void add_times(const struct inference *inference, struct wire_oip_batch *sum) {
+    sum->input_ns += (uint64_t)inference->decode_ns;
+    sum->infer_ns += (uint64_t)inference->compute_ns;
+    sum->output_ns += (uint64_t)inference->encode_ns;
+}
+
 /* Takes requests that wait and can be joined with `first`, computes all of them at once
- * and writes their replies. Each is passed to `end`, with the problem that is its reply
- * or NULL; `first` is the last. Returns false when there are none to join, or not enough
- * memory: `first` is then untouched, and others wait again, to be computed alone. */
-static bool group_finish(struct inference *first,
-                         void (*end)(struct inference *inference,
-                                     const struct wire_problem *problem)) {
+ * and ends them, `first` as the last. Returns false when there are none to join, or not
+ * enough memory: `first` is then untouched, and others wait again, to be computed
+ * alone. */
+static bool group_finish(struct inference *first) {
     struct inference *members[GROUP_MAX] = {first};
     struct model_stats *stats = first->exchange->record.stats;
     struct sched_worker *worker = first->worker;
     struct wire_oip_batch took = {.count = 1};
     struct wire_problem problem;
-    size_t count = gather_members(members, end);
+    size_t count = gather_members(members);
 
     if (count == 1 || !compute_members(members, count)) {
         dissolve_members(members + 1, count - 1);
@@ -211,55 +295,13 @@ static bool group_finish(struct inference *first,
         }
         member->joined = true;
         done = done && inference_encode(member, &problem);
-        inference_add_times(member, &took);
+        add_times(member, &took);
         if (i == 0)
             model_stats_execute(stats, count, &took);
-        end(member, done ? NULL : &problem);
+        end_inference(member, done ? NULL : &problem);
     }
     dissolve_members(members + first_left, count - first_left);
     return true;
-}
-
-/* --- what it will take --- */
-
-/* Returns how many bytes of the reply the job itself writes. */
-static size_t first_piece_bytes(const struct inference *inference) {
-    return inference->streamed ? STREAM_PIECE_BYTES : inference->reply_bound;
-}
-
-static void learn_times(const struct inference *inference) {
-    const struct exchange *exchange = inference->exchange;
-    const struct estimate_measured measured = {
-        .model = inference->request.model,
-        .flops = inference->joined ? 0 : inference->sizes.flops,
-        .reply = first_piece_bytes(inference),
-        .decode = inference->decode_ns,
-        .compute = inference->compute_ns + inference->helped_ns,
-        .encode = inference->encode_ns,
-        .write = inference->write_ns};
-
-    estimate_learn(exchange->generation->estimate, &exchange->work.codec.body, &measured);
-}
-
-/* Sets the estimates of a job that was not decoded yet. */
-static void estimate_job(struct exchange *exchange) {
-    struct sched_job *job = &exchange->work.job;
-
-    estimate_body(exchange->generation->estimate, &exchange->work.codec.body, &job->cost,
-                  &job->later);
-    if (job->cost + job->later > SCHED_CHEAP_NS)
-        return;
-    job->cost += job->later;
-    job->later = 0;
-}
-
-/* Estimates what follows the decoding of a request that is computed alone. */
-static int64_t estimate_rest(const struct inference *inference) {
-    const struct exchange *exchange = inference->exchange;
-    const struct estimate *estimate = exchange->generation->estimate;
-    return estimate_compute(estimate, inference->request.model, inference->sizes.flops) +
-           estimate_reply(estimate, exchange->work.codec.body.text,
-                          first_piece_bytes(inference));
 }
 
 /* --- the phases --- */
@@ -276,62 +318,17 @@ static bool decode_and_note(struct inference *inference, struct wire_problem *pr
     return decoded;
 }
 
-static bool decode_and_plan(struct inference *inference, struct wire_problem *problem) {
-    return inference_check_deadline(inference, problem) &&
-           decode_and_note(inference, problem) &&
-           inference_check_deadline(inference, problem) &&
-           inference_plan(inference, problem);
-}
-
-/* Notes what the worker knows of the request. */
-static void note_facts(const struct inference *inference) {
-    struct exchange *exchange = inference->exchange;
-    struct request_facts *facts = &exchange->record.facts;
-    int64_t worked = inference->decode_ns + inference->compute_ns + inference->encode_ns;
-
-    facts->rows = inference->sizes.num_queries;
-    facts->queue_ns = clock_now_ns() - exchange->work.submitted - worked;
-    facts->decode_ns = inference->decode_ns;
-    facts->compute_ns = inference->compute_ns;
-    facts->encode_ns = inference->encode_ns;
-}
-
-/* Ends the job; `problem` is the reply, unless it is NULL. */
-static void end_inference(struct inference *inference,
-                          const struct wire_problem *problem) {
-    struct exchange *exchange = inference->exchange;
-
-    note_facts(inference);
-    if (problem == NULL) {
-        learn_times(inference);
-        exchange->reply.status = MHD_HTTP_OK;
-    } else {
-        reply_set_problem(exchange, problem);
-    }
-
-    struct sched_worker *worker = inference->worker;
-    if (problem != NULL)
-        stream_deinit(&exchange->reply.stream);
-    arena_deinit(&exchange->work.decoded); /* holds the inference itself */
-    capture_release(exchange->work.capture);
-    exchange->work.capture = NULL; /* who reads slowly keeps it from nobody */
-    if (worker->job == &exchange->work.job)
-        sched_end_job(worker);
-    handover_resume(exchange);
-}
-
 /* Computes and encodes the request, together with others or alone. */
 static void finish(struct inference *inference) {
     struct wire_oip_batch took = {.count = 1};
     struct wire_problem problem;
 
-    if (inference->exchange->work.job.group != 0 &&
-        group_finish(inference, end_inference))
+    if (inference->exchange->work.job.group != 0 && group_finish(inference))
         return;
     bool done = inference_compute(inference, &problem);
     if (done) {
         done = inference_encode(inference, &problem);
-        inference_add_times(inference, &took);
+        add_times(inference, &took);
         if (inference->exchange->record.stats != NULL) /* there is a model */
             model_stats_execute(inference->exchange->record.stats, 1, &took);
     }
@@ -397,13 +394,15 @@ static void run_received(struct sched_job *job, struct sched_worker *worker) {
     struct wire_problem problem;
 
     if (inference == NULL) {
-        wire_problem_set_no_memory(&problem);
-        reply_set_problem(exchange, &problem);
+        reply_set_no_memory(exchange);
         handover_resume(exchange);
         return;
     }
     *inference = (struct inference){.exchange = exchange, .worker = worker};
-    if (!decode_and_plan(inference, &problem))
+    if (!inference_check_deadline(inference, &problem) ||
+        !decode_and_note(inference, &problem) ||
+        !inference_check_deadline(inference, &problem) ||
+        !inference_plan(inference, &problem))
         end_inference(inference, &problem);
     else if (!wait_decoded(inference))
         finish(inference);

@@ -34,14 +34,6 @@ bool stream_begin(struct http_stream *stream, stream_fill *fill, void *source) {
     return true;
 }
 
-bool stream_has_begun(const struct http_stream *stream) {
-    return stream->fill != NULL;
-}
-
-bool stream_has_ended(const struct http_stream *stream) {
-    return stream->size == 0;
-}
-
 size_t stream_send(struct http_stream *stream, char *out, size_t size) {
     size = size_min(size, stream->size - stream->sent);
     memcpy(out, stream->piece + stream->sent, size);

@@ -22,10 +22,11 @@ struct http_stream {
     /* Holds `piece`, and may hold what `source` needs. Before the stream begins, it may
      * keep a decoded request while that waits. */
     struct arena arena;
-    stream_fill *fill; /* NULL until it begins */
+    stream_fill *fill; /* NULL until stream_begin() has succeeded */
     void *source;
-    char *piece;       /* [STREAM_PIECE_BYTES] */
-    size_t size, sent; /* bytes of the piece, and how many of them were sent */
+    char *piece; /* [STREAM_PIECE_BYTES] */
+    /* Bytes of the piece, 0 behind the last one; and how many of them were sent. */
+    size_t size, sent;
 };
 
 void stream_init(struct http_stream *stream);
@@ -35,14 +36,8 @@ void stream_deinit(struct http_stream *stream);
  * example in stream->arena. Returns false when memory is short. */
 bool stream_begin(struct http_stream *stream, stream_fill *fill, void *source);
 
-/* Whether stream_begin() has succeeded. */
-bool stream_has_begun(const struct http_stream *stream);
-
 /* On a worker: writes the next piece, after the last one was sent. */
 void stream_write_piece(struct http_stream *stream);
-
-/* Whether the last piece was sent. */
-bool stream_has_ended(const struct http_stream *stream);
 
 /* Copies up to `size` bytes of the piece to `out`. Returns how many; 0 when the piece was
  * sent and the next one must be written. */

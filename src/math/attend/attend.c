@@ -126,8 +126,7 @@ static void attend_to_mean(struct panel_work *work) {
 static void attend_panel_mean(struct panel_work *work) {
     const struct run *run = work->run;
     const struct sequence_position at = work->at;
-    const struct plan_items items =
-        plan_items(run->plan, run->model, run->request, at.sequence);
+    const struct plan_items items = plan_items(run->plan, at.sequence);
     size_t columns = work->kernels->columns, panel = work->panel;
     size_t end = items.shared > 1 ? (items.rows - 1) / columns + 1 : panel + 1;
 
@@ -141,10 +140,6 @@ static void attend_panel_mean(struct panel_work *work) {
 
 /* --- items --- */
 
-static struct plan_items items_of(const struct run *run, size_t sequence) {
-    return plan_items(run->plan, run->model, run->request, sequence);
-}
-
 /* Returns which of the heads that attend together, of `count`, do so in this phase. */
 static struct range find_phase_heads(const struct run *run, size_t count) {
     size_t key_heads = run->model->info.num_kv_heads;
@@ -153,7 +148,7 @@ static struct range find_phase_heads(const struct run *run, size_t count) {
 }
 
 static size_t count_attend_items(const struct run *run, size_t sequence) {
-    const struct plan_items items = items_of(run, sequence);
+    const struct plan_items items = plan_items(run->plan, sequence);
     const struct range heads = find_phase_heads(run, items.heads);
     size_t count = heads.end - heads.first;
     if (run->panels.end > 0)
@@ -222,7 +217,7 @@ static float *panel_partials(const struct run *run, const struct panel_work *wor
  * their weights is wanted; or one chunk of the keys of such a panel. */
 static void attend_items(const struct run *run, const struct sequence_position *at,
                          struct range items, size_t thread) {
-    const struct plan_items all = items_of(run, at->sequence);
+    const struct plan_items all = plan_items(run->plan, at->sequence);
     size_t head_items = all.panels * all.chunks, item = items.first;
     size_t first_head = find_phase_heads(run, all.heads).first;
     struct mask mask;
@@ -252,7 +247,7 @@ static void attend_items(const struct run *run, const struct sequence_position *
 /* An item is the panels of this step of heads that attend together, in their order. */
 static void attend_in_order(const struct run *run, const struct sequence_position *at,
                             struct range heads, size_t thread) {
-    size_t panels = items_of(run, at->sequence).panels; /* of one chunk each */
+    size_t panels = plan_items(run->plan, at->sequence).panels; /* of one chunk each */
 
     for (size_t i = heads.first; i < heads.end; i++) {
         const struct range items = {i * panels + run->panels.first,
@@ -264,7 +259,7 @@ static void attend_in_order(const struct run *run, const struct sequence_positio
 /* Merges the chunks of a panel, at its first item. */
 static void merge_items(const struct run *run, const struct sequence_position *at,
                         struct range items, size_t thread) {
-    const struct plan_items all = items_of(run, at->sequence);
+    const struct plan_items all = plan_items(run->plan, at->sequence);
     size_t first_head = find_phase_heads(run, all.heads).first;
     struct mask mask;
 
@@ -311,7 +306,7 @@ static void attend_in_steps(const struct run *run) {
     struct run part = *run;
 
     for (size_t s = 0; s < run->request->num_sequences; s++)
-        num_panels = size_max(num_panels, items_of(run, s).panels);
+        num_panels = size_max(num_panels, plan_items(run->plan, s).panels);
     if (STEP_FLOPS > plan->batch.panel_flops * (double)num_panels)
         step = num_panels;
     else if (STEP_FLOPS > plan->batch.panel_flops)

@@ -412,16 +412,11 @@ static void attend_whole(const struct panel_work *work, struct query_panel panel
         score_single_keys(work, &panel, singles);
     }
     run_kernel(work, 0, &panel);
-    if (final && sums != NULL) {
-        add_panel_sums(work, &of_panel, NULL, NULL, true, rests, sums);
-        add_rests(work, rests, sums);
+    if (!final) {
+        memcpy(weight_sums, sum, sizeof sum);
+        add_sinks(work, max, sum);
     }
-    if (final)
-        return;
-
-    memcpy(weight_sums, sum, sizeof sum);
-    add_sinks(work, max, sum);
-    for (size_t c = 0; c < work->num_queries; c++) {
+    for (size_t c = 0; !final && c < work->num_queries; c++) {
         shares[c] = 1.0F / sum[c];
         write_output(work, &panel, c, panel.outputs + c * panel.outputs_ld, sum[c]);
         for (size_t k = 0; work->weighs && work->weights[c] != NULL && k < panel.key_len;
@@ -429,10 +424,12 @@ static void attend_whole(const struct panel_work *work, struct query_panel panel
             work->weights[c][k] *= shares[c];
     }
     if (sums != NULL) {
-        add_panel_sums(work, &of_panel, shares, weight_sums, true, rests, sums);
+        add_panel_sums(work, &of_panel, final ? NULL : shares, weight_sums, true, rests,
+                       sums);
         add_rests(work, rests, sums);
     }
-    write_lse(work, max, sum, singles);
+    if (!final)
+        write_lse(work, max, sum, singles);
 }
 
 void chunks_attend(const struct panel_work *work, const struct query_panel *whole,

@@ -67,15 +67,17 @@ static const double *sum_prefixes(const struct row *row) {
     return sums;
 }
 
-static void sum_spans(const struct row *row, const attn_reductions *reduce, float *to) {
+static void sum_spans(const struct row *row) {
+    const struct run *run = row->work->run;
+    const attn_reductions *reduce = &run->request->reduce;
     size_t count = reduce->num_spans;
-    bool many = plan_sums_prefixes(row->work->run->request);
+    bool many = plan_sums_prefixes(run->request);
     const double *sums = many ? sum_prefixes(row) : NULL;
     const size_t *spans = reduce->spans;
+    float *to = run->reduced->span_weights + find_row(row) * count;
 
     if (reduce->spans_per_sequence)
         spans += 2 * row->work->at.sequence * count;
-    to += find_row(row) * count;
     for (size_t i = 0; i < count; i++) {
         const struct range range = clip_range(row, spans[2 * i], spans[2 * i + 1]);
         if (!many)
@@ -89,15 +91,17 @@ static void sum_spans(const struct row *row, const attn_reductions *reduce, floa
     }
 }
 
-static void sum_target(const struct row *row, const attn_reductions *reduce, float *to) {
+static void sum_target(const struct row *row) {
+    const struct run *run = row->work->run;
     size_t query = row->work->at.first_query + row->work->row_queries[row->c];
-    const size_t *target = reduce->targets + 2 * query;
+    const size_t *target = run->request->reduce.targets + 2 * query;
 
-    to[find_pair(row)] = (float)sum_range(row, target[0], target[1]);
+    run->reduced->target_weights[find_pair(row)] =
+        (float)sum_range(row, target[0], target[1]);
 }
 
 /* Computes -sum of w ln w, where 0 ln 0 is 0. */
-static void find_entropy(const struct row *row, float *to) {
+static void find_entropy(const struct row *row) {
     double sum = 0;
 
     for (size_t k = row->keys.first; k < row->keys.end; k++) {
@@ -105,7 +109,7 @@ static void find_entropy(const struct row *row, float *to) {
         if (weight != 0)
             sum -= (double)weight * (double)logf(weight);
     }
-    to[find_pair(row)] = (float)sum;
+    row->work->run->reduced->entropy[find_pair(row)] = (float)sum;
 }
 
 /* --- the largest weights --- */
@@ -209,8 +213,9 @@ static void write_top(const struct row *row, struct range range, size_t size,
     }
 }
 
-static void find_top(const struct row *row, const attn_reductions *reduce,
-                     const attn_result *to) {
+static void find_top(const struct row *row) {
+    const attn_reductions *reduce = &row->work->run->request->reduce;
+    const attn_result *to = row->work->run->reduced;
     size_t ranges = reduce->top_in != NULL ? reduce->num_top_in : 1, k = reduce->top_k;
     size_t first = find_row(row) * ranges * k;
 
@@ -236,9 +241,10 @@ static void add_received(const struct row *row) {
 }
 
 /* Adds a row to the blocks of its keys. */
-static void add_to_blocks(const struct row *row, size_t block) {
+static void add_to_blocks(const struct row *row) {
     const struct panel_work *work = row->work;
     const attn_request *request = work->run->request;
+    size_t block = request->reduce.block;
     size_t key_blocks = result_blocks(request, work->mask->key_len);
     size_t row_blocks = result_blocks(request, row->rows);
     double *to = work->run->blocks + work->at.first_block +
@@ -285,7 +291,8 @@ static void write_sums(const struct run *run, const struct sequence_position *at
 
 /* Returns how many sums there are. */
 static size_t count_sums(const struct run *run) {
-    return run->plan->sizes.received + run->plan->sizes.block_weights;
+    return run->plan->batch.results[RESULT_RECEIVED] +
+           run->plan->batch.results[RESULT_BLOCK_WEIGHTS];
 }
 
 static void clear_part(void *data, size_t index, size_t thread) {
@@ -307,24 +314,15 @@ void reduce_finish(const struct run *run) {
 
 /* --- rows --- */
 
-static void reduce_row(const struct row *row) {
-    const struct run *run = row->work->run;
-    const attn_reductions *reduce = &run->request->reduce;
-    const attn_result *to = run->reduced;
-
-    if (reduce->spans != NULL)
-        sum_spans(row, reduce, to->span_weights);
-    if (reduce->top_k > 0)
-        find_top(row, reduce, to);
-    if (reduce->targets != NULL)
-        sum_target(row, reduce, to->target_weights);
-    if (reduce->entropy)
-        find_entropy(row, to->entropy);
-    if (reduce->received)
-        add_received(row);
-    if (reduce->block > 0)
-        add_to_blocks(row, reduce->block);
-}
+/* What makes each result of a row, for all that are RESULT_REDUCED. */
+static void (*const reductions[NUM_RESULTS])(const struct row *row) = {
+    [RESULT_SPAN_WEIGHTS] = sum_spans,
+    [RESULT_TOP_KEYS] = find_top, /* and their weights */
+    [RESULT_TARGET_WEIGHTS] = sum_target,
+    [RESULT_RECEIVED] = add_received,
+    [RESULT_ENTROPY] = find_entropy,
+    [RESULT_BLOCK_WEIGHTS] = add_to_blocks,
+};
 
 void reduce_panel(const struct panel_work *work) {
     const struct run *run = work->run;
@@ -344,6 +342,9 @@ void reduce_panel(const struct panel_work *work) {
             .heads = run->plan->wanted.num_selected,
             .rows = result_rows(run->request, sequence),
         };
-        reduce_row(&row);
+        for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+            if (run->plan->wanted.has[id] && reductions[id] != NULL)
+                reductions[id](&row);
+        }
     }
 }

@@ -57,7 +57,7 @@ float *work_weights_room(const struct panel_work *work, size_t c) {
     if (plan->scratch.shared_panels == 0)
         return run_thread(run, work->thread, run->thread.weights) + c * ld;
 
-    const struct plan_items items = plan_items(plan, run->model, run->request, 0);
+    const struct plan_items items = plan_items(plan, 0);
     size_t panel = work->heads * items.panels + work->panel;
     return run->shared_weights + (panel * plan->batch.panel_rows + c) * ld;
 }
@@ -163,7 +163,7 @@ static void describe_head(const struct panel_work *work, struct query_panel *pan
     const struct plan *plan = run->plan;
     size_t head = work->heads, row = work->at.first_query + work_first(work);
     size_t size = panel->score_size, head_size = run->model->info.width.head;
-    bool sums = plan_sums_head(plan, run->request, head);
+    bool sums = plan_sums_head(plan, head);
 
     panel->queries = run->queries + row * plan->layer.score_width + head * size;
     panel->queries_ld = plan->layer.score_width;
@@ -197,11 +197,9 @@ static struct row_outputs find_group_outputs(const struct panel_work *work, size
     const struct run *run = work->run;
     size_t row = work->at.first_query + work->row_queries[c], head = work->row_heads[c];
 
-    return (struct row_outputs){run->context + row * run->plan->layer.hidden +
-                                    head * run->model->info.width.head,
-                                plan_sums_head(run->plan, run->request, head)
-                                    ? mask_head_factor(run->request, head)
-                                    : 0.0F};
+    return (struct row_outputs){
+        run->context + row * run->plan->layer.hidden + head * run->model->info.width.head,
+        plan_sums_head(run->plan, head) ? mask_head_factor(run->request, head) : 0.0F};
 }
 
 /* The rows of a direct sequence. Their outputs are not final, so they are not multiplied

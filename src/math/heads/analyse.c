@@ -36,27 +36,35 @@ struct heads_scratch {
     size_t keys, weights, targets; /* offsets in bytes */
 };
 
+/* Finds where results about targets are: behind the scratch of their run. Returns the
+ * bytes of all; SIZE_MAX: more than fit. */
+static size_t lay_out_targets(const attn_sizes *run, struct heads_scratch *ret_scratch) {
+    size_t bytes = run->scratch_bytes;
+
+    ret_scratch->keys = bytes;
+    size_add_mul_saturating(&bytes, run->top, sizeof(int64_t));
+    ret_scratch->weights = bytes;
+    size_add_mul_saturating(&bytes, run->top, sizeof(float));
+    ret_scratch->targets = bytes;
+    size_add_mul_saturating(&bytes, run->target_weights, sizeof(float));
+    size_add_saturating(&bytes, ATTN_ALIGNMENT - 1);
+    return bytes < SIZE_MAX ? bytes - bytes % ATTN_ALIGNMENT : SIZE_MAX;
+}
+
 /* Adds the second run, over targets, to the sizes of an analysis. */
-static attn_status plan_targets(const attn_model *model, const attn_request *request,
-                                attn_sizes *sizes, struct heads_scratch *ret_scratch,
-                                attn_error *ret_error) {
+static attn_status add_targets_run(const attn_model *model, const attn_request *request,
+                                   attn_sizes *sizes, attn_error *ret_error) {
     const attn_request copy = of_targets(request);
+    struct heads_scratch at;
     attn_sizes run;
     attn_status status = attn_plan(model, &copy, &run, ret_error);
     if (status != ATTN_OK)
         return status;
 
-    size_t bytes = size_max(sizes->scratch_bytes, run.scratch_bytes);
-    ret_scratch->keys = bytes;
-    size_add_mul_saturating(&bytes, run.top, sizeof(int64_t));
-    ret_scratch->weights = bytes;
-    size_add_mul_saturating(&bytes, run.top, sizeof(float));
-    ret_scratch->targets = bytes;
-    size_add_mul_saturating(&bytes, run.target_weights, sizeof(float));
-    size_add_saturating(&bytes, ATTN_ALIGNMENT - 1);
+    size_t bytes = lay_out_targets(&run, &at);
     if (bytes == SIZE_MAX)
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
-    sizes->scratch_bytes = bytes - bytes % ATTN_ALIGNMENT;
+    sizes->scratch_bytes = size_max(sizes->scratch_bytes, bytes);
     sizes->flops += run.flops;
     return ATTN_OK;
 }
@@ -64,36 +72,23 @@ static attn_status plan_targets(const attn_model *model, const attn_request *req
 attn_status attn_heads_plan(const attn_model *model, const attn_request *request,
                             attn_sizes *ret_sizes, attn_error *ret_error) {
     const attn_request copy = without_weights(request);
-    struct heads_scratch offsets = {0};
-    struct plan plan;
+    attn_sizes sizes;
 
-    attn_status status = run_plan(model, &copy, PLAN_HEADS, &plan, ret_error);
+    attn_status status = run_plan(model, &copy, PLAN_HEADS, &sizes, ret_error);
     if (status == ATTN_OK && request->reduce.targets != NULL)
-        status = plan_targets(model, request, &plan.sizes, &offsets, ret_error);
+        status = add_targets_run(model, request, &sizes, ret_error);
     if (status == ATTN_OK)
-        *ret_sizes = plan.sizes;
+        *ret_sizes = sizes;
     return status;
 }
 
-/* Adds `from` to `to`. */
+/* Adds `from` to `to`: all of their members are sums. */
 static void add_head_sums(const attn_head_sums *from, attn_head_sums *to) {
-    to->entropy += from->entropy;
-    to->first += from->first;
-    to->total += from->total;
-    to->self += from->self;
-    to->previous += from->previous;
-    to->next += from->next;
-    to->near += from->near;
-    to->prefix += from->prefix;
-    to->distance += from->distance;
-    to->first_self += from->first_self;
-    to->first_previous += from->first_previous;
-    to->first_near += from->first_near;
-    to->first_prefix += from->first_prefix;
-    to->first_distance += from->first_distance;
-    to->rest += from->rest;
-    to->rest_itself += from->rest_itself;
-    to->rest_entropy += from->rest_entropy;
+    const double *sums = (const double *)from;
+    double *totals = (double *)to;
+
+    for (size_t i = 0; i < sizeof *to / sizeof *totals; i++)
+        totals[i] += sums[i];
 }
 
 /* Counts the rows. */
@@ -149,33 +144,33 @@ static void add_targets(const attn_request *request, size_t first_row, size_t qu
 
 /* Runs the attention once more, for targets. */
 static void weigh_targets(const attn_model *model, const attn_request *request,
-                          attn_sizes *sizes, void *scratch, attn_heads *heads) {
+                          void *scratch, attn_heads *heads) {
     const attn_request copy = of_targets(request);
-    struct heads_scratch at = {0};
+    struct heads_scratch at;
+    attn_sizes sizes;
     size_t first_row = 0;
 
-    plan_targets(model, request, sizes, &at, NULL); /* succeeds, as in the plan */
+    if (attn_plan(model, &copy, &sizes, NULL) != ATTN_OK)
+        return; /* never: attn_heads_plan() has accepted it */
+    lay_out_targets(&sizes, &at);
     char *bytes = scratch;
     const attn_result result = {.top_keys = (int64_t *)(void *)(bytes + at.keys),
                                 .top_weights = (float *)(void *)(bytes + at.weights),
                                 .target_weights = (float *)(void *)(bytes + at.targets)};
-    attn_run(model, &copy, scratch, &result);
+    attn_run(model, &copy, &sizes, scratch, &result);
     for (size_t s = 0; s < request->num_sequences; s++) {
         add_targets(request, first_row, request->query_lens[s], &result, heads);
         first_row += request->query_lens[s];
     }
 }
 
-attn_status attn_heads_add(const attn_model *model, const attn_request *request,
-                           void *scratch, attn_heads *heads) {
+void attn_heads_add(const attn_model *model, const attn_request *request,
+                    const attn_sizes *sizes, void *scratch, attn_heads *heads) {
     const attn_request copy = without_weights(request);
-    struct plan plan;
-    attn_status status = plan_make(model, &copy, PLAN_HEADS, &plan, NULL);
-    if (status != ATTN_OK)
-        return status;
-
+    const struct plan plan = run_get_plan(model, &copy, sizes);
     struct run run;
-    run_init(&run, model, &copy, &plan, scratch, &(attn_result){0});
+
+    run_init(&run, &plan, scratch, &(attn_result){0});
     run_project_inputs(&run);
     run_finish_rows(&run);
     run_attend(&run);
@@ -186,6 +181,5 @@ attn_status attn_heads_add(const attn_model *model, const attn_request *request,
     add_sums(&run, heads);
     add_row_counts(&run, heads);
     if (request->reduce.targets != NULL)
-        weigh_targets(model, request, &plan.sizes, scratch, heads);
-    return ATTN_OK;
+        weigh_targets(model, request, scratch, heads);
 }

@@ -181,7 +181,7 @@ static void square_context(const struct strip *s) {
 static void contribute_task(void *data, size_t index, size_t thread) {
     const struct run *run = *(const struct run *const *)data;
     const struct plan *plan = run->plan;
-    size_t num_queries = plan->sizes.num_queries, first = index * PLAN_HEAD_ROWS;
+    size_t num_queries = plan->batch.num_queries, first = index * PLAN_HEAD_ROWS;
     size_t count = run->model->info.num_heads + 1;
     struct strip s = {
         .run = run,

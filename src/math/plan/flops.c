@@ -26,8 +26,8 @@ static double linear_flops(const struct linear *linear, size_t rows) {
 
 /* Counts the angles of positions that are given. Rows that follow each other share what
  * is expensive, see rotate.h; given positions may lie anywhere, on each axis. */
-static double angle_flops(const attn_model_info *info, const attn_request *request,
-                          const struct plan *plan) {
+static double angle_flops(const struct plan *plan) {
+    const attn_request *request = plan->request;
     double query_axes = request->positions != NULL,
            key_axes = request->key_positions != NULL;
 
@@ -35,16 +35,15 @@ static double angle_flops(const attn_model_info *info, const attn_request *reque
         query_axes = ATTN_AXES;
     if (request->axis_key_positions != NULL)
         key_axes = ATTN_AXES;
-    return ANGLE_FLOPS * (double)info->rotation.size / 2 *
-           (query_axes * (double)plan->sizes.num_queries +
+    return ANGLE_FLOPS * (double)plan->model->info.rotation.size / 2 *
+           (query_axes * (double)plan->batch.num_queries +
             key_axes * (double)plan->batch.projected_keys);
 }
 
 /* Counts what finishing takes, or packing. */
-static double finish_flops(const attn_model_info *info, const attn_request *request,
-                           const struct plan *plan) {
+static double finish_flops(const struct plan *plan) {
     const struct plan_layer *layer = &plan->layer;
-    double queries = (double)plan->sizes.num_queries,
+    double queries = (double)plan->batch.num_queries,
            keys = (double)plan->batch.projected_keys;
 
     if (!layer->finishes)
@@ -52,11 +51,12 @@ static double finish_flops(const attn_model_info *info, const attn_request *requ
     double numbers = queries * (double)layer->score_width +
                      keys * (double)layer->key_width +
                      (layer->finishes_values ? keys * (double)layer->value_width : 0);
-    return FINISH_FLOPS * numbers + angle_flops(info, request, plan);
+    return FINISH_FLOPS * numbers + angle_flops(plan);
 }
 
 /* Counts what reductions take in all heads that are scored. */
-static double reduce_flops(const attn_request *request, const struct plan *plan) {
+static double reduce_flops(const struct plan *plan) {
+    const attn_request *request = plan->request;
     const attn_reductions *reduce = &request->reduce;
     const struct plan_batch *batch = &plan->batch;
     double flops = 0, keys = (double)batch->longest_key_len, ranged = 0;
@@ -85,14 +85,14 @@ static double reduce_flops(const attn_request *request, const struct plan *plan)
     return flops * (batch->pairs + batch->direct_pairs) * (double)plan->layer.num_scored;
 }
 
-void plan_count_flops(const attn_model *model, const attn_request *request,
-                      struct plan *plan) {
-    const struct engine *engine = &model->engine;
-    const attn_model_info *info = &model->info;
+void plan_count_flops(struct plan *plan) {
+    const attn_request *request = plan->request;
+    const struct engine *engine = &plan->model->engine;
+    const attn_model_info *info = &plan->model->info;
     const struct plan_layer *layer = &plan->layer;
     const struct plan_batch *batch = &plan->batch;
     struct plan_flops *flops = &plan->flops;
-    size_t queries = plan->sizes.num_queries, keys = batch->projected_keys;
+    size_t queries = plan->batch.num_queries, keys = batch->projected_keys;
     double score = engine->additive_score != NULL ? TANH_FLOPS : 2;
     double num_scored = (double)layer->num_scored, num_heads = (double)info->num_heads;
 
@@ -107,7 +107,7 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
         4 * (double)plan->scratch.num_partials * (double)plan->scratch.partial_floats;
     flops->attend = batch->pairs * (scored * score * (double)layer->score_width +
                                     summed * 2 * (double)layer->hidden);
-    flops->attend += num_scored * batch->pair_flops + reduce_flops(request, plan);
+    flops->attend += num_scored * batch->pair_flops + reduce_flops(plan);
     flops->attend += 2 * batch->direct_pairs * num_scored *
                      ((double)info->width.key + (double)info->width.value);
     double all = flops->attend + flops->fold + flops->sum +
@@ -134,9 +134,9 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
             EVEN_ROW_FLOPS * (double)queries + EVEN_PAIR_FLOPS * batch->masked_pairs;
         all += HEAD_SUM_FLOPS * batch->pairs * num_heads + flops->heads + flops->even;
     }
-    flops->finish = finish_flops(info, request, plan);
+    flops->finish = finish_flops(plan);
     flops->finish_sums =
         (double)queries * (double)layer->hidden *
         ((layer->gates ? summed * GATE_FLOPS : 0) + (layer->norms_sums ? NORM_FLOPS : 0));
-    plan->sizes.flops = all + flops->finish + flops->finish_sums;
+    flops->all = all + flops->finish + flops->finish_sums;
 }

@@ -45,27 +45,10 @@ static bool valid_lens_fit(const attn_request *request, size_t sequence,
     return true;
 }
 
-/* Returns whether a head's weights or scores are computed, even if it adds nothing to
- * the outputs. */
-static bool weighs_head(const struct plan *plan, const attn_request *request,
-                        size_t head) {
-    if (plan->kind == PLAN_HEADS || request->need_lse)
-        return true;
-    if (!plan_wants(plan, RESULT_BY_ROW))
-        return false;
-    if (request->need_weights == ATTN_WEIGHTS_MEAN || !plan->wanted.selects_heads)
-        return true;
-    for (size_t i = 0; i < request->num_weights_heads; i++) {
-        if (request->weights_heads[i] == head)
-            return true;
-    }
-    return false;
-}
-
 /* Checks that selected heads and queries exist. */
-static attn_status plan_selection(const attn_request *request, const struct plan *plan,
-                                  attn_error *ret_error) {
-    size_t num_heads = plan->wanted.info->num_heads, shortest = SIZE_MAX;
+static attn_status check_selected(const struct plan *plan, attn_error *ret_error) {
+    const attn_request *request = plan->request;
+    size_t num_heads = plan->model->info.num_heads;
 
     for (size_t i = 0; plan->wanted.selects_heads && i < request->num_weights_heads;
          i++) {
@@ -75,10 +58,9 @@ static attn_status plan_selection(const attn_request *request, const struct plan
                              "weights of head %zu are selected, but the last one is %zu",
                              request->weights_heads[i], num_heads - 1);
     }
-    for (size_t s = 0; s < request->num_sequences; s++)
-        shortest = request->query_lens[s] < shortest ? request->query_lens[s] : shortest;
     if (request->weights_queries == NULL || !plan_wants(plan, RESULT_SELECTED))
         return ATTN_OK;
+    size_t shortest = results_shortest(request->query_lens, request->num_sequences);
     for (size_t i = 0; i < request->num_weights_queries; i++) {
         ptrdiff_t query = request->weights_queries[i];
         pace_add(1);
@@ -126,11 +108,12 @@ static double find_pair_flops(bool masked, bool biased) {
 }
 
 /* Adds what the attention of one sequence needs. */
-static bool plan_attention(const attn_model *model, const attn_request *request,
-                           size_t sequence, const struct mask *mask,
-                           const struct plan *plan, struct plan_batch *batch) {
+static bool plan_attention(struct plan *plan, size_t sequence, const struct mask *mask) {
+    const attn_model *model = plan->model;
+    const attn_request *request = plan->request;
     const attn_model_info *info = &model->info;
-    const struct plan_items items = plan_items(plan, model, request, sequence);
+    struct plan_batch *batch = &plan->batch;
+    const struct plan_items items = plan_items(plan, sequence);
     size_t columns = model->engine.kernels->columns, key_len = mask->key_len;
     size_t query_len = request->query_lens[sequence];
     size_t score_size = model->engine.score_size, result_size = info->width.head;
@@ -171,29 +154,27 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
 }
 
 /* Checks one sequence, and adds its rows, weights and panels to the plan. */
-static attn_status plan_sequence(const attn_model *model, const attn_request *request,
-                                 size_t sequence, struct plan *plan,
+static attn_status plan_sequence(struct plan *plan, size_t sequence,
                                  attn_error *ret_error) {
-    const attn_model_info *info = &model->info;
-    attn_sizes *sizes = &plan->sizes;
+    const attn_request *request = plan->request;
+    size_t limit = plan->model->info.context_length;
     struct plan_batch *batch = &plan->batch;
     size_t query_len = request->query_lens[sequence];
     size_t key_len = request->key_lens[sequence];
-    size_t first_query = sizes->num_queries, first_key = sizes->num_keys;
+    size_t first_query = batch->num_queries, first_key = batch->num_keys;
     struct mask mask;
 
     if (query_len == 0 || key_len == 0)
         return error_set(ret_error, ATTN_E_SHAPE, "sequence %zu is empty", sequence);
-    if (info->context_length > 0 &&
-        (query_len > info->context_length || key_len > info->context_length))
+    if (limit > 0 && size_max(query_len, key_len) > limit)
         return error_set(ret_error, ATTN_E_SHAPE,
                          "sequence %zu is longer than the context length %zu", sequence,
-                         info->context_length);
+                         limit);
 
     /* Nothing reads [sum of Tq] entries before their number is known to fit. */
-    if (!size_add(sizes->num_queries, query_len, &sizes->num_queries) ||
-        !size_add(sizes->num_keys, key_len, &sizes->num_keys) ||
-        sizes->num_queries > INT_MAX || sizes->num_keys > INT_MAX ||
+    if (!size_add(batch->num_queries, query_len, &batch->num_queries) ||
+        !size_add(batch->num_keys, key_len, &batch->num_keys) ||
+        batch->num_queries > INT_MAX || batch->num_keys > INT_MAX ||
         !results_add(&plan->wanted, sequence, batch->results))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     if (!valid_lens_fit(request, sequence, first_query))
@@ -208,14 +189,15 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
     batch->longest_query_len = size_max(batch->longest_query_len, query_len);
     batch->longest_key_len = size_max(batch->longest_key_len, key_len);
     mask_init(&mask, request, sequence, first_query, first_key);
-    if (!plan_attention(model, request, sequence, &mask, plan, batch))
+    if (!plan_attention(plan, sequence, &mask))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     return ATTN_OK;
 }
 
 /* Checks what only some layers take: those without projections, or with sections. */
-static attn_status check_taken(const attn_model *model, const attn_request *request,
-                               attn_error *ret_error) {
+static attn_status check_taken(const struct plan *plan, attn_error *ret_error) {
+    const attn_model *model = plan->model;
+    const attn_request *request = plan->request;
     bool encoded = request->encoded_keys != NULL, packed = request->packed != NULL;
 
     if ((request->bias != NULL || encoded || packed) && !model->info.projection.given)
@@ -241,34 +223,35 @@ static attn_status check_taken(const attn_model *model, const attn_request *requ
 }
 
 /* Checks every sequence and adds up their sizes. */
-static attn_status plan_sequences(const attn_model *model, const attn_request *request,
-                                  struct plan *plan, attn_error *ret_error) {
+static attn_status plan_sequences(struct plan *plan, attn_error *ret_error) {
+    const attn_model *model = plan->model;
+    const attn_request *request = plan->request;
     size_t k_step = model->engine.kernels->k_step;
 
     if (request->num_sequences == 0)
         return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
-    attn_status status = check_taken(model, request, ret_error);
+    attn_status status = check_taken(plan, ret_error);
     if (status != ATTN_OK)
         return status;
     for (size_t s = 0; s < request->num_sequences; s++) {
         pace_add(SEQUENCE_STEPS);
-        status = plan_sequence(model, request, s, plan, ret_error);
+        status = plan_sequence(plan, s, ret_error);
         if (status != ATTN_OK)
             return status;
     }
     plan->batch.value_rows =
         (plan->batch.projected_keys + request->num_sequences * (k_step - 1)) / k_step;
-    for (enum result_id id = 0; id < NUM_RESULTS; id++)
-        result_set_count(&plan->sizes, id, plan->batch.results[id]);
     plan->batch.any_scores = plan->batch.longest_key_len > 1 || model->info.score.sinks ||
                              request->need_lse || request->reduce.scores;
-    status = plan_selection(request, plan, ret_error);
+    status = check_selected(plan, ret_error);
     return status == ATTN_OK ? plan_check_reductions(request, ret_error) : status;
 }
 
 /* Returns whether keys that are given are read often enough to be transposed. The layout
  * of keys does not change a bit. */
-static bool repays_panels(const attn_model *model, const attn_request *request) {
+static bool repays_panels(const struct plan *plan) {
+    const attn_model *model = plan->model;
+    const attn_request *request = plan->request;
     size_t group = model->info.num_heads / model->info.num_kv_heads;
     size_t few = PANELS_READ * model->engine.kernels->columns / group;
 
@@ -286,11 +269,10 @@ static bool is_bf16(const char *type) {
 
 /* Plans how kept keys and values are read. Keys in bfloat16 are read as they are by
  * panels of few queries, where reading is what takes time. */
-static void plan_packed(const attn_model *model, const attn_request *request,
-                        struct plan *plan) {
-    const struct attn_packed *packed = request->packed;
+static void plan_packed(struct plan *plan) {
+    const struct attn_packed *packed = plan->request->packed;
     struct plan_layer *layer = &plan->layer;
-    bool few = plan_items(plan, model, request, 0).rows <= model->engine.kernels->few;
+    bool few = plan_items(plan, 0).rows <= plan->model->engine.kernels->few;
 
     layer->key_panels = true;
     layer->keys_in_bf16 = is_bf16(packed->keys_type) && few;
@@ -299,8 +281,9 @@ static void plan_packed(const attn_model *model, const attn_request *request,
 }
 
 /* Plans what follows from the model, and from what is wanted. */
-static void plan_layer(const attn_model *model, const attn_request *request,
-                       struct plan *plan) {
+static void plan_layer(struct plan *plan) {
+    const attn_model *model = plan->model;
+    const attn_request *request = plan->request;
     const attn_model_info *info = &model->info;
     const struct engine *engine = &model->engine;
     size_t columns = engine->kernels->columns;
@@ -317,50 +300,47 @@ static void plan_layer(const attn_model *model, const attn_request *request,
                 request->need_heads || request->need_contributions,
         .by_head = engine->native && !info->projection.given &&
                    info->width.head % columns == 0 && engine->score_size % columns == 0,
-        .finishes_values =
-            info->value_norm.kind != ATTN_NORM_NONE || info->rotation.values,
+        .finishes = model->effects.finishes,
         .norms_keys = info->pre_norm.applied && model_has_own_keys(info),
     };
     layer->gates = info->linears[ATTN_GATE].weight && layer->sums;
     layer->norms_sums = info->out_norm.kind != ATTN_NORM_NONE && layer->sums;
-    layer->finishes = info->head_norm.kind != ATTN_NORM_NONE || info->rotation.size > 0 ||
-                      info->query_factor.length > 0 || layer->finishes_values;
-    layer->finishes_values = layer->finishes_values && layer->sums;
+    layer->finishes_values = model->effects.finishes_values && layer->sums;
     layer->key_panels =
-        (layer->by_head || (info->projection.given && repays_panels(model, request))) &&
+        (layer->by_head || (info->projection.given && repays_panels(plan))) &&
         engine->additive_score == NULL && columns >= PANELS_COLUMNS;
     layer->packs =
         info->projection.given && (layer->key_panels || request->encoded_keys != NULL);
     layer->packs_values = layer->packs && layer->key_panels && layer->sums &&
                           request->need_weights != ATTN_WEIGHTS_MEAN;
     for (size_t h = 0; h < info->num_heads; h++) {
-        bool summed = plan_sums_head(plan, request, h);
+        bool summed = plan_sums_head(plan, h);
         layer->num_summed += summed;
-        layer->num_scored += summed || weighs_head(plan, request, h);
+        layer->num_scored += summed || plan_weighs_head(plan, h);
     }
     if (request->packed != NULL)
-        plan_packed(model, request, plan);
+        plan_packed(plan);
 }
 
 /* Returns how many key heads attend at a time: as many as PHASE_BYTES have room for the
  * keys and values of, but at least one. The mean needs all. */
-static size_t find_phase(const attn_model *model, const attn_request *request,
-                         const struct plan *plan) {
+static size_t find_phase(const struct plan *plan) {
+    const attn_model *model = plan->model;
     double numbers = (double)plan->batch.projected_keys *
                      (double)(model->engine.score_size + model->info.width.head);
     double heads = PHASE_BYTES / (numbers * sizeof(float));
 
     if ((!plan->layer.packs && !plan->layer.packs_values) ||
-        request->need_weights == ATTN_WEIGHTS_MEAN ||
+        plan->request->need_weights == ATTN_WEIGHTS_MEAN ||
         heads >= (double)model->info.num_kv_heads)
         return model->info.num_kv_heads;
     return size_max((size_t)heads, 1);
 }
 
 /* Plans how projected keys and values lie. */
-static void plan_rows(const attn_model *model, const attn_request *request,
-                      struct plan *plan) {
-    const struct attn_packed *packed = request->packed;
+static void plan_rows(struct plan *plan) {
+    const attn_model *model = plan->model;
+    const struct attn_packed *packed = plan->request->packed;
     const struct plan_layer *layer = &plan->layer;
     const struct plan_batch *batch = &plan->batch;
     size_t size = model->engine.score_size, value_size = model->info.width.head;
@@ -381,20 +361,22 @@ static void plan_rows(const attn_model *model, const attn_request *request,
 
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error) {
-    struct plan plan = {
-        .kind = kind,
-        .num_threads = request->parallel != NULL ? request->parallel->num_threads : 1};
+    const attn_parallel *parallel = request->parallel;
 
-    results_find(&model->info, request, &plan.wanted);
-    plan.wanted.has[RESULT_OUTPUTS] &= kind != PLAN_HEADS;
-    plan_layer(model, request, &plan);
-    attn_status status = plan_sequences(model, request, &plan, ret_error);
+    *ret_plan =
+        (struct plan){.model = model,
+                      .request = request,
+                      .kind = kind,
+                      .num_threads = parallel != NULL ? parallel->num_threads : 1};
+    results_find(&model->info, request, &ret_plan->wanted);
+    ret_plan->wanted.has[RESULT_OUTPUTS] &= kind != PLAN_HEADS;
+    plan_layer(ret_plan);
+    attn_status status = plan_sequences(ret_plan, ret_error);
     if (status != ATTN_OK)
         return status;
-    plan.layer.phase_heads = find_phase(model, request, &plan);
-    plan_rows(model, request, &plan);
-    plan_scratch(model, request, &plan);
-    plan_count_flops(model, request, &plan);
-    *ret_plan = plan;
+    ret_plan->layer.phase_heads = find_phase(ret_plan);
+    plan_rows(ret_plan);
+    plan_scratch(ret_plan);
+    plan_count_flops(ret_plan);
     return ATTN_OK;
 }

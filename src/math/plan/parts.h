@@ -8,9 +8,7 @@
 attn_status plan_check_reductions(const attn_request *request, attn_error *ret_error);
 
 /* Works out what sizes of scratch memory follow from. */
-void plan_scratch(const attn_model *model, const attn_request *request,
-                  struct plan *plan);
+void plan_scratch(struct plan *plan);
 
 /* Counts the operations of the attention, and of all three steps. */
-void plan_count_flops(const attn_model *model, const attn_request *request,
-                      struct plan *plan);
+void plan_count_flops(struct plan *plan);

@@ -99,6 +99,7 @@ struct plan_layer {
 
 /* The sums over all sequences, and the largest of them. */
 struct plan_batch {
+    size_t num_queries, num_keys;
     size_t longest_query_len, longest_key_len;
     size_t results[NUM_RESULTS]; /* numbers in each */
     size_t num_panels;           /* panels of queries in all sequences, for one head */
@@ -138,13 +139,14 @@ struct plan_scratch {
 
 /* Floating-point operations of each step. */
 struct plan_flops {
-    double finish, fold, attend, merge, sum, finish_sums, heads, even;
+    double all, finish, fold, attend, merge, sum, finish_sums, heads, even;
 };
 
 struct plan {
+    const attn_model *model;
+    const attn_request *request;
     enum plan_kind kind;
     struct wanted_results wanted;
-    attn_sizes sizes;
     size_t num_threads;
     struct plan_layer layer;
     struct plan_batch batch;
@@ -178,6 +180,6 @@ static inline bool plan_wants(const struct plan *plan, enum result_kind kind) {
     return (plan->wanted.kinds & kind) != 0;
 }
 
-/* As attn_plan() or attn_heads_plan(), but for sizes.scratch_bytes: see run_plan(). */
+/* Makes a plan. Errors: those of attn_plan(), and *ret_plan is unspecified then. */
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error);

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/pace.h"
-#include "base/size.h"
 
 #define RANGE_STEPS 4 /* of checking one */
 
@@ -25,31 +24,15 @@ static attn_status check_ranges(const size_t *ranges, size_t count, size_t key_l
     return ATTN_OK;
 }
 
-/* Checks that each range has top_k keys, or else that all sequences have. */
-static attn_status check_top(const attn_reductions *reduce, size_t shortest,
-                             attn_error *ret_error) {
-    bool ranges = reduce->top_in != NULL;
-    size_t least = shortest;
-
-    for (size_t i = 0; ranges && i < reduce->num_top_in; i++)
-        least = size_min(least, reduce->top_in[2 * i + 1] - reduce->top_in[2 * i]);
-    if (reduce->top_k <= least)
-        return ATTN_OK;
-    return error_set(ret_error, ATTN_E_VALUE, "top_k is %zu, but %s only %zu keys",
-                     reduce->top_k, ranges ? "a range of top_in has" : "a sequence has",
-                     least);
-}
-
 attn_status plan_check_reductions(const attn_request *request, attn_error *ret_error) {
     const attn_reductions *reduce = &request->reduce;
     const size_t *key_lens = request->key_lens, *target = reduce->targets;
-    size_t shortest = SIZE_MAX, num_spans = reduce->spans != NULL ? reduce->num_spans : 0;
+    size_t shortest = results_shortest(key_lens, request->num_sequences);
+    size_t num_spans = reduce->spans != NULL ? reduce->num_spans : 0;
     size_t num_top_in = reduce->top_in != NULL ? reduce->num_top_in : 0;
     size_t lists = reduce->spans_per_sequence ? request->num_sequences : 1;
     attn_status status = ATTN_OK;
 
-    for (size_t s = 0; s < request->num_sequences; s++)
-        shortest = size_min(shortest, key_lens[s]);
     for (size_t s = 0; s < lists && status == ATTN_OK; s++)
         status = check_ranges(reduce->spans + 2 * s * num_spans, num_spans,
                               reduce->spans_per_sequence ? key_lens[s] : shortest, false,
@@ -67,5 +50,10 @@ attn_status plan_check_reductions(const attn_request *request, attn_error *ret_e
     if (status == ATTN_OK)
         status = check_ranges(reduce->top_in, num_top_in, shortest, false,
                               "range of top_in", ret_error);
-    return status == ATTN_OK ? check_top(reduce, shortest, ret_error) : status;
+    if (status == ATTN_OK && reduce->top_k > results_top_max(request))
+        return error_set(
+            ret_error, ATTN_E_VALUE, "top_k is %zu, but %s only %zu keys", reduce->top_k,
+            reduce->top_in != NULL ? "a range of top_in has" : "a sequence has",
+            results_top_max(request));
+    return status;
 }

@@ -2,8 +2,10 @@
 /* results.c: the table of results. */
 #include "math/plan/results.h"
 
+#include "base/pace.h"
 #include "base/size.h"
 
+#define PLAIN      (RESULT_JOINED | RESULT_OIP)
 #define OF_ROWS    (RESULT_SELECTED | RESULT_BY_ROW)
 #define OF_WEIGHTS (OF_ROWS | RESULT_WEIGHED)
 #define REDUCED    (OF_WEIGHTS | RESULT_REDUCED)
@@ -18,14 +20,14 @@
 
 const struct result result_table[NUM_RESULTS] = {
     [RESULT_OUTPUTS] = {"outputs", "outputs", AXES(AXIS_QUERIES, AXIS_OUT_SIZE),
-                        RESULT_PLAIN | RESULT_PROJECTED, AT(outputs, outputs)},
+                        PLAIN | RESULT_PROJECTED, AT(outputs, outputs)},
     [RESULT_WEIGHTS] = {"attention_weights", "weights",
-                        AXES(AXIS_MATRICES, AXIS_ROWS, AXIS_KEYS),
-                        RESULT_PLAIN | OF_WEIGHTS, AT(weights, weights)},
+                        AXES(AXIS_MATRICES, AXIS_ROWS, AXIS_KEYS), PLAIN | OF_WEIGHTS,
+                        AT(weights, weights)},
     [RESULT_HEADS] = {"heads", "heads", AXES(AXIS_QUERIES, AXIS_HEADS, AXIS_HEAD_SIZE),
-                      RESULT_PLAIN, AT(heads, heads), FLAG(need_heads)},
-    [RESULT_LSE] = {"lse", "lse", AXES(AXIS_QUERIES, AXIS_HEADS), RESULT_PLAIN,
-                    AT(lse, lse), FLAG(need_lse), .nullable = true},
+                      PLAIN, AT(heads, heads), FLAG(need_heads)},
+    [RESULT_LSE] = {"lse", "lse", AXES(AXIS_QUERIES, AXIS_HEADS), PLAIN, AT(lse, lse),
+                    FLAG(need_lse), .nullable = true},
     [RESULT_SCORES] = {"scores", "scores", AXES(AXIS_SELECTED, AXIS_ROWS, AXIS_KEYS),
                        OF_ROWS, AT(scores, scores), FLAG(reduce.scores),
                        .nullable = true},
@@ -96,6 +98,26 @@ void results_find(const attn_model_info *info, const attn_request *request,
     wanted.num_selected =
         wanted.selects_heads ? request->num_weights_heads : info->num_heads;
     *ret_wanted = wanted;
+}
+
+size_t results_shortest(const size_t *lens, size_t count) {
+    size_t shortest = SIZE_MAX;
+    for (size_t i = 0; i < count; i++) {
+        pace_add(1);
+        shortest = size_min(shortest, lens[i]);
+    }
+    return shortest;
+}
+
+size_t results_top_max(const attn_request *request) {
+    const attn_reductions *reduce = &request->reduce;
+    size_t least = results_shortest(request->key_lens, request->num_sequences);
+
+    for (size_t i = 0; reduce->top_in != NULL && i < reduce->num_top_in; i++) {
+        pace_add(1);
+        least = size_min(least, reduce->top_in[2 * i + 1] - reduce->top_in[2 * i]);
+    }
+    return least;
 }
 
 size_t result_rows(const attn_request *request, size_t sequence) {

@@ -46,13 +46,14 @@ enum result_axis {
 
 /* Properties of a result, as bits. */
 enum result_kind {
-    RESULT_PLAIN = 1,    /* joined requests and the Open Inference Protocol may have it */
-    RESULT_SELECTED = 2, /* has selected heads and queries alone */
-    RESULT_BY_ROW = 4,   /* is made of weights or scores, row by row */
-    RESULT_WEIGHED = 8,  /* needs weights one by one */
-    RESULT_REDUCED = 16, /* is what weights are reduced to */
-    RESULT_SUMMED = 32,  /* adds up over queries, so that panels attend in order */
-    RESULT_PROJECTED = 64 /* needs a model: other requests do not have its word */
+    RESULT_JOINED = 1,     /* requests that want it can be joined */
+    RESULT_SELECTED = 2,   /* has selected heads and queries alone */
+    RESULT_BY_ROW = 4,     /* is made of weights or scores, row by row */
+    RESULT_WEIGHED = 8,    /* needs weights one by one */
+    RESULT_REDUCED = 16,   /* is what weights are reduced to */
+    RESULT_SUMMED = 32,    /* adds up over queries, so that panels attend in order */
+    RESULT_PROJECTED = 64, /* needs a model: other requests do not have its word */
+    RESULT_OIP = 128       /* is an output of the Open Inference Protocol */
 };
 
 struct result {
@@ -97,6 +98,13 @@ bool results_add(const struct wanted_results *wanted, size_t sequence,
 
 /* Returns the size of an axis that the model decides; 0: a request does. */
 size_t result_model_axis(const attn_model_info *info, enum result_axis axis);
+
+/* Returns the least of some lengths; SIZE_MAX for none. */
+size_t results_shortest(const size_t *lens, size_t count);
+
+/* Returns the most that top_k may be: what each range of top_in, or else each sequence,
+ * has of keys. */
+size_t results_top_max(const attn_request *request);
 
 /* Returns how many queries are selected of a sequence. */
 size_t result_rows(const attn_request *request, size_t sequence);

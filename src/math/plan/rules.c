@@ -5,12 +5,13 @@
 #include "base/size.h"
 
 bool plan_is_plain(const attn_model *model, const attn_request *request) {
-    return !model->indirect && request->positions == NULL &&
+    return !model->effects.indirect && request->positions == NULL &&
            request->key_positions == NULL && request->window == 0 && request->chunk == 0;
 }
 
-enum sequence_kind plan_find_kind(const struct plan *plan, const attn_model *model,
-                                  const attn_request *request, size_t sequence) {
+enum sequence_kind plan_find_kind(const struct plan *plan, size_t sequence) {
+    const attn_model *model = plan->model;
+    const attn_request *request = plan->request;
     size_t query_len = request->query_lens[sequence];
     size_t sizes = model->engine.score_size + model->info.width.head;
 
@@ -26,17 +27,34 @@ enum sequence_kind plan_find_kind(const struct plan *plan, const attn_model *mod
     return SEQUENCE_HEADWISE;
 }
 
-struct plan_items plan_items(const struct plan *plan, const attn_model *model,
-                             const attn_request *request, size_t sequence) {
-    const size_t columns = model->engine.kernels->columns;
-    enum sequence_kind kind = plan_find_kind(plan, model, request, sequence);
+bool plan_weighs_head(const struct plan *plan, size_t head) {
+    const attn_request *request = plan->request;
+
+    if (plan->kind == PLAN_HEADS || request->need_lse)
+        return true;
+    if (!plan_wants(plan, RESULT_BY_ROW))
+        return false;
+    if (request->need_weights == ATTN_WEIGHTS_MEAN || !plan->wanted.selects_heads)
+        return true;
+    for (size_t i = 0; i < request->num_weights_heads; i++) {
+        if (request->weights_heads[i] == head)
+            return true;
+    }
+    return false;
+}
+
+struct plan_items plan_items(const struct plan *plan, size_t sequence) {
+    const attn_request *request = plan->request;
+    const size_t columns = plan->model->engine.kernels->columns;
+    enum sequence_kind kind = plan_find_kind(plan, sequence);
     size_t shared = plan->layer.shared[kind];
     size_t scored = size_min(shared, plan->layer.num_scored);
     size_t rows = request->query_lens[sequence] * (scored > 0 ? scored : 1);
     struct plan_items items = {.kind = kind,
                                .shared = shared,
                                .rows = rows,
-                               .heads = model->info.num_heads / (shared > 1 ? shared : 1),
+                               .heads = plan->model->info.num_heads /
+                                        (shared > 1 ? shared : 1),
                                .panels = (rows + columns - 1) / columns,
                                .chunks = 1};
 

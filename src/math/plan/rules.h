@@ -11,7 +11,7 @@
  * scale of its own and a causal mask are plain. */
 bool plan_is_plain(const attn_model *model, const attn_request *request);
 
-/* Returns how a sequence attends. Reads kind and layer.group of the plan.
+/* Returns how a sequence attends. Reads the first members of the plan, and layer.group.
  *
  * SEQUENCE_DIRECT: few queries over many keys, whose keys and values are never projected.
  * The score q (W x + b) is (W^T q) x, plus a number that is the same for all keys of a
@@ -24,8 +24,7 @@ bool plan_is_plain(const attn_model *model, const attn_request *request);
  *
  * SEQUENCE_GROUPED: the queries of one head leave lanes of a panel idle, so those of all
  * heads that share a key head are its rows. So keys are read once for all. */
-enum sequence_kind plan_find_kind(const struct plan *plan, const attn_model *model,
-                                  const attn_request *request, size_t sequence);
+enum sequence_kind plan_find_kind(const struct plan *plan, size_t sequence);
 
 /* How the attention of one sequence is divided into items, which are ordered by the heads
  * that attend together, panel and chunk. When the mean of the weights is wanted, an item
@@ -37,13 +36,15 @@ struct plan_items {
     size_t heads, panels, chunks;
 };
 
-struct plan_items plan_items(const struct plan *plan, const attn_model *model,
-                             const attn_request *request, size_t sequence);
+struct plan_items plan_items(const struct plan *plan, size_t sequence);
+
+/* Returns whether a head's weights or scores are computed, even if it adds nothing to
+ * the outputs. */
+bool plan_weighs_head(const struct plan *plan, size_t head);
 
 /* Returns whether a head's outputs are wanted. */
-static inline bool plan_sums_head(const struct plan *plan, const attn_request *request,
-                                  size_t head) {
-    return plan->layer.sums && mask_head_factor(request, head) != 0.0F;
+static inline bool plan_sums_head(const struct plan *plan, size_t head) {
+    return plan->layer.sums && mask_head_factor(plan->request, head) != 0.0F;
 }
 
 /* Returns whether spans are so many that sums up to each key are made first. */

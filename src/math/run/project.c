@@ -428,7 +428,7 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
 void run_project_inputs(const struct run *run) {
     const attn_request *request = run->request;
     const struct sequence_position *at = run->sequences;
-    size_t num_queries = run->plan->sizes.num_queries, end;
+    size_t num_queries = run->plan->batch.num_queries, end;
 
     /* With direct sequences, as many others as follow each other go together. */
     if (run->plan->batch.num_direct > 0) {
@@ -453,7 +453,7 @@ void run_copy_heads(const struct run *run, float *outputs) {
     size_t hidden = run->plan->layer.hidden;
     struct row_pass pass = {.from = run->context,
                             .to = outputs,
-                            .rows = run->plan->sizes.num_queries,
+                            .rows = run->plan->batch.num_queries,
                             .width = hidden,
                             .to_ld = hidden};
 
@@ -481,6 +481,6 @@ void run_project_rows(const struct run *run, const struct linear *linear, const 
 void run_project_outputs(const struct run *run, float *outputs) {
     const struct linear *linear = &run->model->engine.linears[ATTN_OUTPUT];
 
-    run_project_rows(run, linear, run->context, run->plan->sizes.num_queries,
+    run_project_rows(run, linear, run->context, run->plan->batch.num_queries,
                      run->summed_words, outputs, linear->out);
 }

@@ -19,7 +19,7 @@ static void find_sequences(const struct run *run, struct sequence_position *ret_
 
         pace_add(SEQUENCE_STEPS);
         at.sequence = s;
-        at.kind = plan_find_kind(run->plan, run->model, request, s);
+        at.kind = plan_find_kind(run->plan, s);
         ret_all[s] = at;
         at.first_query += query_len;
         at.first_key += key_len;
@@ -50,13 +50,6 @@ static void fill_indices(const ptrdiff_t *selected, size_t count, size_t limit,
     }
 }
 
-/* Returns whether the weights of a head are wanted, or sums that are made with them. */
-static bool run_weighs_head(const struct run *run, size_t head) {
-    bool mean = run->request->need_weights == ATTN_WEIGHTS_MEAN;
-    return run->panel_sums != NULL || run->request->need_lse || mean ||
-           (run->head_indices != NULL && run->head_indices[head] >= 0);
-}
-
 /* Finds the heads whose outputs are wanted and, when `weighed` is set, those whose
  * weights are. */
 static struct ranges find_heads(const struct run *run, bool weighed,
@@ -64,8 +57,7 @@ static struct ranges find_heads(const struct run *run, bool weighed,
     size_t num_heads = run->model->info.num_heads, count = 0;
 
     for (size_t h = 0; h < num_heads; h++) {
-        if (!plan_sums_head(run->plan, run->request, h) &&
-            !(weighed && run_weighs_head(run, h)))
+        if (!plan_sums_head(run->plan, h) && !(weighed && plan_weighs_head(run->plan, h)))
             continue;
         if (count == 0 || items[count - 1].end < h)
             items[count++].first = h;
@@ -148,20 +140,20 @@ static void find_all_heads(struct run *run) {
     run->key_heads = find_key_heads(run, run->query_heads, ranges + 5 * max);
 }
 
-void run_init(struct run *run, const attn_model *model, const attn_request *request,
-              const struct plan *plan, void *scratch, const attn_result *result) {
-    *run = (struct run){.model = model,
-                        .request = request,
+void run_init(struct run *run, const struct plan *plan, void *scratch,
+              const attn_result *result) {
+    *run = (struct run){.model = plan->model,
+                        .request = plan->request,
                         .plan = plan,
                         .reduced = result,
                         .phase = {0, plan->layer.phase_heads}};
     run_lay_out(run, scratch, result); /* fits, as in the plan */
-    run->blocks = run->received + plan->sizes.received;
+    run->blocks = run->received + plan->batch.results[RESULT_RECEIVED];
     if (plan->wanted.has[RESULT_WEIGHTS])
         run->weights = result->weights;
     if (plan->wanted.has[RESULT_LSE])
         run->lse = result->lse;
-    if (model->info.projection.given)
+    if (plan->model->info.projection.given)
         use_given(run);
 
     find_sequences(run, run->sequences);

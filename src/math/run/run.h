@@ -158,15 +158,19 @@ static inline double run_phase_flops(const struct run *run, double flops) {
 
 /* Plans, see plan_make(), and measures the scratch memory: attn_plan(), in full. */
 attn_status run_plan(const attn_model *model, const attn_request *request,
-                     enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error);
+                     enum plan_kind kind, attn_sizes *ret_sizes, attn_error *ret_error);
+
+/* Returns the plan of run_plan(), for the same model and request. */
+struct plan run_get_plan(const attn_model *model, const attn_request *request,
+                         const attn_sizes *sizes);
 
 /* Finds the arrays of a run whose plan is set. Returns the bytes of all; SIZE_MAX: more
  * than fit. */
 size_t run_lay_out(struct run *run, void *scratch, const attn_result *result);
 
 /* Sets up a run of a plan, with the results that are wanted. */
-void run_init(struct run *run, const attn_model *model, const attn_request *request,
-              const struct plan *plan, void *scratch, const attn_result *result);
+void run_init(struct run *run, const struct plan *plan, void *scratch,
+              const attn_result *result);
 
 /* Returns how many items a task has, of `count` items with so many operations in all. No
  * thread shall wait long for the last task of another. Nor shall a task take longer than

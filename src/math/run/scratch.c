@@ -9,6 +9,8 @@
 #include "math/reserve.h"
 #include "math/rows/rotate.h"
 
+#include <string.h>
+
 #define FLOATS(type) (sizeof(type) / sizeof(float))
 
 /* Takes `count` arrays [rows, width] of floats; none where a condition is false. */
@@ -29,7 +31,7 @@ static void take_inputs(struct run *run, struct reserve *block) {
     const attn_model_info *info = &run->model->info;
     const struct plan *plan = run->plan;
     const struct engine *engine = &run->model->engine;
-    size_t queries = plan->sizes.num_queries, keys = plan->batch.projected_keys;
+    size_t queries = plan->batch.num_queries, keys = plan->batch.projected_keys;
     size_t converted = size_min(size_max(queries, keys),
                                 plan_converted_rows(plan, engine->kernels->strip_rows));
     size_t normed = size_product(plan->layer.norms_keys ? keys : 0,
@@ -64,7 +66,7 @@ static void take_projected(struct run *run, struct reserve *block) {
         value_width = layer->phase_heads * model->info.width.head;
     if (layer->key_panels && !layer->finishes)
         key_width /= model->engine.kernels->k_step;
-    run->queries = take(block, !given, run->plan->sizes.num_queries, layer->score_width);
+    run->queries = take(block, !given, run->plan->batch.num_queries, layer->score_width);
     run->keys = take(block, !given || layer->packs, batch->projected_keys, key_width);
     take(block, layer->key_panels, KEY_BLOCK, 1); /* kernels may read past keys */
     run->values =
@@ -81,7 +83,7 @@ static void take_outputs(struct run *run, const attn_result *result,
     const attn_model_info *info = &run->model->info;
     const attn_request *request = run->request;
     const struct plan *plan = run->plan;
-    size_t queries = plan->sizes.num_queries, hidden = plan->layer.hidden;
+    size_t queries = plan->batch.num_queries, hidden = plan->layer.hidden;
     /* The heads' outputs may overwrite the queries, or be a result themselves. */
     bool in_outputs = !request->omit_outputs && !info->linears[ATTN_OUTPUT].weight;
     bool in_result = plan->kind != PLAN_HEADS && (request->need_heads || in_outputs);
@@ -114,11 +116,12 @@ static void take_sums(struct run *run, struct reserve *block) {
     const struct plan *plan = run->plan;
     const struct plan_scratch *scratch = &plan->scratch;
     size_t heads = run->model->info.num_heads, panels = plan->batch.num_panels;
-    size_t sums = plan->sizes.received, out = run->model->info.width.out;
+    size_t sums = plan->batch.results[RESULT_RECEIVED], out = run->model->info.width.out;
     size_t of_row = plan->wanted.num_selected * out;
-    size_t contributing = of_row > 0 ? plan->sizes.contributions / of_row : 0;
+    size_t contributing =
+        of_row > 0 ? plan->batch.results[RESULT_CONTRIBUTIONS] / of_row : 0;
 
-    size_add_saturating(&sums, plan->sizes.block_weights);
+    size_add_saturating(&sums, plan->batch.results[RESULT_BLOCK_WEIGHTS]);
     run->received = take(block, 1, sums, FLOATS(double));
     run->one_head = take(block, 1, contributing, plan->layer.hidden);
     run->no_bias =
@@ -210,18 +213,39 @@ size_t run_lay_out(struct run *run, void *scratch, const attn_result *result) {
     return size_mul(block.floats, sizeof(float), &bytes) ? bytes : SIZE_MAX;
 }
 
+_Static_assert(sizeof(struct plan) <= ATTN_PLAN_WORDS * sizeof(size_t),
+               "attn_sizes has room for a plan");
+
 attn_status run_plan(const attn_model *model, const attn_request *request,
-                     enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error) {
-    struct run run = {.model = model, .request = request};
+                     enum plan_kind kind, attn_sizes *ret_sizes, attn_error *ret_error) {
     struct plan plan;
+    struct run run = {.model = model, .request = request, .plan = &plan};
     attn_status status = plan_make(model, request, kind, &plan, ret_error);
 
     if (status != ATTN_OK)
         return status;
-    run.plan = &plan;
-    plan.sizes.scratch_bytes = run_lay_out(&run, NULL, &(attn_result){0});
-    if (plan.sizes.scratch_bytes == SIZE_MAX)
+    size_t bytes = run_lay_out(&run, NULL, &(attn_result){0});
+    if (bytes == SIZE_MAX)
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
-    *ret_plan = plan;
+
+    *ret_sizes = (attn_sizes){.num_queries = plan.batch.num_queries,
+                              .num_keys = plan.batch.num_keys,
+                              .scratch_bytes = bytes,
+                              .flops = plan.flops.all};
+    for (enum result_id id = 0; id < NUM_RESULTS; id++)
+        result_set_count(ret_sizes, id, plan.batch.results[id]);
+    memcpy(ret_sizes->plan, &plan, sizeof plan);
     return ATTN_OK;
+}
+
+struct plan run_get_plan(const attn_model *model, const attn_request *request,
+                         const attn_sizes *sizes) {
+    struct plan plan;
+
+    memcpy(&plan, sizes->plan, sizeof plan);
+    plan.model = model;
+    plan.request = request;
+    plan.wanted.info = &model->info;
+    plan.wanted.request = request;
+    return plan;
 }

@@ -42,7 +42,7 @@ static void finish_strip(void *data, size_t index, size_t thread) {
     const attn_model *model = run->model;
     size_t hidden = run->plan->layer.hidden;
     size_t strip_rows = model->engine.kernels->strip_rows, row = index * strip_rows;
-    size_t end = size_min(row + strip_rows, run->plan->sizes.num_queries);
+    size_t end = size_min(row + strip_rows, run->plan->batch.num_queries);
     const struct norm norm = {.eps = model->info.out_norm.eps,
                               .weight = model->arrays[MODEL_OUT_NORM].numbers,
                               .size = hidden};
@@ -58,7 +58,7 @@ static void finish_strip(void *data, size_t index, size_t thread) {
 }
 
 void run_finish_sums(const struct run *run) {
-    size_t rows = run->plan->sizes.num_queries;
+    size_t rows = run->plan->batch.num_queries;
 
     if (run->plan->layer.gates || run->plan->layer.norms_sums)
         share_tasks(run->request->parallel, run->plan->flops.finish_sums,

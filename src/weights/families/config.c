@@ -19,15 +19,14 @@
 
 #define KEY_SIZE 64 /* bytes of a key in a family's table, terminator included */
 
-/* Returns a copy in which NaN and the infinities, which Python's json writes and jansson
- * does not read, are values of the same size that no number is: where one is wanted, they
- * are refused with their key. Returns NULL when memory is short. */
-static char *copy_without_infinities(const char *text, size_t size) {
+/* Replaces NaN and the infinities, which Python's json writes and jansson does not read,
+ * by values of the same size that no number is: where one is wanted, they are refused
+ * with their key. */
+static void replace_infinities(char *text) {
     static const char *const words[][2] = {
         {"NaN", "{} "}, {"Infinity", "\"inf\"   "}, {"-Infinity", "\"-inf\"   "}};
-    char *copy = strndup(text, size), *at = copy;
 
-    while (at != NULL && *(at += strcspn(at, "\"NI-")) != '\0') {
+    for (char *at = text; *(at += strcspn(at, "\"NI-")) != '\0';) {
         for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
             if (strncmp(at, words[i][0], strlen(words[i][0])) == 0)
                 memcpy(at, words[i][1], strlen(words[i][1]));
@@ -38,11 +37,10 @@ static char *copy_without_infinities(const char *text, size_t size) {
             at += *at == '\\' && at[1] != '\0' ? 2 : 1;
         at += *at == '"';
     }
-    return copy;
 }
 
-/* Parses the text of a file. */
-static attn_status parse_config(const char *text, size_t size, json_t **ret_json,
+/* Parses the text of a file, and changes it. */
+static attn_status parse_config(char *text, size_t size, json_t **ret_json,
                                 attn_error *ret_error) {
     json_error_t error;
     const unsigned char *bytes = (const unsigned char *)text;
@@ -53,11 +51,8 @@ static attn_status parse_config(const char *text, size_t size, json_t **ret_json
         return error_set(ret_error, ATTN_E_FORMAT, "has a NUL byte; is it a text?");
 
     json_t *json;
-    char *copy = copy_without_infinities(text, size);
-    attn_status status = ATTN_E_NOMEM;
-    if (copy != NULL)
-        status = parse_json(copy, size, 0, &json, &error);
-    free(copy);
+    replace_infinities(text);
+    attn_status status = parse_json(text, size, 0, &json, &error);
     if (status == ATTN_E_NOMEM)
         return error_set(ret_error, status, "not enough memory for its JSON");
     if (status != ATTN_OK)
@@ -71,44 +66,36 @@ static attn_status parse_config(const char *text, size_t size, json_t **ret_json
     return ATTN_OK;
 }
 
-/* Reads a whole file of at most CONFIG_SIZE_MAX bytes, which the caller frees. Returns
- * NULL with *ret_error set on failure. */
+/* Reads a whole file of at most CONFIG_SIZE_MAX bytes, which the caller frees, and puts a
+ * NUL byte behind it. Returns NULL with *ret_error set on failure. */
 static char *read_text_file(int fd, size_t *ret_size, attn_error *ret_error) {
     struct stat stat;
     size_t done = 0;
+    char *text = NULL;
 
-    if (fstat(fd, &stat) != 0) {
+    if (fstat(fd, &stat) != 0)
         error_set(ret_error, ATTN_E_IO, "cannot be read: %s", strerror(errno));
-        return NULL;
-    }
-    if (!S_ISREG(stat.st_mode)) {
+    else if (!S_ISREG(stat.st_mode))
         error_set(ret_error, ATTN_E_IO, "is not a regular file");
-        return NULL;
-    }
-    if (stat.st_size < 0 || (unsigned long long)stat.st_size > CONFIG_SIZE_MAX) {
+    else if (stat.st_size < 0 || (unsigned long long)stat.st_size > CONFIG_SIZE_MAX)
         error_set(ret_error, ATTN_E_FORMAT,
                   "has %lld bytes, but at most %zu are read; is it the right file?",
                   (long long)stat.st_size, CONFIG_SIZE_MAX);
-        return NULL;
-    }
-
-    size_t size = (size_t)stat.st_size;
-    char *text = malloc(size + 1);
-    if (text == NULL)
+    else if ((text = calloc((size_t)stat.st_size + 1, 1)) == NULL)
         error_set(ret_error, ATTN_E_NOMEM, "not enough memory to read it");
-    while (text != NULL && done < size) {
-        ssize_t got = read(fd, text + done, size - done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0) {
+
+    while (text != NULL && done < (size_t)stat.st_size) {
+        ssize_t got = read(fd, text + done, (size_t)stat.st_size - done);
+        if (got > 0) {
+            done += (size_t)got;
+        } else if (got == 0 || errno != EINTR) {
             error_set(ret_error, ATTN_E_IO, "cannot be read: %s",
                       got < 0 ? strerror(errno) : "it became shorter");
             free(text);
-            return NULL;
+            text = NULL;
         }
-        done += (size_t)got;
     }
-    *ret_size = size;
+    *ret_size = done;
     return text;
 }
 

@@ -39,6 +39,10 @@ struct layer_source {
     const struct family *family;
     const struct config_section *section;
     size_t num_layers, index;
+    /* Of what is read before rotations; `slides` and `length` have a window that they
+     * change. */
+    bool causal;
+    size_t window; /* 0: none */
 };
 
 /* Layers of one kind, numbered from 0. */
@@ -120,8 +124,7 @@ struct family_norms {
 struct family_rotation {
     const char *base_keys;
     double base; /* when absent; 0: the family does not rotate */
-    /* Says if a layer rotates, which has a window when `sliding`; NULL: all do. */
-    bool (*only_if)(const struct layer_source *layer, bool sliding);
+    bool (*only_if)(const struct layer_source *layer); /* it rotates; NULL: all do */
     const char *interleaved; /* a key: where it is true, pairs are neighbours */
     bool plain;              /* config.json has no object of scaling */
     const char *local_keys;  /* the base of layers with a window */
@@ -148,11 +151,11 @@ struct family_rotation {
 struct family_windows {
     const char *keys;    /* NULL: no layer has a window */
     const char *only_if; /* a key: layers have windows only where it is true */
-    /* Says, where config.json lists no types, if a layer has a window, which is `window`,
-     * or 0; NULL: all layers have it, whatever their types. */
-    bool (*slides)(const struct layer_source *layer, size_t window);
-    /* Makes the window of a layer, which may be causal, of what `keys` say; or NULL. */
-    size_t (*length)(const struct layer_source *layer, bool causal, size_t window);
+    /* Says, where config.json lists no types, if a layer has the window that it would
+     * have; NULL: all layers have it, whatever their types. */
+    bool (*slides)(const struct layer_source *layer);
+    /* Makes the window of a layer of what `keys` say; or NULL. */
+    size_t (*length)(const struct layer_source *layer);
     const char *from_keys;   /* the first layer with a window, or without one */
     const char *period_keys; /* every period-th has none */
 };
@@ -209,12 +212,6 @@ struct family_text {
 
 /* Returns the entry of that model_type, a constant, or NULL. */
 const struct family_text *family_find_text(const char *type);
-
-/* The entries of one file of the table. */
-struct family_list {
-    const struct family *items; /* [count] */
-    size_t count;
-};
 
 /* Returns an entry of the table, a constant; NULL behind the last one. */
 const struct family *family_get(size_t index);

@@ -30,8 +30,6 @@ struct folder {
     struct layer *layers; /* [num_layers] */
     size_t num_layers;
     char note[200]; /* see folder_get_note(); "": none */
-    bool pre_norm;
-    size_t context_length;
 };
 
 bool folder_is_at(const char *path) {
@@ -86,47 +84,47 @@ void folder_find_state(const char *path, struct stat *ret_state) {
     closedir(folder);
 }
 
-/* Returns whether the list "0-3,7", which is well formed, has `index`; NULL has all. */
-static bool is_selected(const char *list, size_t index) {
-    if (list == NULL)
-        return true;
-    while (*list != '\0') {
-        char *end;
-        unsigned long first = strtoul(list, &end, 10), last = first;
-        if (*end == '-')
-            last = strtoul(end + 1, &end, 10);
-        if (first <= index && index <= last)
-            return true;
-        list = *end == ',' ? end + 1 : end;
+/* Reads a range of a list such as "0-3,7", and goes to what ends it. Returns false when
+ * it is not one. */
+static bool read_layer_range(const char **at, unsigned long *ret_first,
+                             unsigned long *ret_last) {
+    size_t digits = strspn(*at, "0123456789"), more = digits;
+
+    *ret_first = *ret_last = strtoul(*at, NULL, 10);
+    *at += digits;
+    if (**at == '-') {
+        more = strspn(++*at, "0123456789");
+        *ret_last = strtoul(*at, NULL, 10);
+        *at += more;
     }
-    return false;
+    return digits >= 1 && digits <= 8 && more >= 1 && more <= 8 &&
+           *ret_last >= *ret_first && (**at == ',' || **at == '\0');
+}
+
+/* Returns whether the list, which is well formed, has `index`; NULL has all. */
+static bool is_selected(const char *list, size_t index) {
+    unsigned long first, last;
+
+    for (const char *at = list; at != NULL; at = *at == ',' ? at + 1 : NULL) {
+        if (read_layer_range(&at, &first, &last) && first <= index && index <= last)
+            return true;
+    }
+    return list == NULL;
 }
 
 /* Checks the form of the list, and that each of its numbers has a layer. */
 static attn_status check_selection(const char *list, size_t num_layers,
                                    attn_error *ret_error) {
-    const char *at = list;
+    unsigned long first, last;
 
-    while (list != NULL) {
-        size_t digits = strspn(at, "0123456789");
-        unsigned long first = strtoul(at, NULL, 10), last = first;
-        bool good = digits >= 1 && digits <= 8;
-        at += digits;
-        if (good && *at == '-') {
-            digits = strspn(++at, "0123456789");
-            last = strtoul(at, NULL, 10);
-            good = digits >= 1 && digits <= 8 && last >= first;
-            at += digits;
-        }
-        if (!good || (*at != '\0' && *at != ','))
+    for (const char *at = list; at != NULL; at = *at == ',' ? at + 1 : NULL) {
+        if (!read_layer_range(&at, &first, &last))
             return error_set(ret_error, ATTN_E_VALUE,
                              "layers=%.80s is not a list such as 0-3,7", list);
         if (last >= num_layers)
             return error_set(ret_error, ATTN_E_VALUE,
                              "layers=%.80s has layer %lu, but the folder has %zu", list,
                              last, num_layers);
-        if (*at++ == '\0')
-            break;
     }
     return ATTN_OK;
 }
@@ -137,13 +135,15 @@ static attn_status check_pre_norm(const struct folder *folder, const struct matc
     size_t count = 0;
 
     for (size_t i = 0; i < folder->num_layers; i++) {
-        const struct layer_norm *norm = &folder->layers[i].norm_before;
-        count += norm->kind != ATTN_NORM_NONE || norm->bare;
-        if (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && !norm->bare)
+        const struct layer *layer = &folder->layers[i];
+        const struct layer_norm *norm = &layer->norm_before;
+        bool is_there = layer->info.pre_norm.kind != ATTN_NORM_NONE;
+        count += is_there || norm->bare;
+        if (is_there && norm->weight == NULL && !norm->bare)
             return error_set(ret_error, ATTN_E_FORMAT,
                              "the norm before layer %s is not in the files; leave out "
                              "pre_norm=true",
-                             folder->layers[i].part);
+                             layer->part);
     }
     if (count > 0)
         return ATTN_OK;
@@ -171,8 +171,8 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
                              const struct folder_options *options) {
     for (size_t i = 0; i < stack->num_layers; i++) {
         struct layer *layer = &folder->layers[folder->num_layers];
-        const struct layer_source kind = {match->family, &stack->section,
-                                          stack->num_layers, i};
+        const struct layer_source kind = {
+            match->family, &stack->section, stack->num_layers, i, false, 0};
         if (!kind_attends(&kind))
             continue;
         if (!is_selected(options->layers, i)) {
@@ -188,6 +188,9 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
             status = locate_tensors(match, stack, &folder->tensors.view, layer);
         if (status != ATTN_OK)
             return status;
+        layer->info.context_length = options->context_length;
+        layer->info.pre_norm.applied =
+            options->pre_norm && layer->info.pre_norm.kind != ATTN_NORM_NONE;
         folder->num_layers++;
     }
     return ATTN_OK;
@@ -265,8 +268,7 @@ static attn_status find_layers(struct folder *folder,
         note_mask(folder, &match);
     for (size_t i = 0; i < match.num_stacks; i++) {
         total += match.stacks[i].num_layers; /* each has a tensor of its own */
-        if (match.stacks[i].num_layers > most)
-            most = match.stacks[i].num_layers;
+        most = size_max(most, match.stacks[i].num_layers);
     }
 
     status = check_selection(options->layers, most, ret_error);
@@ -281,7 +283,7 @@ static attn_status find_layers(struct folder *folder,
         status = check_keys(folder, &match, &asked, ret_error);
     if (status == ATTN_OK && folder->num_layers == 0)
         return refuse_selection(&match, options, ret_error);
-    if (status == ATTN_OK && folder->pre_norm)
+    if (status == ATTN_OK && options->pre_norm)
         status = check_pre_norm(folder, &match, ret_error);
     return status;
 }
@@ -303,7 +305,8 @@ static attn_status open_files(struct folder *folder, const char *path,
     /* before its files, which may have a format that only other families are read from */
     if (status == ATTN_OK)
         status = match_check_type(folder->config, ret_error);
-    if (status != ATTN_OK && json_object_get(folder->config, "model_type") == NULL &&
+    if (status == ATTN_E_UNSUPPORTED &&
+        json_object_get(folder->config, "model_type") == NULL &&
         folder_tensors_refuse(path, NULL, ret_error) != ATTN_OK)
         return ret_error->status;
     if (status == ATTN_OK)
@@ -325,8 +328,6 @@ attn_status folder_open(const char *path, const struct folder_options *options,
     if (options == NULL)
         options = &no_options;
     atomic_init(&folder->num_shares, 1);
-    folder->pre_norm = options->pre_norm;
-    folder->context_length = options->context_length;
 
     attn_status status = hub_find_folder(path, found, &error);
     const char *shown = status == ATTN_OK ? found : path;
@@ -369,22 +370,6 @@ const char *folder_get_note(const struct folder *folder) {
     return folder->note[0] != '\0' ? folder->note : NULL;
 }
 
-/* Describes what the layer's model is asked to be, but for its name. */
-static attn_model_info describe_layer(const struct folder *folder, size_t i) {
-    attn_model_info info;
-
-    layer_fill_info(&folder->layers[i], folder->pre_norm, &info);
-    info.context_length = folder->context_length;
-    return info;
-}
-
-attn_status folder_describe_model(const struct folder *folder, size_t i,
-                                  const attn_engine_options *engine,
-                                  attn_model_info *ret_info, attn_error *ret_error) {
-    const attn_model_info info = describe_layer(folder, i);
-    return model_describe(&info, engine, ret_info, ret_error);
-}
-
 attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
                                 size_t *bytes, attn_error *ret_error) {
@@ -392,7 +377,8 @@ attn_status folder_check_models(const struct folder *folder,
 
     for (size_t i = 0; i < folder->num_layers; i++) {
         attn_model_info info;
-        attn_status status = folder_describe_model(folder, i, engine, &info, ret_error);
+        attn_status status =
+            model_describe(&folder->layers[i].info, engine, &info, ret_error);
         if (status != ATTN_OK)
             return status;
         size_add_saturating(&sum, info.footprint.memory);
@@ -411,7 +397,7 @@ attn_status folder_check_models(const struct folder *folder,
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error) {
-    attn_model_info info = describe_layer(folder, i);
+    attn_model_info info = folder->layers[i].info;
     attn_error error;
 
     attn_status status = checkpoint_check_name(name, ret_error);

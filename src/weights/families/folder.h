@@ -48,22 +48,17 @@ struct folder *folder_share(struct folder *folder);
 /* Releases a share. The last one closes the files; NULL is fine. */
 void folder_close(struct folder *folder);
 
-/* Returns the layers, at least one, stack by stack. The folder keeps owning them. */
+/* Returns the layers, at least one, stack by stack. The folder keeps owning them.
+ * model_describe() describes the model of each. */
 const struct layer *folder_get_layers(const struct folder *folder, size_t *ret_count);
 
 /* Returns in what the mask may differ from that of the model, with the remedy; NULL where
  * it is certain. The folder keeps owning the text. */
 const char *folder_get_note(const struct folder *folder);
 
-/* Describes the model of layer `i`, but leaves its name empty. Errors, with one line:
- * those of model_describe(). */
-attn_status folder_describe_model(const struct folder *folder, size_t i,
-                                  const attn_engine_options *engine,
-                                  attn_model_info *ret_info, attn_error *ret_error);
-
 /* Checks that all layers can be served at the same time in `memory` bytes, of which
  * *bytes are already reserved. Adds the bytes of all layers to *bytes. Errors: those of
- * folder_describe_model(); ATTN_E_OVERFLOW when the layers alone exceed `memory`, and
+ * model_describe(); ATTN_E_OVERFLOW when the layers alone exceed `memory`, and
  * ATTN_E_NOMEM when they exceed what is left of it. Each has one line. */
 attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
@@ -71,7 +66,7 @@ attn_status folder_check_models(const struct folder *folder,
 
 /* Creates the model of layer `i`, called `name`. The caller owns *ret_model, which
  * remains valid after folder_close(); NULL: its weights are only read, to check them, in
- * as much memory as they take in float32. Errors: those of folder_describe_model() and
+ * as much memory as they take in float32. Errors: those of model_describe() and
  * attn_model_load(). */
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,

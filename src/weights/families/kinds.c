@@ -86,15 +86,14 @@ bool kind_is_listed(const struct layer_source *layer, const char *wanted, bool *
     return true;
 }
 
-bool kind_slides(const struct layer_source *layer, size_t window) {
+bool kind_slides(const struct layer_source *layer) {
     const struct family_windows *windows = &layer->family->windows;
     bool slides;
 
     if (windows->slides == NULL)
-        return window > 0;
-    return kind_is_listed(layer, "sliding_attention", &slides)
-               ? slides
-               : windows->slides(layer, window);
+        return layer->window > 0;
+    return kind_is_listed(layer, "sliding_attention", &slides) ? slides
+                                                               : windows->slides(layer);
 }
 
 /* Returns whether the layer, of numbers from `first` on, is none of every period-th. A
@@ -109,12 +108,10 @@ static bool is_between(const struct layer_source *layer, size_t first) {
     return (layer->index + first) % period != 0;
 }
 
-bool kind_slides_unless_last(const struct layer_source *layer, size_t window) {
-    (void)window;
+bool kind_slides_unless_last(const struct layer_source *layer) {
     return is_between(layer, 1);
 }
 
-bool kind_slides_unless_first(const struct layer_source *layer, size_t window) {
-    (void)window;
+bool kind_slides_unless_first(const struct layer_source *layer) {
     return is_between(layer, 0);
 }

@@ -18,9 +18,9 @@ bool kind_attends(const struct layer_source *layer);
  * `wanted`; any other must be full attention. */
 bool kind_is_listed(const struct layer_source *layer, const char *wanted, bool *ret_is);
 
-/* Returns whether the layer has a window, which is `window`, or 0. */
-bool kind_slides(const struct layer_source *layer, size_t window);
+/* Returns whether the layer has its window, where that is not 0. */
+bool kind_slides(const struct layer_source *layer);
 
 /* Rules of windows, see struct family_windows: all but each period's last or first. */
-bool kind_slides_unless_last(const struct layer_source *layer, size_t window);
-bool kind_slides_unless_first(const struct layer_source *layer, size_t window);
+bool kind_slides_unless_last(const struct layer_source *layer);
+bool kind_slides_unless_first(const struct layer_source *layer);

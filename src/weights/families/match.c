@@ -90,7 +90,8 @@ static attn_status check_layers(const struct family *family, struct match_stack 
     char name[MATCH_NAME_SIZE];
 
     for (size_t i = 0; i < stack->num_layers; i++) {
-        const struct layer_source layer = {family, &stack->section, stack->num_layers, i};
+        const struct layer_source layer = {family, &stack->section, stack->num_layers,
+                                           i,      false,           0};
         if (kind_attends(&layer) && find_first_weight(stack, tensors, i, name) == NULL)
             return error_set(
                 ret_error, ATTN_E_FORMAT,
@@ -142,7 +143,7 @@ static void count_layers(const struct family *family, struct match_stack *stack)
     size_t listed = kind_count_layers(family, section);
     bool counts =
         family->layers.types_keys != NULL && listed > 0 && !config_is_null(section, keys);
-    struct layer_source layer = {family, section, 0, 0};
+    struct layer_source layer = {.family = family, .section = section};
 
     stack->num_layers =
         config_get_count(section, keys, counts ? listed : stack->stack->layers);
@@ -185,15 +186,6 @@ static attn_status describe_stack(const struct match *match, const struct stack 
     return ret_error->status;
 }
 
-/* Refuses a folder without the layers that a key of config.json announces. */
-static attn_status refuse_absent_stack(const struct stack *stack, attn_error *ret_error) {
-    return error_set(ret_error, ATTN_E_FORMAT,
-                     "%.*s is true, but no tensor has a name that ends in "
-                     "'%s%s%s.weight' (# is 0); copy the folder again",
-                     (int)strcspn(stack->present, "="), stack->present, stack->layer,
-                     stack->module, stack->names[0]);
-}
-
 /* Finds the stacks of match->family in the folder; num_stacks becomes 0 without any. */
 static attn_status match_stacks(const struct config_section *root,
                                 const struct tensor_view *tensors, const char *prefix,
@@ -203,18 +195,22 @@ static attn_status match_stacks(const struct config_section *root,
 
     match->num_stacks = 0;
     for (size_t i = 0; i < MATCH_STACKS_MAX && family->stacks[i].layer != NULL; i++) {
+        const struct stack *announced = &family->stacks[i];
         struct match_stack *stack = &match->stacks[match->num_stacks];
         bool present, found = false;
 
         attn_status status =
-            describe_stack(match, &family->stacks[i], root, stack, &present, ret_error);
+            describe_stack(match, announced, root, stack, &present, ret_error);
         if (status == ATTN_OK && present)
             status = find_stack_prefix(stack, under, tensors, prefix, &found, ret_error);
         if (status != ATTN_OK)
             return status;
-        if (present && !found && family->stacks[i].present != NULL &&
-            match->num_stacks > 0)
-            return refuse_absent_stack(&family->stacks[i], ret_error);
+        if (present && !found && announced->present != NULL && match->num_stacks > 0)
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             "%.*s is true, but no tensor has a name that ends in "
+                             "'%s%s%s.weight' (# is 0); copy the folder again",
+                             (int)strcspn(announced->present, "="), announced->present,
+                             announced->layer, announced->module, announced->names[0]);
         match->num_stacks += found;
     }
     return ATTN_OK;
@@ -380,10 +376,8 @@ attn_status match_find(const json_t *config, const struct tensor_view *tensors,
     const json_t *whole = config;
     const struct family *first = NULL, *family;
     struct match match = {.family = NULL};
+    attn_status status = ATTN_OK;
 
-    attn_status status = match_check_type(config, ret_error);
-    if (status != ATTN_OK)
-        return status;
     const struct family_text *text = find_text(&config, &type);
     const struct config_section root = {
         .object = config, .error = ret_error, .asked = asked};
@@ -403,8 +397,7 @@ attn_status match_find(const json_t *config, const struct tensor_view *tensors,
     }
 
     if (match.family == NULL)
-        return first == NULL ? refuse_type(type, ret_error)
-                             : refuse_unmatched(config, first, ret_error);
+        return refuse_unmatched(config, first, ret_error);
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
         status = check_layers(match.family, &match.stacks[i], tensors, ret_error);
     read_classes(whole, &match);

@@ -38,7 +38,8 @@ struct match {
  * `ret_error` must be empty. Errors: ATTN_E_UNSUPPORTED, ATTN_E_VALUE. */
 attn_status match_check_type(const json_t *config, attn_error *ret_error);
 
-/* Finds the family that `config` names and the tensors fit. `prefix` is the one to take
+/* Finds the family that `config`, which match_check_type() accepts, names and the tensors
+ * fit. `prefix` is the one to take
  * where several fit, or NULL. *ret_match borrows from `config`, from `asked`, where the
  * sections note keys, and from `ret_error`, which must be empty: they keep their first
  * error there. Errors, with one line

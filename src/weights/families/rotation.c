@@ -40,7 +40,6 @@ static void check_object(const struct rotation_source *source, const char *name,
 static const json_t *find_rotation_object(const struct rotation_source *source) {
     static const char *const names[] = {"rope_scaling", "rope_parameters"};
     const json_t *found = NULL;
-    bool by_type = false;
 
     if (source->family->plain)
         return NULL;
@@ -55,8 +54,7 @@ static const json_t *find_rotation_object(const struct rotation_source *source) 
 
     const json_t *full = json_object_get(found, "full_attention");
     const json_t *sliding = json_object_get(found, "sliding_attention");
-    by_type = full != NULL || sliding != NULL;
-    if (by_type)
+    if (full != NULL || sliding != NULL)
         return source->sliding ? sliding : full;
     /* the family says if an object for all layers scales those with their own base */
     bool own = source->sliding && source->family->local_base > 0;
@@ -89,27 +87,14 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
     double part = read_either(source, "partial_rotary_factor",
                               beside != NULL ? beside : "partial_rotary_factor", 0);
 
-    if (dims_keys != NULL && (beside == NULL || (part == 0 && dims > 0))) {
-        dims = dims > 0 ? dims : head_size;
-    } else {
-        part = part > 0 ? part : beside != NULL ? family->part : 1;
-        if (beside == NULL && part != 1)
-            error_keep(source->inside.error, ATTN_E_UNSUPPORTED,
-                       "partial_rotary_factor is %g, but this family rotates whole heads",
-                       part);
-        dims = part <= 1 ? (size_t)((double)head_size * part) : 0;
-    }
-
-    return dims;
-}
-
-static void check_dims(const struct rotation_source *source, size_t head_size,
-                       size_t dims) {
-    if (dims == 0 || dims > head_size || dims % 2 != 0)
-        error_keep(source->inside.error, ATTN_E_VALUE,
-                   "the rotated part of a head of size %zu would be %zu numbers, but "
-                   "must be even and within the head",
-                   head_size, dims);
+    if (dims_keys != NULL && (beside == NULL || (part == 0 && dims > 0)))
+        return dims > 0 ? dims : head_size;
+    part = part > 0 ? part : beside != NULL ? family->part : 1;
+    if (beside == NULL && part != 1)
+        error_keep(source->inside.error, ATTN_E_UNSUPPORTED,
+                   "partial_rotary_factor is %g, but this family rotates whole heads",
+                   part);
+    return part <= 1 ? (size_t)((double)head_size * part) : 0;
 }
 
 /* Reads how many pairs have their position from each axis. */
@@ -294,7 +279,7 @@ static void read_turning(const struct rotation_source *source, size_t head_size,
     rotation->turning = (size_t)(fmin(part, 1) * (double)head_size / 2);
 }
 
-void rotation_read(const struct layer_source *layer, size_t head_size, bool sliding,
+void rotation_read(const struct layer_source *layer, size_t head_size,
                    struct layer_rotation *ret_rotation) {
     const struct family_rotation *family = &layer->family->rotation;
     const struct config_section *section = layer->section;
@@ -302,8 +287,8 @@ void rotation_read(const struct layer_source *layer, size_t head_size, bool slid
         .family = family,
         .section = section,
         .inside = {.error = section->error, .asked = section->asked},
-        .sliding = sliding};
-    bool local = sliding && family->local_base > 0;
+        .sliding = layer->window > 0};
+    bool local = source.sliding && family->local_base > 0;
 
     *ret_rotation = (struct layer_rotation){.dims = 0};
     if (family->base == 0)
@@ -333,8 +318,13 @@ void rotation_read(const struct layer_source *layer, size_t head_size, bool slid
         ret_rotation->dims = read_rotation_dims(&source, head_size);
     if (family->adjust != NULL)
         family->adjust(layer, &source.inside, ret_rotation);
-    if (ret_rotation->type != ROTATION_PROPORTIONAL)
-        check_dims(&source, head_size, ret_rotation->dims);
+    size_t dims = ret_rotation->dims;
+    if (ret_rotation->type != ROTATION_PROPORTIONAL &&
+        (dims == 0 || dims > head_size || dims % 2 != 0))
+        error_keep(section->error, ATTN_E_VALUE,
+                   "the rotated part of a head of size %zu would be %zu numbers, but "
+                   "must be even and within the head",
+                   head_size, dims);
     if (family->sections != SECTIONS_NONE)
         read_sections(&source, ret_rotation);
     if (source.inside.object != NULL)

@@ -5,14 +5,15 @@
 #include <string.h>
 
 const struct family *family_get(size_t index) {
-    static const struct family_list *const lists[] = {
-        &families_gpt,    &families_llama, &families_gemma,  &families_hybrid,
-        &families_latent, &families_bert,  &families_images, &families_seq2seq};
+    static const struct family *const lists[] = {
+        families_gpt,    families_llama, families_gemma,  families_hybrid,
+        families_latent, families_bert,  families_images, families_seq2seq};
 
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-        if (index < lists[i]->count)
-            return &lists[i]->items[index];
-        index -= lists[i]->count;
+        for (const struct family *family = lists[i]; family->type != NULL; family++) {
+            if (index-- == 0)
+                return family;
+        }
     }
     return NULL;
 }

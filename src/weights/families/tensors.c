@@ -50,13 +50,6 @@ static attn_status open_shard(struct folder_tensors *tensors, const char *path,
     return ATTN_OK;
 }
 
-/* Returns all tensors of an open file. */
-static struct tensor_view view_file(const struct safetensors *file) {
-    size_t count;
-    const struct safetensors_tensor *all = safetensors_get_tensors(file, &count);
-    return tensor_view_make(all, count, "");
-}
-
 /* A shard is a file of the same folder, and nothing else. */
 static bool is_file_name(const char *name) {
     return name != NULL && name[0] != '\0' && strpbrk(name, "/\\") == NULL &&
@@ -80,7 +73,7 @@ static attn_status find_promised(struct folder_tensors *tensors, const char *pat
         names[file] = shard;
     }
 
-    const struct tensor_view all = view_file(tensors->files[file]);
+    const struct tensor_view all = tensor_view_of(tensors->files[file]);
     const struct safetensors_tensor *found = tensor_view_find(&all, name);
     if (found == NULL)
         return error_set(ret_error, ATTN_E_FORMAT,
@@ -264,7 +257,7 @@ attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_ten
     if (config_has_file(path, ONE_FILE)) {
         status = open_shard(ret_tensors, path, ONE_FILE, ret_error);
         if (status == ATTN_OK)
-            ret_tensors->view = view_file(ret_tensors->files[0]);
+            ret_tensors->view = tensor_view_of(ret_tensors->files[0]);
         return status;
     }
 

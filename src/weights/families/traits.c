@@ -21,57 +21,46 @@
 /* All functions here read from it. */
 struct traits {
     const struct match *match;
-    const struct family *family;
     const struct match_stack *stack;
-    const struct config_section *section;
-    struct layer_source source; /* of the same */
+    struct layer_source source; /* the layer, in both */
 };
 
 static void check_shared_heads(const struct traits *traits, const struct layer *layer) {
-    size_t heads = layer->num_heads;
+    size_t heads = layer->info.num_heads;
 
-    if (heads % layer->num_kv_heads != 0)
-        error_keep(traits->section->error, ATTN_E_VALUE,
+    if (heads % layer->info.num_kv_heads != 0)
+        error_keep(traits->source.section->error, ATTN_E_VALUE,
                    "%zu query heads cannot share %zu key heads: their number must "
                    "divide that of query heads",
-                   heads, layer->num_kv_heads);
+                   heads, layer->info.num_kv_heads);
 }
 
 static void read_head_sizes(const struct traits *traits, struct layer *layer) {
-    const struct family_sizes *sizes = &traits->family->sizes;
+    const struct family_sizes *sizes = &traits->source.family->sizes;
     const char *own_keys = traits->stack->stack->kv_keys;
     size_t heads = traits->stack->num_heads, width = traits->stack->width;
 
-    layer->num_heads = heads;
-    layer->num_kv_heads = config_get_count(
-        traits->section, own_keys != NULL ? own_keys : sizes->kv_keys, heads);
-    if (layer->num_kv_heads == 0)
-        layer->num_kv_heads = heads;
+    layer->info.num_heads = heads;
+    layer->info.num_kv_heads = config_get_count(
+        traits->source.section, own_keys != NULL ? own_keys : sizes->kv_keys, heads);
+    if (layer->info.num_kv_heads == 0)
+        layer->info.num_kv_heads = heads;
     check_shared_heads(traits, layer);
 
-    layer->head_size = config_get_count(traits->section, sizes->head_keys, 0);
-    if (traits->family->weights.split == SPLIT_LATENT || layer->head_size > 0)
+    layer->info.width.score =
+        config_get_count(traits->source.section, sizes->head_keys, 0);
+    if (traits->source.family->weights.split == SPLIT_LATENT ||
+        layer->info.width.score > 0)
         return;
-    layer->head_size = width / heads;
+    layer->info.width.score = width / heads;
     if (width % heads != 0)
-        error_keep(traits->section->error, ATTN_E_VALUE,
+        error_keep(traits->source.section->error, ATTN_E_VALUE,
                    "%zu heads do not divide the width, which is %zu", heads, width);
 }
 
-/* Corrects the sizes as the family does, once the window is known. */
-static void correct_head_sizes(const struct traits *traits, struct layer *layer) {
-    const struct family_sizes *sizes = &traits->family->sizes;
-
-    if (sizes->adjust != NULL)
-        sizes->adjust(&traits->source, layer);
-    check_shared_heads(traits, layer);
-    if (layer->value_size == 0)
-        layer->value_size = layer->head_size;
-}
-
 static double read_scale(const struct traits *traits, size_t head_size) {
-    const struct config_section *section = traits->section;
-    const struct family_scores *scores = &traits->family->scores;
+    const struct config_section *section = traits->source.section;
+    const struct family_scores *scores = &traits->source.family->scores;
     double scale = scores->scale > 0 ? scores->scale : 1 / sqrt((double)head_size);
 
     if (scores->root_keys == NULL)
@@ -82,7 +71,7 @@ static double read_scale(const struct traits *traits, size_t head_size) {
 
 /* Returns whether the layer is causal. */
 static bool read_mask(const struct traits *traits) {
-    const struct config_section *section = traits->section;
+    const struct config_section *section = traits->source.section;
     const struct match *match = traits->match;
     const struct stack *stack = traits->stack->stack;
     bool causal = stack->mask != MASK_NONE;
@@ -102,10 +91,11 @@ static bool read_mask(const struct traits *traits) {
 }
 
 /* Reads the window, if the layer has one. */
-static void read_window(const struct traits *traits, struct layer *layer) {
-    const struct family_windows *windows = &traits->family->windows;
-    const struct config_section *section = traits->section;
+static void read_window(struct traits *traits, struct layer *layer) {
+    const struct family_windows *windows = &traits->source.family->windows;
+    const struct config_section *section = traits->source.section;
     const char *keys = windows->keys, *only_if = windows->only_if;
+    struct layer_source *source = &traits->source;
 
     if (keys == NULL || layer->cross)
         return;
@@ -113,20 +103,22 @@ static void read_window(const struct traits *traits, struct layer *layer) {
     bool on = only_if == NULL || config_get_bool(section, only_if);
     bool zero = on && json_is_number(set) && json_number_value(set) == 0;
     size_t window = on && !zero ? config_get_count(section, keys, 0) : 0;
-    layer->window = window;
+    source->window = window;
     if (windows->length != NULL)
-        layer->window = windows->length(&traits->source, layer->causal, window);
-    /* without a window of 0, which hides nothing */
-    if (!kind_slides(&traits->source, zero ? 1 : layer->window)) {
-        layer->window = 0;
+        source->window = windows->length(source);
+    layer->info.mask.window = source->window;
+    if (zero) /* which hides nothing */
+        source->window = 1;
+    if (!kind_slides(source)) {
+        layer->info.mask.window = 0;
         return;
     }
 
-    if (layer->window == 0 && window > 0)
+    if (layer->info.mask.window == 0 && window > 0)
         error_keep(section->error, ATTN_E_VALUE,
                    "%.*s is %zu, but must be at least 2, since half of it counts",
                    (int)strcspn(keys, "="), keys, window);
-    if (layer->window == 0)
+    if (layer->info.mask.window == 0)
         error_keep(section->error, ATTN_E_VALUE,
                    "layer %zu has sliding attention, but %.*s is %s",
                    traits->source.index, (int)strcspn(on ? keys : only_if, "="),
@@ -147,15 +139,17 @@ static void check_mask(const struct traits *traits, const struct layer *layer) {
 
     if (match->causal != NULL || layer->cross)
         return;
-    if (match->bidirectional != NULL && layer->window + layer->chunk > 0)
-        error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
+    if (match->bidirectional != NULL &&
+        layer->info.mask.window + layer->info.mask.chunk > 0)
+        error_keep(traits->source.section->error, ATTN_E_UNSUPPORTED,
                    "class %.60s is not causal, but does not say where its window is; set "
                    "causal=false for one on each side",
                    match->bidirectional);
     if (match->text == NULL || !match->text->any_mask)
-        config_check_demands(traits->section, layer->causal ? causal : others, remedy);
+        config_check_demands(traits->source.section,
+                             layer->info.mask.causal ? causal : others, remedy);
     if (match->text != NULL)
-        config_check_demands(traits->section, match->text->demands, remedy);
+        config_check_demands(traits->source.section, match->text->demands, remedy);
 }
 
 /* Refuses the eps of another kind of norm, where that of the family is absent and has
@@ -163,77 +157,74 @@ static void check_mask(const struct traits *traits, const struct layer *layer) {
 static void check_eps(const struct traits *traits) {
     static const char *const others[] = {"rms_norm_eps", "layer_norm_eps",
                                          "layer_norm_epsilon", "norm_eps"};
-    const char *keys = traits->family->norms.eps_keys;
+    const char *keys = traits->source.family->norms.eps_keys;
 
-    if (keys == NULL || config_find(traits->section, keys, NULL) != NULL)
+    if (keys == NULL || config_find(traits->source.section, keys, NULL) != NULL)
         return;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        const json_t *other = config_find(traits->section, others[i], NULL);
-        if (other != NULL && json_number_value(other) != traits->family->norms.eps)
-            error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
+        const json_t *other = config_find(traits->source.section, others[i], NULL);
+        if (other != NULL && json_number_value(other) != traits->source.family->norms.eps)
+            error_keep(traits->source.section->error, ATTN_E_UNSUPPORTED,
                        "config.json has %s, but family %s has %s "
                        "(docs/checkpoints.md#unknown-keys)%s",
-                       others[i], traits->family->type, keys, REFUSAL_REMEDY);
+                       others[i], traits->source.family->type, keys, REFUSAL_REMEDY);
     }
 }
 
 /* Reads kind and eps of the norms. */
 static void read_norms(const struct traits *traits, struct layer *layer) {
-    const struct family *family = traits->family;
-    const struct config_section *section = traits->section;
+    const struct family *family = traits->source.family;
+    const struct config_section *section = traits->source.section;
     bool before = traits->stack->stack->norm != NULL || family->norms.bare;
     bool on_heads = family->norms.query != NULL;
     check_eps(traits);
     double eps = config_get_number(section, family->norms.eps_keys, family->norms.eps);
 
-    struct layer_norm norm = {.plus_one = family->norms.plus_one, .eps = eps};
-    const struct layer_norm of_latents = {.kind = ATTN_NORM_RMS, .eps = LATENT_EPS};
-
-    if (layer->latent.query > 0)
-        layer->latent.query_norm = of_latents;
-    if (layer->latent.key > 0)
-        layer->latent.key_norm = of_latents;
+    if (layer->info.latent.key > 0)
+        layer->info.latent.eps = LATENT_EPS;
     if (family->norms.before_if != NULL)
         before = config_get_bool(section, family->norms.before_if);
-    norm.kind = family->norms.before;
-    norm.bare = family->norms.bare;
-    if (before)
-        layer->norm_before = norm;
-    layer->value_norm.eps = eps;
+    if (before) {
+        layer->norm_before.plus_one = family->norms.plus_one;
+        layer->norm_before.bare = family->norms.bare;
+        layer->info.pre_norm.kind = family->norms.before;
+        layer->info.pre_norm.eps = eps;
+    }
+    layer->info.value_norm.eps = eps;
 
     if (family->norms.heads_if != NULL)
         on_heads = config_get_bool(section, family->norms.heads_if);
-
     if (!on_heads)
         return;
     /* where a family always has them, files may say so by a key of other families */
     config_find(section, "qk_norm", NULL);
     config_find(section, "use_qk_norm", NULL);
-    norm.kind = family->norms.heads;
-    norm.bare = false;
-    layer->query_norm = layer->key_norm = norm;
     layer->query_norm.name = family->norms.query;
     layer->key_norm.name = family->norms.key;
-    layer->head_norm_whole = family->norms.heads_whole;
-    layer->head_norm_each = family->norms.heads_each;
+    layer->query_norm.plus_one = layer->key_norm.plus_one = family->norms.plus_one;
+    layer->info.head_norm.kind = family->norms.heads;
+    layer->info.head_norm.eps = eps;
+    layer->info.head_norm.whole = family->norms.heads_whole;
+    layer->info.head_norm.per_head = family->norms.heads_each;
 }
 
 /* Reads what is added by distance. Cross attention has none. */
 static void read_distance_bias(const struct traits *traits, struct layer *layer) {
-    const struct family *family = traits->family;
-    const struct config_section *section = traits->section;
+    const struct family *family = traits->source.family;
+    const struct config_section *section = traits->source.section;
     struct layer_bias *bias = &layer->bias;
 
     if (layer->cross)
         return;
-    bias->kind = family->distance.kind;
-    if (bias->kind != ATTN_BIAS_BUCKETS)
+    layer->info.score.bias = family->distance.kind;
+    if (layer->info.score.bias != ATTN_BIAS_BUCKETS)
         return;
 
     bias->both_sides = traits->stack->stack->mask == MASK_NONE;
     bias->table_rows =
         config_get_count(section, "relative_attention_num_buckets", BUCKETS);
     bias->max_distance = config_get_count(section, family->distance.max_keys, FARTHEST);
+    layer->info.score.bias_distance = bias->max_distance;
     bias->num_buckets = family->distance.max_keys == NULL ? BUCKETS : bias->table_rows;
     size_t exact = bias->num_buckets / (bias->both_sides ? 4 : 2);
     if (exact == 0 || bias->max_distance <= exact || bias->num_buckets > bias->table_rows)
@@ -248,8 +239,8 @@ static bool has_letter(const char *letters, char letter) {
 
 static void read_biases(const struct traits *traits, struct layer *layer) {
     static const char letters[] = "qkvogQK";
-    const struct family *family = traits->family;
-    bool conditional = config_get_bool(traits->section, family->biases.keys);
+    const struct family *family = traits->source.family;
+    bool conditional = config_get_bool(traits->source.section, family->biases.keys);
 
     for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         layer->linears[i].has_bias =
@@ -269,41 +260,56 @@ void traits_name(const struct match_stack *stack, size_t index,
 /* Reads positions, and what scales by them. */
 static void read_rotation(const struct traits *traits, struct layer *layer) {
     const struct match *match = traits->match;
-    const struct family *family = traits->family;
-    bool sliding = layer->window > 0;
+    const struct family *family = traits->source.family;
 
-    if (!layer->cross && (family->rotation.only_if == NULL ||
-                          family->rotation.only_if(&traits->source, sliding)))
-        rotation_read(&traits->source, layer->head_size, sliding, &layer->rotation);
+    if (!layer->cross &&
+        (family->rotation.only_if == NULL || family->rotation.only_if(&traits->source)))
+        rotation_read(&traits->source, layer->info.width.score, &layer->rotation);
     if (match->text != NULL && match->text->any_mask &&
         layer->rotation.type == ROTATION_DYNAMIC)
-        error_keep(traits->section->error, ATTN_E_UNSUPPORTED,
+        error_keep(traits->source.section->error, ATTN_E_UNSUPPORTED,
                    "rope_type is dynamic, but the lengths of this model count from 1, "
                    "which attnd does not do" REFUSAL_REMEDY);
-    layer->query_factor.beta = layer->rotation.query_beta;
+    layer->info.query_factor.beta = layer->rotation.query_beta;
     if (layer->rotation.query_beta > 0)
-        layer->query_factor.length = layer->rotation.original_positions;
+        layer->info.query_factor.length = layer->rotation.original_positions;
 }
 
 /* Reads what bounds scores. */
 static void read_bounds(const struct traits *traits, struct layer *layer) {
-    const struct family_scores *scores = &traits->family->scores;
-    const struct config_section *section = traits->section;
+    const struct family_scores *scores = &traits->source.family->scores;
+    const struct config_section *section = traits->source.section;
 
     if (scores->softcap_keys != NULL && !config_is_null(section, scores->softcap_keys))
-        layer->softcap = config_get_number(section, scores->softcap_keys, 50);
-    layer->clip = config_get_number(section, scores->clip_keys, 0);
+        layer->info.score.softcap = config_get_number(section, scores->softcap_keys, 50);
+    layer->info.projection.clip = config_get_number(section, scores->clip_keys, 0);
     layer->sinks_name = scores->sinks;
+}
+
+/* Describes the rotation, and where keys are from, once a family has adjusted both. */
+static void complete_traits(struct layer *layer) {
+    const struct layer_rotation *rotation = &layer->rotation;
+    attn_model_info *info = &layer->info;
+
+    info->kind = layer->cross ? "cross" : layer->borrows ? "borrowed" : "self";
+    if (rotation->dims == 0)
+        return;
+    info->rotation.size = rotation->dims;
+    info->rotation.type = rotation_type_name(rotation->type);
+    info->rotation.base = rotation->base;
+    info->rotation.axes = rotation->sections != SECTIONS_NONE ? ATTN_AXES : 1;
+    info->rotation.grid = rotation->grid;
+    info->rotation.grid_first = rotation->grid_first;
+    info->rotation.values = rotation->values;
 }
 
 attn_status traits_read(const struct match *match, const struct match_stack *stack,
                         size_t index, struct layer *ret_layer) {
     const struct family *family = match->family;
     const struct config_section *section = &stack->section;
-    const struct traits traits = {
-        match, family, stack, section, {family, section, stack->num_layers, index}};
-    struct layer layer = {.family = family->type,
-                          .index = index,
+    struct traits traits = {
+        match, stack, {family, section, stack->num_layers, index, false, 0}};
+    struct layer layer = {.info = {.layout = family->type, .layer = index},
                           .lender = index,
                           .cross = stack->stack->cross,
                           .value_factor = 1};
@@ -311,10 +317,15 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     traits_name(stack, index, layer.part);
     config_check_demands(section, family->demands, "attnd computes nothing else here");
     read_head_sizes(&traits, &layer);
-    layer.causal = read_mask(&traits);
+    layer.info.mask.causal = traits.source.causal = read_mask(&traits);
     read_window(&traits, &layer);
-    correct_head_sizes(&traits, &layer);
-    layer.scale = read_scale(&traits, layer.head_size);
+    if (family->sizes.adjust != NULL) /* which may ask for the window, and drop it */
+        family->sizes.adjust(&traits.source, &layer);
+    check_shared_heads(&traits, &layer);
+    if (layer.info.width.head == 0)
+        layer.info.width.head = layer.info.width.score;
+    traits.source.window = layer.info.mask.window;
+    layer.info.score.scale = read_scale(&traits, layer.info.width.score);
     read_rotation(&traits, &layer);
     read_norms(&traits, &layer);
     read_distance_bias(&traits, &layer);
@@ -322,8 +333,9 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     read_biases(&traits, &layer);
     if (family->adjust != NULL)
         family->adjust(&traits.source, &layer);
+    complete_traits(&layer);
     if (match->causal != NULL)
-        layer.causal = read_mask(&traits);
+        layer.info.mask.causal = read_mask(&traits);
     check_mask(&traits, &layer);
     if (section->error->status == ATTN_OK)
         *ret_layer = layer;

@@ -8,8 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-void distance_fill_slopes(const struct layer_bias *bias, size_t num_heads,
-                          float *ret_slopes) {
+void distance_fill_slopes(attn_bias bias, size_t num_heads, float *ret_slopes) {
     size_t power = 1;
 
     while (2 * power <= num_heads)
@@ -19,9 +18,8 @@ void distance_fill_slopes(const struct layer_bias *bias, size_t num_heads,
         double step = h < power ? (double)(h + 1) / (double)power
                                 : (double)(2 * (h - power) + 1) / (double)(2 * power);
         double slope = exp2(-8 * step);
-        ret_slopes[h] = bias->kind == ATTN_BIAS_ALIBI_ROUNDED
-                            ? dtype_round_bf16((float)slope)
-                            : (float)slope;
+        ret_slopes[h] = bias == ATTN_BIAS_ALIBI_ROUNDED ? dtype_round_bf16((float)slope)
+                                                        : (float)slope;
     }
 }
 

@@ -6,8 +6,7 @@
 
 /* Computes the slope of each head, [num_heads] (Press et al. 2022), rounded to bfloat16
  * where the family does. */
-void distance_fill_slopes(const struct layer_bias *bias, size_t num_heads,
-                          float *ret_slopes);
+void distance_fill_slopes(attn_bias bias, size_t num_heads, float *ret_slopes);
 
 /* Returns the bucket of a key that is `distance` after the query (Raffel et al. 2020). */
 size_t distance_find_bucket(const struct layer_bias *bias, ptrdiff_t distance);

@@ -45,20 +45,20 @@ static attn_status move_last_rows(float *weight, size_t num_heads, size_t size,
     return ATTN_OK;
 }
 
-attn_status latent_lay_out(const struct layer_latent *latent, attn_model *model,
-                           attn_error *ret_error) {
+attn_status latent_lay_out(attn_model *model, attn_error *ret_error) {
     const attn_model_info *info = &model->info;
-    size_t heads = info->num_heads, size = info->width.score, shared = latent->shared;
-    size_t columns = latent->key + shared;
+    size_t heads = info->num_heads, size = info->width.score,
+           shared = info->latent.shared;
+    size_t columns = info->latent.key, plain = columns - shared;
     size_t query_size = info->latent.query > 0 ? info->latent.query : info->width.query;
 
-    spread_rows(model_weight(model, ATTN_VALUE), heads, info->width.head, latent->key, 0,
+    spread_rows(model_weight(model, ATTN_VALUE), heads, info->width.head, plain, 0,
                 shared);
-    spread_rows(model_weight(model, ATTN_KEY), heads, size - shared, latent->key, shared,
+    spread_rows(model_weight(model, ATTN_KEY), heads, size - shared, plain, shared,
                 shared);
     for (size_t h = 0; h < heads; h++) {
         for (size_t i = 0; i < shared; i++)
-            model_weight(model, ATTN_KEY)[(h * size + i) * columns + latent->key + i] = 1;
+            model_weight(model, ATTN_KEY)[(h * size + i) * columns + plain + i] = 1;
     }
     if (move_last_rows(model_weight(model, ATTN_QUERY), heads, size, query_size,
                        shared) != ATTN_OK)

@@ -12,16 +12,15 @@
 #include "weights/layer/view.h"
 
 #include <attnd/attention.h>
+#include <attnd/model.h>
 #include <stdbool.h>
 
 #define LAYER_PART_SIZE 32 /* bytes of "decoder.3.cross", terminator included */
 
 struct layer_norm {
-    attn_norm kind;
     const char *name; /* in the module, but of the norm before; '#' is a head's number */
     bool plus_one;    /* it multiplies by 1 + w */
     bool bare; /* it has no weight, which is as one of 1; an identity has no kind */
-    double eps;
     const struct safetensors_tensor *weight; /* NULL: the file has none */
     /* Where the weights of heads after the first are, whose names differ by the number of
      * the head; NULL: `weight` has them all. */
@@ -74,12 +73,10 @@ struct layer_rotation {
     const struct json_t *long_factors;  /* longrope: for sequences that are longer */
 };
 
-/* A bias of a score, as a function of j - i. */
+/* Of ATTN_BIAS_BUCKETS: a bias of a score, as a function of j - i. */
 struct layer_bias {
-    attn_bias kind;
-    /* Of ATTN_BIAS_BUCKETS: [table_rows, H]; a row for each bucket first */
-    const struct safetensors_tensor *table;
-    size_t table_rows, table_layer; /* which layer has it */
+    const struct safetensors_tensor *table; /* [table_rows, H], buckets first */
+    size_t table_rows, table_layer;         /* which layer has it */
     size_t num_buckets;
     size_t max_distance;
     bool both_sides; /* keys after the query have buckets of their own */
@@ -103,49 +100,23 @@ struct layer_linear {
     const struct safetensors_tensor *stage, *stage_bias;
 };
 
-/* Latent attention (DeepSeek-V2, 2024). A latent row of keys has `key` numbers, which are
- * normed, and then those of one rotated head that all key heads share. In the file the
- * rotated numbers are the last of each query head, and key heads have the others only. */
-struct layer_latent {
-    size_t query;  /* numbers of a latent row of queries; 0: queries have none */
-    size_t key;    /* of one of keys and values, but for `shared`; 0: they have none */
-    size_t shared; /* rotated numbers of a head */
-    struct layer_norm query_norm, key_norm;
-};
-
 struct layer {
-    const char *family; /* of a single file its layout; a constant */
+    /* Its model, but for the name. Of latent attention, the rotated numbers are the last
+     * of each query head in the file, and key heads have the others only. */
+    attn_model_info info;
     /* The name behind the folder's: "3", "decoder.3.cross"; of a single file "". */
     char part[LAYER_PART_SIZE];
-    size_t index;         /* among the layers of its stack */
     bool cross;           /* keys come from elsewhere */
     bool borrows;         /* keys and values are those of an earlier layer */
     bool keys_are_values; /* the linear of values is that of keys */
-    size_t lender;        /* which has the tensors of keys and values; or `index` */
-    size_t num_heads, num_kv_heads, head_size;
-    size_t value_size;   /* of a head's values and outputs */
-    double value_factor; /* of values */
-    struct layer_latent latent;
-    double scale; /* of q k^T */
-    bool causal;
-    /* Norms of queries and keys: over all heads together; with weights of each head;
-     * after the rotation. */
-    bool head_norm_whole, head_norm_each, head_norm_last;
-    /* Keys that a query attends to: the last `window` up to its own when causal, else
-     * those at most `window` away; 0: all. */
-    size_t window;
-    size_t chunk;   /* keys are of a query's chunk of so many positions; 0: of any */
-    double softcap; /* c of c tanh(s/c); 0: none */
-    double clip;    /* projected numbers are clamped to -clip..clip; 0: not */
-    bool clip_last; /* queries and keys are after their norms */
-    struct attn_query_factor query_factor;
+    size_t lender;        /* which has the tensors of keys and values; or info.layer */
+    double value_factor;  /* of values */
     struct layer_rotation rotation;
     struct layer_bias bias;
-    struct layer_norm query_norm, key_norm;
-    struct layer_norm value_norm;  /* in each head, without weight */
-    struct layer_norm out_norm;    /* of the heads' outputs, all heads together */
-    struct layer_norm norm_before; /* of the block, on queries (and keys, unless cross) */
-    const char *sinks_name;        /* in the module; NULL: none */
+    /* Where the tensors of norms are, whose kinds are in `info`. */
+    struct layer_norm query_norm, key_norm, out_norm, norm_before;
+    struct layer_norm latent_query_norm, latent_key_norm;
+    const char *sinks_name;                 /* in the module; NULL: none */
     const struct safetensors_tensor *sinks; /* [H], or NULL */
     /* Query [A, D], key [A, D] and score [A] of additive scoring; NULL: it is not. */
     const struct safetensors_tensor *additive[3];

@@ -13,82 +13,32 @@
 
 #include <stdio.h>
 
-static void fill_linears(const struct layer *layer, attn_model_info *info) {
+void layer_complete(struct layer *layer) {
     const struct layer_linear *linears = layer->linears;
-    size_t query = layer->latent.query > 0 ? ATTN_LATENT_QUERY : ATTN_QUERY;
-    bool latent_keys = layer->latent.key > 0;
+    const struct safetensors_tensor *before = layer->norm_before.weight;
+    const struct safetensors_tensor *additive = layer->additive[0];
+    attn_model_info *info = &layer->info;
+    size_t query = info->latent.query > 0 ? ATTN_LATENT_QUERY : ATTN_QUERY;
+    bool latent_keys = info->latent.key > 0;
 
     info->width.query = linears[query].in_size;
     info->width.key = linears[latent_keys ? ATTN_LATENT_KEY : ATTN_KEY].in_size;
     info->width.value = linears[latent_keys ? ATTN_LATENT_KEY : ATTN_VALUE].in_size;
     info->width.out = linears[ATTN_OUTPUT].head_rows;
-    info->num_heads = layer->num_heads;
-    info->num_kv_heads = layer->num_kv_heads;
-    info->width.head = layer->value_size;
-    info->width.score = layer->head_size;
     for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         info->linears[i].weight = linears[i].weight != NULL;
         info->linears[i].bias = linears[i].bias != NULL || linears[i].stage_bias != NULL;
     }
-}
 
-static void fill_rotation(const struct layer_rotation *rotation, attn_model_info *info) {
-    info->rotation.size = rotation->dims;
-    info->rotation.type = rotation_type_name(rotation->type);
-    info->rotation.base = rotation->base;
-    info->rotation.axes = rotation->sections != SECTIONS_NONE ? ATTN_AXES : 1;
-    info->rotation.grid = rotation->grid;
-    info->rotation.grid_first = rotation->grid_first;
-    info->rotation.values = rotation->values;
-    if (rotation->grid > 0) /* at most CONFIG_COUNT_MAX^2 and a few */
-        info->context_length = rotation->grid_first + rotation->grid * rotation->grid;
-}
-
-void layer_fill_info(const struct layer *layer, bool pre_norm,
-                     attn_model_info *ret_info) {
-    const struct layer_norm *head = &layer->query_norm, *before = &layer->norm_before;
-    const struct layer_latent *latent = &layer->latent;
-    const struct safetensors_tensor *additive = layer->additive[0];
-
-    *ret_info = (attn_model_info){
-        .layout = layer->family,
-        .kind = layer->part[0] == '\0' ? NULL
-                : layer->cross         ? "cross"
-                : layer->borrows       ? "borrowed"
-                                       : "self",
-        .layer = layer->index,
-        .mask = {.causal = layer->causal, .window = layer->window, .chunk = layer->chunk},
-        .width.additive = additive != NULL ? additive->shape[0] : 0,
-        .score = {.kind = additive != NULL ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT,
-                  .scale = layer->scale,
-                  .softcap = layer->softcap,
-                  .sinks = layer->sinks != NULL,
-                  .bias = layer->bias.kind,
-                  .bias_distance = layer->bias.max_distance},
-        .projection.clip = layer->clip,
-        .projection.clip_last = layer->clip_last,
-        .query_factor = layer->query_factor,
-        .latent = {.query = latent->query,
-                   .key = latent->key + latent->shared,
-                   .shared = latent->shared,
-                   .eps = latent->key_norm.eps},
-        .head_norm = {.kind = head->kind,
-                      .whole = layer->head_norm_whole,
-                      .per_head = layer->head_norm_each,
-                      .last = layer->head_norm_last,
-                      .bias = head->bias != NULL || layer->key_norm.bias != NULL,
-                      .eps = head->eps},
-        .out_norm = {.kind = layer->out_norm.kind, .eps = layer->out_norm.eps},
-        .value_norm = {.kind = layer->value_norm.kind, .eps = layer->value_norm.eps},
-        .pre_norm = {.kind = before->kind,
-                     .applied = pre_norm && before->kind != ATTN_NORM_NONE,
-                     .bias = before->bias != NULL,
-                     .eps = before->eps}};
-    snprintf(ret_info->pre_norm.name, sizeof ret_info->pre_norm.name, "%s",
-             before->weight != NULL ? before->weight->name : "");
-    fill_linears(layer, ret_info);
-    if (layer->rotation.dims > 0)
-        fill_rotation(&layer->rotation, ret_info);
+    if (additive != NULL) {
+        info->score.kind = ATTN_ADDITIVE;
+        info->width.additive = additive->shape[0];
+    }
+    info->score.sinks = layer->sinks != NULL;
+    info->head_norm.bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
+    info->pre_norm.bias = layer->norm_before.bias != NULL;
+    snprintf(info->pre_norm.name, sizeof info->pre_norm.name, "%s",
+             before != NULL ? before->name : "");
 }
 
 void layer_describe_features(const struct layer *layer,
@@ -104,10 +54,8 @@ void layer_describe_features(const struct layer *layer,
         .bare_heads = layer->query_norm.bare,
         .bare_before = layer->norm_before.bare};
     struct features features;
-    attn_model_info info;
 
-    layer_fill_info(layer, false, &info);
-    features_list(&info, &origin, &features);
+    features_list(&layer->info, &origin, &features);
     snprintf(ret_text, FEATURES_TEXT_SIZE, "%s", features.text);
 }
 
@@ -144,8 +92,8 @@ static attn_status read_vectors(const struct layer *layer, attn_model *model,
         {MODEL_PRE_NORM, before, NULL},
         {MODEL_QUERY_NORM_BIAS, NULL, query->bias},
         {MODEL_KEY_NORM_BIAS, NULL, key->bias},
-        {MODEL_LATENT_QUERY_NORM, NULL, layer->latent.query_norm.weight},
-        {MODEL_LATENT_KEY_NORM, NULL, layer->latent.key_norm.weight},
+        {MODEL_LATENT_QUERY_NORM, NULL, layer->latent_query_norm.weight},
+        {MODEL_LATENT_KEY_NORM, NULL, layer->latent_key_norm.weight},
         {MODEL_PRE_NORM_BIAS, NULL, before->bias},
         {MODEL_SINKS, NULL, layer->sinks},
         {MODEL_ADDITIVE_QUERY, NULL, layer->additive[0]},
@@ -199,8 +147,8 @@ static void scale_values(const struct layer *layer, attn_model *model) {
 
 attn_status layer_read_model(const struct layer *layer, attn_model *model,
                              attn_error *ret_error) {
-    const struct layer_bias *bias = &layer->bias;
-    size_t heads = layer->num_heads;
+    attn_bias bias = layer->info.score.bias;
+    size_t heads = layer->info.num_heads;
     attn_status status = ATTN_OK;
 
     for (attn_linear i = 0; i < ATTN_NUM_LINEARS && status == ATTN_OK; i++) {
@@ -212,18 +160,18 @@ attn_status layer_read_model(const struct layer *layer, attn_model *model,
         status = read_vectors(layer, model, ret_error);
     if (status == ATTN_OK && layer->value_factor != 1)
         scale_values(layer, model);
-    if (status == ATTN_OK && layer->latent.key > 0)
-        status = latent_lay_out(&layer->latent, model, ret_error);
+    if (status == ATTN_OK && layer->info.latent.key > 0)
+        status = latent_lay_out(model, ret_error);
     if (status == ATTN_OK && (layer->rotation.interleaved || layer->rotation.backward))
         status = separate_pairs(layer, model, ret_error);
     if (status == ATTN_OK && layer->rotation.dims > 0)
         status = frequencies_fill(&layer->rotation, &model->rotation, ret_error);
     if (model->rotation.axis_of != NULL)
         rotation_fill_axes(&layer->rotation, model->rotation.axis_of);
-    if (status == ATTN_OK && bias->kind == ATTN_BIAS_BUCKETS)
+    if (status == ATTN_OK && bias == ATTN_BIAS_BUCKETS)
         status = distance_read_biases(
-            bias, heads, model->arrays[MODEL_DISTANCE_BIAS].numbers, ret_error);
-    else if (status == ATTN_OK && bias->kind != ATTN_BIAS_NONE)
+            &layer->bias, heads, model->arrays[MODEL_DISTANCE_BIAS].numbers, ret_error);
+    else if (status == ATTN_OK && bias != ATTN_BIAS_NONE)
         distance_fill_slopes(bias, heads, model->arrays[MODEL_SLOPES].numbers);
     return status;
 }
@@ -240,19 +188,16 @@ static attn_status create_unprepared(const struct layer *layer,
     attn_status status = model_describe(info, NULL, &described, ret_error);
     if (status != ATTN_OK)
         return status;
-    if (described.footprint.bytes > memory) {
-        error_set(ret_error, ATTN_E_OVERFLOW,
-                  "its weights need %zu bytes as float32, but this process may use %zu; "
-                  "use a smaller model, or more memory",
-                  described.footprint.bytes, memory);
-        return ATTN_E_OVERFLOW;
-    }
+    if (described.footprint.bytes > memory)
+        return error_set(
+            ret_error, ATTN_E_OVERFLOW,
+            "its weights need %zu bytes as float32, but this process may use %zu; "
+            "use a smaller model, or more memory",
+            described.footprint.bytes, memory);
     status = attn_model_create(info, &model);
-    if (status != ATTN_OK) {
-        error_set(ret_error, status, "cannot create a model of these sizes: %s",
-                  attn_status_text(status));
-        return status;
-    }
+    if (status != ATTN_OK)
+        return error_set(ret_error, status, "cannot create a model of these sizes: %s",
+                         attn_status_text(status));
 
     status = layer_read_model(layer, model, ret_error);
     if (status == ATTN_OK)

@@ -6,22 +6,20 @@
 #include "math/model.h"
 #include "weights/layer/layer.h"
 
-/* Describes what attn_model_create() is asked for, but for the name and context_length.
- * With `pre_norm` the norm before the layer is part of the model, where there is one. The
- * texts are constants. */
-void layer_fill_info(const struct layer *layer, bool pre_norm, attn_model_info *ret_info);
+/* Completes layer->info by what the tensors tell, once they are known. */
+void layer_complete(struct layer *layer);
 
 /* Writes what makes the layer more than plain attention, see struct features. */
 void layer_describe_features(const struct layer *layer,
                              char ret_text[FEATURES_TEXT_SIZE]);
 
-/* Reads all numbers of a layer into a model that was created as layer_fill_info() says.
+/* Reads all numbers of a layer into a model that was created as layer->info says.
  * Errors, with one line: ATTN_E_NOMEM, ATTN_E_VALUE, those of safetensors_read(). */
 attn_status layer_read_model(const struct layer *layer, attn_model *model,
                              attn_error *ret_error);
 
-/* Creates a model of `info`, which is that of layer_fill_info() with a name, reads the
- * weights of the layer and makes the engine. The caller owns *ret_model; NULL: weights
+/* Creates a model of `info`, which is layer->info with a name, reads the weights of the
+ * layer and makes the engine. The caller owns *ret_model; NULL: weights
  * are only read, to check them, in the memory that they take before there is an engine.
  *
  * Errors: ATTN_E_OVERFLOW for weights that do not fit in the memory that this process may

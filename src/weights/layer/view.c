@@ -30,6 +30,12 @@ struct tensor_view tensor_view_make(const struct safetensors_tensor *tensors,
     return (struct tensor_view){tensors + first, end - first, size};
 }
 
+struct tensor_view tensor_view_of(const struct safetensors *file) {
+    struct tensor_view view = {.prefix_size = 0};
+    view.tensors = safetensors_get_tensors(file, &view.count);
+    return view;
+}
+
 const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view,
                                                   const char *name) {
     size_t i = name == NULL ? view->count : tensor_view_lower(view, name);

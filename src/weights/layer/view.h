@@ -15,6 +15,9 @@ struct tensor_view {
 struct tensor_view tensor_view_make(const struct safetensors_tensor *tensors,
                                     size_t count, const char *prefix);
 
+/* Returns all tensors of a file, borrowed. */
+struct tensor_view tensor_view_of(const struct safetensors *file);
+
 /* Returns how many tensors have a name that sorts before prefix + name. Takes logarithmic
  * time, as the functions below do. */
 size_t tensor_view_lower(const struct tensor_view *view, const char *name);

@@ -1,24 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: reads a request: its model, its options, its tensors, and what belongs to
  * their rows. */
-#include "wire/fields/decode.h"
+#include "wire/fields/decoder.h"
 
-#include "wire/checks/stored.h"
-#include "wire/fields/floats.h"
-#include "wire/fields/options.h"
-#include "wire/fields/ranges.h"
-#include "wire/fields/reserve.h"
-#include "wire/fields/selection.h"
-#include "wire/fields/tensors.h"
+#include "wire/fields/readers.h"
 #include "wire/models.h"
 
 /* Reads the fields of a phase that were sent, in the order of the table. */
 static bool read_phase(struct wire_decoder *decoder, enum wire_phase phase) {
-    for (const struct wire_field *field = wire_fields;
-         field < wire_fields + WIRE_NUM_FIELDS; field++) {
-        const struct wire_value *value = &decoder->source->values[field->id];
-        if (field->phase == phase && wire_value_is_sent(value) &&
-            !field->read(decoder, field, value))
+    uint64_t left = decoder->source->sent;
+
+    for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;) {
+        if (field->phase == phase &&
+            !field->read(decoder, field, &decoder->source->values[field->id]))
             return false;
     }
     return true;
@@ -49,12 +43,9 @@ static bool find_model(struct wire_decoder *decoder) {
 static bool read_model_tensors(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
 
-    if (!wire_tensors_read(wire_fields_read_tensor, source,
-                           attn_model_get_info(decoder->request.model), &decoder->tensors,
-                           source->problem) ||
-        !wire_tensor_rows_read(source, &decoder->tensors))
+    if (!wire_tensors_read(decoder) || !wire_tensor_rows_read(decoder))
         return false;
-    wire_request_set_tensors(&decoder->tensors, &decoder->request);
+    wire_request_set_tensors(decoder);
     decoder->need.has[RESULT_TARGET_WEIGHTS] |=
         source->input->targets_alone && wire_is_sent(source, WIRE_FIELD_TARGETS);
     return true;
@@ -76,65 +67,37 @@ static bool find_stored_layer(struct wire_decoder *decoder) {
                           (size_t)(name.end - name.start), &decoder->given.stored,
                           source->problem))
         return false;
-    wire_stored_set_options(&decoder->given, &decoder->request.batch);
+    wire_stored_set_options(decoder);
     return true;
 }
 
 /* Reads the tensors, and makes a model of their sizes. */
 static bool read_given_tensors(struct wire_decoder *decoder) {
-    const struct wire_source *source = decoder->source;
-    struct arena *arena = source->input->arena;
     struct wire_given *given = &decoder->given;
-    struct wire_tensors *tensors = &decoder->tensors;
     bool stored = given->stored != NULL;
 
-    given->has_scale |= wire_is_sent(source, WIRE_FIELD_SCALE);
-    given->need_sent = wire_is_sent(source, WIRE_FIELD_NEED);
-    return (stored ? wire_stored_read(source->input, wire_fields_read_tensor, source,
-                                      given, tensors, source->problem)
-                   : wire_given_read(wire_fields_read_tensor, source, given, tensors,
-                                     source->problem)) &&
-           wire_tensor_rows_read(source, tensors) &&
-           wire_given_apply(given, &decoder->need, tensors, arena, &decoder->request,
-                            source->problem) &&
-           (!stored ||
-            wire_stored_set_rows(given, arena, &decoder->request.batch, source->problem));
+    given->has_scale |= wire_is_sent(decoder->source, WIRE_FIELD_SCALE);
+    return (stored ? wire_stored_read(decoder) : wire_given_read(decoder)) &&
+           wire_tensor_rows_read(decoder) && wire_given_apply(decoder) &&
+           (!stored || wire_stored_set_rows(decoder));
 }
 
 static bool read_bias(struct wire_decoder *decoder) {
-    struct wire_problem *problem = decoder->source->problem;
-
     return read_phase(decoder, WIRE_PHASE_BIAS) &&
-           (decoder->given.stored == NULL ||
-            wire_stored_set_bias(&decoder->given, &decoder->request, problem)) &&
-           wire_given_check_causal(&decoder->request.batch, problem);
+           (decoder->given.stored == NULL || wire_stored_set_bias(decoder)) &&
+           wire_given_check_causal(decoder);
 }
 
 /* --- both --- */
 
-/* Reserves what reading needs. Without a model, there are at most as many heads as the
- * queries have numbers. */
-static bool reserve(const struct wire_decoder *decoder, size_t extra) {
-    const struct wire_source *source = decoder->source;
-    const struct wire_value *queries = &source->values[WIRE_FIELD_QUERIES];
-    size_t num_heads;
-
-    if (!wire_is_given(source))
-        num_heads = attn_model_get_info(decoder->request.model)->num_heads;
-    else
-        num_heads = queries->shape != NULL ? queries->count : queries->text.commas + 1;
-    return wire_source_reserve(source, num_heads,
-                               extra + (wire_is_given(source) ? wire_given_cost() : 0));
-}
-
 /* Notes what a safetensors reply is like, and whether the body must stay. */
 static void note_body(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
+    uint64_t left = source->sent;
 
     decoder->request.lens_sent = wire_is_sent(source, WIRE_FIELD_QUERY_LENS) ||
                                  wire_is_sent(source, WIRE_FIELD_KEY_LENS);
-    for (const struct wire_field *field = wire_fields;
-         field < wire_fields + WIRE_NUM_FIELDS; field++) {
+    for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;) {
         if ((field->kind & (WIRE_TENSOR | WIRE_FLOATS)) != 0 &&
             wire_value_is_in_place(source, &source->values[field->id]))
             decoder->request.in_body = true;
@@ -144,16 +107,15 @@ static void note_body(struct wire_decoder *decoder) {
 /* Reads what belongs to the rows of the tensors. */
 static bool read_row_fields(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
+    /* Numbers of arrays may be anything; those of text are finite. */
+    bool arrays = wire_has_strings(source) || source->requests == WIRE_OIP_INPUT;
 
     return wire_reduce_check_need(decoder) &&
-           read_phase(decoder, WIRE_PHASE_REDUCTIONS) &&
-           wire_reduce_check_top(&decoder->request.batch, source->problem) &&
+           read_phase(decoder, WIRE_PHASE_REDUCTIONS) && wire_reduce_check_top(decoder) &&
            read_phase(decoder, WIRE_PHASE_TARGETS) &&
-           read_phase(decoder, WIRE_PHASE_SELECTIONS) &&
-           wire_selection_check(&decoder->request, source->problem) &&
+           read_phase(decoder, WIRE_PHASE_SELECTIONS) && wire_selection_check(decoder) &&
            read_phase(decoder, WIRE_PHASE_MASKS) &&
-           (!wire_has_shapes(source) ||
-            wire_finite_check(&decoder->tensors, &decoder->request, source->problem));
+           (!arrays || wire_finite_check(decoder));
 }
 
 bool wire_decode(struct wire_decoder *decoder, size_t extra) {
@@ -161,7 +123,8 @@ bool wire_decode(struct wire_decoder *decoder, size_t extra) {
 
     note_body(decoder);
     return (given ? find_stored_layer(decoder) : find_model(decoder)) &&
-           reserve(decoder, extra) && read_phase(decoder, WIRE_PHASE_OPTIONS) &&
+           wire_fields_reserve(decoder, extra) &&
+           read_phase(decoder, WIRE_PHASE_OPTIONS) &&
            wire_lens_check_needed(decoder->source) &&
            (given ? read_given_tensors(decoder) : read_model_tensors(decoder)) &&
            read_row_fields(decoder) && (!given || read_bias(decoder));

@@ -6,6 +6,7 @@
 #include "wire/json/object.h"
 
 struct wire_decoder;
+struct wire_source;
 struct wire_value;
 
 /* Only names for fields; the table has their order. */
@@ -86,8 +87,10 @@ struct wire_field {
     /* Reads a value that was sent, and checks it. Returns false with the problem set. */
     bool (*read)(struct wire_decoder *decoder, const struct wire_field *field,
                  const struct wire_value *value);
-    size_t to;         /* where a number goes: its offset in struct wire_decoder */
-    const char *thing; /* what a count is a number of: "a number of keys" */
+    size_t to; /* where a number goes: its offset in struct wire_decoder */
+    /* The integers that it may be, and the reason for that range. */
+    size_t min, max;
+    const char *limit;
 };
 
 /* The fields, in the order in which errors list them. */
@@ -104,6 +107,6 @@ void wire_fields_list(unsigned requests, unsigned kinds, char *ret_text, size_t 
  * table. */
 void wire_fields_set_keys(unsigned requests, unsigned kinds, struct wire_keys *ret_keys);
 
-/* Sets the texts of values, by id, to the members of an object with such keys. */
+/* Sets the values of a request to the members of an object with such keys. */
 void wire_fields_take(const struct wire_span members[WIRE_NUM_FIELDS],
-                      struct wire_value *values);
+                      struct wire_source *source);

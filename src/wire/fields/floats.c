@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* floats.c: reads floats from text and arrays. */
-#include "wire/fields/floats.h"
+#include "wire/fields/readers.h"
 
+#include "base/error.h"
 #include "base/pace.h"
 #include "wire/json/list.h"
 #include "wire/json/tensor.h"
@@ -44,6 +45,7 @@ static bool has_value_shape(const struct wire_tensor *tensor,
 static bool read_data(const struct wire_source *source, const struct wire_value *value,
                       const float **ret_numbers) {
     struct wire_cursor cursor = wire_value_cursor(source, value);
+    const struct wire_tensor_form form = {.min = value->rank, .max = value->rank};
     struct wire_tensor tensor;
     const float *list = NULL;
     bool flat = false;
@@ -59,8 +61,8 @@ static bool read_data(const struct wire_source *source, const struct wire_value 
         *ret_numbers = list;
         return count == value->count || wire_refuse_data(source, value, got);
     }
-    if (!wire_tensor_read(&cursor, &value->text, value->name, value->rank, value->rank,
-                          source->input->arena, &tensor))
+    if (!wire_tensor_read(&cursor, &value->text, value->name, &form, source->input->arena,
+                          &tensor))
         return false;
     *ret_numbers = tensor.rows;
     return has_value_shape(&tensor, value) ||
@@ -86,8 +88,11 @@ bool wire_numbers_read(const struct wire_source *source, const struct wire_value
     return true;
 }
 
-bool wire_head_list_read(const struct wire_source *source, const struct wire_value *value,
-                         const float **ret_list, size_t *ret_count) {
+/* --- a number for each head --- */
+
+static bool read_head_list(const struct wire_source *source,
+                           const struct wire_value *value, const float **ret_list,
+                           size_t *ret_count) {
     if (value->shape == NULL)
         return read_flat(source, value, ret_list, ret_count);
     *ret_count = value->count;
@@ -95,45 +100,35 @@ bool wire_head_list_read(const struct wire_source *source, const struct wire_val
            wire_numbers_read(source, value, ret_list);
 }
 
-/* --- bias --- */
+bool wire_read_head_numbers(struct wire_decoder *decoder, const struct wire_field *field,
+                            const struct wire_value *value) {
+    struct wire_head_list *to = wire_field_target(decoder, field);
 
-/* Reads lists of 2 to 4 levels, as rows: in 4 levels these have two axes. */
-static bool read_nested_bias(const struct wire_source *source,
-                             const struct wire_value *value, struct wire_bias *ret_bias) {
-    struct wire_cursor cursor = wire_value_cursor(source, value);
-    struct wire_tensor tensor;
-    size_t levels;
-
-    if (!wire_levels_read(&cursor, value->name, 2, 4, &levels))
-        return false;
-    const struct wire_tensor_form form = {
-        .min = 2, .max = 3, .heads = levels == 4, .nulls = true};
-    if (!wire_tensor_read_form(&cursor, &value->text, value->name, &form,
-                               source->input->arena, &tensor))
-        return false;
-    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY)
-        return wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, value->name,
-                                "bias has lists of several lengths on one level; send "
-                                "as many everywhere");
-
-    size_t rows = tensor.lens[0], width = tensor.width, first = tensor.num_sequences;
-    struct wire_bias bias = {2, {rows, width}, tensor.rows};
-    if (levels == 3)
-        bias = (struct wire_bias){3, {first, rows, width}, tensor.rows};
-    if (levels == 4)
-        bias = (struct wire_bias){
-            4, {first, rows, tensor.heads, width / tensor.heads}, tensor.rows};
-    *ret_bias = bias;
-    return true;
+    return read_head_list(decoder->source, value, &to->numbers, &to->count);
 }
 
-bool wire_bias_read(const struct wire_source *source, const struct wire_value *value,
-                    struct wire_bias *ret_bias) {
-    if (value->shape == NULL)
-        return read_nested_bias(source, value, ret_bias);
-    if (!wire_rank_check(source, value, 2, 4, "[Tq, Tk], [H, Tq, Tk] or [B, H, Tq, Tk]"))
-        return false;
-    ret_bias->rank = value->rank;
-    memcpy(ret_bias->shape, value->shape, value->rank * sizeof *value->shape);
-    return wire_numbers_read(source, value, &ret_bias->numbers);
+/* Checks that there is one number for each head. */
+static bool check_head_mask_count(size_t count, const attn_model_info *model,
+                                  struct wire_problem *ret_problem) {
+    if (count == model->num_heads)
+        return true;
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "head_mask",
+                     "head_mask has %zu number%s, but model '%s' has %zu head%s; "
+                     "send one number for each head",
+                     count, plural_of(count), model->name, model->num_heads,
+                     plural_of(model->num_heads));
+    wire_shape_print(ret_problem->expected, &model->num_heads, 1);
+    wire_shape_print(ret_problem->got, &count, 1);
+    return false;
+}
+
+bool wire_read_head_mask(struct wire_decoder *decoder, const struct wire_field *field,
+                         const struct wire_value *value) {
+    const struct wire_source *source = decoder->source;
+    size_t count;
+
+    (void)field;
+    return read_head_list(source, value, &decoder->request.batch.head_mask, &count) &&
+           check_head_mask_count(count, attn_model_get_info(decoder->request.model),
+                                 source->problem);
 }

@@ -2,12 +2,16 @@
 /* integer_list.c: reads lists of integers by their axes. */
 #include "wire/fields/integer_list.h"
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/pace.h"
 #include "wire/json/list.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
+#define NUMBER_BYTES 32  /* of a printed number */
 #define WANTED_BYTES 160 /* of the shapes that an error lists */
 
 bool wire_form_has(const struct wire_form *form, enum wire_axis axis) {
@@ -117,6 +121,88 @@ static bool find_shape(struct wire_integer_list *list) {
     return refuse_forms(list);
 }
 
+/* --- integers of arrays, stored as integers or as floats --- */
+
+static const unsigned char *bytes_of_number(const struct wire_value *value, size_t i) {
+    return value->bytes + i * (value->dtype->bits / 8);
+}
+
+/* Returns number `i` of an array of floats. */
+static double read_array_float(const struct wire_value *value, size_t i) {
+    double number;
+    float narrow;
+    if (value->dtype->bits == 64) {
+        memcpy(&number, bytes_of_number(value, i), sizeof number);
+        return number;
+    }
+    memcpy(&narrow, bytes_of_number(value, i), sizeof narrow);
+    return (double)narrow;
+}
+
+static int64_t read_array_integer(const struct wire_value *value, size_t i) {
+    return dtype_read_integer(bytes_of_number(value, i), value->dtype->bits / 8);
+}
+
+/* Returns where number `i` is. */
+static struct wire_place place_of_number(const struct wire_value *value, size_t i) {
+    struct wire_place place = {.field = value->name, .depth = value->rank};
+    for (size_t axis = value->rank; axis-- > 0;) {
+        place.index[axis] = i % value->shape[axis];
+        i /= value->shape[axis];
+    }
+    return place;
+}
+
+/* Writes number `i`, and returns its size. */
+static size_t print_array_number(const struct wire_value *value, size_t i,
+                                 char ret_text[NUMBER_BYTES]) {
+    if (value->dtype->to_float == NULL)
+        snprintf(ret_text, NUMBER_BYTES, "%" PRId64, read_array_integer(value, i));
+    else if (isnan(read_array_float(value, i)))
+        snprintf(ret_text, NUMBER_BYTES, "NaN"); /* without a sign */
+    else
+        snprintf(ret_text, NUMBER_BYTES, "%.17g", read_array_float(value, i));
+    return strlen(ret_text);
+}
+
+/* Reads integer `i` of an array that was checked. *ret_number is SIZE_MAX when it is
+ * larger, or negative. With from_end a negative one is that modulo 2^64, and one that is
+ * too large or small is PTRDIFF_MIN. Wrong type, when it is not whole. */
+static bool read_integer_at(const struct wire_source *source,
+                            const struct wire_value *value, size_t i, bool from_end,
+                            size_t *ret_number) {
+    if (value->dtype->to_float == NULL) {
+        int64_t integer = read_array_integer(value, i);
+        *ret_number = integer < 0 && !from_end ? SIZE_MAX : (size_t)integer;
+        return true;
+    }
+
+    double number = read_array_float(value, i);
+    if (!isfinite(number) || number != floor(number)) {
+        const struct wire_place place = place_of_number(value, i);
+        char text[NUMBER_BYTES];
+        size_t digits = print_array_number(value, i, text);
+        return wire_refuse_fraction(&place, text, digits, source->problem);
+    }
+    if (from_end)
+        *ret_number =
+            fabs(number) < 0x1p63 ? (size_t)(int64_t)number : (size_t)PTRDIFF_MIN;
+    else
+        *ret_number = number >= 0 && number < 0x1p63 ? (size_t)number : SIZE_MAX;
+    return true;
+}
+
+/* Refuses integer `i`, which is out of the limit. */
+static bool refuse_integer_at(const struct wire_source *source,
+                              const struct wire_value *value, size_t i,
+                              const struct wire_limit *limit) {
+    const struct wire_place place = place_of_number(value, i);
+    char text[NUMBER_BYTES];
+    size_t digits = print_array_number(value, i, text);
+    return wire_refuse_int_range(&place, text, digits, limit->text, limit->least,
+                                 limit->max, source->problem);
+}
+
 /* Where the next position of three axes goes, of sequences without padding: from [3,
  * rows] to [3, T] of each. */
 struct spread {
@@ -149,12 +235,10 @@ static bool read_array(struct wire_integer_list *list) {
         size_t *number =
             &list->numbers[spreads ? spread_next(list->rows, &spread, i) : i];
         pace_add(sizeof(size_t));
-        if (!wire_array_read_integer(source, value, i, list->from_end, number))
+        if (!read_integer_at(source, value, i, list->from_end, number))
             return false;
         if (list->allow != NULL && !list->allow(list, i, *number, &limit))
-            return limit.text[0] != '\0' &&
-                   wire_array_refuse_integer(source, value, i, limit.text, limit.least,
-                                             limit.max);
+            return limit.text[0] != '\0' && refuse_integer_at(source, value, i, &limit);
     }
     list->count = value->count;
     return true;
@@ -396,4 +480,17 @@ bool wire_integer_list_read(struct wire_integer_list *list) {
     if (value->bytes != NULL)
         return read_array(list);
     return value->bare ? read_bare(list, &cursor) : read_element(&cursor, &place, list);
+}
+
+bool wire_integer_list_repeat(struct wire_integer_list *list) {
+    size_t sequences = list->rows->num_sequences, bytes = list->count * sizeof(size_t);
+    if (sequences == 1)
+        return true;
+    size_t *all = arena_alloc(list->source->input->arena, sequences, bytes);
+    if (all == NULL)
+        return wire_problem_set_no_memory(list->source->problem);
+    for (size_t b = 0; b < sequences; b++)
+        pace_copy(all + b * list->count, list->numbers, bytes);
+    list->numbers = all;
+    return true;
 }

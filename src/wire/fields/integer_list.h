@@ -78,3 +78,7 @@ size_t wire_integers_most(const struct wire_value *value, bool nulls);
  * Malformed JSON, Wrong type, Wrong dtype, Wrong rank, Empty tensor, Shape mismatch,
  * Uneven rows, Out of range, Out of memory. */
 bool wire_integer_list_read(struct wire_integer_list *list);
+
+/* Repeats the integers of a list that was read, which are those of one sequence, for all
+ * sequences of list->rows, which are as long: Out of memory. */
+bool wire_integer_list_repeat(struct wire_integer_list *list);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.c: reads options: words and numbers. */
-#include "wire/fields/options.h"
+#include "wire/fields/readers.h"
 
 #include "wire/decimal/read.h"
-#include "wire/fields/floats.h"
 #include "wire/json/list.h"
 
 #include <attnd/dot_product.h>
@@ -11,14 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define WORDS_BYTES ((size_t)20 * NUM_RESULTS) /* of all words of need in an error */
+
 /* A day. */
 #define TIMEOUT_MS_MAX 86400000
-#define TIMEOUT_US_MAX UINT64_C(86400000000)
-
-/* Returns where the value of an option goes. */
-static void *target_of(struct wire_decoder *decoder, const struct wire_field *field) {
-    return (char *)decoder + field->to;
-}
 
 /* Refuses an option that is a string of its own; `wanted` is what to send, `expected`
  * that in JSON. */
@@ -56,7 +51,7 @@ bool wire_read_bool(struct wire_decoder *decoder, const struct wire_field *field
     static const char *const words[] = {"false", "true", NULL};
     const struct wire_source *source = decoder->source;
     const struct wire_cursor cursor = wire_value_cursor(source, value);
-    bool *to = target_of(decoder, field);
+    bool *to = wire_field_target(decoder, field);
     size_t index;
 
     if (!wire_has_strings(source))
@@ -67,6 +62,77 @@ bool wire_read_bool(struct wire_decoder *decoder, const struct wire_field *field
     return true;
 }
 
+/* --- need --- */
+
+/* Returns whether a request can have the word of a result. */
+static bool has_word(const struct wire_need *need, enum result_id id) {
+    return result_table[id].word != NULL &&
+           !(need->given && (result_table[id].kinds & RESULT_PROJECTED) != 0);
+}
+
+/* Lists the words that a request can have, those that need a projection first. */
+static void list_words(const struct wire_need *need, char ret_text[WORDS_BYTES]) {
+    const char *words[NUM_RESULTS];
+    size_t count = 0;
+
+    for (int i = 0; i < 2 * NUM_RESULTS; i++) {
+        enum result_id id = i % NUM_RESULTS;
+        bool projected = (result_table[id].kinds & RESULT_PROJECTED) != 0;
+        if (has_word(need, id) && projected == (i < NUM_RESULTS))
+            words[count++] = result_table[id].word;
+    }
+    wire_names_print(ret_text, WORDS_BYTES, words, count, "and");
+}
+
+/* Adds a word: Unknown output, Duplicate output. */
+static bool add_word(struct wire_need *need, const char *word, size_t size,
+                     struct wire_problem *ret_problem) {
+    enum result_id id = 0;
+    char words[WORDS_BYTES];
+
+    while (id < NUM_RESULTS &&
+           !(has_word(need, id) && strlen(result_table[id].word) == size &&
+             memcmp(result_table[id].word, word, size) == 0))
+        id++;
+    if (id == NUM_RESULTS) {
+        list_words(need, words);
+        return wire_problem_set(
+            ret_problem, WIRE_E_UNKNOWN_OUTPUT, "need", "need has '%.*s'; use %s%s",
+            size < 64 ? (int)size : 64, word, words,
+            need->given ? " (heads are the outputs: nothing projects them)" : "");
+    }
+    if (need->has[id])
+        return wire_problem_set(ret_problem, WIRE_E_DUPLICATE_OUTPUT, "need",
+                                "need has '%s' twice; send each word once",
+                                result_table[id].word);
+    need->has[id] = true;
+    return true;
+}
+
+void wire_need_apply(const struct wire_need *need, attn_request *batch) {
+    batch->omit_outputs = !need->has[RESULT_OUTPUTS];
+    if (need->has[RESULT_WEIGHTS] && batch->need_weights == ATTN_WEIGHTS_NONE)
+        batch->need_weights = ATTN_WEIGHTS_ALL;
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        bool *flag = result_flag(batch, id);
+        if (flag != NULL)
+            *flag = need->has[id];
+    }
+}
+
+/* Reads an element of need. */
+static bool read_need_word(struct wire_cursor *cursor, struct wire_place *place,
+                           void *context) {
+    char word[WIRE_WORD_MAX + 1];
+    struct wire_span span;
+    if (wire_cursor_next(cursor) != '"')
+        return wire_refuse_value_type(cursor, place, "string");
+    if (!wire_cursor_skip(cursor, place->depth, &span) ||
+        !wire_word_read(cursor, &span, place->field, word))
+        return false;
+    return add_word(context, word, strlen(word), cursor->problem);
+}
+
 /* Reads words with commas between them. */
 static bool read_need_words(struct wire_decoder *decoder, const char *at) {
     for (bool more = true; more;) {
@@ -74,7 +140,7 @@ static bool read_need_words(struct wire_decoder *decoder, const char *at) {
         size_t end = strcspn(at, ","), size = end;
         while (size > 0 && at[size - 1] == ' ')
             size--;
-        if (!wire_need_add(&decoder->need, at, size, decoder->source->problem))
+        if (!add_word(&decoder->need, at, size, decoder->source->problem))
             return false;
         at += end;
         more = *at++ == ',';
@@ -85,15 +151,52 @@ static bool read_need_words(struct wire_decoder *decoder, const char *at) {
 bool wire_read_need(struct wire_decoder *decoder, const struct wire_field *field,
                     const struct wire_value *value) {
     const struct wire_source *source = decoder->source;
-    const struct wire_cursor cursor = wire_value_cursor(source, value);
+    struct wire_cursor cursor = wire_value_cursor(source, value);
+    struct wire_place place = {.field = value->name};
+    size_t count;
 
     (void)field;
     if (!(wire_has_strings(source)
               ? read_need_words(decoder, value->text.start)
-              : wire_need_read(&cursor, &value->text, &decoder->need)))
+              : wire_list_read(&cursor, &place, 1, SIZE_MAX, read_need_word,
+                               &decoder->need, &count)))
         return false;
     if (!wire_is_given(source))
         wire_need_apply(&decoder->need, &decoder->request.batch);
+    return true;
+}
+
+/* --- need_weights --- */
+
+static bool refuse_need_weights(const char *got, struct wire_problem *problem) {
+    wire_problem_set(problem, WIRE_E_WRONG_TYPE, "need_weights",
+                     "need_weights must be false, true (the weights of every head) or "
+                     "\"mean\" (over the heads); send one of them, or leave it out");
+    snprintf(problem->expected, sizeof problem->expected, "[false,true,\"mean\"]");
+    snprintf(problem->got, sizeof problem->got, "\"%s\"", got);
+    return false;
+}
+
+bool wire_need_weights_read(const struct wire_cursor *cursor,
+                            const struct wire_span *span, attn_need_weights *ret_need) {
+    struct wire_place place = {.field = "need_weights"};
+    struct wire_cursor there = wire_cursor_at(cursor, span);
+    char word[WIRE_WORD_MAX + 1] = "";
+    if (span->start == NULL)
+        return true;
+
+    const char *type = wire_cursor_type(&there);
+    if (type == NULL)
+        return wire_refuse_value_type(&there, &place, "boolean");
+    if (strcmp(type, "boolean") == 0) {
+        *ret_need = *span->start == 't' ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE;
+        return true;
+    }
+    if (strcmp(type, "string") == 0 && !wire_word_read(cursor, span, place.field, word))
+        return false;
+    if (strcmp(word, "mean") != 0)
+        return refuse_need_weights(type, cursor->problem);
+    *ret_need = ATTN_WEIGHTS_MEAN;
     return true;
 }
 
@@ -104,11 +207,13 @@ bool wire_read_need_weights(struct wire_decoder *decoder, const struct wire_fiel
                                               ATTN_WEIGHTS_MEAN};
     const struct wire_source *source = decoder->source;
     const struct wire_cursor cursor = wire_value_cursor(source, value);
-    attn_need_weights *to = target_of(decoder, field);
+    attn_need_weights *to = wire_field_target(decoder, field);
     size_t index;
 
     if (wire_is_sent(source, WIRE_FIELD_NEED))
-        return wire_refuse_both_needs(source->problem);
+        return wire_problem_set(source->problem, WIRE_E_OUTPUTS_DISAGREE, "need_weights",
+                                "need and need_weights both say what the reply has; send "
+                                "need alone, with \"weights\" for those of every head");
     if (!wire_has_strings(source))
         return wire_need_weights_read(&cursor, &value->text, to);
     if (!find_word(source, value, words, "[\"false\",\"true\",\"mean\"]", &index))
@@ -171,7 +276,7 @@ bool wire_read_number(struct wire_decoder *decoder, const struct wire_field *fie
     const struct wire_cursor cursor = wire_value_cursor(source, value);
     struct wire_place place = {.field = value->name};
     char text[WIRE_WORD_MAX + 1];
-    double number = 0, *to = target_of(decoder, field);
+    double number = 0, *to = wire_field_target(decoder, field);
 
     if (!read_double(source, value, text, &number))
         return false;
@@ -186,7 +291,10 @@ bool wire_read_number(struct wire_decoder *decoder, const struct wire_field *fie
 bool wire_read_softcap(struct wire_decoder *decoder, const struct wire_field *field,
                        const struct wire_value *value) {
     return wire_read_number(decoder, field, value) &&
-           wire_given_check_softcap(decoder->given.softcap, decoder->source->problem);
+           (decoder->given.softcap > 0 ||
+            wire_problem_set(decoder->source->problem, WIRE_E_OUT_OF_RANGE, "softcap",
+                             "softcap is %g, but must be above 0; leave it out for none",
+                             decoder->given.softcap));
 }
 
 bool wire_read_timeout_ms(struct wire_decoder *decoder, const struct wire_field *field,
@@ -195,7 +303,7 @@ bool wire_read_timeout_ms(struct wire_decoder *decoder, const struct wire_field 
     const struct wire_cursor cursor = wire_value_cursor(decoder->source, value);
     struct wire_place place = {.field = value->name};
     char text[WIRE_WORD_MAX + 1], where[WIRE_PLACE_TEXT_MAX];
-    int64_t *to = target_of(decoder, field);
+    int64_t *to = wire_field_target(decoder, field);
     double milliseconds = 0;
 
     if (!read_double(decoder->source, value, text, &milliseconds))
@@ -214,67 +322,24 @@ bool wire_read_timeout_ms(struct wire_decoder *decoder, const struct wire_field 
     return false;
 }
 
-/* Reads an integer of `min`..`max`; `limit` is the reason for that. */
-static bool read_integer_option(const struct wire_source *source,
-                                const struct wire_value *value, const char *limit,
-                                size_t min, size_t max, size_t *ret_number) {
-    struct wire_cursor cursor = wire_value_cursor(source, value);
+bool wire_read_integer(struct wire_decoder *decoder, const struct wire_field *field,
+                       const struct wire_value *value) {
+    struct wire_cursor cursor = wire_value_cursor(decoder->source, value);
     struct wire_place place = {.field = value->name};
+    size_t *to = wire_field_target(decoder, field);
     struct wire_span text;
 
-    return check_number(source, value) &&
-           wire_uint_read(&cursor, &place, 0, ret_number, &text) &&
-           ((*ret_number >= min && *ret_number <= max) ||
-            wire_refuse_index_range(&cursor, &place, &text, limit, (int64_t)min, max));
-}
-
-bool wire_read_count(struct wire_decoder *decoder, const struct wire_field *field,
-                     const struct wire_value *value) {
-    char limit[96];
-
-    snprintf(limit, sizeof limit, "it is %s, at least 1", field->thing);
-    return read_integer_option(decoder->source, value, limit, 1, INT32_MAX,
-                               target_of(decoder, field));
-}
-
-bool wire_read_window(struct wire_decoder *decoder, const struct wire_field *field,
-                      const struct wire_value *value) {
-    return read_integer_option(decoder->source, value,
-                               "it is a number of positions, of which 0 means no window",
-                               0, ATTN_POSITION_MAX, target_of(decoder, field));
+    return check_number(decoder->source, value) &&
+           wire_uint_read(&cursor, &place, 0, to, &text) &&
+           ((*to >= field->min && *to <= field->max) ||
+            wire_refuse_index_range(&cursor, &place, &text, field->limit,
+                                    (int64_t)field->min, field->max));
 }
 
 bool wire_read_timeout(struct wire_decoder *decoder, const struct wire_field *field,
                        const struct wire_value *value) {
-    int64_t *to = target_of(decoder, field);
-    size_t microseconds;
-
-    if (!read_integer_option(decoder->source, value,
-                             "it is a number of microseconds, at most a day", 0,
-                             TIMEOUT_US_MAX, &microseconds))
+    if (!wire_read_integer(decoder, field, value))
         return false;
-    *to = (int64_t)microseconds * 1000;
+    decoder->request.timeout_ns *= 1000;
     return true;
-}
-
-bool wire_read_priority(struct wire_decoder *decoder, const struct wire_field *field,
-                        const struct wire_value *value) {
-    uint32_t *to = target_of(decoder, field);
-    size_t priority;
-
-    if (!read_integer_option(decoder->source, value,
-                             "it is a place in the order, of which 1 is first", 0,
-                             INT32_MAX, &priority))
-        return false;
-    *to = (uint32_t)priority;
-    return true;
-}
-
-/* --- numbers of heads --- */
-
-bool wire_read_head_numbers(struct wire_decoder *decoder, const struct wire_field *field,
-                            const struct wire_value *value) {
-    struct wire_head_list *to = target_of(decoder, field);
-
-    return wire_head_list_read(decoder->source, value, &to->numbers, &to->count);
 }

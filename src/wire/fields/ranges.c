@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranges.c: reads and checks what says how weights are reduced: ranges of keys, top_k. */
-#include "wire/fields/ranges.h"
+#include "wire/fields/readers.h"
 
 #include "base/error.h"
 #include "base/pace.h"
@@ -91,16 +91,6 @@ static bool check_range(const struct wire_place *place, size_t first, size_t end
     return false;
 }
 
-/* Returns the keys of the shortest sequence. */
-static size_t find_shortest(const attn_request *batch) {
-    size_t shortest = SIZE_MAX;
-    for (size_t b = 0; b < batch->num_sequences; b++) {
-        pace_add(1);
-        shortest = batch->key_lens[b] < shortest ? batch->key_lens[b] : shortest;
-    }
-    return shortest;
-}
-
 /* Checks all ranges. With `lens`, [num_sequences], each sequence has so many, and those
  * of 0, 0 are none. */
 static bool check_ranges(const struct ranges *ranges, const size_t *lens,
@@ -112,7 +102,9 @@ static bool check_ranges(const struct ranges *ranges, const size_t *lens,
 
     for (size_t b = 0; b < lists; b++) {
         size_t count = lens != NULL ? lens[b] : ranges->count;
-        size_t keys = ranges->per_sequence ? batch->key_lens[b] : find_shortest(batch);
+        size_t keys = ranges->per_sequence
+                          ? batch->key_lens[b]
+                          : wire_lens_shortest(batch->key_lens, batch->num_sequences);
         for (size_t i = 0; i < count; i++, row++, range += 2) {
             struct wire_place place = {ranges->field, ranges->levels, {row}, 0, 0};
             pace_add(2 * sizeof(size_t));
@@ -167,32 +159,12 @@ bool wire_read_top_in(struct wire_decoder *decoder, const struct wire_field *fie
     return check_ranges(&ranges, NULL, batch, decoder->source->problem);
 }
 
-/* Sets targets. Those of one sequence are repeated for all, which are as long. */
-static bool set_targets(const struct ranges *targets, const struct wire_source *source,
-                        attn_request *batch) {
-    size_t numbers = 2 * batch->query_lens[0];
-
-    batch->reduce.targets = targets->list;
-    if (!check_ranges(targets, batch->query_lens, batch, source->problem))
-        return false;
-    if (targets->per_sequence || batch->num_sequences == 1)
-        return true;
-
-    size_t *all =
-        arena_alloc(source->input->arena, batch->num_sequences, numbers * sizeof *all);
-    if (all == NULL)
-        return wire_problem_set_no_memory(source->problem);
-    for (size_t b = 0; b < batch->num_sequences; b++)
-        pace_copy(all + b * numbers, targets->list, numbers * sizeof *all);
-    batch->reduce.targets = all;
-    return true;
-}
-
 /* Reads targets: of the queries of each sequence, or of one sequence for all. */
 bool wire_read_targets(struct wire_decoder *decoder, const struct wire_field *field,
                        const struct wire_value *value) {
     static const struct wire_form forms[] = {{3, {B, T, PAIR}}, {2, {T, PAIR}}};
     const struct wire_request *request = &decoder->request;
+    attn_request *batch = &decoder->request.batch;
     struct wire_tensor rows = decoder->tensors.queries;
     bool shared = !request->lens_sent && wire_tensor_len(&rows) != WIRE_SHAPE_ANY;
     struct wire_integer_list list =
@@ -206,12 +178,19 @@ bool wire_read_targets(struct wire_decoder *decoder, const struct wire_field *fi
     if (!wire_integer_list_read(&list))
         return false;
     const struct ranges targets = get_ranges(&list);
-    return set_targets(&targets, decoder->source, &decoder->request.batch);
+    if (!check_ranges(&targets, rows.lens, batch, decoder->source->problem) ||
+        (!targets.per_sequence && !wire_integer_list_repeat(&list)))
+        return false;
+    batch->reduce.targets = list.numbers;
+    return true;
 }
 
-bool wire_reduce_check_top(const attn_request *batch, struct wire_problem *ret_problem) {
+bool wire_reduce_check_top(const struct wire_decoder *decoder) {
+    struct wire_problem *problem = decoder->source->problem;
+    const attn_request *batch = &decoder->request.batch;
     const attn_reductions *reduce = &batch->reduce;
-    size_t least = find_shortest(batch), k = reduce->top_k;
+    size_t least = wire_lens_shortest(batch->key_lens, batch->num_sequences),
+           k = reduce->top_k;
     bool ranges = reduce->top_in != NULL;
 
     for (size_t i = 0; ranges && i < reduce->num_top_in; i++) {
@@ -220,17 +199,17 @@ bool wire_reduce_check_top(const attn_request *batch, struct wire_problem *ret_p
         least = size < least ? size : least;
     }
     if (reduce->num_top_in > ATTN_TOP_RANGES_MAX)
-        return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "top_in",
+        return wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, "top_in",
                                 "top_in has %zu ranges, but may have %d at most; send "
                                 "the others in another request",
                                 reduce->num_top_in, ATTN_TOP_RANGES_MAX);
     if (k <= least)
         return true;
-    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "top_k",
+    wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, "top_k",
                      "top_k is %zu, but %s has %zu key%s; send at most as many", k,
                      ranges ? "the shortest range of top_in" : "the shortest sequence",
                      least, plural_of(least));
-    wire_range_print(ret_problem->expected, 1, least);
-    snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", k);
+    wire_range_print(problem->expected, 1, least);
+    snprintf(problem->got, sizeof problem->got, "%zu", k);
     return false;
 }

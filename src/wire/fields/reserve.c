@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reserve.c: bounds the memory that reading the fields of a request needs. */
-#include "wire/fields/reserve.h"
+#include "wire/fields/readers.h"
 
 #include "base/size.h"
+#include "math/model.h"
 #include "wire/fields/integer_list.h"
 #include "wire/json/cost.h"
 #include "wire/json/tensor.h"
@@ -96,13 +97,19 @@ static size_t field_cost(const struct wire_source *source, const struct wire_fie
     return bytes;
 }
 
-bool wire_source_reserve(const struct wire_source *source, size_t num_heads,
-                         size_t extra) {
-    size_t bytes = extra;
+bool wire_fields_reserve(const struct wire_decoder *decoder, size_t extra) {
+    const struct wire_source *source = decoder->source;
+    const struct wire_value *queries = &source->values[WIRE_FIELD_QUERIES];
+    size_t bytes = extra, num_heads;
+    uint64_t left = source->sent;
 
-    for (size_t i = 0; i < WIRE_NUM_FIELDS; i++) {
-        if (wire_is_sent(source, wire_fields[i].id))
-            size_add_saturating(&bytes, field_cost(source, &wire_fields[i], num_heads));
+    if (!wire_is_given(source)) {
+        num_heads = attn_model_get_info(decoder->request.model)->num_heads;
+    } else { /* at most as many as the queries have numbers */
+        num_heads = queries->shape != NULL ? queries->count : queries->text.commas + 1;
+        size_add_saturating(&bytes, sizeof(attn_model) + ARENA_ALIGNMENT);
     }
+    for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;)
+        size_add_saturating(&bytes, field_cost(source, field, num_heads));
     return source->input->reserve(source->input->context, bytes, source->problem);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.c: reads what belongs to rows, and sets it in the request. */
-#include "wire/fields/rows.h"
+/* rows.c: reads integers that belong to rows, and sets them in the request. */
+#include "wire/fields/readers.h"
 
 #include "base/error.h"
 #include "base/pace.h"
-#include "wire/fields/floats.h"
 #include "wire/fields/integer_list.h"
 #include "wire/models.h"
 
@@ -13,44 +12,7 @@
 /* The axes as errors name them; PAIR is 2. */
 #define B    WIRE_AXIS_SEQUENCES
 #define T    WIRE_AXIS_ROWS
-#define N    WIRE_AXIS_ANY
 #define PAIR WIRE_AXIS_PAIR
-
-/* Checks that there is one number for each head. */
-static bool check_head_mask_count(size_t count, const attn_model_info *model,
-                                  struct wire_problem *ret_problem) {
-    if (count == model->num_heads)
-        return true;
-    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "head_mask",
-                     "head_mask has %zu number%s, but model '%s' has %zu head%s; "
-                     "send one number for each head",
-                     count, plural_of(count), model->name, model->num_heads,
-                     plural_of(model->num_heads));
-    wire_shape_print(ret_problem->expected, &model->num_heads, 1);
-    wire_shape_print(ret_problem->got, &count, 1);
-    return false;
-}
-
-bool wire_read_head_mask(struct wire_decoder *decoder, const struct wire_field *field,
-                         const struct wire_value *value) {
-    const struct wire_source *source = decoder->source;
-    size_t count;
-
-    (void)field;
-    return wire_head_list_read(source, value, &decoder->request.batch.head_mask,
-                               &count) &&
-           check_head_mask_count(count, attn_model_get_info(decoder->request.model),
-                                 source->problem);
-}
-
-bool wire_read_bias(struct wire_decoder *decoder, const struct wire_field *field,
-                    const struct wire_value *value) {
-    struct wire_bias bias;
-
-    (void)field;
-    return wire_bias_read(decoder->source, value, &bias) &&
-           wire_given_set_bias(&bias, &decoder->request, decoder->source->problem);
-}
 
 /* --- valid_lens --- */
 
@@ -74,7 +36,8 @@ static bool allow_len(struct wire_integer_list *list, size_t i, size_t number,
         return true;
     ret_limit->least = 0;
     ret_limit->max = max;
-    wire_lens_limit(ret_limit->text, max);
+    snprintf(ret_limit->text, sizeof ret_limit->text, "its sequence has %zu key%s", max,
+             plural_of(max));
     return false;
 }
 
@@ -169,23 +132,6 @@ static struct wire_integer_list make_position_list(const struct wire_decoder *de
     return list;
 }
 
-/* Repeats `list`, the positions of one sequence, for all sequences of `rows`, which are
- * as long. */
-static bool repeat_positions(const struct wire_tensor *rows, const size_t *list,
-                             struct arena *arena, const size_t **ret_list,
-                             struct wire_problem *ret_problem) {
-    *ret_list = list;
-    if (rows->num_sequences == 1)
-        return true;
-    size_t *all = arena_alloc(arena, rows->num_rows, sizeof *all);
-    if (all == NULL)
-        return wire_problem_set_no_memory(ret_problem);
-    for (size_t b = 0; b < rows->num_sequences; b++)
-        pace_copy(all + b * rows->lens[0], list, rows->lens[0] * sizeof *list);
-    *ret_list = all;
-    return true;
-}
-
 bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *field,
                          const struct wire_value *value) {
     const struct wire_tensors *tensors = &decoder->tensors;
@@ -201,11 +147,8 @@ bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *
     if (!wire_integer_list_read(&list))
         return explain_axes(value, rows->batched && !rows->unpadded ? 3 : 2, sections,
                             problem);
-    const size_t *numbers = list.numbers;
     bool axes = wire_form_has(list.form, WIRE_AXIS_SECTIONS);
-    if (rows->batched && list.form->rank == 1 &&
-        !repeat_positions(rows, numbers, decoder->source->input->arena, &numbers,
-                          problem))
+    if (rows->batched && list.form->rank == 1 && !wire_integer_list_repeat(&list))
         return false;
     if (wire_model_is_cross(info))
         return wire_problem_set(problem, WIRE_E_UNKNOWN_KEY, value->name,
@@ -213,13 +156,13 @@ bool wire_read_positions(struct wire_decoder *decoder, const struct wire_field *
                                 "layer, which has no positions; leave it out",
                                 value->name, info->name);
     if (!keys) {
-        batch->positions = axes ? NULL : numbers;
-        batch->axis_positions = axes ? numbers : NULL;
+        batch->positions = axes ? NULL : list.numbers;
+        batch->axis_positions = axes ? list.numbers : NULL;
     }
     /* Keys that stand for the queries have their positions, unless they get their own. */
     if (keys || !tensors->keys_sent) {
-        batch->key_positions = axes ? NULL : numbers;
-        batch->axis_key_positions = axes ? numbers : NULL;
+        batch->key_positions = axes ? NULL : list.numbers;
+        batch->axis_key_positions = axes ? list.numbers : NULL;
     }
     return true;
 }

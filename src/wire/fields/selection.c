@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* selection.c: reads which heads and queries are selected. */
-#include "wire/fields/selection.h"
+#include "wire/fields/readers.h"
 
 #include "base/error.h"
 #include "base/pace.h"
@@ -10,93 +10,33 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The indices of one list, which are checked one by one. */
+/* The indices of heads or rows, which are checked one by one. */
 struct indices {
-    const char *field; /* "weights_heads", "weights_queries"; constant */
-    const char *thing; /* what it selects, in the singular: "head" */
-    const char *where; /* " of queries in the shortest sequence", or "" */
-    size_t limit;      /* every index is less than this */
-    bool from_end;     /* -1..-limit count from the end, and are these modulo 2^64 */
-    bool *seen;        /* [limit], and [limit] from the end, in the arena */
+    size_t limit;  /* every index is less than this */
+    bool from_end; /* of rows: -1..-limit count from the end, these modulo 2^64 */
+    bool *seen;    /* [limit], and [limit] from the end, in the arena */
 };
 
-/* Returns whether an index is allowed. */
-static bool has_index(const struct indices *indices, size_t index) {
-    return index < indices->limit || (indices->from_end && 0 - index <= indices->limit);
-}
-
-/* Returns the least index that is allowed. */
-static int64_t least_index(const struct indices *indices) {
-    return indices->from_end ? -(int64_t)indices->limit : 0;
-}
-
-static size_t shortest_query_len(const attn_request *batch) {
-    size_t shortest = batch->query_lens[0];
-    for (size_t b = 1; b < batch->num_sequences; b++) {
-        pace_add(1);
-        if (batch->query_lens[b] < shortest)
-            shortest = batch->query_lens[b];
-    }
-    return shortest;
-}
-
-/* Prepares to check a list; allocates its marks. */
-static bool indices_init(struct indices *indices, const struct wire_value *value,
-                         bool heads, const struct wire_request *request,
-                         const struct wire_source *source) {
-    if (heads)
-        *indices = (struct indices){
-            .field = value->name,
-            .thing = "head",
-            .where = "",
-            .limit = attn_model_get_info(request->model)->num_heads,
-        };
-    else
-        *indices = (struct indices){
-            .field = value->name,
-            .thing = "row",
-            .where = " of queries in the shortest sequence",
-            .limit = shortest_query_len(&request->batch),
-            .from_end = true,
-        };
-
-    size_t marks = indices->limit * (indices->from_end ? 2 : 1);
-    indices->seen = arena_alloc(source->input->arena, marks, sizeof *indices->seen);
-    if (indices->seen == NULL)
-        return wire_problem_set_no_memory(source->problem);
-    pace_clear(indices->seen, marks * sizeof *indices->seen);
-    return true;
-}
-
-static bool refuse_twice(const struct indices *indices, size_t i, size_t index,
-                         struct wire_problem *ret_problem) {
-    return wire_problem_set(ret_problem, WIRE_E_DUPLICATE_INDEX, indices->field,
+static bool refuse_twice(const struct wire_integer_list *list, size_t i, size_t index) {
+    const char *name = list->value->name;
+    return wire_problem_set(list->source->problem, WIRE_E_DUPLICATE_INDEX, name,
                             "%s[%zu] is %td, which duplicates an earlier index; "
                             "send each index once",
-                            indices->field, i, (ptrdiff_t)index);
-}
-
-/* Adds element `i` of the list, an index that is allowed, and was not there before. */
-static bool add_index(struct indices *indices, size_t i, size_t index,
-                      struct wire_problem *ret_problem) {
-    size_t mark = index < indices->limit ? index : indices->limit + (0 - index) - 1;
-    if (indices->seen[mark])
-        return refuse_twice(indices, i, index, ret_problem);
-    indices->seen[mark] = true;
-    return true;
+                            name, i, (ptrdiff_t)index);
 }
 
 /* Checks that no sequence has a row that is selected from both its ends. */
-static bool check_ends(const struct indices *indices, const size_t *list, size_t count,
-                       const attn_request *batch, struct wire_problem *ret_problem) {
-    for (size_t i = 0; i < count; i++) {
-        size_t before = 0;
+static bool check_ends(const struct wire_integer_list *list, const attn_request *batch) {
+    const struct indices *indices = list->context;
+
+    for (size_t i = 0; i < list->count; i++) {
+        size_t before = 0, index = list->numbers[i];
         pace_add(1);
-        for (size_t b = 0; list[i] >= indices->limit && b < batch->num_sequences; b++) {
-            size_t len = batch->query_lens[b], row = len + list[i];
+        for (size_t b = 0; index >= indices->limit && b < batch->num_sequences; b++) {
+            size_t len = batch->query_lens[b], row = len + index;
             pace_add(1);
             if (len != before && row < indices->limit && indices->seen[row])
-                return refuse_twice(indices, i, list[i], ret_problem);
+                return refuse_twice(list, i, index);
             before = len;
         }
     }
@@ -107,14 +47,21 @@ static bool check_ends(const struct indices *indices, const size_t *list, size_t
 static bool allow_index(struct wire_integer_list *list, size_t i, size_t index,
                         struct wire_limit *ret_limit) {
     struct indices *indices = list->context;
+    size_t limit = indices->limit, from_end = 0 - index;
 
-    if (has_index(indices, index))
-        return add_index(indices, i, index, list->source->problem);
-    ret_limit->least = least_index(indices);
-    ret_limit->max = indices->limit - 1;
+    if (index < limit || (indices->from_end && from_end <= limit)) {
+        bool *seen = &indices->seen[index < limit ? index : limit + from_end - 1];
+        if (*seen)
+            return refuse_twice(list, i, index);
+        *seen = true;
+        return true;
+    }
+    ret_limit->least = indices->from_end ? -(int64_t)limit : 0;
+    ret_limit->max = limit - 1;
     snprintf(ret_limit->text, sizeof ret_limit->text, "there %s %zu %s%s%s",
-             indices->limit == 1 ? "is" : "are", indices->limit, indices->thing,
-             plural_of(indices->limit), indices->where);
+             limit == 1 ? "is" : "are", limit, indices->from_end ? "row" : "head",
+             plural_of(limit),
+             indices->from_end ? " of queries in the shortest sequence" : "");
     return false;
 }
 
@@ -124,10 +71,16 @@ bool wire_read_selection(struct wire_decoder *decoder, const struct wire_field *
     struct wire_integer_list list = wire_integer_list_make(decoder, value, &form, 1);
     attn_request *batch = &decoder->request.batch;
     bool heads = field->id == WIRE_FIELD_WEIGHTS_HEADS;
-    struct indices indices;
+    struct indices indices = {.from_end = !heads};
 
-    if (!indices_init(&indices, value, heads, &decoder->request, decoder->source))
-        return false;
+    indices.limit = heads ? attn_model_get_info(decoder->request.model)->num_heads
+                          : wire_lens_shortest(batch->query_lens, batch->num_sequences);
+    size_t marks = indices.limit * (heads ? 1 : 2);
+    indices.seen = arena_alloc(decoder->source->input->arena, marks, sizeof(bool));
+    if (indices.seen == NULL)
+        return wire_problem_set_no_memory(decoder->source->problem);
+    pace_clear(indices.seen, marks * sizeof(bool));
+
     list.from_end = indices.from_end;
     list.allow = allow_index;
     list.context = &indices;
@@ -140,8 +93,7 @@ bool wire_read_selection(struct wire_decoder *decoder, const struct wire_field *
     }
     batch->weights_queries = (const ptrdiff_t *)list.numbers;
     batch->num_weights_queries = list.count;
-    return check_ends(&indices, list.numbers, list.count, batch,
-                      decoder->source->problem);
+    return check_ends(&list, batch);
 }
 
 /* Whether anything is wanted of selected heads and queries besides the weights. */
@@ -154,8 +106,9 @@ static bool selects_more(const attn_request *batch) {
     return false;
 }
 
-bool wire_selection_check(const struct wire_request *request,
-                          struct wire_problem *ret_problem) {
+bool wire_selection_check(const struct wire_decoder *decoder) {
+    const struct wire_request *request = &decoder->request;
+    struct wire_problem *problem = decoder->source->problem;
     const attn_request *batch = &request->batch;
     attn_need_weights need = batch->need_weights;
     bool more = selects_more(batch);
@@ -170,14 +123,13 @@ bool wire_selection_check(const struct wire_request *request,
     }
 
     if (batch->weights_heads != NULL && need != ATTN_WEIGHTS_ALL && !more)
-        return wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM,
-                                "weights_heads",
+        return wire_problem_set(problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_heads",
                                 "weights_heads selects heads of the weights, and of what "
                                 "is made of them; %s, or leave it out",
                                 every);
     if (batch->weights_queries != NULL && need == ATTN_WEIGHTS_NONE && !more)
         return wire_problem_set(
-            ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
+            problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
             "weights_queries selects rows of the weights, and of what "
             "is made of them; %s, or leave it out",
             any);

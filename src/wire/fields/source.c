@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source.c: checks shapes and types of values, and reads integers of arrays, which are
- * stored as integers or as floats. */
+/* source.c: checks shapes and types of values. */
 #include "wire/fields/source.h"
 
 #include "base/dtype.h"
 #include "base/error.h"
 
-#include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 
 #define FLOAT_TYPES   "F32, F16, BF16 or F64"
 #define INTEGER_TYPES "I64, I32, F64 or F32"
-#define NUMBER_BYTES  32 /* of a printed number */
 
 size_t wire_value_rank(const struct wire_value *value) {
     struct wire_cursor cursor = {.at = value->text.start, .end = value->text.end};
@@ -127,81 +123,4 @@ bool wire_data_is_flat(const struct wire_source *source, const struct wire_value
                "send the data flat (1 level) or nested like the shape",
                value->name, levels, plural_of(levels), value->rank,
                plural_of(value->rank));
-}
-
-/* --- integers --- */
-
-static const unsigned char *bytes_of_number(const struct wire_value *value, size_t i) {
-    return value->bytes + i * (value->dtype->bits / 8);
-}
-
-/* Returns number `i` of an array of floats. */
-static double read_array_float(const struct wire_value *value, size_t i) {
-    double number;
-    float narrow;
-    if (value->dtype->bits == 64) {
-        memcpy(&number, bytes_of_number(value, i), sizeof number);
-        return number;
-    }
-    memcpy(&narrow, bytes_of_number(value, i), sizeof narrow);
-    return (double)narrow;
-}
-
-static int64_t read_array_integer(const struct wire_value *value, size_t i) {
-    return dtype_read_integer(bytes_of_number(value, i), value->dtype->bits / 8);
-}
-
-/* Returns where number `i` is. */
-static struct wire_place place_of_number(const struct wire_value *value, size_t i) {
-    struct wire_place place = {.field = value->name, .depth = value->rank};
-    for (size_t axis = value->rank; axis-- > 0;) {
-        place.index[axis] = i % value->shape[axis];
-        i /= value->shape[axis];
-    }
-    return place;
-}
-
-/* Writes number `i`, and returns its size. */
-static size_t print_array_number(const struct wire_value *value, size_t i,
-                                 char ret_text[NUMBER_BYTES]) {
-    if (value->dtype->to_float == NULL)
-        snprintf(ret_text, NUMBER_BYTES, "%" PRId64, read_array_integer(value, i));
-    else if (isnan(read_array_float(value, i)))
-        snprintf(ret_text, NUMBER_BYTES, "NaN"); /* without a sign */
-    else
-        snprintf(ret_text, NUMBER_BYTES, "%.17g", read_array_float(value, i));
-    return strlen(ret_text);
-}
-
-bool wire_array_read_integer(const struct wire_source *source,
-                             const struct wire_value *value, size_t i, bool from_end,
-                             size_t *ret_number) {
-    if (value->dtype->to_float == NULL) {
-        int64_t integer = read_array_integer(value, i);
-        *ret_number = integer < 0 && !from_end ? SIZE_MAX : (size_t)integer;
-        return true;
-    }
-
-    double number = read_array_float(value, i);
-    if (!isfinite(number) || number != floor(number)) {
-        const struct wire_place place = place_of_number(value, i);
-        char text[NUMBER_BYTES];
-        size_t digits = print_array_number(value, i, text);
-        return wire_refuse_fraction(&place, text, digits, source->problem);
-    }
-    if (from_end)
-        *ret_number =
-            fabs(number) < 0x1p63 ? (size_t)(int64_t)number : (size_t)PTRDIFF_MIN;
-    else
-        *ret_number = number >= 0 && number < 0x1p63 ? (size_t)number : SIZE_MAX;
-    return true;
-}
-
-bool wire_array_refuse_integer(const struct wire_source *source,
-                               const struct wire_value *value, size_t i,
-                               const char *limit, int64_t min, size_t max) {
-    const struct wire_place place = place_of_number(value, i);
-    char text[NUMBER_BYTES];
-    size_t digits = print_array_number(value, i, text);
-    return wire_refuse_int_range(&place, text, digits, limit, min, max, source->problem);
 }

@@ -3,7 +3,6 @@
  * body. Values are texts of JSON or arrays. */
 #pragma once
 
-#include "wire/checks/tensor_check.h"
 #include "wire/fields/fields.h"
 #include "wire/protocol.h"
 
@@ -28,7 +27,27 @@ struct wire_source {
     unsigned requests; /* one of WIRE_TO_...; WIRE_OIP_... */
     bool heads_axis;   /* heads are an axis of queries, keys and values */
     struct wire_value values[WIRE_NUM_FIELDS]; /* by id */
+    uint64_t sent; /* a bit for each row of the table, of these values */
 };
+
+_Static_assert(WIRE_NUM_FIELDS <= 64, "bits of wire_source.sent");
+
+/* Notes that a field is sent, and returns its value, to be set. */
+static inline struct wire_value *wire_source_set(struct wire_source *source,
+                                                 const struct wire_field *field) {
+    source->sent |= UINT64_C(1) << (field - wire_fields);
+    source->values[field->id].name = field->name;
+    return &source->values[field->id];
+}
+
+/* Returns the first field whose bit is left, and takes the bit away; NULL: there is
+ * none. */
+static inline const struct wire_field *wire_field_next(uint64_t *left) {
+    const struct wire_field *field =
+        *left != 0 ? &wire_fields[__builtin_ctzll(*left)] : NULL;
+    *left &= *left - 1;
+    return field;
+}
 
 static inline bool wire_value_is_sent(const struct wire_value *value) {
     return value->text.start != NULL || value->bytes != NULL;
@@ -41,12 +60,6 @@ static inline bool wire_is_sent(const struct wire_source *source, enum wire_fiel
 /* Whether options are strings of their own, and lengths may be tensors: safetensors. */
 static inline bool wire_has_strings(const struct wire_source *source) {
     return source->text == NULL;
-}
-
-/* Whether lists state their shapes, in safetensors and the Open Inference Protocol, and
- * bytes may be numbers that are not finite. */
-static inline bool wire_has_shapes(const struct wire_source *source) {
-    return wire_has_strings(source) || source->requests == WIRE_OIP_INPUT;
 }
 
 /* Whether the request is without a model. */
@@ -87,19 +100,6 @@ bool wire_array_check(const struct wire_source *source, const struct wire_value 
 /* Returns whether integers may be stored as that type: I64, I32, F64 or F32, since many
  * tools only have floats. */
 bool wire_integers_allow(const char *dtype);
-
-/* Reads integer `i` of an array that was checked. *ret_number is SIZE_MAX when it is
- * larger, or negative. With from_end a negative one is that modulo 2^64, and one that is
- * too large or small is PTRDIFF_MIN. Wrong type, when it is not whole. */
-bool wire_array_read_integer(const struct wire_source *source,
-                             const struct wire_value *value, size_t i, bool from_end,
-                             size_t *ret_number);
-
-/* Refuses integer `i`, which is not within `min`..`max`; `limit` is the reason for the
- * range: "its sequence has 6 keys". */
-bool wire_array_refuse_integer(const struct wire_source *source,
-                               const struct wire_value *value, size_t i,
-                               const char *limit, int64_t min, size_t max);
 
 /* Refuses text that does not have as many numbers as its shape; `got` is what its data
  * "has" or "is": Shape mismatch. */

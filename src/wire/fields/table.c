@@ -2,12 +2,9 @@
 /* table.c: the fields of a request, and how they are read. */
 #include "wire/fields/fields.h"
 
-#include "wire/fields/ranges.h"
-#include "wire/fields/rows.h"
-#include "wire/fields/selection.h"
+#include "wire/fields/readers.h"
 
 #include <stddef.h>
-#include <stdio.h>
 
 /* Which requests have a field. */
 #define MODEL  WIRE_TO_MODEL
@@ -24,65 +21,69 @@
 #define SELECTIONS WIRE_PHASE_SELECTIONS
 #define MASKS      WIRE_PHASE_MASKS
 
+#define DAY_US 86400000000
+
 #define TO(member) offsetof(struct wire_decoder, member)
-#define ID(name)   WIRE_FIELD_##name
+#define ID(name)   .id = WIRE_FIELD_##name
 
 const struct wire_field wire_fields[WIRE_NUM_FIELDS] = {
-    {ID(MODEL), "model", MODEL, WIRE_OPTION, 0, NULL, 0, NULL},
-    {ID(QUERIES), "queries", ALL | INPUT, WIRE_TENSOR, 0, NULL, 0, NULL},
-    {ID(KEYS), "keys", SENT | INPUT, WIRE_TENSOR, 0, NULL, 0, NULL},
-    {ID(VALUES), "values", SENT | INPUT, WIRE_TENSOR, 0, NULL, 0, NULL},
-    {ID(QUERY_LENS), "query_lens", SENT, WIRE_LENS, 0, NULL, 0, NULL},
-    {ID(KEY_LENS), "key_lens", SENT, WIRE_LENS, 0, NULL, 0, NULL},
+    {ID(MODEL), "model", MODEL, WIRE_OPTION},
+    {ID(QUERIES), "queries", ALL | INPUT, WIRE_TENSOR},
+    {ID(KEYS), "keys", SENT | INPUT, WIRE_TENSOR},
+    {ID(VALUES), "values", SENT | INPUT, WIRE_TENSOR},
+    {ID(QUERY_LENS), "query_lens", SENT, WIRE_LENS},
+    {ID(KEY_LENS), "key_lens", SENT, WIRE_LENS},
     {ID(VALID_LENS), "valid_lens", ALL | INPUT, WIRE_INTEGERS, MASKS,
-     wire_read_valid_lens, 0, NULL},
-    {ID(POSITIONS), "positions", ALL | INPUT, WIRE_INTEGERS, MASKS, wire_read_positions,
-     0, NULL},
+     wire_read_valid_lens},
+    {ID(POSITIONS), "positions", ALL | INPUT, WIRE_INTEGERS, MASKS, wire_read_positions},
     {ID(KEY_POSITIONS), "key_positions", ALL | INPUT, WIRE_INTEGERS, MASKS,
-     wire_read_positions, 0, NULL},
+     wire_read_positions},
     {ID(CAUSAL), "causal", ALL | PARAM, WIRE_OPTION, OPTIONS, wire_read_bool,
-     TO(request.batch.causal), NULL},
-    {ID(WINDOW), "window", ALL | PARAM, WIRE_OPTION, OPTIONS, wire_read_window,
-     TO(request.batch.window), NULL},
-    {ID(NEED), "need", ALL, WIRE_OPTION, OPTIONS, wire_read_need, 0, NULL},
+     TO(request.batch.causal)},
+    {ID(WINDOW), "window", ALL | PARAM, WIRE_OPTION, OPTIONS, wire_read_integer,
+     TO(request.batch.window), 0, ATTN_POSITION_MAX,
+     "it is a number of positions, of which 0 means no window"},
+    {ID(NEED), "need", ALL, WIRE_OPTION, OPTIONS, wire_read_need},
     {ID(NEED_WEIGHTS), "need_weights", MODEL | PARAM, WIRE_OPTION, OPTIONS,
-     wire_read_need_weights, TO(request.batch.need_weights), NULL},
-    {ID(HEAD_MASK), "head_mask", MODEL | INPUT, WIRE_FLOATS, OPTIONS, wire_read_head_mask,
-     0, NULL},
+     wire_read_need_weights, TO(request.batch.need_weights)},
+    {ID(HEAD_MASK), "head_mask", MODEL | INPUT, WIRE_FLOATS, OPTIONS,
+     wire_read_head_mask},
     {ID(WEIGHTS_HEADS), "weights_heads", ALL | EITHER, WIRE_INTEGERS, SELECTIONS,
-     wire_read_selection, 0, NULL},
+     wire_read_selection},
     {ID(WEIGHTS_QUERIES), "weights_queries", ALL | EITHER, WIRE_INTEGERS, SELECTIONS,
-     wire_read_selection, 0, NULL},
-    {ID(BINARY_OUTPUT), "binary_data_output", PARAM, WIRE_OPTION, 0, NULL, 0, NULL},
+     wire_read_selection},
+    {ID(BINARY_OUTPUT), "binary_data_output", PARAM, WIRE_OPTION},
     {ID(TIMEOUT_MS), "timeout_ms", ALL, WIRE_OPTION, OPTIONS, wire_read_timeout_ms,
-     TO(request.timeout_ns), NULL},
+     TO(request.timeout_ns)},
     {ID(TIMEOUT), "timeout", PARAM, WIRE_OPTION, OPTIONS, wire_read_timeout,
-     TO(request.timeout_ns), NULL},
-    {ID(PRIORITY), "priority", ALL | PARAM, WIRE_OPTION, OPTIONS, wire_read_priority,
-     TO(request.priority), NULL},
-    {ID(SPANS), "spans", ALL, WIRE_INTEGERS, REDUCTIONS, wire_read_spans, 0, NULL},
-    {ID(TOP_K), "top_k", ALL, WIRE_OPTION, REDUCTIONS, wire_read_count,
-     TO(request.batch.reduce.top_k), "a number of keys"},
-    {ID(TOP_IN), "top_in", ALL, WIRE_INTEGERS, REDUCTIONS, wire_read_top_in, 0, NULL},
-    {ID(TARGETS), "targets", ALL, WIRE_INTEGERS, TARGETS, wire_read_targets, 0, NULL},
-    {ID(BLOCK), "block", ALL, WIRE_OPTION, TARGETS, wire_read_count,
-     TO(request.batch.reduce.block), "a number of queries and keys"},
-    {ID(NUM_HEADS), "num_heads", GIVEN, WIRE_OPTION, OPTIONS, wire_read_count,
-     TO(given.num_heads), "a number of heads"},
+     TO(request.timeout_ns), 0, DAY_US, "it is a number of microseconds, at most a day"},
+    {ID(PRIORITY), "priority", ALL | PARAM, WIRE_OPTION, OPTIONS, wire_read_integer,
+     TO(request.priority), 0, INT32_MAX,
+     "it is a place in the order, of which 1 is first"},
+    {ID(SPANS), "spans", ALL, WIRE_INTEGERS, REDUCTIONS, wire_read_spans},
+    {ID(TOP_K), "top_k", ALL, WIRE_OPTION, REDUCTIONS, wire_read_integer,
+     TO(request.batch.reduce.top_k), 1, INT32_MAX, "it is a number of keys, at least 1"},
+    {ID(TOP_IN), "top_in", ALL, WIRE_INTEGERS, REDUCTIONS, wire_read_top_in},
+    {ID(TARGETS), "targets", ALL, WIRE_INTEGERS, TARGETS, wire_read_targets},
+    {ID(BLOCK), "block", ALL, WIRE_OPTION, TARGETS, wire_read_integer,
+     TO(request.batch.reduce.block), 1, INT32_MAX,
+     "it is a number of queries and keys, at least 1"},
+    {ID(NUM_HEADS), "num_heads", GIVEN, WIRE_OPTION, OPTIONS, wire_read_integer,
+     TO(given.num_heads), 1, INT32_MAX, "it is a number of heads, at least 1"},
     {ID(NUM_KV_HEADS), "num_kv_heads", WIRE_TO_GIVEN, WIRE_OPTION, OPTIONS,
-     wire_read_count, TO(given.num_kv_heads), "a number of heads"},
-    {ID(SCALE), "scale", GIVEN, WIRE_OPTION, OPTIONS, wire_read_number, TO(given.scale),
-     NULL},
+     wire_read_integer, TO(given.num_kv_heads), 1, INT32_MAX,
+     "it is a number of heads, at least 1"},
+    {ID(SCALE), "scale", GIVEN, WIRE_OPTION, OPTIONS, wire_read_number, TO(given.scale)},
     {ID(SOFTCAP), "softcap", GIVEN, WIRE_OPTION, OPTIONS, wire_read_softcap,
-     TO(given.softcap), NULL},
+     TO(given.softcap)},
     {ID(SINKS), "sinks", GIVEN, WIRE_FLOATS, OPTIONS, wire_read_head_numbers,
-     TO(given.sinks), NULL},
+     TO(given.sinks)},
     {ID(SLOPES), "slopes", GIVEN, WIRE_FLOATS, OPTIONS, wire_read_head_numbers,
-     TO(given.slopes), NULL},
-    {ID(BIAS), "bias", GIVEN, WIRE_FLOATS, WIRE_PHASE_BIAS, wire_read_bias, 0, NULL},
-    {ID(LAYER), "layer", WIRE_TO_STORED, WIRE_OPTION, 0, NULL, 0, NULL},
+     TO(given.slopes)},
+    {ID(BIAS), "bias", GIVEN, WIRE_FLOATS, WIRE_PHASE_BIAS, wire_read_bias},
+    {ID(LAYER), "layer", WIRE_TO_STORED, WIRE_OPTION},
     {ID(QUERY_ROWS), "query_rows", WIRE_TO_STORED, WIRE_INTEGERS, OPTIONS,
-     wire_read_query_rows, 0, NULL},
+     wire_read_query_rows},
 };
 
 /* Whether a field is among those of `requests` and `kinds`. */
@@ -101,22 +102,14 @@ const struct wire_field *wire_field_find(const char *name, unsigned requests,
 }
 
 void wire_fields_list(unsigned requests, unsigned kinds, char *ret_text, size_t size) {
-    const struct wire_field *last = NULL;
-    size_t used = 0;
+    const char *names[WIRE_NUM_FIELDS];
+    size_t count = 0;
 
     for (size_t i = 0; i < WIRE_NUM_FIELDS; i++) {
         if (is_among(&wire_fields[i], requests, kinds))
-            last = &wire_fields[i];
+            names[count++] = wire_fields[i].name;
     }
-    for (const struct wire_field *field = wire_fields; used < size && field <= last;
-         field++) {
-        if (is_among(field, requests, kinds))
-            used += (size_t)snprintf(ret_text + used, size - used, "%s%s",
-                                     used == 0       ? ""
-                                     : field == last ? " and "
-                                                     : ", ",
-                                     field->name);
-    }
+    wire_names_print(ret_text, size, names, count, "and");
 }
 
 void wire_fields_set_keys(unsigned requests, unsigned kinds, struct wire_keys *ret_keys) {
@@ -127,11 +120,9 @@ void wire_fields_set_keys(unsigned requests, unsigned kinds, struct wire_keys *r
 }
 
 void wire_fields_take(const struct wire_span members[WIRE_NUM_FIELDS],
-                      struct wire_value *values) {
+                      struct wire_source *source) {
     for (size_t i = 0; i < WIRE_NUM_FIELDS; i++) {
-        if (members[i].start == NULL)
-            continue;
-        values[wire_fields[i].id].name = wire_fields[i].name;
-        values[wire_fields[i].id].text = members[i];
+        if (members[i].start != NULL)
+            wire_source_set(source, &wire_fields[i])->text = members[i];
     }
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.c: reads queries, keys and values, and the lengths of batches of arrays. */
-#include "wire/fields/tensors.h"
+#include "wire/fields/readers.h"
 
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
-#include "wire/fields/floats.h"
 #include "wire/fields/integer_list.h"
 #include "wire/json/tensor.h"
 
@@ -153,11 +152,6 @@ static bool make_lens(const struct wire_source *source, size_t num_sequences,
 
 /* --- queries, keys, values --- */
 
-static const enum wire_field_id tensor_fields[] = {
-    [WIRE_TENSOR_QUERIES] = WIRE_FIELD_QUERIES,
-    [WIRE_TENSOR_KEYS] = WIRE_FIELD_KEYS,
-    [WIRE_TENSOR_VALUES] = WIRE_FIELD_VALUES};
-
 /* Checks the rank of a tensor, without the axis of heads from `min` to `max`. */
 static bool check_levels(const struct wire_source *source, const struct wire_value *value,
                          size_t min, size_t max) {
@@ -209,30 +203,28 @@ static bool make_shaped_tensor(const struct wire_source *source,
     return true;
 }
 
-bool wire_fields_read_tensor(const void *context, enum wire_tensor_id id,
-                             size_t min_levels, size_t max_levels, bool *ret_sent,
-                             struct wire_tensor *ret_tensor) {
-    const struct wire_source *source = context;
-    const struct wire_value *value = &source->values[tensor_fields[id]];
+bool wire_tensor_read_field(const struct wire_source *source, enum wire_field_id id,
+                            size_t min, size_t max, bool *ret_sent,
+                            struct wire_tensor *ret_tensor) {
+    const struct wire_value *value = &source->values[id];
     const struct wire_cursor cursor = wire_value_cursor(source, value);
-    const struct wire_tensor_form form = {
-        .min = min_levels, .max = max_levels, .heads = source->heads_axis};
+    const struct wire_tensor_form form = {min, max, .heads = source->heads_axis};
 
     *ret_sent = wire_value_is_sent(value);
     if (!*ret_sent)
         return true;
     if (value->shape != NULL)
-        return make_shaped_tensor(source, value, min_levels, max_levels, ret_tensor);
-    return wire_tensor_read_form(&cursor, &value->text, value->name, &form,
-                                 source->input->arena, ret_tensor);
+        return make_shaped_tensor(source, value, min, max, ret_tensor);
+    return wire_tensor_read(&cursor, &value->text, value->name, &form,
+                            source->input->arena, ret_tensor);
 }
 
 /* Reads the rows of a tensor, which was sent; those of `before` stand in for one that was
  * not. */
-static bool read_tensor_rows(const struct wire_source *source, enum wire_tensor_id id,
+static bool read_tensor_rows(const struct wire_source *source, enum wire_field_id id,
                              const struct wire_tensor *before,
                              struct wire_tensor *tensor) {
-    const struct wire_value *value = &source->values[tensor_fields[id]];
+    const struct wire_value *value = &source->values[id];
     bool floats = value->bytes == NULL ||
                   dtype_is_float_array(value->dtype->name, value->bytes) ||
                   !wire_value_is_in_place(source, value);
@@ -251,11 +243,11 @@ static bool read_tensor_rows(const struct wire_source *source, enum wire_tensor_
     return true;
 }
 
-bool wire_tensor_rows_read(const struct wire_source *source,
-                           struct wire_tensors *tensors) {
-    return read_tensor_rows(source, WIRE_TENSOR_QUERIES, &tensors->queries,
-                            &tensors->queries) &&
-           read_tensor_rows(source, WIRE_TENSOR_KEYS, &tensors->queries,
-                            &tensors->keys) &&
-           read_tensor_rows(source, WIRE_TENSOR_VALUES, &tensors->keys, &tensors->values);
+bool wire_tensor_rows_read(struct wire_decoder *decoder) {
+    struct wire_tensors *tensors = &decoder->tensors;
+    const struct wire_source *source = decoder->source;
+
+    return read_tensor_rows(source, WIRE_FIELD_QUERIES, NULL, &tensors->queries) &&
+           read_tensor_rows(source, WIRE_FIELD_KEYS, &tensors->queries, &tensors->keys) &&
+           read_tensor_rows(source, WIRE_FIELD_VALUES, &tensors->keys, &tensors->values);
 }

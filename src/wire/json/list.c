@@ -15,7 +15,9 @@
 /* No text in memory has so many digits that its other exponents matter. */
 #define EXPONENT_ENOUGH (INT64_MAX / 100)
 
-bool wire_list_open(struct wire_cursor *cursor, struct wire_place *place, size_t levels) {
+/* Enters the list at `place`, which must have an element. */
+static bool open_list(struct wire_cursor *cursor, struct wire_place *place,
+                      size_t levels) {
     if (wire_cursor_next(cursor) == '[') {
         cursor->at++;
         if (wire_cursor_next(cursor) != ']')
@@ -53,8 +55,9 @@ bool wire_levels_read(const struct wire_cursor *cursor, const char *field, size_
     return true;
 }
 
-bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
-                    bool *ret_more) {
+/* Moves from the end of an element to the next one, or past the end of the list. */
+static bool next_element(struct wire_cursor *cursor, const struct wire_place *place,
+                         bool *ret_more) {
     char c = wire_cursor_next(cursor);
     if (c != ',' && c != ']')
         return wire_refuse_syntax(cursor, place, "',' or ']' expected");
@@ -77,7 +80,7 @@ bool wire_elements_read(struct wire_cursor *cursor, const struct wire_place *pla
         wire_cursor_next(cursor);
         if (!(count < expected ? read(cursor, &at, context)
                                : wire_cursor_skip(cursor, at.depth, &surplus)) ||
-            !wire_list_next(cursor, &at, &more))
+            !next_element(cursor, &at, &more))
             return false;
     }
     *ret_count = count;
@@ -87,7 +90,7 @@ bool wire_elements_read(struct wire_cursor *cursor, const struct wire_place *pla
 bool wire_list_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
                     size_t expected, wire_element_reader *read, void *context,
                     size_t *ret_count) {
-    return wire_list_open(cursor, place, levels) &&
+    return open_list(cursor, place, levels) &&
            wire_elements_read(cursor, place, expected, read, context, ret_count);
 }
 
@@ -270,7 +273,7 @@ static enum wire_stop read_nullable(struct wire_floats *floats, const float *out
 
 bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, bool nulls,
                    float *out, float *out_end, size_t *ret_count) {
-    if (!wire_list_open(cursor, place, place->depth + 1))
+    if (!open_list(cursor, place, place->depth + 1))
         return false;
 
     struct wire_floats floats = {.at = cursor->at, .end = cursor->end, .out = out};

@@ -7,18 +7,10 @@
 
 #include "wire/json/cursor.h"
 
-/* Enters the list at `place`, which must have an element. For the error, `levels` is how
- * many levels of nested lists are expected in all. */
-bool wire_list_open(struct wire_cursor *cursor, struct wire_place *place, size_t levels);
-
 /* Finds how many levels of nested lists the value at the cursor has, along the first
  * elements: from `min` to `max`. Does not move the cursor. */
 bool wire_levels_read(const struct wire_cursor *cursor, const char *field, size_t min,
                       size_t max, size_t *ret_levels);
-
-/* Moves from the end of an element to the next one, or past the end of the list. */
-bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
-                    bool *ret_more);
 
 /* Reads the element at `place`, and moves past it. */
 typedef bool wire_element_reader(struct wire_cursor *cursor, struct wire_place *place,
@@ -31,7 +23,8 @@ bool wire_elements_read(struct wire_cursor *cursor, const struct wire_place *pla
                         size_t *ret_count);
 
 /* Reads a list as wire_elements_read() does, but enters it first. It must have an
- * element; `levels` is as above. */
+ * element. For the error, `levels` is how many levels of nested lists are expected in
+ * all. */
 bool wire_list_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
                     size_t expected, wire_element_reader *read, void *context,
                     size_t *ret_count);

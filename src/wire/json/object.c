@@ -134,6 +134,27 @@ static bool read_key(const struct wire_cursor *cursor, const struct wire_keys *k
     return *ret_key < keys->count || refuse_unknown_key(keys, word, cursor->problem);
 }
 
+/* Refuses the key at `span`, quotes included, because its object already has it. */
+static bool refuse_duplicate(const struct wire_cursor *cursor,
+                             const struct wire_span *span) {
+    struct wire_cursor there = wire_cursor_at(cursor, span);
+    struct wire_place place = {.field = ""};
+    char key[sizeof cursor->problem->field];
+    size_t length = (size_t)(span->end - span->start) - 2;
+
+    if (length > sizeof key - 1)
+        length = sizeof key - 1;
+    memcpy(key, span->start + 1, length); /* escapes are not resolved */
+    key[length] = '\0';
+
+    there.at = span->end;
+    wire_cursor_locate(&there, &place);
+    return wire_problem_set(
+        cursor->problem, WIRE_E_DUPLICATE_KEY, key,
+        "line %zu, column %zu: '%s' appears twice in one object; remove one of them",
+        place.line, place.column, key);
+}
+
 /* Finds one member, whose key is next. */
 static bool scan_member(struct wire_cursor *cursor, size_t depth,
                         const struct wire_keys *keys, bool seen[WIRE_KEYS_MAX],
@@ -147,7 +168,7 @@ static bool scan_member(struct wire_cursor *cursor, size_t depth,
         !read_key(cursor, keys, &key_text, &key))
         return false;
     if (seen[key])
-        return wire_refuse_duplicate(cursor, &key_text);
+        return refuse_duplicate(cursor, &key_text);
     seen[key] = true;
 
     if (wire_cursor_next(cursor) != ':')
@@ -186,26 +207,6 @@ bool wire_object_scan(struct wire_cursor *cursor, struct wire_place *place, size
 }
 
 /* --- strings --- */
-
-bool wire_refuse_duplicate(const struct wire_cursor *cursor,
-                           const struct wire_span *span) {
-    struct wire_cursor there = wire_cursor_at(cursor, span);
-    struct wire_place place = {.field = ""};
-    char key[sizeof cursor->problem->field];
-    size_t length = (size_t)(span->end - span->start) - 2;
-
-    if (length > sizeof key - 1)
-        length = sizeof key - 1;
-    memcpy(key, span->start + 1, length); /* escapes are not resolved */
-    key[length] = '\0';
-
-    there.at = span->end;
-    wire_cursor_locate(&there, &place);
-    return wire_problem_set(
-        cursor->problem, WIRE_E_DUPLICATE_KEY, key,
-        "line %zu, column %zu: '%s' appears twice in one object; remove one of them",
-        place.line, place.column, key);
-}
 
 /* Refuses the string at `span`, at the byte where jansson found the error. */
 static void refuse_string(const struct wire_cursor *cursor, const struct wire_span *span,

@@ -52,7 +52,3 @@ bool wire_bool_read(const struct wire_cursor *cursor, const struct wire_span *sp
  * cursor's problem set, with line and column: Malformed JSON, Out of memory.
  * Thread-safe. */
 json_t *wire_string_load(const struct wire_cursor *cursor, const struct wire_span *span);
-
-/* Refuses the key at `span`, quotes included, because its object already has it. */
-bool wire_refuse_duplicate(const struct wire_cursor *cursor,
-                           const struct wire_span *span);

@@ -118,9 +118,9 @@ static bool read_sequences(struct tensor_reader *reader) {
                           read_sequence, reader, &count);
 }
 
-bool wire_tensor_read_form(const struct wire_cursor *cursor, const struct wire_span *span,
-                           const char *field, const struct wire_tensor_form *form,
-                           struct arena *arena, struct wire_tensor *ret_tensor) {
+bool wire_tensor_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                      const char *field, const struct wire_tensor_form *form,
+                      struct arena *arena, struct wire_tensor *ret_tensor) {
     struct tensor_reader reader = {
         .cursor = wire_cursor_at(cursor, span), .field = field, .form = form};
 
@@ -131,11 +131,4 @@ bool wire_tensor_read_form(const struct wire_cursor *cursor, const struct wire_s
     reader.tensor.width = reader.size * (form->heads ? reader.tensor.heads : 1);
     *ret_tensor = reader.tensor;
     return true;
-}
-
-bool wire_tensor_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                      const char *field, size_t min, size_t max, struct arena *arena,
-                      struct wire_tensor *ret_tensor) {
-    const struct wire_tensor_form form = {.min = min, .max = max};
-    return wire_tensor_read_form(cursor, span, field, &form, arena, ret_tensor);
 }

@@ -10,22 +10,17 @@
  * that is too large to be computed. */
 size_t wire_tensor_cost(const struct wire_span *span);
 
-/* Reads the tensor at `span` of the cursor's text: lists of `min` to `max` levels
- * (WIRE_LEVELS_...), in which all rows have the same width. Returns false with the
- * cursor's problem set to the first error in the text: Malformed JSON, Wrong type, Wrong
- * rank, Empty tensor, Uneven rows, Out of range, Out of memory. */
-bool wire_tensor_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                      const char *field, size_t min, size_t max, struct arena *arena,
-                      struct wire_tensor *ret_tensor);
-
 /* The lists that a tensor may have. */
 struct wire_tensor_form {
-    size_t min, max; /* levels */
+    size_t min, max; /* levels (WIRE_LEVELS_...); with heads, one more is counted */
     bool heads;      /* the innermost two are one row: heads, and the numbers of each */
     bool nulls;      /* null is -INFINITY */
 };
 
-/* Reads a tensor of another form. With heads, one level more is counted. */
-bool wire_tensor_read_form(const struct wire_cursor *cursor, const struct wire_span *span,
-                           const char *field, const struct wire_tensor_form *form,
-                           struct arena *arena, struct wire_tensor *ret_tensor);
+/* Reads the tensor at `span` of the cursor's text, in which all rows have the same width.
+ * Returns false with the cursor's problem set to the first error in the text: Malformed
+ * JSON, Wrong type, Wrong rank, Empty tensor, Uneven rows, Out of range, Out of
+ * memory. */
+bool wire_tensor_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                      const char *field, const struct wire_tensor_form *form,
+                      struct arena *arena, struct wire_tensor *ret_tensor);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: finds the fields of a native request, and has them read. */
-#include "wire/fields/decode.h"
+#include "wire/fields/decoder.h"
 #include "wire/native/native.h"
 
 bool wire_native_scan(const struct wire_input *input, unsigned requests,
@@ -20,9 +20,12 @@ bool wire_native_scan(const struct wire_input *input, unsigned requests,
         !wire_object_scan(&cursor, NULL, 1, &keys, members) || !wire_body_close(&cursor))
         return false;
 
-    *ret_source = (struct wire_source){
-        .input = input, .problem = ret_problem, .text = body, .requests = requests};
-    wire_fields_take(members, ret_source->values);
+    memset(ret_source, 0, sizeof *ret_source);
+    ret_source->input = input;
+    ret_source->problem = ret_problem;
+    ret_source->text = body;
+    ret_source->requests = requests;
+    wire_fields_take(members, ret_source);
     ret_source->heads_axis =
         keys.given && !wire_is_sent(ret_source, WIRE_FIELD_NUM_HEADS);
     return true;

@@ -193,6 +193,7 @@ const struct wire_writer wire_native_writer = {
     .memory = wire_reply_lens_bytes,
     .begin = native_reply_begin,
     .fill = native_reply_fill,
-    .smaller = "leave weights or heads out of need, ask for \"need_weights\": \"mean\", "
-               "select by weights_heads and weights_queries, send fewer sequences",
+    .smaller =
+        "leave weights or heads out of need, "
+        "ask for \"need_weights\": \"mean\", " WIRE_SELECT_FEWER ", send fewer sequences",
 };

@@ -2,9 +2,9 @@
 /* decode.c: decodes a request of the Open Inference Protocol: what its outputs and
  * parameters ask for together, and the fields that scan.c has found. */
 #include "base/size.h"
-#include "wire/fields/options.h"
+#include "wire/fields/readers.h"
 #include "wire/json/cost.h"
-#include "wire/oip/scan.h"
+#include "wire/oip/request.h"
 
 /* Sets what the reply has. Refuses outputs and need_weights that disagree. */
 static bool set_needs(const struct wire_oip_scan *scan, struct wire_decoder *decoder) {

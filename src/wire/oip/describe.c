@@ -3,6 +3,7 @@
 #include "wire/oip/describe.h"
 
 #include "math/plan/results.h"
+#include "wire/fields/readers.h"
 #include "wire/json/write.h"
 #include "wire/models.h"
 #include "wire/oip/oip.h"
@@ -72,27 +73,55 @@ static struct model_tensor describe_result(const attn_model_info *info,
     return tensor;
 }
 
+/* Describes an input of a request. */
+static struct model_tensor describe_input(const attn_model_info *info,
+                                          const struct wire_field *field) {
+    struct model_tensor tensor = {field->name, "FP32", true, 3, {ANY, ANY, ANY}};
+
+    switch (field->id) {
+    case WIRE_FIELD_QUERIES:
+        tensor.shape[2] = info->width.query;
+        tensor.optional = false;
+        return tensor;
+    case WIRE_FIELD_KEYS:
+        tensor.shape[2] = info->width.key;
+        tensor.optional =
+            info->width.key == info->width.query && !wire_model_needs_keys(info);
+        return tensor;
+    case WIRE_FIELD_VALUES:
+        tensor.shape[2] = info->width.value;
+        tensor.optional = info->width.value == info->width.key;
+        return tensor;
+    case WIRE_FIELD_HEAD_MASK:
+        tensor.rank = 1;
+        tensor.shape[0] = info->num_heads;
+        return tensor;
+    default:
+        tensor.datatype = "INT64";
+        tensor.rank = field->read == wire_read_positions ? 2 : 1;
+        return tensor;
+    }
+}
+
 static void print_signature(const attn_model_info *info, bool config, struct buf *body) {
-    bool is_cross = wire_model_is_cross(info), needs_keys = wire_model_needs_keys(info);
-    bool keys_optional = info->width.key == info->width.query && !needs_keys;
-    bool values_optional = info->width.value == info->width.key;
-    const struct model_tensor inputs[] = {
-        {"queries", "FP32", false, 3, {ANY, ANY, info->width.query}},
-        {"keys", "FP32", keys_optional, 3, {ANY, ANY, info->width.key}},
-        {"values", "FP32", values_optional, 3, {ANY, ANY, info->width.value}},
-        {"valid_lens", "INT64", true, 1, {ANY}},
-        {"head_mask", "FP32", true, 1, {info->num_heads}},
-        {"weights_heads", "INT64", true, 1, {ANY}},
-        {"weights_queries", "INT64", true, 1, {ANY}},
-        {"positions", "INT64", true, 2, {ANY, ANY}},
-        {"key_positions", "INT64", true, 2, {ANY, ANY}},
-    };
-    size_t num_inputs = sizeof inputs / sizeof inputs[0] - (is_cross ? 2 : 0);
+    struct model_tensor inputs[WIRE_NUM_FIELDS];
+    size_t num_inputs = 0;
+    int passes = wire_model_is_cross(info) ? 1 : 2;
+
+    /* Positions come last; there are none where keys are of another stack. */
+    for (int pass = 0; pass < passes; pass++) {
+        for (size_t i = 0; i < WIRE_NUM_FIELDS; i++) {
+            const struct wire_field *field = &wire_fields[i];
+            if ((field->requests & WIRE_OIP_INPUT) != 0 &&
+                (field->read == wire_read_positions) == (pass == 1))
+                inputs[num_inputs++] = describe_input(info, field);
+        }
+    }
     struct model_tensor outputs[NUM_RESULTS];
     size_t num_outputs = 0;
 
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
-        if ((result_table[id].kinds & RESULT_PLAIN) != 0)
+        if ((result_table[id].kinds & RESULT_OIP) != 0)
             outputs[num_outputs++] = describe_result(info, &result_table[id]);
     }
     print_tensors(config ? "input" : "inputs", inputs, num_inputs, config, body);

@@ -14,16 +14,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All text but numbers, id and the model's name. */
-#define TEXT_BYTES ((size_t)1024)
-#define NAME_BYTES ((size_t)ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + 3)
+/* All text but outputs, id and the model's name; that of an output but its numbers in
+ * JSON: its name and a size for each axis and for its data. */
+#define TEXT_BYTES   ((size_t)64)
+#define OUTPUT_BYTES ((size_t)240)
+#define NAME_BYTES   ((size_t)ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + 3)
 
 /* --- sizes --- */
 
 /* Returns the most bytes of JSON without numbers. The id is a part of the body, so this
  * cannot overflow. */
 static size_t text_bytes_max(const struct wire_request *request) {
-    return TEXT_BYTES + NAME_BYTES + request->oip->id_size;
+    return TEXT_BYTES + NAME_BYTES + request->oip->id_size +
+           request->oip->num_outputs * OUTPUT_BYTES;
 }
 
 static size_t oip_reply_bound(const struct wire_request *request) {
@@ -162,9 +165,8 @@ const struct wire_writer wire_oip_writer = {
     .begin = oip_reply_begin,
     .fill = wire_segments_fill,
     .smaller = "leave attention_weights or heads out of outputs, "
-               "ask for \"need_weights\": \"mean\", "
-               "select by weights_heads and weights_queries, "
-               "request binary data, send fewer sequences",
+               "ask for \"need_weights\": \"mean\", " WIRE_SELECT_FEWER
+               ", request binary data, send fewer sequences",
 };
 
 /* --- errors --- */

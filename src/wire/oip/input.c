@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* input.c: finds the name, datatype, shape and data of one input of a request. */
-#include "wire/oip/input.h"
+#include "wire/oip/request.h"
 
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "wire/json/list.h"
 #include "wire/json/object.h"
 #include "wire/names.h"
 
@@ -253,16 +252,16 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
         input->name, input->count, plural_of(input->count), data->commas + 1);
 }
 
-bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
-                         struct wire_oip_binary *binary, struct wire_oip_scan *scan) {
+bool wire_oip_input_scan(struct wire_cursor *cursor, struct wire_place *place,
+                         void *context) {
+    struct wire_oip_scan *scan = context;
     struct wire_span members[NUM_MEMBERS], binary_size = {0};
-    struct wire_place place = {.field = "inputs", .depth = 1, .index = {index}};
     struct wire_place parameters_place = {.field = "parameters"};
     const struct wire_field *field = wire_fields;
     const struct oip_type *type = types;
 
-    if (!wire_object_scan(cursor, &place, INPUT_DEPTH, &input_keys, members) ||
-        !find_input(cursor, &members[NAME], index, &scan->source, &field))
+    if (!wire_object_scan(cursor, place, INPUT_DEPTH, &input_keys, members) ||
+        !find_input(cursor, &members[NAME], place->index[0], &scan->source, &field))
         return false;
     if (members[PARAMETERS].start != NULL) {
         struct wire_cursor parameters = wire_cursor_at(cursor, &members[PARAMETERS]);
@@ -276,9 +275,9 @@ bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
         return wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, field->name,
                                 "%s is an input as well as a parameter; send one of them",
                                 field->name);
-    *input = (struct wire_value){.name = field->name};
+    *wire_source_set(&scan->source, field) = (struct wire_value){.name = field->name};
     return read_input_shape(cursor, &members[SHAPE], input, scan->shapes[field->id]) &&
            read_datatype(cursor, &members[DATATYPE], field->kind == WIRE_INTEGERS, input,
                          &type) &&
-           find_data(cursor, members, &binary_size, type, binary, input);
+           find_data(cursor, members, &binary_size, type, &scan->binary, input);
 }

@@ -18,7 +18,7 @@ struct wire_oip_reply {
     size_t id_size;
     size_t num_outputs; /* at least 1 */
     struct {
-        enum result_id which; /* RESULT_PLAIN */
+        enum result_id which; /* RESULT_OIP */
         bool binary;
     } outputs[WIRE_OIP_OUTPUTS_MAX];
 };

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scan.c: finds the inputs, outputs and parameters of a request of the Open Inference
  * Protocol. It also reads requests for the index. */
-#include "wire/oip/scan.h"
+#include "wire/oip/request.h"
 
 #include "base/error.h"
-#include "wire/json/list.h"
-#include "wire/oip/input.h"
 #include "wire/reply.h"
 
 #include <stdlib.h>
 
-#define DIGITS_MAX   18    /* of a size */
-#define ID_BYTES_MAX 65536 /* jansson reads it at once, so it is short */
+#define DIGITS_MAX         18    /* of a size */
+#define ID_BYTES_MAX       65536 /* jansson reads it at once, so it is short */
+#define OUTPUT_NAMES_BYTES (20 * NUM_RESULTS) /* that an error lists */
 
 enum { ID, PARAMETERS, INPUTS, OUTPUTS, NUM_MEMBERS };
 
@@ -40,18 +39,12 @@ static const struct wire_keys change_keys = {
 static const struct wire_keys change_parameter_keys = {
     .owner = "parameters", .count = 1, .names = {"unload_dependents"}};
 
-/* Wishes of parameters and outputs for binary data. */
-struct oip_options {
-    bool binary;
-    bool binary_sent[WIRE_OIP_OUTPUTS_MAX]; /* by the output itself */
-};
-
 /* --- parameters --- */
 
 /* Finds parameters. Lists of indices are strings there. */
 static bool find_parameters(const struct wire_cursor *cursor,
-                            const struct wire_span *span, struct wire_source *source,
-                            struct oip_options *options) {
+                            const struct wire_span *span, struct wire_oip_scan *scan) {
+    struct wire_source *source = &scan->source;
     struct wire_keys keys = {.owner = "a request's parameters",
                              .where = " (tensors are inputs)"};
     struct wire_span members[WIRE_NUM_FIELDS];
@@ -64,10 +57,11 @@ static bool find_parameters(const struct wire_cursor *cursor,
     wire_fields_set_keys(WIRE_OIP_PARAMETER, WIRE_OPTION | WIRE_INTEGERS, &keys);
     if (!wire_object_scan(&there, &place, 2, &keys, members))
         return false;
-    wire_fields_take(members, source->values);
+    wire_fields_take(members, source);
     source->values[WIRE_FIELD_WEIGHTS_HEADS].bare = true;
     source->values[WIRE_FIELD_WEIGHTS_QUERIES].bare = true;
-    return wire_bool_read(cursor, &binary->text, "binary_data_output", &options->binary);
+    return wire_bool_read(cursor, &binary->text, "binary_data_output",
+                          &scan->binary_output);
 }
 
 /* --- lists of objects --- */
@@ -89,31 +83,15 @@ static bool read_list_of_objects(const struct wire_cursor *cursor,
            wire_elements_read(&there, &place, SIZE_MAX, read, context, &count);
 }
 
-/* Where inputs are read to. */
-struct input_list {
-    struct wire_oip_scan *scan;
-    struct wire_oip_binary binary;
-};
-
-static bool read_input_element(struct wire_cursor *cursor, struct wire_place *place,
-                               void *context) {
-    struct input_list *list = context;
-    return wire_oip_input_scan(cursor, place->index[0], &list->binary, list->scan);
-}
-
 /* --- outputs --- */
-
-/* Where outputs are read to. */
-struct output_list {
-    struct wire_oip_reply *reply;
-    struct oip_options *options;
-};
 
 /* Reads which output this is. */
 static bool read_output_name(const struct wire_cursor *cursor,
                              const struct wire_span *span, size_t index,
                              enum result_id *ret_which) {
-    char word[WIRE_WORD_MAX + 1] = "";
+    char word[WIRE_WORD_MAX + 1] = "", known[OUTPUT_NAMES_BYTES];
+    const char *names[NUM_RESULTS];
+    size_t count = 0;
     if (span->start == NULL)
         return wire_problem_set(cursor->problem, WIRE_E_MISSING_KEY, "name",
                                 "outputs[%zu] has no name; send it", index);
@@ -122,21 +100,23 @@ static bool read_output_name(const struct wire_cursor *cursor,
 
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
         *ret_which = id;
-        if ((result_table[id].kinds & RESULT_PLAIN) != 0 &&
-            strcmp(word, result_table[id].name) == 0)
+        if ((result_table[id].kinds & RESULT_OIP) == 0)
+            continue;
+        if (strcmp(word, result_table[id].name) == 0)
             return true;
+        names[count++] = result_table[id].name;
     }
+    wire_names_print(known, sizeof known, names, count, "or");
     return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_OUTPUT, "outputs",
-                            "outputs[%zu] has the name '%.64s'; "
-                            "use outputs, attention_weights, heads or lse",
-                            index, word);
+                            "outputs[%zu] has the name '%.64s'; use %s", index, word,
+                            known);
 }
 
 static bool read_output_element(struct wire_cursor *cursor, struct wire_place *place,
                                 void *context) {
-    struct output_list *list = context;
+    struct wire_oip_scan *scan = context;
     size_t index = place->index[0];
-    struct wire_oip_reply *reply = list->reply;
+    struct wire_oip_reply *reply = &scan->reply;
     struct wire_span members[2], binary = {0};
     struct wire_place parameters = {.field = "parameters"};
     enum result_id which = RESULT_OUTPUTS;
@@ -161,19 +141,8 @@ static bool read_output_element(struct wire_cursor *cursor, struct wire_place *p
 
     size_t i = reply->num_outputs++; /* fits, as they differ */
     reply->outputs[i].which = which;
-    list->options->binary_sent[i] = binary.start != NULL;
+    reply->outputs[i].binary = scan->binary_output;
     return wire_bool_read(cursor, &binary, "binary_data", &reply->outputs[i].binary);
-}
-
-/* Sets which outputs are binary. Those that are not named are the outputs alone. */
-static void resolve_outputs(const struct oip_options *options,
-                            struct wire_oip_reply *reply) {
-    if (reply->num_outputs == 0)
-        reply->num_outputs = 1;
-    for (size_t i = 0; i < reply->num_outputs; i++) {
-        if (!options->binary_sent[i])
-            reply->outputs[i].binary = options->binary;
-    }
 }
 
 /* --- the request --- */
@@ -203,33 +172,38 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
     const char *body = input->body;
     const char *end = body + (split ? input->json_size : input->size);
     struct wire_cursor cursor = {body, body, end, ret_problem};
-    struct oip_options options = {0};
-    struct input_list inputs = {ret_scan, {NULL, 0}};
-    struct output_list outputs = {&ret_scan->reply, &options};
     struct wire_span members[NUM_MEMBERS];
 
-    ret_scan->reply = (struct wire_oip_reply){0};
+    struct wire_oip_binary *binary = &ret_scan->binary;
+    struct wire_oip_reply *reply = &ret_scan->reply;
+
+    *reply = (struct wire_oip_reply){0};
+    *binary = (struct wire_oip_binary){0};
+    ret_scan->binary_output = false;
     ret_scan->source = (struct wire_source){
         .input = input, .problem = ret_problem, .text = body, .requests = WIRE_OIP_INPUT};
     if (split)
-        inputs.binary = (struct wire_oip_binary){(const unsigned char *)end,
-                                                 input->size - input->json_size};
+        *binary = (struct wire_oip_binary){(const unsigned char *)end,
+                                           input->size - input->json_size};
     if (!wire_body_open(&cursor, "inputs") ||
         !wire_object_scan(&cursor, NULL, 1, &request_keys, members) ||
-        !wire_body_close(&cursor) || !find_id(&cursor, &members[ID], &ret_scan->reply) ||
-        !find_parameters(&cursor, &members[PARAMETERS], &ret_scan->source, &options) ||
-        !read_list_of_objects(&cursor, &members[INPUTS], "inputs", read_input_element,
-                              &inputs) ||
+        !wire_body_close(&cursor) || !find_id(&cursor, &members[ID], reply) ||
+        !find_parameters(&cursor, &members[PARAMETERS], ret_scan) ||
+        !read_list_of_objects(&cursor, &members[INPUTS], "inputs", wire_oip_input_scan,
+                              ret_scan) ||
         !read_list_of_objects(&cursor, &members[OUTPUTS], "outputs", read_output_element,
-                              &outputs))
+                              ret_scan))
         return false;
-    resolve_outputs(&options, &ret_scan->reply);
-    return inputs.binary.size == 0 ||
+    if (reply->num_outputs == 0) { /* the outputs alone */
+        reply->num_outputs = 1;
+        reply->outputs[0].binary = ret_scan->binary_output;
+    }
+    return binary->size == 0 ||
            wire_problem_set(
                ret_problem, WIRE_E_BINARY_DATA, NULL,
                "the body has %zu byte%s after the binary data of the last input; send no "
                "more than the sum of binary_data_size",
-               inputs.binary.size, plural_of(inputs.binary.size));
+               binary->size, plural_of(binary->size));
 }
 
 bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_size,
@@ -257,19 +231,24 @@ bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_si
     return true;
 }
 
+/* Finds the one member that a body may have, which may be empty. */
+static bool find_only_member(struct wire_cursor *cursor, const struct wire_keys *keys,
+                             struct wire_span *ret_value) {
+    *ret_value = (struct wire_span){0};
+    return cursor->at == cursor->end ||
+           (wire_body_open(cursor, keys->names[0]) &&
+            wire_object_scan(cursor, NULL, 1, keys, ret_value) &&
+            wire_body_close(cursor));
+}
+
 bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
                          struct wire_problem *ret_problem) {
     struct wire_cursor cursor = {text, text, text + size, ret_problem};
     struct wire_span ready;
 
     *ret_ready_only = false;
-    if (size == 0)
-        return true;
-    if (!wire_body_open(&cursor, "ready") ||
-        !wire_object_scan(&cursor, NULL, 1, &index_keys, &ready) ||
-        !wire_body_close(&cursor))
-        return false;
-    return wire_bool_read(&cursor, &ready, "ready", ret_ready_only);
+    return find_only_member(&cursor, &index_keys, &ready) &&
+           wire_bool_read(&cursor, &ready, "ready", ret_ready_only);
 }
 
 bool wire_oip_read_change(const char *text, size_t size,
@@ -279,15 +258,10 @@ bool wire_oip_read_change(const char *text, size_t size,
     struct wire_span parameters, dependents;
     bool ignored;
 
-    if (size == 0)
-        return true;
-    if (!wire_body_open(&cursor, "parameters") ||
-        !wire_object_scan(&cursor, NULL, 1, &change_keys, &parameters) ||
-        !wire_body_close(&cursor))
+    if (!find_only_member(&cursor, &change_keys, &parameters))
         return false;
     if (parameters.start == NULL)
         return true;
-
     struct wire_cursor there = wire_cursor_at(&cursor, &parameters);
     return wire_object_scan(&there, &place, 2, &change_parameter_keys, &dependents) &&
            wire_bool_read(&cursor, &dependents, "unload_dependents", &ignored);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: finds the fields of a request in safetensors: its header, the strings of its
  * metadata, and its tensors; and has them read. */
-#include "wire/fields/decode.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "safetensors/header.h"
+#include "wire/fields/decoder.h"
 #include "wire/json/cost.h"
 #include "wire/names.h"
 #include "wire/safetensors/safetensors.h"
@@ -123,7 +123,7 @@ static bool find_tensors(const struct safetensors_header *header, const char *da
             wire_field_find(tensor->name, source->requests, WIRE_LISTS | WIRE_LENS);
         if (field == NULL)
             return refuse_tensor(source, tensor->name);
-        source->values[field->id] = (struct wire_value){
+        *wire_source_set(source, field) = (struct wire_value){
             .name = field->name,
             .shape = tensor->shape,
             .rank = tensor->rank,
@@ -148,8 +148,8 @@ static bool find_options(const struct safetensors_header *header,
         const struct wire_field *field =
             wire_field_find(key, source->requests, WIRE_OPTION);
         if (field != NULL) {
-            source->values[field->id] = (struct wire_value){
-                .name = field->name, .text = {text, text + strlen(text), 0, 0}};
+            wire_source_set(source, field)->text =
+                (struct wire_span){text, text + strlen(text), 0, 0};
         } else if (strcmp(key, "format") != 0) { /* torch and others write it */
             wire_fields_list(source->requests, WIRE_OPTION, options, sizeof options);
             snprintf(advice, sizeof advice,

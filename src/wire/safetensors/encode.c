@@ -190,6 +190,7 @@ const struct wire_writer wire_safetensors_writer = {
     .memory = wire_reply_lens_bytes,
     .begin = safetensors_reply_begin,
     .fill = safetensors_reply_fill,
-    .smaller = "leave weights or heads out of need, set need_weights to mean, "
-               "select by weights_heads and weights_queries, send fewer sequences",
+    .smaller =
+        "leave weights or heads out of need, set need_weights to mean, " WIRE_SELECT_FEWER
+        ", send fewer sequences",
 };

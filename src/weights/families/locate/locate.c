@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "weights/families/locate/locator.h"
 #include "weights/families/locate/norms.h"
+#include "weights/layer/make.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static void locate_linear(const struct locator *locator, size_t which,
     struct layer_linear *linear = &locator->layer->linears[which];
     char name[MATCH_NAME_SIZE], bias_name[MATCH_NAME_SIZE];
     bool is_key = which == ATTN_KEY || which == ATTN_VALUE;
-    size_t index = is_key ? locator->layer->lender : locator->layer->index;
+    size_t index = is_key ? locator->layer->lender : locator->layer->info.layer;
 
     linear->transposed = family->weights.transposed;
     linear->weight = locator_find(locator, index, module_name, ".weight", name);
@@ -61,7 +62,8 @@ struct row_split {
 
 static struct row_split find_row_split(const struct locator *locator, size_t which) {
     enum family_split split = locator->family->weights.split;
-    size_t heads = locator->layer->num_heads, kv_heads = locator->layer->num_kv_heads;
+    size_t heads = locator->layer->info.num_heads,
+           kv_heads = locator->layer->info.num_kv_heads;
     bool of_query = which == ATTN_QUERY || which == ATTN_GATE;
     bool of_keys = which == ATTN_KEY || which == ATTN_VALUE;
     bool apart = has_queries_apart(locator) || split == SPLIT_LATENT;
@@ -80,23 +82,28 @@ static struct row_split find_row_split(const struct locator *locator, size_t whi
         {ATTN_QUERY, ATTN_KEY, ATTN_VALUE}, 3, blocks ? 1 : kv_heads};
 }
 
-/* Sets which rows are the heads of a linear. Returns how many its tensor has. */
+/* Sets the input of a linear, and which rows are its heads. Returns how many rows its
+ * tensor has. */
 static size_t set_linear_rows(const struct locator *locator, size_t which) {
-    const struct layer *layer = locator->layer;
+    const attn_model_info *info = &locator->layer->info;
     struct layer_linear *linear = &locator->layer->linears[which];
     const struct row_split split = find_row_split(locator, which);
+    size_t width = locator->stack->width, shared = info->latent.shared;
+    size_t query_in = info->latent.query > 0 ? info->latent.query : width;
+    size_t key_in = info->latent.key > 0 ? info->latent.key - shared : width;
     const struct {
-        size_t heads, rows;
+        size_t heads, rows, in_size;
     } sizes[ATTN_NUM_LINEARS] = {
-        [ATTN_QUERY] = {layer->num_heads, layer->head_size},
-        [ATTN_KEY] = {layer->num_kv_heads, layer->head_size - layer->latent.shared},
-        [ATTN_VALUE] = {layer->num_kv_heads, layer->value_size},
-        [ATTN_OUTPUT] = {1, locator->stack->width},
-        [ATTN_GATE] = {layer->num_heads, layer->value_size},
-        [ATTN_LATENT_QUERY] = {1, layer->latent.query},
-        [ATTN_LATENT_KEY] = {1, layer->latent.key + layer->latent.shared},
+        [ATTN_QUERY] = {info->num_heads, info->width.score, query_in},
+        [ATTN_KEY] = {info->num_kv_heads, info->width.score - shared, key_in},
+        [ATTN_VALUE] = {info->num_kv_heads, info->width.head, key_in},
+        [ATTN_OUTPUT] = {1, width, size_product(info->num_heads, info->width.head)},
+        [ATTN_GATE] = {info->num_heads, info->width.head, width},
+        [ATTN_LATENT_QUERY] = {1, info->latent.query, width},
+        [ATTN_LATENT_KEY] = {1, info->latent.key, width},
     };
 
+    linear->in_size = sizes[which].in_size;
     linear->num_heads = sizes[which].heads;
     linear->head_rows = sizes[which].rows;
     linear->group_heads = linear->num_heads / split.groups;
@@ -113,61 +120,48 @@ static size_t set_linear_rows(const struct locator *locator, size_t which) {
 /* Returns the module with the tensor of a linear; NULL: the layer has no such linear. */
 static const char *name_linear(const struct locator *locator, size_t which) {
     const char *const *names = locator->stack->stack->names;
-    const struct layer_latent *latent = &locator->layer->latent;
+    const attn_model_info *info = &locator->layer->info;
     bool is_gated = locator->family->weights.split == SPLIT_GATED;
 
     if (which == ATTN_LATENT_QUERY)
-        return latent->query > 0 ? "q_a_proj" : NULL;
+        return info->latent.query > 0 ? "q_a_proj" : NULL;
     if (which == ATTN_LATENT_KEY)
-        return latent->key > 0 ? names[0] : NULL;
-    if (which == ATTN_QUERY && latent->key > 0)
-        return latent->query > 0 ? "q_b_proj" : "q_proj";
-    if (which <= ATTN_VALUE && latent->key > 0)
+        return info->latent.key > 0 ? names[0] : NULL;
+    if (which == ATTN_QUERY && info->latent.key > 0)
+        return info->latent.query > 0 ? "q_b_proj" : "q_proj";
+    if (which <= ATTN_VALUE && info->latent.key > 0)
         return "kv_b_proj";
     if (which == ATTN_GATE && is_gated)
         return names[ATTN_QUERY];
     return which <= ATTN_VALUE && names[which] == NULL ? names[0] : names[which];
 }
 
+/* Counts of config.json, even where a family doubles them. */
+_Static_assert(SIZE_MAX / CONFIG_COUNT_MAX / CONFIG_COUNT_MAX >= 64,
+               "rows and columns of all heads overflow");
+
 static void locate_linears(const struct locator *locator) {
     static const size_t order[ATTN_NUM_LINEARS] = {
         ATTN_LATENT_QUERY, ATTN_QUERY, ATTN_LATENT_KEY, ATTN_KEY,
         ATTN_VALUE,        ATTN_GATE,  ATTN_OUTPUT};
     struct layer *layer = locator->layer;
-    size_t width = locator->stack->width, hidden, kv_hidden, values, outputs, packed;
-    const struct layer_latent *latent = &layer->latent;
 
-    if (!size_mul(layer->num_heads, layer->head_size, &hidden) ||
-        !size_mul(layer->num_kv_heads, layer->head_size, &kv_hidden) ||
-        !size_mul(layer->num_kv_heads, layer->value_size, &values) ||
-        !size_mul(layer->num_heads, layer->value_size, &outputs) ||
-        !size_mul(hidden, 2, &packed) || !size_add(kv_hidden, values, &packed) ||
-        !size_add(hidden, packed, &packed)) {
-        error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
-        return;
-    }
-    if (locator->family->weights.split == SPLIT_QUARTERS && layer->num_heads % 4 != 0) {
+    if (locator->family->weights.split == SPLIT_QUARTERS &&
+        layer->info.num_heads % 4 != 0) {
         error_keep(locator->error, ATTN_E_VALUE,
                    "%zu heads lie in quarters, so their number must be divisible by 4",
-                   layer->num_heads);
+                   layer->info.num_heads);
         return;
     }
 
     for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         size_t which = order[i];
-        struct layer_linear *linear = &layer->linears[which];
         const char *name = name_linear(locator, which);
-        bool of_keys = which == ATTN_KEY || which == ATTN_VALUE;
 
-        if (which == ATTN_VALUE && layer->keys_are_values) {
-            *linear = layer->linears[ATTN_KEY];
-        } else if (name != NULL) {
-            linear->in_size = which == ATTN_OUTPUT                       ? outputs
-                              : which == ATTN_QUERY && latent->query > 0 ? latent->query
-                              : of_keys && latent->key > 0               ? latent->key
-                                                                         : width;
+        if (which == ATTN_VALUE && layer->keys_are_values)
+            layer->linears[which] = layer->linears[ATTN_KEY];
+        else if (name != NULL)
             locate_linear(locator, which, name, set_linear_rows(locator, which));
-        }
     }
 }
 
@@ -179,12 +173,13 @@ static void locate_tables(const struct locator *locator) {
     char name[MATCH_NAME_SIZE] = "";
 
     if (layer->sinks_name != NULL) {
-        layer->sinks = locator_find(locator, layer->index, layer->sinks_name, "", name);
+        layer->sinks =
+            locator_find(locator, layer->info.layer, layer->sinks_name, "", name);
         if (layer->sinks == NULL)
             locator_refuse_missing(locator, name);
-        locator_check(locator, layer->sinks, layer->num_heads, VECTOR);
+        locator_check(locator, layer->sinks, layer->info.num_heads, VECTOR);
     }
-    if (layer->bias.kind != ATTN_BIAS_BUCKETS)
+    if (layer->info.score.bias != ATTN_BIAS_BUCKETS)
         return;
 
     if (table[0] == '/') {
@@ -196,7 +191,8 @@ static void locate_tables(const struct locator *locator) {
     }
     if (layer->bias.table == NULL)
         locator_refuse_missing(locator, name);
-    locator_check(locator, layer->bias.table, layer->bias.table_rows, layer->num_heads);
+    locator_check(locator, layer->bias.table, layer->bias.table_rows,
+                  layer->info.num_heads);
 }
 
 static bool begins_with(const char *name, const char *start, size_t size) {
@@ -241,7 +237,7 @@ static bool is_known_tensor(const struct locator *locator,
     const struct layer *layer = locator->layer;
     const struct layer_norm *const norms[] = {
         &layer->query_norm,  &layer->key_norm,          &layer->out_norm,
-        &layer->norm_before, &layer->latent.query_norm, &layer->latent.key_norm};
+        &layer->norm_before, &layer->latent_query_norm, &layer->latent_key_norm};
 
     for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
         if (tensor == layer->linears[i].weight || tensor == layer->linears[i].bias)
@@ -289,8 +285,8 @@ static void check_module(const struct locator *locator) {
     const struct tensor_view *tensors = locator->tensors;
     char module[MATCH_NAME_SIZE];
 
-    match_name(locator->stack, locator->layer->index, locator->stack->stack->module, "",
-               "", module);
+    match_name(locator->stack, locator->layer->info.layer, locator->stack->stack->module,
+               "", "", module);
     size_t size = strlen(module);
     for (size_t i = tensor_view_lower(tensors, module); i < tensors->count; i++) {
         const struct safetensors_tensor *tensor = &tensors->tensors[i];
@@ -315,5 +311,6 @@ attn_status locate_tensors(const struct match *match, const struct match_stack *
     locate_norms(&locator);
     locate_tables(&locator);
     check_module(&locator);
+    layer_complete(layer);
     return locator.error->status;
 }

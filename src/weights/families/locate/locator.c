@@ -33,12 +33,12 @@ void locator_check(const struct locator *locator, const struct safetensors_tenso
                    "tensor '%.120s' has dtype %s: the weights are quantized; save them "
                    "in bfloat16 or float32",
                    tensor->name, tensor->dtype->name);
-    if (layer->value_size != layer->head_size)
-        snprintf(values, sizeof values, "values of size %zu, ", layer->value_size);
+    if (layer->info.width.head != layer->info.width.score)
+        snprintf(values, sizeof values, "values of size %zu, ", layer->info.width.head);
     snprintf(reason, sizeof reason,
              "config.json means %zu heads, %zu key heads and size %zu, %s%zu wide",
-             layer->num_heads, layer->num_kv_heads, layer->head_size, values,
-             locator->stack->width);
+             layer->info.num_heads, layer->info.num_kv_heads, layer->info.width.score,
+             values, locator->stack->width);
     tensor_fit(tensor, &rows, columns == VECTOR ? NULL : &columns, reason,
                locator->error);
 }

@@ -54,12 +54,12 @@ static void locate_norm_before(const struct locator *locator) {
     const char *names = locator->stack->stack->norm;
     struct layer_norm *norm = &locator->layer->norm_before;
 
-    while (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && names != NULL &&
-           *names != '\0') {
+    while (locator->layer->info.pre_norm.kind != ATTN_NORM_NONE && norm->weight == NULL &&
+           names != NULL && *names != '\0') {
         char name[64];
         size_t size = strcspn(names, " ");
         snprintf(name, sizeof name, "%.*s", (int)size, names);
-        locate_norm(locator, locator->layer->index, "", name, locator->stack->width,
+        locate_norm(locator, locator->layer->info.layer, "", name, locator->stack->width,
                     VECTOR, norm);
         names += size + strspn(names + size, " ");
     }
@@ -71,9 +71,10 @@ static void locate_head_norm(const struct locator *locator, size_t index, size_t
                              struct layer_norm *norm) {
     const struct layer *layer = locator->layer;
     const char *named = norm->name;
-    size_t size = layer->head_size, before = strcspn(named, "#");
-    bool numbered = named[before] == '#', matrix = layer->head_norm_each && !numbered;
-    size_t numbers = layer->head_norm_whole ? heads * size : size;
+    size_t size = layer->info.width.score, before = strcspn(named, "#");
+    bool numbered = named[before] == '#',
+         matrix = layer->info.head_norm.per_head && !numbered;
+    size_t numbers = layer->info.head_norm.whole ? heads * size : size;
     char name[64];
 
     snprintf(name, sizeof name, "%.*s%s", (int)before, named, numbered ? "0" : "");
@@ -97,21 +98,24 @@ static void locate_head_norm(const struct locator *locator, size_t index, size_t
 
 void locate_norms(const struct locator *locator) {
     struct layer *layer = locator->layer;
-    struct layer_latent *latent = &layer->latent;
+    const attn_model_info *info = &layer->info;
 
-    if (latent->query > 0)
-        locate_needed_norm(locator, layer->index, "q_a_layernorm", latent->query, VECTOR,
-                           &latent->query_norm);
-    if (latent->key > 0)
-        locate_needed_norm(locator, layer->index, "kv_a_layernorm", latent->key, VECTOR,
-                           &latent->key_norm);
-    if (layer->query_norm.kind != ATTN_NORM_NONE && !layer->query_norm.bare) {
-        locate_head_norm(locator, layer->index, layer->num_heads, &layer->query_norm);
-        locate_head_norm(locator, layer->lender, layer->num_kv_heads, &layer->key_norm);
+    if (info->latent.query > 0)
+        locate_needed_norm(locator, layer->info.layer, "q_a_layernorm",
+                           info->latent.query, VECTOR, &layer->latent_query_norm);
+    if (info->latent.key > 0)
+        locate_needed_norm(locator, layer->info.layer, "kv_a_layernorm",
+                           info->latent.key - info->latent.shared, VECTOR,
+                           &layer->latent_key_norm);
+    if (layer->info.head_norm.kind != ATTN_NORM_NONE && !layer->query_norm.bare) {
+        locate_head_norm(locator, layer->info.layer, layer->info.num_heads,
+                         &layer->query_norm);
+        locate_head_norm(locator, layer->lender, layer->info.num_kv_heads,
+                         &layer->key_norm);
     }
-    if (layer->out_norm.kind != ATTN_NORM_NONE) {
-        locate_needed_norm(locator, layer->index, layer->out_norm.name,
-                           layer->num_heads * layer->value_size, VECTOR,
+    if (layer->info.out_norm.kind != ATTN_NORM_NONE) {
+        locate_needed_norm(locator, layer->info.layer, layer->out_norm.name,
+                           layer->info.num_heads * layer->info.width.head, VECTOR,
                            &layer->out_norm);
         refuse_norm_bias(locator, &layer->out_norm);
     }

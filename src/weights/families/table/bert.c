@@ -4,9 +4,8 @@
 
 #include <string.h>
 
-static bool is_rotary(const struct layer_source *layer, bool sliding) {
+static bool is_rotary(const struct layer_source *layer) {
     const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
-    (void)sliding;
     return json_is_string(type) && strcmp(json_string_value(type), "rotary") == 0;
 }
 
@@ -15,16 +14,17 @@ static void rotate_values(const struct layer_source *source, struct layer *layer
 }
 
 /* Half of local_attention, or sliding_window, which is already half of it. */
-static size_t halve_window(const struct layer_source *layer, bool causal, size_t window) {
+static size_t halve_window(const struct layer_source *layer) {
     size_t half = config_get_count(layer->section, "sliding_window", 0);
-    (void)causal;
-    return half > 0 ? half : window / 2;
+    return half > 0 ? half : layer->window / 2;
 }
 
 /* The first layer has an identity in place of the norm before. */
 static void drop_first_norm(const struct layer_source *source, struct layer *layer) {
-    if (source->index == 0)
-        layer->norm_before = (struct layer_norm){.bare = true};
+    if (source->index > 0)
+        return;
+    layer->info.pre_norm.kind = ATTN_NORM_NONE;
+    layer->norm_before.bare = true;
 }
 
 /* clang-format off */
@@ -67,7 +67,7 @@ static void drop_first_norm(const struct layer_source *source, struct layer *lay
     .windows.keys = "local_attention=128", .windows.length = halve_window, \
     .windows.period_keys = "global_attn_every_n_layers=3"
 
-static const struct family families[] = {
+const struct family families_bert[] = {
     BERT("bert", 12, 768, 12),
     BERT("roberta", 12, 768, 12),
     BERT("xlm-roberta", 12, 768, 12),
@@ -132,8 +132,7 @@ static const struct family families[] = {
     WAV2VEC2("hubert"),
     WAV2VEC2("unispeech"),
     WAV2VEC2("data2vec-audio"),
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_bert = FAMILY_LIST(families);

@@ -6,11 +6,13 @@
 
 /* Without use_bidirectional_attention the window is as it is said; with it, half of it
  * and one, of which the mask by that key alone leaves out the farthest. */
-static size_t halve_gemma3_window(const struct layer_source *layer, bool causal,
-                                  size_t window) {
+static size_t halve_gemma3_window(const struct layer_source *layer) {
+    size_t window = layer->window;
+
     if (!config_get_bool(layer->section, "use_bidirectional_attention") || window == 0)
         return window;
-    return window / 2 + (causal || !config_get_bool(layer->section, "is_causal=true"));
+    return window / 2 +
+           (layer->causal || !config_get_bool(layer->section, "is_causal=true"));
 }
 
 /* Lets the last layers, as many as `keys` count, take keys and values of the last layer
@@ -32,7 +34,7 @@ static void borrow_keys(const struct layer_source *source, const char *keys,
     layer->borrows = source->index >= end;
     for (lender.index = end; layer->borrows && lender.index-- > 0;) {
         layer->lender = lender.index;
-        if (kind_slides(&lender, layer->window) == (layer->window > 0))
+        if (kind_slides(&lender) == (layer->info.mask.window > 0))
             return;
     }
     if (layer->borrows)
@@ -44,12 +46,12 @@ static void borrow_keys(const struct layer_source *source, const char *keys,
 }
 
 static void adjust_gemma3n(const struct layer_source *source, struct layer *layer) {
-    layer->value_norm.kind = ATTN_NORM_RMS;
+    layer->info.value_norm.kind = ATTN_NORM_RMS;
     borrow_keys(source, "num_kv_shared_layers=15", layer);
 }
 
 static void adjust_gemma4(const struct layer_source *source, struct layer *layer) {
-    layer->value_norm.kind = ATTN_NORM_RMS;
+    layer->info.value_norm.kind = ATTN_NORM_RMS;
     borrow_keys(source, "num_kv_shared_layers", layer);
 }
 
@@ -63,9 +65,9 @@ static void read_gemma4_sizes(const struct layer_source *source, struct layer *l
     char number[24];
 
     if (source->index + 1 == source->num_layers)
-        layer->window = 0; /* whatever layer_types says */
+        layer->info.mask.window = 0; /* whatever layer_types says */
     layer->keys_are_values =
-        layer->window == 0 && config_get_bool(section, "attention_k_eq_v");
+        layer->info.mask.window == 0 && config_get_bool(section, "attention_k_eq_v");
     if (all != NULL && !json_is_null(all)) {
         for (int digits = 1; digits < 6 && own.object == NULL; digits++) {
             snprintf(number, sizeof number, "%0*zu", digits, source->index);
@@ -75,15 +77,16 @@ static void read_gemma4_sizes(const struct layer_source *source, struct layer *l
             error_keep(section->error, ATTN_E_VALUE,
                        "per_layer_config must be an object, with an object for each "
                        "layer that differs");
-        layer->num_kv_heads =
-            config_get_count(&own, "num_key_value_heads", layer->num_kv_heads);
-        layer->head_size = config_get_count(&own, "head_dim", layer->head_size);
-    } else if (layer->window == 0) {
-        layer->head_size =
-            config_get_count(section, "global_head_dim=512", layer->head_size);
+        layer->info.num_kv_heads =
+            config_get_count(&own, "num_key_value_heads", layer->info.num_kv_heads);
+        layer->info.width.score =
+            config_get_count(&own, "head_dim", layer->info.width.score);
+    } else if (layer->info.mask.window == 0) {
+        layer->info.width.score =
+            config_get_count(section, "global_head_dim=512", layer->info.width.score);
         if (layer->keys_are_values)
-            layer->num_kv_heads = config_get_count(section, "num_global_key_value_heads",
-                                                   layer->num_kv_heads);
+            layer->info.num_kv_heads = config_get_count(
+                section, "num_global_key_value_heads", layer->info.num_kv_heads);
     }
 }
 
@@ -102,7 +105,7 @@ static const struct layer_rotation gemma4_rotation = {
     .scores.scale = 1, BASE(1e6), LOCAL_BASE("rope_local_base_freq", 10000), \
     PERIODS(kind_slides_unless_last, 512, "=" #period_of_full)
 
-static const struct family families[] = {
+const struct family families_gemma[] = {
     {   LLAMA("gemma", 16, 3072, 28, 16, 256), BIASES, .norms.plus_one = true, RMS(1e-6),
         ROTATION},
     GEMMA2("gemma2"),
@@ -118,8 +121,7 @@ static const struct family families[] = {
     {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .rotation.unset = &gemma4_rotation,
         .rotation.part = 0.25, .sizes.adjust = read_gemma4_sizes,
         .adjust = adjust_gemma4},
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_gemma = FAMILY_LIST(families);

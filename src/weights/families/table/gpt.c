@@ -6,11 +6,10 @@
 
 /* Returns whether the layer is local by attention_types, [[["global", "local"], 12]]:
  * kinds, and how often they are repeated. */
-static bool is_gpt_neo_local(const struct layer_source *layer, size_t window) {
+static bool is_gpt_neo_local(const struct layer_source *layer) {
     const json_t *groups = config_find(layer->section, "attention_types", NULL);
     size_t first = 0, i;
     json_t *group;
-    (void)window;
 
     if (groups == NULL || json_is_null(groups))
         return layer->index % 2 == 1;
@@ -40,7 +39,7 @@ static bool is_gpt_neo_local(const struct layer_source *layer, size_t window) {
 
 static void share_one_key_head(const struct layer_source *source, struct layer *layer) {
     if (config_get_bool(source->section, "multi_query=true"))
-        layer->num_kv_heads = 1;
+        layer->info.num_kv_heads = 1;
 }
 
 /* The new architecture has a number of its own, else all query heads share one, or none
@@ -49,31 +48,30 @@ static void read_falcon_heads(const struct layer_source *source, struct layer *l
     const struct config_section *section = source->section;
 
     if (config_get_bool(section, "new_decoder_architecture"))
-        layer->num_kv_heads =
-            config_get_count(section, "num_kv_heads n_head_kv", layer->num_heads);
+        layer->info.num_kv_heads =
+            config_get_count(section, "num_kv_heads n_head_kv", layer->info.num_heads);
     else
         share_one_key_head(source, layer);
 }
 
-static bool has_no_alibi(const struct layer_source *layer, bool sliding) {
-    (void)sliding;
+static bool has_no_alibi(const struct layer_source *layer) {
     return !json_is_true(config_find(layer->section, "alibi", NULL));
 }
 
 static void read_falcon_alibi(const struct layer_source *source, struct layer *layer) {
     if (config_get_bool(source->section, "alibi"))
-        layer->bias.kind = ATTN_BIAS_ALIBI_ROUNDED;
+        layer->info.score.bias = ATTN_BIAS_ALIBI_ROUNDED;
 }
 
 static void scale_unless_off(const struct layer_source *source, struct layer *layer) {
     if (!config_get_bool(source->section, "scale_attn_weights=true"))
-        layer->scale = 1;
+        layer->info.score.scale = 1;
 }
 
 static void scale_by_layer(const struct layer_source *source, struct layer *layer) {
     scale_unless_off(source, layer);
     if (config_get_bool(source->section, "scale_attn_by_inverse_layer_idx"))
-        layer->scale /= (double)(source->index + 1);
+        layer->info.score.scale /= (double)(source->index + 1);
 }
 
 /* clang-format off */
@@ -88,7 +86,7 @@ static void scale_by_layer(const struct layer_source *source, struct layer *laye
     LAYER_NORM("layer_norm_epsilon", 1e-5), ROTATION, .rotation.only_if = has_no_alibi, \
     .adjust = read_falcon_alibi
 
-static const struct family families[] = {
+const struct family families_gpt[] = {
     {   .type = "gpt2",
         .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 12, 768, 12, MASK_CAUSAL,
         PACKED("c_attn", "c_proj")),
@@ -190,8 +188,7 @@ static const struct family families[] = {
         .sizes.kv_keys = "attn_config.kv_n_heads=1", LAYER_NORM(NULL, 1e-5),
         BASE_OF("rope_theta,attn_config.rope_theta", 10000),
         .scores.clip_keys = "attn_config.clip_qkv"},
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_gpt = FAMILY_LIST(families);

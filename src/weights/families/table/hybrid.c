@@ -21,9 +21,8 @@ static bool nemotron_attends(const struct layer_source *layer) {
            pattern[layer->index] == '*';
 }
 
-static bool is_rope(const struct layer_source *layer, bool sliding) {
+static bool is_rope(const struct layer_source *layer) {
     const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
-    (void)sliding;
     return json_is_string(type) && strcmp(json_string_value(type), "rope") == 0;
 }
 
@@ -42,14 +41,13 @@ static bool is_rope(const struct layer_source *layer, bool sliding) {
     .layers.last = true, .layers.period_keys = "full_attention_interval=4", \
     .weights.split = SPLIT_GATED, .biases.if_set = "qkvog", \
     .biases.keys = "attention_bias", RMS(1e-6), .norms.plus_one = true, \
-    NORMS_OF_HEADS("q_norm", "k_norm", ATTN_NORM_RMS), \
-    ROTATION, PART_OF("partial_rotary_factor", 0.25)
+    HEAD_NORMS, ROTATION, PART(0.25)
 /* Their texts have positions of three axes. */
 #define QWEN35(type_name, w, n, kv) { \
     QWEN_GATED(type_name, w, n, kv), .rotation.sections = SECTIONS_INTERLEAVED, \
     .rotation.section_sizes = {11, 11, 10}, .rotation.words = "mrope=default"}
 
-static const struct family families[] = {
+const struct family families_hybrid[] = {
     {   LLAMA("bamba", 32, 4096, 32, 8, 0), BIASES, OTHER_MIXERS,
         .layers.list_keys = "attn_layer_indices", RMS(1e-5), ROTATION, PART(0.5)},
     {   LLAMA("granitemoehybrid", 32, 4096, 32, 0, 0), BIASES, OTHER_MIXERS,
@@ -72,8 +70,7 @@ static const struct family families[] = {
     {   QWEN_GATED("qwen3_next", 2048, 48, 2)},
     QWEN35("qwen3_5_text", 4096, 32, 4),
     QWEN35("qwen3_5_moe_text", 2048, 40, 2),
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_hybrid = FAMILY_LIST(families);

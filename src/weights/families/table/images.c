@@ -58,7 +58,7 @@ static void name_videomae_biases(const struct layer_source *source, struct layer
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, path, h, w, 12, mask_of)}}, \
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, "", h, w, 12, mask_of)}}
 
-static const struct family families[] = {
+const struct family families_images[] = {
     VIT("vit", "layernorm_before", 1e-12, "layers.#."),
     VIT("deit", "layernorm_before", 1e-12, "layers.#."),
     VIT("vit_mae", "layernorm_before", 1e-12, "layers.#."),
@@ -102,8 +102,7 @@ static const struct family families[] = {
     ONE_TOWER("clip_vision_model", 1e-5, "vision_model.", 12, 768, MASK_NONE),
     ONE_TOWER("siglip_text_model", 1e-6, "text_model.", 12, 768, MASK_NONE),
     ONE_TOWER("siglip_vision_model", 1e-6, "vision_model.", 12, 768, MASK_NONE),
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_images = FAMILY_LIST(families);

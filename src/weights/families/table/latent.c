@@ -9,25 +9,25 @@ static void read_latent_sizes(const struct layer_source *source, struct layer *l
                               size_t query, size_t key, size_t plain, size_t value) {
     const struct config_section *section = source->section;
     const char *shared_keys = source->family->rotation.dims_keys;
-    struct layer_latent *latent = &layer->latent;
+    attn_model_info *info = &layer->info;
 
-    layer->head_size = config_get_count(section, "qk_nope_head_dim", plain);
+    info->width.score = config_get_count(section, "qk_nope_head_dim", plain);
     if (!config_is_null(section, "q_lora_rank"))
-        latent->query = config_get_count(section, "q_lora_rank", query);
-    latent->key = config_get_count(section, "kv_lora_rank", key);
-    latent->shared =
+        info->latent.query = config_get_count(section, "q_lora_rank", query);
+    size_t shared =
         config_get_count(section, shared_keys, config_default(shared_keys, 0));
-    layer->value_size = config_get_count(section, "v_head_dim", value);
-    layer->head_size += latent->shared;
-    if (latent->shared % 2 != 0)
+    info->latent.shared = shared;
+    info->latent.key = config_get_count(section, "kv_lora_rank", key) + shared;
+    info->width.head = config_get_count(section, "v_head_dim", value);
+    info->width.score += shared;
+    if (shared % 2 != 0)
         error_keep(section->error, ATTN_E_VALUE,
-                   "qk_rope_head_dim is %zu, but rotated numbers come in pairs",
-                   latent->shared);
-    if (layer->num_kv_heads != layer->num_heads)
+                   "qk_rope_head_dim is %zu, but rotated numbers come in pairs", shared);
+    if (info->num_kv_heads != info->num_heads)
         error_keep(section->error, ATTN_E_VALUE,
                    "num_key_value_heads is %zu, but with latent attention it must be the "
                    "number of heads, %zu",
-                   layer->num_kv_heads, layer->num_heads);
+                   info->num_kv_heads, info->num_heads);
 }
 
 static void read_deepseek_sizes(const struct layer_source *source, struct layer *layer) {
@@ -44,27 +44,25 @@ static void read_mistral4_sizes(const struct layer_source *source, struct layer 
 
 /* Layers with a window have twice as many key heads. */
 static void read_mimo_sizes(const struct layer_source *source, struct layer *layer) {
-    layer->num_kv_heads *= layer->window > 0 ? 2 : 1;
-    layer->value_size = config_get_count(source->section, "v_head_dim=128", 0);
+    layer->info.num_kv_heads *= layer->info.mask.window > 0 ? 2 : 1;
+    layer->info.width.head = config_get_count(source->section, "v_head_dim=128", 0);
 }
 
 /* Another key counts the keys before the query's own. */
-static size_t read_mimo_window(const struct layer_source *layer, bool causal,
-                               size_t window) {
+static size_t read_mimo_window(const struct layer_source *layer) {
     size_t earlier = config_get_count(layer->section, "sliding_window_size", 0);
-    (void)causal;
-    return earlier > 0 ? earlier + 1 : window;
+    return earlier > 0 ? earlier + 1 : layer->window;
 }
 
-static bool mimo_slides(const struct layer_source *layer, size_t window) {
-    return layer->index > 0 && kind_slides_unless_last(layer, window);
+static bool mimo_slides(const struct layer_source *layer) {
+    return layer->index > 0 && kind_slides_unless_last(layer);
 }
 
 /* Only layers with a window have sinks. */
 static void adjust_mimo(const struct layer_source *source, struct layer *layer) {
     const char *factor = "attention_value_scale";
 
-    if (layer->window == 0)
+    if (layer->info.mask.window == 0)
         layer->sinks_name = NULL;
     if (!config_is_null(source->section, factor))
         layer->value_factor = config_get_number(source->section, factor, 0.707);
@@ -72,7 +70,7 @@ static void adjust_mimo(const struct layer_source *source, struct layer *layer) 
 
 static void scale_by_yarn(const struct layer_source *source, struct layer *layer) {
     (void)source;
-    layer->scale *= rotation_score_factor(&layer->rotation);
+    layer->info.score.scale *= rotation_score_factor(&layer->rotation);
 }
 
 /* clang-format off */
@@ -95,7 +93,7 @@ static const struct layer_rotation mistral4_rotation = {
     .truncate = true, .mscale = 1, .mscale_all_dim = 1,
     .original_positions = 8192, .query_beta = 0.1};
 
-static const struct family families[] = {
+const struct family families_latent[] = {
     {   LATENT("deepseek_v2", 32, 4096, 32, 1e-6, SHARED, read_deepseek_sizes),
         NEIGHBOURS},
     {   LATENT("deepseek_v3", 128, 7168, 61, 1e-6, SHARED, read_deepseek_sizes), HALVES},
@@ -110,8 +108,7 @@ static const struct family families[] = {
         .windows.slides = mimo_slides, .windows.keys = "sliding_window=129",
         .windows.length = read_mimo_window, .windows.period_keys = "=6",
         .scores.sinks = "attention_sink_bias", .adjust = adjust_mimo},
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_latent = FAMILY_LIST(families);

@@ -6,42 +6,35 @@
 #include <string.h>
 
 /* Layers from max_window_layers on. */
-static bool slides_from(const struct layer_source *layer, size_t window) {
+static bool slides_from(const struct layer_source *layer) {
     size_t from = config_get_index(layer->section, layer->family->windows.from_keys);
-    return window > 0 && layer->index >= from;
+    return layer->window > 0 && layer->index >= from;
 }
 
 /* Even layers before max_window_layers. */
-static bool slides_before(const struct layer_source *layer, size_t window) {
-    return window > 0 && !slides_from(layer, window) && layer->index % 2 == 0;
+static bool slides_before(const struct layer_source *layer) {
+    return layer->window > 0 && !slides_from(layer) && layer->index % 2 == 0;
 }
 
-static bool slides_always(const struct layer_source *layer, size_t window) {
-    (void)layer;
-    return window > 0;
+static bool has_window(const struct layer_source *layer) {
+    return layer->window > 0;
 }
 
 /* A null window means full layers only. */
-static bool exaone_slides(const struct layer_source *layer, size_t window) {
-    return window > 0 && kind_slides_unless_last(layer, window);
+static bool exaone_slides(const struct layer_source *layer) {
+    return layer->window > 0 && kind_slides_unless_last(layer);
 }
 
-static bool is_sliding(const struct layer_source *layer, bool sliding) {
-    (void)layer;
-    return sliding;
-}
-
-static bool exaone_rotates(const struct layer_source *layer, bool sliding) {
-    return sliding ||
+static bool exaone_rotates(const struct layer_source *layer) {
+    return layer->window > 0 ||
            config_get_count(layer->section, layer->family->windows.keys, 0) == 0;
 }
 
 /* Returns whether a list has 1 for the layer; without a list, every period-th has 0. */
-static bool is_rotated_by_list(const struct layer_source *layer, bool sliding) {
+static bool is_rotated_by_list(const struct layer_source *layer) {
     const json_t *list = config_find(layer->section, "no_rope_layers", NULL);
     const json_t *item = json_array_get(list, layer->index);
     bool empty = json_is_array(list) && json_array_size(list) == 0;
-    (void)sliding;
 
     if (list == NULL || json_is_null(list) || empty) {
         size_t period = config_get_count(layer->section, "no_rope_layer_interval", 4);
@@ -56,18 +49,17 @@ static bool is_rotated_by_list(const struct layer_source *layer, bool sliding) {
 }
 
 /* Layers that do not rotate. */
-static bool smollm_slides(const struct layer_source *layer, size_t window) {
-    return config_get_bool(layer->section, "use_sliding_window") && window > 0 &&
-           !is_rotated_by_list(layer, false);
+static bool smollm_slides(const struct layer_source *layer) {
+    return config_get_bool(layer->section, "use_sliding_window") && layer->window > 0 &&
+           !is_rotated_by_list(layer);
 }
 
 /* A base of null means no rotation. */
-static bool olmo_rotates(const struct layer_source *layer, bool sliding) {
+static bool olmo_rotates(const struct layer_source *layer) {
     static const char *const names[] = {"rope_scaling", "rope_parameters"};
     const struct config_section *section = layer->section;
     const json_t *base = config_find(section, "rope_theta", NULL);
     bool found = false;
-    (void)sliding;
 
     for (size_t i = 0; i < 2 && !found; i++) {
         const json_t *object = config_find(section, names[i], NULL);
@@ -87,9 +79,10 @@ static bool olmo_rotates(const struct layer_source *layer, bool sliding) {
 static void add_bare_norms(const struct layer_source *source, struct layer *layer) {
     config_find(source->section, "qk_norm", NULL);
     config_find(source->section, "use_qk_norm", NULL);
-    layer->query_norm = layer->key_norm = (struct layer_norm){
-        .kind = ATTN_NORM_RMS, .bare = true, .eps = layer->norm_before.eps};
-    layer->head_norm_last = true;
+    layer->query_norm = layer->key_norm = (struct layer_norm){.bare = true};
+    layer->info.head_norm.kind = ATTN_NORM_RMS;
+    layer->info.head_norm.eps = layer->info.pre_norm.eps;
+    layer->info.head_norm.last = true;
 }
 
 /* Reads the chunk of keys, which layers have as layer_types says, or those that rotate. A
@@ -102,8 +95,8 @@ static void read_chunk(const struct layer_source *source, struct layer *layer) {
 
     if (!chunked)
         return;
-    layer->chunk = chunk;
-    layer->causal = true; /* whatever is_causal says */
+    layer->info.mask.chunk = chunk;
+    layer->info.mask.causal = true; /* whatever is_causal says */
     if (chunk == 0 && listed)
         error_keep(section->error, ATTN_E_VALUE,
                    "layer %zu has chunked attention, but attention_chunk_size is not set",
@@ -126,9 +119,9 @@ static void adjust_llama4(const struct layer_source *source, struct layer *layer
         add_bare_norms(source, layer);
     if (!on || zero || layer->rotation.dims > 0)
         return;
-    layer->query_factor.beta = config_get_number(section, "attn_scale", 0.1);
-    layer->query_factor.length = config_get_count(section, "floor_scale", 8192);
-    layer->query_factor.offset = 1;
+    layer->info.query_factor.beta = config_get_number(section, "attn_scale", 0.1);
+    layer->info.query_factor.length = config_get_count(section, "floor_scale", 8192);
+    layer->info.query_factor.offset = 1;
 }
 
 /* With "alpha" the base of a dynamic rotation is the same for all lengths. */
@@ -149,7 +142,7 @@ static void fix_base(const struct layer_source *source,
 
 static void norm_rotated_heads(const struct layer_source *source, struct layer *layer) {
     (void)source;
-    layer->head_norm_last = true;
+    layer->info.head_norm.last = true;
 }
 
 /* It rotates by the negative angle. */
@@ -168,17 +161,18 @@ static void preset_phi3(const struct layer_source *source,
 
 static void clip_after_norms(const struct layer_source *source, struct layer *layer) {
     (void)source;
-    layer->clip_last = layer->clip > 0;
+    layer->info.projection.clip_last = layer->info.projection.clip > 0;
 }
 
 static void norm_bitnet_outputs(const struct layer_source *source, struct layer *layer) {
     (void)source;
-    layer->out_norm = (struct layer_norm){
-        .kind = ATTN_NORM_RMS, .name = "attn_sub_norm", .eps = layer->norm_before.eps};
+    layer->out_norm.name = "attn_sub_norm";
+    layer->info.out_norm.kind = ATTN_NORM_RMS;
+    layer->info.out_norm.eps = layer->info.pre_norm.eps;
 }
 
 static void scale_falcon_keys(const struct layer_source *source, struct layer *layer) {
-    layer->scale *= config_get_number(source->section, "key_multiplier", 1);
+    layer->info.score.scale *= config_get_number(source->section, "key_multiplier", 1);
 }
 
 static void read_seed_bias(const struct layer_source *source, struct layer *layer) {
@@ -248,7 +242,7 @@ static const struct layer_rotation ministral3_rotation = {
 LLAMA3_UNSET(apertus_rotation, 12e6, 8, 8192);
 LLAMA3_UNSET(cwm_rotation, 1e6, 16, 8192);
 
-static const struct family families[] = {
+const struct family families_llama[] = {
     {   LLAMA("llama", 32, 4096, 32, 0, 0), BIASES, RMS(1e-6), ROTATION},
     {   LLAMA("voxtral_text", 32, 3072, 30, 8, 128), BIASES, RMS(1e-5), BASE(1e8),
         .demands = "model_type=llama"},
@@ -282,7 +276,7 @@ static const struct family families[] = {
         .norms.heads_if = "use_qk_norm", .norms.heads_each = true, BASE(500000),
         NEIGHBOURS, ROPE_GPTJ},
     {   LLAMA("cohere2", 64, 8192, 40, 0, 0), BIASES, LAYER_NORM("layer_norm_eps", 1e-5),
-        ROTATION, NEIGHBOURS, .rotation.only_if = is_sliding,
+        ROTATION, NEIGHBOURS, .rotation.only_if = has_window,
         PERIODS(kind_slides_unless_last, 4096, "sliding_window_pattern=4"), ROPE_GPTJ},
     {   LLAMA("stablelm", 32, 2560, 32, 32, 0), BIASES_IF("qkv", "use_qkv_bias"),
         LAYER_NORM("layer_norm_eps", 1e-5),
@@ -329,7 +323,7 @@ static const struct family families[] = {
     {   .type = "afmoe", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "input_layernorm", 16, 2048, 32, MASK_CAUSAL,
         {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})}, HEADS(0, 128), BIASES,
-        RMS(1e-5), HEAD_NORMS, ROTATION, .rotation.only_if = is_sliding,
+        RMS(1e-5), HEAD_NORMS, ROTATION, .rotation.only_if = has_window,
         PERIODS(kind_slides_unless_last, 1024, "global_attn_every_n_layers=4")},
     {   /* with quantization_config, transformers rounds rows and weights, too */
         LLAMA("bitnet", 20, 2560, 30, 5, 0),
@@ -371,7 +365,7 @@ static const struct family families[] = {
         .norms.heads_whole = true, BASE(5e6), PART(1),
         .rotation.dims_keys = "rotary_dim"},
     {   LLAMA("ministral", 32, 4096, 32, 8, 0), RMS(1e-6), ROTATION,
-        WINDOWS(slides_always, 4096)},
+        WINDOWS(has_window, 4096)},
     {   LLAMA("nemotron", 48, 6144, 32, 0, 0), BIASES, LAYER_NORM("norm_eps", 1e-5),
         .norms.plus_one = true, ROTATION, PART(0.5)},
     {   LLAMA("phimoe", 32, 4096, 32, 8, 0), BIASES, LAYER_NORM("rms_norm_eps", 1e-5),
@@ -383,8 +377,7 @@ static const struct family families[] = {
         .rotation.only_if = is_rotated_by_list, WINDOWS(smollm_slides, 0)},
     {   LLAMA("solar_open", 64, 4096, 48, 8, 128), BIASES_IF("qkv", "attention_bias"),
         RMS(1e-5), BASE(1e6)},
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_llama = FAMILY_LIST(families);

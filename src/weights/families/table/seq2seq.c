@@ -78,7 +78,7 @@ static void find_own_table(const struct layer_source *source, struct layer *laye
     .distance.table = "relative_attention_bias.weight", \
     .distance.max_keys = "relative_attention_max_distance"
 
-static const struct family families[] = {
+const struct family families_seq2seq[] = {
     {   .type = "whisper", .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm",
         "encoder_attn_layer_norm", 6, 384, 4, 4), .biases.always = "qvo",
         LAYER_NORM(NULL, 1e-5)},
@@ -99,7 +99,7 @@ static const struct family families[] = {
         MASK_NONE, false), STACK_MOONSHINE("decoder", "self", OF_DECODER,
         "input_layernorm", MASK_CAUSAL, false), STACK_MOONSHINE("decoder", "encoder",
         OF_DECODER, "post_attention_layernorm", MASK_NONE, true)}, LAYER_NORM(NULL, 1e-5),
-        ROTATION, NEIGHBOURS, PART_OF("partial_rotary_factor", 0.9),
+        ROTATION, NEIGHBOURS, PART(0.9),
         .rotation.adjust = round_dims},
     {   .type = "t5gemma", .stacks = {STACK_T5GEMMA("encoder", "self",
         "pre_self_attn_layernorm", MASK_NONE, false), STACK_T5GEMMA("decoder", "self",
@@ -107,14 +107,12 @@ static const struct family families[] = {
         "pre_cross_attn_layernorm", MASK_NONE, true)}, BIASES,
         .sizes.head_keys = "head_dim=256",
         .scores.root_keys = "query_pre_attn_scalar=256", .norms.plus_one = true,
-        RMS(1e-6), ROTATION, .windows.slides = kind_slides_unless_last,
-        .windows.keys = "sliding_window=4096", .windows.period_keys = "=2",
+        RMS(1e-6), ROTATION, PERIODS(kind_slides_unless_last, 4096, "=2"),
         .scores.softcap_keys = "attn_logit_softcapping"},
     {   T5("t5", 8, 6)},
     {   T5("mt5", 6, 8)},
     {   T5("umt5", 6, 8), .adjust = find_own_table},
+    {.type = NULL},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-const struct family_list families_seq2seq = FAMILY_LIST(families);

@@ -52,15 +52,12 @@
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
-#define FAMILY_LIST(items)                                                               \
-    { items, sizeof(items) / sizeof(items)[0] }
-
-/* The files of the table. */
-extern const struct family_list families_gpt;
-extern const struct family_list families_llama;
-extern const struct family_list families_gemma;
-extern const struct family_list families_hybrid;
-extern const struct family_list families_latent;
-extern const struct family_list families_bert;
-extern const struct family_list families_images;
-extern const struct family_list families_seq2seq;
+/* The files of the table, which end with an entry without a type. */
+extern const struct family families_gpt[];
+extern const struct family families_llama[];
+extern const struct family families_gemma[];
+extern const struct family families_hybrid[];
+extern const struct family families_latent[];
+extern const struct family families_bert[];
+extern const struct family families_images[];
+extern const struct family families_seq2seq[];

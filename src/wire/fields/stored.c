@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stored.c: completes a request from a layer of a capture. */
-#include "wire/checks/stored.h"
+#include "wire/fields/readers.h"
 
 #include "base/pace.h"
 #include "base/size.h"
@@ -50,11 +50,12 @@ bool wire_stored_find(const struct capture_layers *capture, const char *name, si
                             size < 64 ? (int)size : 64, name, names);
 }
 
-void wire_stored_set_options(struct wire_given *given, attn_request *batch) {
+void wire_stored_set_options(struct wire_decoder *decoder) {
+    struct wire_given *given = &decoder->given;
     const struct capture_layer *layer = given->stored;
 
-    batch->causal = layer->causal;
-    batch->window = layer->window;
+    decoder->request.batch.causal = layer->causal;
+    decoder->request.batch.window = layer->window;
     given->has_scale = layer->has_scale;
     given->scale = layer->scale;
     given->softcap = layer->softcap;
@@ -111,9 +112,8 @@ static bool take_queries(const struct wire_given *given, struct arena *arena,
 
 /* Reserves what is allocated for queries: their numbers, positions, and two marks of
  * each; and a mark of each head. */
-static bool reserve_queries(const struct wire_input *input,
-                            const struct wire_given *given,
-                            struct wire_problem *ret_problem) {
+static bool reserve_queries(const struct wire_source *source,
+                            const struct wire_given *given) {
     const struct capture_layer *layer = given->stored;
     size_t rows = given->query_rows[1] - given->query_rows[0];
     size_t bytes = layer->num_heads + (size_t)8 * ARENA_ALIGNMENT;
@@ -122,63 +122,60 @@ static bool reserve_queries(const struct wire_input *input,
     if (strcmp(layer->queries_type->name, "F32") != 0)
         size_add_mul_saturating(&bytes, rows * layer->num_heads,
                                 layer->packed.head_size * sizeof(float));
-    return input->reserve(input->context, bytes, ret_problem);
+    return source->input->reserve(source->input->context, bytes, source->problem);
 }
 
 /* Finds which queries are meant, and reads them. */
-static bool read_queries(const struct wire_input *input, wire_tensor_source *source,
-                         const void *context, struct wire_given *given, size_t *lens,
-                         struct wire_tensor *queries, struct wire_problem *ret_problem) {
+static bool read_stored_queries(struct wire_decoder *decoder, size_t *lens) {
+    const struct wire_source *source = decoder->source;
+    struct wire_given *given = &decoder->given;
+    struct wire_tensor *queries = &decoder->tensors.queries;
     const struct capture_layer *layer = given->stored;
 
-    if (!source(context, WIRE_TENSOR_QUERIES, WIRE_LEVELS_UNBATCHED,
-                WIRE_LEVELS_UNBATCHED, &given->queries_sent, queries))
+    if (!wire_tensor_read_field(source, WIRE_FIELD_QUERIES, WIRE_LEVELS_UNBATCHED,
+                                WIRE_LEVELS_UNBATCHED, &given->queries_sent, queries))
         return false;
     if (given->queries_sent && given->rows_sent)
-        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, "query_rows",
+        return wire_problem_set(source->problem, WIRE_E_UNKNOWN_KEY, "query_rows",
                                 "query_rows chooses stored queries, but queries are "
                                 "sent; remove one of them");
     if (given->queries_sent)
         return true;
     if (layer->num_queries == 0)
-        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "queries",
+        return wire_problem_set(source->problem, WIRE_E_MISSING_KEY, "queries",
                                 "layer '%.40s' is kept without queries; send some",
                                 layer->name);
-    if (!check_query_rows(given, ret_problem) ||
-        !reserve_queries(input, given, ret_problem))
+    if (!check_query_rows(given, source->problem) || !reserve_queries(source, given))
         return false;
     *lens = given->query_rows[1] - given->query_rows[0];
     *queries = make_tensor(lens, layer->num_heads, layer->packed.head_size);
-    return take_queries(given, input->arena, queries, ret_problem);
+    return take_queries(given, source->input->arena, queries, source->problem);
 }
 
-bool wire_stored_read(const struct wire_input *input, wire_tensor_source *source,
-                      const void *context, struct wire_given *given,
-                      struct wire_tensors *ret_tensors,
-                      struct wire_problem *ret_problem) {
-    const struct attn_packed *packed = &given->stored->packed;
-    struct wire_tensors tensors = {.keys_sent = true,
-                                   .values_sent = packed->values != NULL};
-    size_t *lens = arena_alloc(input->arena, 2, sizeof *lens);
+bool wire_stored_read(struct wire_decoder *decoder) {
+    const struct attn_packed *packed = &decoder->given.stored->packed;
+    struct wire_tensors *tensors = &decoder->tensors;
+    size_t *lens = arena_alloc(decoder->source->input->arena, 2, sizeof *lens);
 
     if (lens == NULL)
-        return wire_problem_set_no_memory(ret_problem);
-    if (!read_queries(input, source, context, given, &lens[0], &tensors.queries,
-                      ret_problem))
+        return wire_problem_set_no_memory(decoder->source->problem);
+    if (!read_stored_queries(decoder, &lens[0]))
         return false;
     lens[1] = packed->num_keys;
-    tensors.keys = make_tensor(&lens[1], packed->num_kv_heads, packed->head_size);
-    tensors.values = make_tensor(&lens[1], packed->num_kv_heads, packed->value_size);
-    tensors.keys.stored = tensors.values.stored = true;
-    *ret_tensors = tensors;
+    tensors->keys = make_tensor(&lens[1], packed->num_kv_heads, packed->head_size);
+    tensors->values = make_tensor(&lens[1], packed->num_kv_heads, packed->value_size);
+    tensors->keys.stored = tensors->values.stored = true;
+    tensors->keys_sent = true;
+    tensors->values_sent = packed->values != NULL;
     return true;
 }
 
 /* --- rows --- */
 
-bool wire_stored_set_rows(const struct wire_given *given, struct arena *arena,
-                          attn_request *batch, struct wire_problem *ret_problem) {
+bool wire_stored_set_rows(struct wire_decoder *decoder) {
+    const struct wire_given *given = &decoder->given;
     const struct capture_layer *layer = given->stored;
+    attn_request *batch = &decoder->request.batch;
     size_t first = given->query_rows[0], count = given->query_rows[1] - first;
 
     batch->packed = &layer->packed;
@@ -194,9 +191,10 @@ bool wire_stored_set_rows(const struct wire_given *given, struct arena *arena,
         (batch->causal && layer->num_queries < layer->packed.num_keys))
         return true;
 
-    size_t *positions = arena_alloc(arena, count, sizeof *positions);
+    size_t *positions =
+        arena_alloc(decoder->source->input->arena, count, sizeof *positions);
     if (positions == NULL)
-        return wire_problem_set_no_memory(ret_problem);
+        return wire_problem_set_no_memory(decoder->source->problem);
     for (size_t i = 0; i < count; i++)
         positions[i] = first + i;
     pace_add(count);
@@ -204,21 +202,22 @@ bool wire_stored_set_rows(const struct wire_given *given, struct arena *arena,
     return true;
 }
 
-bool wire_stored_set_bias(const struct wire_given *given, struct wire_request *request,
-                          struct wire_problem *ret_problem) {
+bool wire_stored_set_bias(struct wire_decoder *decoder) {
+    const struct wire_given *given = &decoder->given;
     const struct capture_layer *layer = given->stored;
-    attn_request *batch = &request->batch;
+    struct wire_problem *problem = decoder->source->problem;
+    attn_request *batch = &decoder->request.batch;
     size_t rows = layer->bias_rows, heads = layer->bias_heads;
-    size_t num_heads = attn_model_get_info(request->model)->num_heads;
+    size_t num_heads = attn_model_get_info(decoder->request.model)->num_heads;
 
     if (batch->bias != NULL || layer->bias == NULL)
         return true;
     if (given->queries_sent && rows > 1)
-        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "bias",
+        return wire_problem_set(problem, WIRE_E_MISSING_KEY, "bias",
                                 "the stored bias has a row for each stored query, but "
                                 "other queries are sent; send their bias, or zeros");
     if (heads > 1 && heads != num_heads)
-        return wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "bias",
+        return wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, "bias",
                                 "the stored bias has %zu heads, but queries have %zu; "
                                 "send a bias, or queries of as many heads",
                                 heads, num_heads);

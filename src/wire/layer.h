@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire/checks/layer.h: one layer of a capture, as it is kept: queries and keys of one
+/* layer.h: one layer of a capture, as it is kept: queries and keys of one
  * sequence, and the options that belong to them. */
 #pragma once
 

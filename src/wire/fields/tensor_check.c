@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensor_check.c: checks queries, keys and values against the model and each other. */
-#include "wire/checks/tensor_check.h"
+#include "wire/fields/readers.h"
 
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/pace.h"
 #include "math/mask.h"
 #include "wire/models.h"
-#include "wire/refuse.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,177 +30,191 @@ size_t wire_tensor_len(const struct wire_tensor *tensor) {
     return tensor->lens[0];
 }
 
+size_t wire_lens_shortest(const size_t *lens, size_t count) {
+    size_t shortest = lens[0];
+    for (size_t b = 1; b < count; b++) {
+        pace_add(1);
+        shortest = lens[b] < shortest ? lens[b] : shortest;
+    }
+    return shortest;
+}
+
 /* Checks the width of the rows; `size_name` is what the model calls it. */
-static bool check_width(const struct wire_tensor *tensor, const char *field,
-                        const attn_model_info *model, const char *size_name, size_t size,
-                        struct wire_problem *ret_problem) {
+static bool check_width(const struct wire_decoder *decoder,
+                        const struct wire_tensor *tensor, const char *field,
+                        const char *size_name, size_t size) {
+    struct wire_problem *problem = decoder->source->problem;
     if (tensor->width == size)
         return true;
 
-    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
+    wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, field,
                      "%s are %zu wide, but model '%s' has %s %zu; "
                      "check that the request is meant for this model",
-                     field, tensor->width, model->name, size_name, size);
+                     field, tensor->width,
+                     attn_model_get_info(decoder->request.model)->name, size_name, size);
     size_t rows = wire_tensor_len(tensor);
-    print_tensor_shape(ret_problem->expected, tensor->batched, tensor->num_sequences,
-                       rows, size);
-    print_tensor_shape(ret_problem->got, tensor->batched, tensor->num_sequences, rows,
+    print_tensor_shape(problem->expected, tensor->batched, tensor->num_sequences, rows,
+                       size);
+    print_tensor_shape(problem->got, tensor->batched, tensor->num_sequences, rows,
                        tensor->width);
     return false;
 }
 
-static bool check_num_sequences(const struct wire_tensor *tensor, const char *field,
-                                const struct wire_tensor *queries,
-                                struct wire_problem *ret_problem) {
+static bool check_num_sequences(const struct wire_decoder *decoder,
+                                const struct wire_tensor *tensor, const char *field) {
+    const struct wire_tensor *queries = &decoder->tensors.queries;
+    struct wire_problem *problem = decoder->source->problem;
     if (tensor->num_sequences == queries->num_sequences)
         return true;
 
-    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
+    wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, field,
                      "%s has %zu sequence%s, but queries has %zu; send the same number",
                      field, tensor->num_sequences, plural_of(tensor->num_sequences),
                      queries->num_sequences);
     size_t rows = wire_tensor_len(tensor);
-    print_tensor_shape(ret_problem->expected, true, queries->num_sequences, rows,
+    print_tensor_shape(problem->expected, true, queries->num_sequences, rows,
                        tensor->width);
-    print_tensor_shape(ret_problem->got, true, tensor->num_sequences, rows,
-                       tensor->width);
+    print_tensor_shape(problem->got, true, tensor->num_sequences, rows, tensor->width);
     return false;
 }
 
 /* Checks that every sequence has as many values as keys. */
-static bool check_value_lens(const struct wire_tensors *tensors,
-                             struct wire_problem *ret_problem) {
+static bool check_value_lens(const struct wire_decoder *decoder) {
+    const struct wire_tensors *tensors = &decoder->tensors;
     const struct wire_tensor *keys = &tensors->keys, *values = &tensors->values;
+    struct wire_problem *problem = decoder->source->problem;
+
     for (size_t b = 0; b < keys->num_sequences; b++) {
         pace_add(1);
         if (values->lens[b] == keys->lens[b])
             continue;
         wire_problem_set(
-            ret_problem, WIRE_E_SHAPE_MISMATCH, "values",
+            problem, WIRE_E_SHAPE_MISMATCH, "values",
             "values has %zu row%s in sequence %zu (counted from 0), but %s has %zu; "
             "send one value for each key",
             values->lens[b], plural_of(values->lens[b]), b,
             tensors->keys_sent ? "keys" : "queries (used as keys)", keys->lens[b]);
-        print_tensor_shape(ret_problem->expected, keys->batched, keys->num_sequences,
+        print_tensor_shape(problem->expected, keys->batched, keys->num_sequences,
                            keys->lens[b], values->width);
-        print_tensor_shape(ret_problem->got, keys->batched, keys->num_sequences,
+        print_tensor_shape(problem->got, keys->batched, keys->num_sequences,
                            values->lens[b], values->width);
         return false;
     }
     return true;
 }
 
-static bool check_context(const struct wire_tensor *tensor, const char *field,
-                          const attn_model_info *model,
-                          struct wire_problem *ret_problem) {
+static bool check_context(const struct wire_decoder *decoder,
+                          const struct wire_tensor *tensor, const char *field) {
+    const attn_model_info *model = attn_model_get_info(decoder->request.model);
+    struct wire_problem *problem = decoder->source->problem;
+
     for (size_t b = 0; b < tensor->num_sequences && model->context_length > 0; b++) {
         pace_add(1);
         if (tensor->lens[b] <= model->context_length)
             continue;
-        wire_problem_set(ret_problem, WIRE_E_TOO_MANY_TOKENS, field,
+        wire_problem_set(problem, WIRE_E_TOO_MANY_TOKENS, field,
                          "%s has %zu tokens in sequence %zu (counted from 0), "
                          "but model '%s' has context_length %zu; shorten the sequence",
                          field, tensor->lens[b], b, model->name, model->context_length);
-        wire_range_print(ret_problem->expected, 1, model->context_length);
-        snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", tensor->lens[b]);
+        wire_range_print(problem->expected, 1, model->context_length);
+        snprintf(problem->got, sizeof problem->got, "%zu", tensor->lens[b]);
         return false;
     }
     return true;
 }
 
-/* Refuses to use `source` as `field`, because its rows have another width. */
-static bool refuse_default(const char *field, const char *source,
-                           const attn_model_info *model, size_t expected, size_t got,
-                           struct wire_problem *ret_problem) {
-    return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, field,
+/* Checks that `tensor`, of the field `from`, is as wide as `field`, which was left out
+ * and which it stands in for. */
+static bool check_default(const struct wire_decoder *decoder,
+                          const struct wire_tensor *tensor, const char *field,
+                          const char *from, size_t size) {
+    return tensor->width == size ||
+           wire_problem_set(decoder->source->problem, WIRE_E_MISSING_KEY, field,
                             "%s was left out, and %s cannot be used instead: "
                             "model '%s' needs %s of width %zu, not %zu; send %s",
-                            field, source, model->name, field, expected, got, field);
+                            field, from,
+                            attn_model_get_info(decoder->request.model)->name, field,
+                            size, tensor->width, field);
 }
 
-static bool check_queries(const struct wire_tensors *tensors,
-                          const attn_model_info *model,
-                          struct wire_problem *ret_problem) {
-    const struct wire_tensor *queries = &tensors->queries;
-    return check_width(queries, "queries", model, "query_size", model->width.query,
-                       ret_problem) &&
-           check_context(queries, "queries", model, ret_problem);
+static bool read_model_queries(struct wire_decoder *decoder) {
+    size_t width = attn_model_get_info(decoder->request.model)->width.query;
+    struct wire_tensor *queries = &decoder->tensors.queries;
+    bool sent;
+
+    if (!wire_tensor_read_field(decoder->source, WIRE_FIELD_QUERIES,
+                                WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED, &sent,
+                                queries))
+        return false;
+    if (!sent)
+        return wire_problem_set(decoder->source->problem, WIRE_E_MISSING_KEY, "queries",
+                                "queries is required; send it with shape [B, Tq, %zu] or "
+                                "[Tq, %zu]",
+                                width, width);
+    return check_width(decoder, queries, "queries", "query_size", width) &&
+           check_context(decoder, queries, "queries");
 }
 
-static bool check_keys(struct wire_tensors *tensors, const attn_model_info *model,
-                       struct wire_problem *ret_problem) {
+static bool read_model_keys(struct wire_decoder *decoder, size_t levels) {
+    const attn_model_info *model = attn_model_get_info(decoder->request.model);
+    struct wire_tensors *tensors = &decoder->tensors;
     struct wire_tensor *keys = &tensors->keys;
+
+    if (!wire_tensor_read_field(decoder->source, WIRE_FIELD_KEYS, levels, levels,
+                                &tensors->keys_sent, keys))
+        return false;
     if (tensors->keys_sent)
-        return check_num_sequences(keys, "keys", &tensors->queries, ret_problem) &&
-               check_width(keys, "keys", model, "key_size", model->width.key,
-                           ret_problem) &&
-               check_context(keys, "keys", model, ret_problem);
+        return check_num_sequences(decoder, keys, "keys") &&
+               check_width(decoder, keys, "keys", "key_size", model->width.key) &&
+               check_context(decoder, keys, "keys");
     if (wire_model_needs_keys(model))
         return wire_problem_set(
-            ret_problem, WIRE_E_MISSING_KEY, "keys",
+            decoder->source->problem, WIRE_E_MISSING_KEY, "keys",
             "keys was left out, but model '%s' is a %s layer, whose "
             "keys are not its queries; send keys",
             model->name, wire_model_is_cross(model) ? "cross-attention" : "borrowing");
     *keys = tensors->queries;
-    return keys->width == model->width.key ||
-           refuse_default("keys", "queries", model, model->width.key, keys->width,
-                          ret_problem);
+    return check_default(decoder, keys, "keys", "queries", model->width.key);
 }
 
-static bool check_values(struct wire_tensors *tensors, const attn_model_info *model,
-                         struct wire_problem *ret_problem) {
+static bool read_model_values(struct wire_decoder *decoder, size_t levels) {
+    size_t width = attn_model_get_info(decoder->request.model)->width.value;
+    struct wire_tensors *tensors = &decoder->tensors;
     struct wire_tensor *values = &tensors->values;
+
+    if (!wire_tensor_read_field(decoder->source, WIRE_FIELD_VALUES, levels, levels,
+                                &tensors->values_sent, values))
+        return false;
     if (tensors->values_sent)
-        return check_num_sequences(values, "values", &tensors->queries, ret_problem) &&
-               check_width(values, "values", model, "value_size", model->width.value,
-                           ret_problem) &&
-               check_value_lens(tensors, ret_problem);
+        return check_num_sequences(decoder, values, "values") &&
+               check_width(decoder, values, "values", "value_size", width) &&
+               check_value_lens(decoder);
     *values = tensors->keys;
-    return values->width == model->width.value ||
-           refuse_default("values", tensors->keys_sent ? "keys" : "queries", model,
-                          model->width.value, values->width, ret_problem);
+    return check_default(decoder, values, "values",
+                         tensors->keys_sent ? "keys" : "queries", width);
 }
 
-bool wire_tensors_read(wire_tensor_source *source, const void *context,
-                       const attn_model_info *model, struct wire_tensors *ret_tensors,
-                       struct wire_problem *ret_problem) {
-    struct wire_tensors tensors = {0};
-    bool queries_sent;
-    if (!source(context, WIRE_TENSOR_QUERIES, WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
-                &queries_sent, &tensors.queries))
+bool wire_tensors_read(struct wire_decoder *decoder) {
+    if (!read_model_queries(decoder))
         return false;
-    if (!queries_sent)
-        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "queries",
-                                "queries is required; send it with shape [B, Tq, %zu] or "
-                                "[Tq, %zu]",
-                                model->width.query, model->width.query);
-
-    size_t levels = tensors.queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
-    if (!check_queries(&tensors, model, ret_problem) ||
-        !source(context, WIRE_TENSOR_KEYS, levels, levels, &tensors.keys_sent,
-                &tensors.keys) ||
-        !check_keys(&tensors, model, ret_problem) ||
-        !source(context, WIRE_TENSOR_VALUES, levels, levels, &tensors.values_sent,
-                &tensors.values) ||
-        !check_values(&tensors, model, ret_problem))
-        return false;
-    *ret_tensors = tensors;
-    return true;
+    size_t levels =
+        decoder->tensors.queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
+    return read_model_keys(decoder, levels) && read_model_values(decoder, levels);
 }
 
-bool wire_tensors_check_lens(const struct wire_tensors *tensors,
-                             struct wire_problem *ret_problem) {
-    const struct wire_tensor *queries = &tensors->queries;
-    return check_num_sequences(&tensors->keys, "keys", queries, ret_problem) &&
+bool wire_tensors_check_lens(const struct wire_decoder *decoder) {
+    const struct wire_tensors *tensors = &decoder->tensors;
+    return check_num_sequences(decoder, &tensors->keys, "keys") &&
            (!tensors->values_sent ||
-            (check_num_sequences(&tensors->values, "values", queries, ret_problem) &&
-             check_value_lens(tensors, ret_problem)));
+            (check_num_sequences(decoder, &tensors->values, "values") &&
+             check_value_lens(decoder)));
 }
 
-void wire_request_set_tensors(const struct wire_tensors *tensors,
-                              struct wire_request *request) {
-    attn_request *batch = &request->batch;
-    request->batched = tensors->queries.batched;
+void wire_request_set_tensors(struct wire_decoder *decoder) {
+    const struct wire_tensors *tensors = &decoder->tensors;
+    attn_request *batch = &decoder->request.batch;
+
+    decoder->request.batched = tensors->queries.batched;
     batch->num_sequences = tensors->queries.num_sequences;
     batch->query_lens = tensors->queries.lens;
     batch->key_lens = tensors->keys.lens;
@@ -245,9 +258,9 @@ static struct reach find_reach(const struct mask *mask, size_t num_queries) {
 
 /* Whether the mask lets a row of a tensor take part. */
 static bool is_reached(const struct mask *mask, const struct reach *reach,
-                       enum wire_tensor_id id, size_t row) {
-    struct mask_keys rows = id == WIRE_TENSOR_KEYS ? reach->keys : reach->values;
-    if (id == WIRE_TENSOR_QUERIES) {
+                       enum wire_field_id id, size_t row) {
+    struct mask_keys rows = id == WIRE_FIELD_KEYS ? reach->keys : reach->values;
+    if (id == WIRE_FIELD_QUERIES) {
         rows = mask_bound_keys(mask, row);
         pace_add(REACH_STEPS);
         return rows.first < rows.end;
@@ -305,7 +318,7 @@ static float number_at(const struct wire_tensor *tensor, size_t i) {
 }
 
 /* Checks the rows of a tensor that the mask does not hide. */
-static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_id id,
+static bool check_sequences(const struct wire_tensor *tensor, enum wire_field_id id,
                             const char *field, const attn_request *batch,
                             struct wire_problem *ret_problem) {
     size_t first_query = 0, first_key = 0, first_row = 0, width = tensor->width, at = 0;
@@ -355,11 +368,12 @@ static bool check_head_mask_finite(const struct wire_request *request,
     return head == num_heads || wire_refuse_not_finite(&place, mask[head], ret_problem);
 }
 
-bool wire_finite_check(const struct wire_tensors *tensors,
-                       const struct wire_request *request,
-                       struct wire_problem *ret_problem) {
-    const attn_request *batch = &request->batch;
-    if (!check_head_mask_finite(request, ret_problem))
+bool wire_finite_check(const struct wire_decoder *decoder) {
+    const struct wire_tensors *tensors = &decoder->tensors;
+    struct wire_problem *problem = decoder->source->problem;
+    const attn_request *batch = &decoder->request.batch;
+
+    if (!check_head_mask_finite(&decoder->request, problem))
         return false;
     /* Nearly always, there is nothing to hide. */
     if (is_finite(&tensors->queries) &&
@@ -369,9 +383,8 @@ bool wire_finite_check(const struct wire_tensors *tensors,
 
     const char *keys = tensors->keys_sent ? "keys" : "queries";
     const char *values = tensors->values_sent ? "values" : keys;
-    return check_sequences(&tensors->queries, WIRE_TENSOR_QUERIES, "queries", batch,
-                           ret_problem) &&
-           check_sequences(&tensors->keys, WIRE_TENSOR_KEYS, keys, batch, ret_problem) &&
-           check_sequences(&tensors->values, WIRE_TENSOR_VALUES, values, batch,
-                           ret_problem);
+    return check_sequences(&tensors->queries, WIRE_FIELD_QUERIES, "queries", batch,
+                           problem) &&
+           check_sequences(&tensors->keys, WIRE_FIELD_KEYS, keys, batch, problem) &&
+           check_sequences(&tensors->values, WIRE_FIELD_VALUES, values, batch, problem);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* given.c: sizes and options of a request without a model. */
-#include "wire/checks/given.h"
+#include "wire/fields/readers.h"
 
 #include "base/error.h"
 #include "base/pace.h"
 #include "math/dot_product.h"
-#include "wire/refuse.h"
+#include "wire/json/list.h"
+#include "wire/json/tensor.h"
 
 #include <float.h>
 #include <math.h>
@@ -109,125 +110,162 @@ static bool check_head_list(const struct wire_head_list *list, const char *field
     return false;
 }
 
-bool wire_given_check_softcap(double softcap, struct wire_problem *ret_problem) {
-    if (softcap > 0)
-        return true;
-    return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "softcap",
-                            "softcap is %g, but must be above 0; leave it out for none",
-                            softcap);
-}
-
 /* --- tensors --- */
 
-static bool refuse_missing_tensor(const struct wire_given *given, const char *field,
-                                  struct wire_problem *ret_problem) {
+static bool refuse_missing_tensor(const struct wire_source *source, const char *field) {
     char rows = field[0] == 'q' ? 'q' : 'k';
-    if (wire_given_has_axis(given))
-        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, field,
+    if (source->heads_axis)
+        return wire_problem_set(source->problem, WIRE_E_MISSING_KEY, field,
                                 "%s is required; send it with shape [B, T%c, heads, head "
                                 "size] or [T%c, heads, head size]",
                                 field, rows, rows);
-    return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, field,
+    return wire_problem_set(source->problem, WIRE_E_MISSING_KEY, field,
                             "%s is required; send it with shape [B, T%c, width] or [T%c, "
                             "width], its heads side by side",
                             field, rows, rows);
 }
 
 /* Says how heads may lie, where queries lack their axis. */
-static bool explain_rank(const struct wire_given *given,
-                         struct wire_problem *ret_problem) {
-    size_t used = strlen(ret_problem->detail);
-    if (wire_given_has_axis(given) && ret_problem->error == WIRE_E_WRONG_RANK &&
-        strstr(ret_problem->detail, "num_heads") == NULL)
-        snprintf(ret_problem->detail + used, sizeof ret_problem->detail - used,
+static bool explain_rank(const struct wire_source *source) {
+    struct wire_problem *problem = source->problem;
+    size_t used = strlen(problem->detail);
+    if (source->heads_axis && problem->error == WIRE_E_WRONG_RANK &&
+        strstr(problem->detail, "num_heads") == NULL)
+        snprintf(problem->detail + used, sizeof problem->detail - used,
                  ", the last two for heads and head size; or send num_heads where heads "
                  "lie side by side");
     return false;
 }
 
-bool wire_given_read(wire_tensor_source *source, const void *context,
-                     const struct wire_given *given, struct wire_tensors *ret_tensors,
-                     struct wire_problem *ret_problem) {
-    struct wire_tensors tensors = {0};
+bool wire_given_read(struct wire_decoder *decoder) {
+    const struct wire_source *source = decoder->source;
+    const struct wire_given *given = &decoder->given;
+    struct wire_tensors *tensors = &decoder->tensors;
     bool queries_sent;
+
     if (given->num_kv_heads > 0 && given->num_heads == 0)
-        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "num_heads",
+        return wire_problem_set(source->problem, WIRE_E_MISSING_KEY, "num_heads",
                                 "num_kv_heads was sent without num_heads; send both, or "
                                 "none where heads are an axis");
-    if (!source(context, WIRE_TENSOR_QUERIES, WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
-                &queries_sent, &tensors.queries))
-        return explain_rank(given, ret_problem);
+    if (!wire_tensor_read_field(source, WIRE_FIELD_QUERIES, WIRE_LEVELS_UNBATCHED,
+                                WIRE_LEVELS_BATCHED, &queries_sent, &tensors->queries))
+        return explain_rank(source);
     if (!queries_sent)
-        return refuse_missing_tensor(given, "queries", ret_problem);
+        return refuse_missing_tensor(source, "queries");
 
-    size_t levels = tensors.queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
-    if (!source(context, WIRE_TENSOR_KEYS, levels, levels, &tensors.keys_sent,
-                &tensors.keys))
+    size_t levels =
+        tensors->queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
+    if (!wire_tensor_read_field(source, WIRE_FIELD_KEYS, levels, levels,
+                                &tensors->keys_sent, &tensors->keys))
         return false;
-    if (!tensors.keys_sent)
-        return refuse_missing_tensor(given, "keys", ret_problem);
-    if (!source(context, WIRE_TENSOR_VALUES, levels, levels, &tensors.values_sent,
-                &tensors.values) ||
-        !wire_tensors_check_lens(&tensors, ret_problem))
-        return false;
-    *ret_tensors = tensors;
-    return true;
+    if (!tensors->keys_sent)
+        return refuse_missing_tensor(source, "keys");
+    return wire_tensor_read_field(source, WIRE_FIELD_VALUES, levels, levels,
+                                  &tensors->values_sent, &tensors->values) &&
+           wire_tensors_check_lens(decoder);
 }
 
 /* --- the request --- */
 
-size_t wire_given_cost(void) {
-    return sizeof(attn_model) + ARENA_ALIGNMENT;
-}
-
 /* Sets what the reply has. */
-static bool apply_need(const struct wire_given *given, struct wire_need *need,
-                       bool has_values, attn_request *batch,
-                       struct wire_problem *ret_problem) {
-    if (!given->need_sent)
+static bool apply_need(struct wire_decoder *decoder) {
+    const struct wire_source *source = decoder->source;
+    struct wire_need *need = &decoder->need;
+    bool has_values = decoder->tensors.values_sent;
+
+    if (!wire_is_sent(source, WIRE_FIELD_NEED))
         need->has[has_values ? RESULT_HEADS : RESULT_WEIGHTS] = true;
     if (need->has[RESULT_HEADS] && !has_values)
-        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "values",
+        return wire_problem_set(source->problem, WIRE_E_MISSING_KEY, "values",
                                 "need has heads, which are sums of values; send values, "
                                 "or leave heads out");
-    wire_need_apply(need, batch);
+    wire_need_apply(need, &decoder->request.batch);
     return true;
 }
 
-bool wire_given_apply(const struct wire_given *given, struct wire_need *need,
-                      const struct wire_tensors *tensors, struct arena *arena,
-                      struct wire_request *request, struct wire_problem *ret_problem) {
+bool wire_given_apply(struct wire_decoder *decoder) {
+    const struct wire_given *given = &decoder->given;
+    const struct wire_tensors *tensors = &decoder->tensors;
+    struct wire_problem *problem = decoder->source->problem;
     attn_dot_product options = {.sinks = given->sinks.numbers,
                                 .slopes = given->slopes.numbers,
                                 .softcap = given->softcap};
     attn_error error;
 
-    if (!find_sizes(given, tensors, &options, ret_problem) ||
-        !find_value_size(tensors, &options, ret_problem) ||
-        !check_head_list(&given->sinks, "sinks", options.num_heads, ret_problem) ||
-        !check_head_list(&given->slopes, "slopes", options.num_heads, ret_problem) ||
-        !apply_need(given, need, tensors->values_sent, &request->batch, ret_problem))
+    if (!find_sizes(given, tensors, &options, problem) ||
+        !find_value_size(tensors, &options, problem) ||
+        !check_head_list(&given->sinks, "sinks", options.num_heads, problem) ||
+        !check_head_list(&given->slopes, "slopes", options.num_heads, problem) ||
+        !apply_need(decoder))
         return false;
     if (given->has_scale && given->scale == 0)
-        return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "scale",
+        return wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, "scale",
                                 "scale is 0, which makes all scores alike; leave it out "
                                 "for 1/sqrt(D), or send 1 where queries are scaled");
     options.scale = given->has_scale ? given->scale : 1 / sqrt((double)options.head_size);
 
-    attn_model *model = arena_alloc(arena, 1, sizeof *model);
+    attn_model *model = arena_alloc(decoder->source->input->arena, 1, sizeof *model);
     if (model == NULL)
-        return wire_problem_set_no_memory(ret_problem);
+        return wire_problem_set_no_memory(problem);
     if (dot_product_init(&options, model, &error) != ATTN_OK)
-        return wire_problem_set(ret_problem, WIRE_E_REQUEST_TOO_LARGE, "queries",
+        return wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, "queries",
                                 "%s; send fewer or smaller heads", error.text);
-    request->model = model;
-    wire_request_set_tensors(tensors, request);
+    decoder->request.model = model;
+    wire_request_set_tensors(decoder);
     return true;
 }
 
 /* --- bias --- */
 
-static bool refuse_bias(const struct wire_bias *bias, const size_t expected[4],
+/* A bias as it was sent: [Tq][Tk], [H][Tq][Tk] or [B][H][Tq][Tk]. */
+struct sent_bias {
+    size_t rank, shape[4];
+    const float *numbers;
+};
+
+/* Reads lists of 2 to 4 levels, as rows: in 4 levels these have two axes. */
+static bool read_nested_bias(const struct wire_source *source,
+                             const struct wire_value *value, struct sent_bias *ret_bias) {
+    struct wire_cursor cursor = wire_value_cursor(source, value);
+    struct wire_tensor tensor;
+    size_t levels;
+
+    if (!wire_levels_read(&cursor, value->name, 2, 4, &levels))
+        return false;
+    const struct wire_tensor_form form = {
+        .min = 2, .max = 3, .heads = levels == 4, .nulls = true};
+    if (!wire_tensor_read(&cursor, &value->text, value->name, &form, source->input->arena,
+                          &tensor))
+        return false;
+    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY)
+        return wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, value->name,
+                                "bias has lists of several lengths on one level; send "
+                                "as many everywhere");
+
+    size_t rows = tensor.lens[0], width = tensor.width, first = tensor.num_sequences;
+    struct sent_bias bias = {2, {rows, width}, tensor.rows};
+    if (levels == 3)
+        bias = (struct sent_bias){3, {first, rows, width}, tensor.rows};
+    if (levels == 4)
+        bias = (struct sent_bias){
+            4, {first, rows, tensor.heads, width / tensor.heads}, tensor.rows};
+    *ret_bias = bias;
+    return true;
+}
+
+/* Reads a bias: [Tq, Tk], [H, Tq, Tk] or [B, H, Tq, Tk]. */
+static bool read_whole_bias(const struct wire_source *source,
+                            const struct wire_value *value, struct sent_bias *ret_bias) {
+    if (value->shape == NULL)
+        return read_nested_bias(source, value, ret_bias);
+    if (!wire_rank_check(source, value, 2, 4, "[Tq, Tk], [H, Tq, Tk] or [B, H, Tq, Tk]"))
+        return false;
+    ret_bias->rank = value->rank;
+    memcpy(ret_bias->shape, value->shape, value->rank * sizeof *value->shape);
+    return wire_numbers_read(source, value, &ret_bias->numbers);
+}
+
+static bool refuse_bias(const struct sent_bias *bias, const size_t expected[4],
                         struct wire_problem *ret_problem) {
     wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "bias",
                      "bias has another shape than the scores, [Tq, Tk], [H, Tq, Tk] or "
@@ -238,7 +276,7 @@ static bool refuse_bias(const struct wire_bias *bias, const size_t expected[4],
 }
 
 /* Checks that no number is NaN or infinite, but for -INFINITY. */
-static bool check_bias_numbers(const struct wire_bias *bias, size_t count,
+static bool check_bias_numbers(const struct sent_bias *bias, size_t count,
                                struct wire_problem *ret_problem) {
     for (size_t i = 0; i < count; i++) {
         struct wire_place place = {.field = "bias", .depth = bias->rank};
@@ -253,11 +291,12 @@ static bool check_bias_numbers(const struct wire_bias *bias, size_t count,
     return true;
 }
 
-bool wire_given_set_bias(const struct wire_bias *bias, struct wire_request *request,
-                         struct wire_problem *ret_problem) {
-    attn_request *batch = &request->batch;
+/* Sets the bias of a request whose tensors are set: Shape mismatch, Out of range. */
+static bool set_sent_bias(struct wire_decoder *decoder, const struct sent_bias *bias) {
+    struct wire_problem *problem = decoder->source->problem;
+    attn_request *batch = &decoder->request.batch;
     const size_t expected[4] = {batch->num_sequences,
-                                attn_model_get_info(request->model)->num_heads,
+                                attn_model_get_info(decoder->request.model)->num_heads,
                                 batch->query_lens[0], batch->key_lens[0]};
     size_t shape[4] = {batch->num_sequences, 1, 1, 1};
 
@@ -265,14 +304,14 @@ bool wire_given_set_bias(const struct wire_bias *bias, struct wire_request *requ
         pace_add(1);
         if (batch->query_lens[b] != expected[2] || batch->key_lens[b] != expected[3])
             return wire_problem_set(
-                ret_problem, WIRE_E_SHAPE_MISMATCH, "bias",
+                problem, WIRE_E_SHAPE_MISMATCH, "bias",
                 "bias was sent with sequences of several lengths; send one sequence at a "
                 "time, or sequences of equal lengths");
     }
     for (size_t axis = 0; axis < bias->rank; axis++) {
         size_t i = 4 - bias->rank + axis, size = bias->shape[axis];
         if (size != expected[i] && !(size == 1 && (i == 1 || i == 2)))
-            return refuse_bias(bias, expected, ret_problem);
+            return refuse_bias(bias, expected, problem);
         shape[i] = size;
     }
 
@@ -282,7 +321,16 @@ bool wire_given_set_bias(const struct wire_bias *bias, struct wire_request *requ
     batch->bias_head_ld = shape[1] > 1 ? head : 0;
     batch->bias_sequence_ld = bias->rank == 4 ? sequence : 0;
     return check_bias_numbers(bias, bias->rank == 4 ? shape[0] * sequence : sequence,
-                              ret_problem);
+                              problem);
+}
+
+bool wire_read_bias(struct wire_decoder *decoder, const struct wire_field *field,
+                    const struct wire_value *value) {
+    struct sent_bias bias;
+
+    (void)field;
+    return read_whole_bias(decoder->source, value, &bias) &&
+           set_sent_bias(decoder, &bias);
 }
 
 /* --- masks --- */
@@ -304,8 +352,9 @@ static void print_positions(char *ret_text, size_t size, size_t count, size_t ke
         snprintf(ret_text + used, size - used, "]");
 }
 
-bool wire_given_check_causal(const attn_request *batch,
-                             struct wire_problem *ret_problem) {
+bool wire_given_check_causal(const struct wire_decoder *decoder) {
+    struct wire_problem *problem = decoder->source->problem;
+    const attn_request *batch = &decoder->request.batch;
     char positions[96];
 
     for (size_t b = 0;
@@ -316,14 +365,14 @@ bool wire_given_check_causal(const attn_request *batch,
             continue;
         if (queries > keys)
             return wire_problem_set(
-                ret_problem, WIRE_E_MISSING_KEY, "positions",
+                problem, WIRE_E_MISSING_KEY, "positions",
                 "a causal mask over %zu queries and %zu key%s needs positions; if these "
                 "are heads, as in [B, H, T, D] of torch, send [B, T, H, D]: "
                 "q.transpose(1, 2)",
                 queries, keys, plural_of(keys));
         print_positions(positions, sizeof positions, queries, keys);
         return wire_problem_set(
-            ret_problem, WIRE_E_MISSING_KEY, "positions",
+            problem, WIRE_E_MISSING_KEY, "positions",
             "a causal mask over %zu quer%s and %zu keys needs positions: without them, "
             "the last query would attend to the first %zu key%s only; if the queries are "
             "the last tokens, send \"positions\": %s",
