@@ -227,7 +227,6 @@ static attn_status prune_model(struct pruning *pruning, attn_error *error) {
 
 static void pruning_deinit(struct pruning *pruning) {
     heads_deinit(&pruning->heads);
-    free(pruning->left_out);
     free(pruning->order);
     free(pruning->changes);
     attn_model_destroy(pruning->pruned);
@@ -246,8 +245,9 @@ int command_prune(const struct config *config, const struct config_texts *files)
         return exit_code;
 
     pruning.num_heads = attn_model_get_info(pruning.whole)->num_heads;
-    pruning.left_out = calloc(pruning.num_heads, sizeof *pruning.left_out);
-    if (pruning.left_out == NULL) {
+    bool *left_out = calloc(pruning.num_heads, sizeof *left_out);
+    pruning.left_out = left_out;
+    if (left_out == NULL) {
         error_set(&error, ATTN_E_NOMEM, "out of memory");
         exit_code = operand_report(&error, 1);
     } else if (read_heads(&pruning, &error) != ATTN_OK) {
@@ -256,5 +256,6 @@ int command_prune(const struct config *config, const struct config_texts *files)
         exit_code = operand_report(&error, 1);
     }
     pruning_deinit(&pruning);
+    free(left_out);
     return exit_code;
 }

@@ -31,8 +31,8 @@ ModelInfo = structure(name=ctypes.c_char * 65, engine=UsedEngine)  # their first
 Engine = structure(engine=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes.c_char_p,
                    serve_only=FLAG)
 Reductions = structure(spans=ADDRESS, num_spans=SIZE, spans_per_sequence=FLAG, top_k=SIZE,
-                       top_in=ADDRESS, num_top_in=SIZE, targets=ADDRESS, block=SIZE, received=FLAG,
-                       entropy=FLAG, scores=FLAG)
+                       top_in=ADDRESS, num_top_in=SIZE, targets=ADDRESS, row_weights=ADDRESS,
+                       row_weights_per_head=FLAG, block=SIZE, received=FLAG, entropy=FLAG, scores=FLAG)
 Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, queries=ADDRESS,
                     keys=ADDRESS, encoded_keys=ADDRESS, keys_type=ctypes.c_char_p, packed=ADDRESS,
                     values=ADDRESS, valid_lens=ADDRESS, valid_lens_per_query=FLAG,
@@ -49,7 +49,7 @@ Result = structure(outputs=ADDRESS, weights=ADDRESS, heads=ADDRESS, contribution
 Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, heads=SIZE,
                   contributions=SIZE, lse=SIZE, scores=SIZE,
                   span_weights=SIZE, top=SIZE, target_weights=SIZE, received=SIZE, entropy=SIZE,
-                  block_weights=SIZE, scratch_bytes=SIZE, flops=ctypes.c_double)
+                  block_weights=SIZE, scratch_bytes=SIZE, flops=ctypes.c_double, plan=SIZE * 128)
 UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED
 
 
@@ -90,8 +90,8 @@ def make_attnd(problem, library, cpu, precision):
     result = Result(outputs.ctypes.data)
 
     def run():
-        check(lib.attn_run(model, ctypes.byref(request), ctypes.c_void_p(scratch.ctypes.data),
-                           ctypes.byref(result)))
+        lib.attn_run(model, ctypes.byref(request), ctypes.byref(sizes), ctypes.c_void_p(scratch.ctypes.data),
+                     ctypes.byref(result))
 
     run.holds = query_lens, key_lens, problem  # libattnd has only their addresses
     return (run, lambda: outputs.reshape(problem.queries.shape),

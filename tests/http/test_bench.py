@@ -283,11 +283,13 @@ def read_members(name):
     for declaration in body.split(";")[:-1]:
         kind, declarators = re.fullmatch(r"(?:const )?(?:struct )?(\w+) (.*)", " ".join(declaration.split())).groups()
         for declarator in declarators.split(", "):
-            member = declarator.removeprefix("*").split("[")[0]
+            member, count = re.fullmatch(r"\*?(\w+)(?:\[(\w+)\])?", declarator).groups()
+            words = re.search(rf"#define {count} +(\d+)", text)  # of an array of integers
             if declarator.startswith("*"):
                 yield member, ctypes.c_char_p if kind == "char" else ctypes.c_void_p
             elif kind != "char":
-                yield member, TYPES.get(kind, ctypes.c_int)
+                member_type = TYPES.get(kind, ctypes.c_int)
+                yield member, member_type * int(words[1]) if words else member_type
 
 
 @pytest.mark.parametrize("name,structure", [

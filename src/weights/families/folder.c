@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "math/model.h"
 #include "weights/checkpoint.h"
+#include "weights/families/fp8.h"
 #include "weights/families/hub.h"
 #include "weights/families/kinds.h"
 #include "weights/families/locate/locate.h"
@@ -27,6 +28,7 @@ struct folder {
     char path[PATH_SHOWN_SIZE + 4]; /* as errors show it, with ": " */
     json_t *config;
     struct folder_tensors tensors;
+    struct fp8 fp8;
     struct layer *layers; /* [num_layers] */
     size_t num_layers;
     char note[200]; /* see folder_get_note(); "": none */
@@ -312,6 +314,8 @@ static attn_status open_files(struct folder *folder, const char *path,
     if (status == ATTN_OK)
         status = folder_tensors_open(path, &folder->tensors, ret_error);
     if (status == ATTN_OK)
+        status = fp8_attach(folder->config, &folder->tensors, &folder->fp8, ret_error);
+    if (status == ATTN_OK)
         status = find_layers(folder, options, ret_error);
     return status;
 }
@@ -356,6 +360,7 @@ void folder_close(struct folder *folder) {
     if (folder == NULL || atomic_fetch_sub(&folder->num_shares, 1) > 1)
         return;
     free(folder->layers);
+    fp8_deinit(&folder->fp8);
     folder_tensors_deinit(&folder->tensors);
     json_decref(folder->config);
     free(folder);

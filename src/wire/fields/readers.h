@@ -55,6 +55,10 @@ wire_field_reader wire_read_query_rows;
 
 /* --- floats.c --- */
 
+/* Reads text that is one list of floats. *ret_list is untouched when that fails. */
+bool wire_flat_read(const struct wire_source *source, const struct wire_value *value,
+                    const float **ret_list, size_t *ret_count);
+
 /* Reads the numbers of a value that states its shape, which was checked. Arrays are
  * converted, or used where they are; what is not a finite float32 in them becomes NaN or
  * infinite, see wire_finite_check(). */
@@ -74,6 +78,7 @@ bool wire_selection_check(const struct wire_decoder *decoder);
 /* --- ranges.c: how attention weights are reduced, once the lengths are set --- */
 
 wire_field_reader wire_read_spans;
+wire_field_reader wire_read_row_weights; /* once the lengths are set */
 wire_field_reader wire_read_top_in;
 wire_field_reader wire_read_targets; /* one of 0, 0 is none */
 
@@ -110,9 +115,6 @@ bool wire_tensors_read(struct wire_decoder *decoder);
 
 /* Returns the length that all sequences have, or WIRE_SHAPE_ANY when they differ. */
 size_t wire_tensor_len(const struct wire_tensor *tensor);
-
-/* Returns the least of some lengths. */
-size_t wire_lens_shortest(const size_t *lens, size_t count);
 
 /* Checks that keys and values have as many sequences as queries, and values as many rows
  * as keys: Shape mismatch. */

@@ -74,7 +74,7 @@ bool wire_read_selection(struct wire_decoder *decoder, const struct wire_field *
     struct indices indices = {.from_end = !heads};
 
     indices.limit = heads ? attn_model_get_info(decoder->request.model)->num_heads
-                          : wire_lens_shortest(batch->query_lens, batch->num_sequences);
+                          : results_shortest(batch->query_lens, batch->num_sequences);
     size_t marks = indices.limit * (heads ? 1 : 2);
     indices.seen = arena_alloc(decoder->source->input->arena, marks, sizeof(bool));
     if (indices.seen == NULL)

@@ -30,15 +30,6 @@ size_t wire_tensor_len(const struct wire_tensor *tensor) {
     return tensor->lens[0];
 }
 
-size_t wire_lens_shortest(const size_t *lens, size_t count) {
-    size_t shortest = lens[0];
-    for (size_t b = 1; b < count; b++) {
-        pace_add(1);
-        shortest = lens[b] < shortest ? lens[b] : shortest;
-    }
-    return shortest;
-}
-
 /* Checks the width of the rows; `size_name` is what the model calls it. */
 static bool check_width(const struct wire_decoder *decoder,
                         const struct wire_tensor *tensor, const char *field,

@@ -378,9 +378,10 @@ const struct family families_llama[] = {
         {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})}, HEADS(0, 128), BIASES,
         RMS(1e-5), HEAD_NORMS, ROTATION, .rotation.only_if = has_window,
         PERIODS(kind_slides_unless_last, 1024, "global_attn_every_n_layers=4")},
-    {   /* with quantization_config, transformers rounds rows and weights, too */
+    {   /* with one of its own, transformers rounds rows and weights, too */
         LLAMA("bitnet", 20, 2560, 30, 5, 0),
-        .demands = "quantization_config=null",
+        .demands = "quantization_config.quant_method=fp8|fbgemm_fp8|mxfp8|modelopt|"
+                   "compressed-tensors",
         BIASES, RMS(1e-5), .adjust = norm_bitnet_outputs,
         BASE(500000)},
     {   LLAMA("arcee", 32, 2560, 32, 0, 0), BIASES, RMS(1e-5), ROTATION},
