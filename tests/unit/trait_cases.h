@@ -109,6 +109,9 @@ static const struct trait_case row_cases[] = {
     {"embedding_gemma2_text", "{}", 0, "4 2 256",
      "rope 10000 of 256, scale 1, window 512 on each side, RMS norm of each head, RMS "
      "norm of values, RMS norm before"},
+    {"embedding_gemma2_text", "{}", 5, "4 1 512",
+     "rope 1e+06 of 512, scale 1, RMS norm of each head, RMS norm of values, RMS norm "
+     "before"},
     {"embedding_gemma2_text", "{\"num_global_key_value_heads\": 2}", 5, "4 2 512",
      "rope 1e+06 of 512, scale 1, RMS norm of each head, RMS norm of values, RMS norm "
      "before"},
