@@ -5,6 +5,7 @@
 #include "base/endian.h"
 #include "base/error.h"
 #include "base/pace.h"
+#include "base/size.h"
 #include "safetensors/foreign.h"
 
 #include <errno.h>
@@ -278,7 +279,7 @@ static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t
     size_t begin = row / scale->rows * blocks + column / scale->columns;
     size_t end = last / scale->rows * blocks +
                  (last > row ? blocks - 1 : last_column / scale->columns);
-    float scales[READ_COUNT]; /* of rows, which have no more than numbers */
+    float scales[READ_COUNT] = {0}; /* of rows, which have no more than numbers */
     float largest = 0;
 
     attn_status status =
@@ -288,8 +289,7 @@ static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t
     for (size_t i = 0; i < count;) {
         size_t block = row / scale->rows * blocks + column / scale->columns;
         size_t n = scale->columns - column % scale->columns;
-        n = n < width - column ? n : width - column;
-        n = n < count - i ? n : count - i;
+        n = size_min(n, size_min(width - column, count - i));
 
         float factor = scales[block - begin];
         if (is_wrong_scale(factor, values + i, n))
@@ -326,8 +326,7 @@ attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t fir
         size_t column = first % width;
         size_t n = column == 0 && width < READ_COUNT ? READ_COUNT / width * width
                                                      : width - column;
-        n = n < READ_COUNT ? n : READ_COUNT;
-        n = n < count ? n : count;
+        n = size_min(n, size_min(READ_COUNT, count));
 
         float *values = ret_values != NULL ? ret_values : checked;
         attn_status status = read_stored(tensor, first, n, values, ret_error);

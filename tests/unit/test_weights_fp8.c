@@ -2,9 +2,8 @@
 /* test_weights_fp8.c: which folders with weights in FP8 are read, by what their
  * config.json says of the scales; and why others are refused. */
 #include "fail_alloc.h"
-#include "weights_file.h"
+#include "made_file.h"
 
-#include "made_folder.h"
 #include "weights/layer/make.h"
 
 #define LINEARS 4
@@ -70,17 +69,6 @@ static void make_layer(const struct fp8_case *tried, struct weights_file *made) 
     }
 }
 
-/* Opens a folder of the file that `made` describes. */
-static attn_status open_layer(const char *config, const struct weights_file *made,
-                              struct folder **ret_folder, attn_error *ret_error) {
-    size_t size;
-    unsigned char *bytes = file_make(made, &size);
-    attn_status status = open_made_folder(config, strlen(config), bytes, size, NULL,
-                                          ret_folder, ret_error);
-    free(bytes);
-    return status;
-}
-
 static void test_every_form_of_scales_is_read(void **state) {
     static const struct fp8_case cases[] = {
         {BLOCK, "_scale_inv", "F32", "[3,2]", 6, "FP8, scales of 3 x 5"},
@@ -125,7 +113,7 @@ static void test_every_form_of_scales_is_read(void **state) {
         size_t count;
 
         make_layer(tried, &made);
-        if (open_layer(tried->config, &made, &folder, &error) != ATTN_OK)
+        if (open_made_file(tried->config, &made, &folder, &error) != ATTN_OK)
             fail_msg("case %zu: %s", i, error.text);
         const struct layer *layer = folder_get_layers(folder, &count);
         layer_describe_features(layer, text);
@@ -198,7 +186,7 @@ static void test_what_is_not_declared_is_refused_by_name(void **state) {
         attn_error error = {.text = ""};
 
         make_layer(&cases[i], &made);
-        if (open_layer(cases[i].config, &made, &folder, &error) == ATTN_OK)
+        if (open_made_file(cases[i].config, &made, &folder, &error) == ATTN_OK)
             fail_msg("case %zu was not refused", i);
         assert_text_has(error.text, cases[i].words);
         assert_text_has(error.text, "layers.0.self_attn.q_proj.weight");
@@ -215,14 +203,14 @@ static void test_two_scales_and_a_norm_in_fp8_are_refused(void **state) {
 
     make_layer(&block, &made);
     add_scales(&made, "layers.0.self_attn.v_proj.weight_scale", &one);
-    assert_int_equal(open_layer(BLOCK, &made, &folder, &error), ATTN_E_FORMAT);
+    assert_int_equal(open_made_file(BLOCK, &made, &folder, &error), ATTN_E_FORMAT);
     assert_text_has(error.text, "v_proj.weight' is in FP8, and has two scales");
 
     made = (struct weights_file){.header_size = 0};
     make_layer(&block, &made);
     file_add(&made, "layers.0.input_layernorm.weight", "F8_E4M3", "[8]", "88888888", 8);
     add_scales(&made, "layers.0.input_layernorm.weight_scale", &one);
-    assert_int_equal(open_layer(BLOCK, &made, &folder, &error), ATTN_E_UNSUPPORTED);
+    assert_int_equal(open_made_file(BLOCK, &made, &folder, &error), ATTN_E_UNSUPPORTED);
     assert_text_has(error.text, "input_layernorm.weight' is in FP8, but not a matrix");
 }
 
@@ -240,7 +228,7 @@ static void test_bitnet_may_be_stored_in_fp8(void **state) {
 
     make_layer(&one, &made);
     file_add_f32(&made, "layers.0.self_attn.attn_sub_norm.weight", 8, 0, 1);
-    if (open_layer(config, &made, &folder, &error) != ATTN_OK)
+    if (open_made_file(config, &made, &folder, &error) != ATTN_OK)
         fail_msg("%s", error.text);
     folder_close(folder);
 }
@@ -256,7 +244,7 @@ static void test_other_tensors_do_not_matter(void **state) {
     make_layer(&block, &made);
     file_add(&made, "layers.0.mlp.weight", "F8_E4M3", "[2,2]", "8888", 4);
     file_add(&made, "layers.0.mlp.empty", "F8_E4M3", "[0,2]", "", 0);
-    if (open_layer(BLOCK, &made, &folder, &error) != ATTN_OK)
+    if (open_made_file(BLOCK, &made, &folder, &error) != ATTN_OK)
         fail_msg("%s", error.text);
     folder_close(folder);
 }

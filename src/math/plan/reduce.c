@@ -64,7 +64,8 @@ attn_status plan_check_reductions(const attn_request *request, attn_error *ret_e
     if (status == ATTN_OK)
         status = check_ranges(reduce->top_in, num_top_in, shortest, false,
                               "range of top_in", ret_error);
-    if (status == ATTN_OK && reduce->top_k > results_top_max(request))
+    if (status == ATTN_OK && reduce->top_k > 0 &&
+        reduce->top_k > results_top_max(request))
         return error_set(
             ret_error, ATTN_E_VALUE, "top_k is %zu, but %s only %zu keys", reduce->top_k,
             reduce->top_in != NULL ? "a range of top_in has" : "a sequence has",

@@ -46,7 +46,7 @@ static void add_form(struct fp8 *fp8, struct fp8_form form) {
         fp8->forms[fp8->num_forms++] = form;
 }
 
-static void add_word(struct fp8 *fp8, const char *word) {
+static void add_word_form(struct fp8 *fp8, const char *word) {
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strcmp(words[i].word, word) != 0)
             continue;
@@ -81,8 +81,8 @@ static void read_fp8(struct fp8 *fp8) {
     if (block != NULL && !json_is_null(block)) {
         add_blocks(fp8, fp8->quantization, key, 0);
     } else {
-        add_word(fp8, "tensor");
-        add_word(fp8, "channel");
+        add_word_form(fp8, "tensor");
+        add_word_form(fp8, "channel");
     }
     if (fmt[0] != '\0' && strcmp(fmt, "e4m3") != 0 && strcmp(fmt, "float8_e4m3fn") != 0)
         fp8->wrong = "fmt";
@@ -106,7 +106,7 @@ static void read_groups(struct fp8 *fp8) {
         else if (strcmp(strategy, "group") == 0)
             add_blocks(fp8, weights, "group_size", 1);
         else
-            add_word(fp8, strategy);
+            add_word_form(fp8, strategy);
         fp8->exponents = fp8->exponents || strstr(format, "mxfp8") != NULL ||
                          strstr(get_word(group, "format"), "mxfp8") != NULL;
     }
@@ -119,9 +119,9 @@ static void read_algorithms(struct fp8 *fp8) {
     const char *name;
     json_t *module;
 
-    add_word(fp8, get_word(object, "quant_algo"));
+    add_word_form(fp8, get_word(object, "quant_algo"));
     json_object_foreach(json_object_get(object, "quantized_layers"), name, module)
-        add_word(fp8, get_word(module, "quant_algo"));
+        add_word_form(fp8, get_word(module, "quant_algo"));
 }
 
 static void read_quantization(struct fp8 *fp8) {
@@ -137,7 +137,7 @@ static void read_quantization(struct fp8 *fp8) {
         read_algorithms(fp8);
         key = "quant_algo";
     } else {
-        add_word(fp8, method);
+        add_word_form(fp8, method);
     }
     if (fp8->num_forms == 0 && fp8->wrong == NULL)
         fp8->wrong = key;
@@ -160,12 +160,13 @@ static attn_status find_scale_tensor(const struct tensor_view *view,
     *ret_found = found[0] != NULL ? found[0] : found[1];
     if ((found[0] == NULL) != (found[1] == NULL))
         return ATTN_OK;
-    return error_set(
-        ret_error, ATTN_E_FORMAT,
-        "tensor '%.120s' is in FP8, and has %s; copy the folder again", tensor->name,
-        *ret_found == NULL ? "no scale: neither _scale_inv nor _scale behind "
-                             "its name is a tensor"
-                           : "two scales, _scale_inv and _scale");
+    error_set(ret_error, ATTN_E_FORMAT,
+              "tensor '%.120s' is in FP8, and has %s; copy the folder again",
+              tensor->name,
+              *ret_found == NULL ? "no scale: neither _scale_inv nor _scale behind "
+                                   "its name is a tensor"
+                                 : "two scales, _scale_inv and _scale");
+    return ATTN_E_FORMAT;
 }
 
 /* Finds the form that the shape of a scale fits. Errors: ATTN_E_SHAPE. */
@@ -266,8 +267,7 @@ attn_status fp8_attach(const json_t *config, struct folder_tensors *tensors,
     view->tensors = tensors->copies;
     for (size_t i = 0, used = 0; i < view->count; i++) {
         struct safetensors_tensor *tensor = &tensors->copies[i];
-        attn_error ignored = {.status =
-                                  ATTN_OK}; /* fp8_refuse() says it, if it matters */
+        attn_error ignored = {.status = ATTN_OK}; /* fp8_refuse() says it later */
         if (!is_fp8(tensor) ||
             find_scale(view, tensor, &ret_fp8->scales[used], &ignored) != ATTN_OK)
             continue;

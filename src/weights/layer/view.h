@@ -11,8 +11,8 @@ struct tensor_view {
     const struct safetensors_tensor *tensors; /* [count], in strcmp() order of names */
     size_t count;
     size_t prefix_size; /* bytes to skip at the beginning of their names */
-    const struct fp8
-        *fp8; /* how FP8 is read; NULL, as tensor_view_make() leaves it: not */
+    /* How FP8 is read; NULL, as tensor_view_make() leaves it: not. */
+    const struct fp8 *fp8;
 };
 
 /* Returns those of `count` sorted tensors whose names begin with `prefix`, borrowed. */

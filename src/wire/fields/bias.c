@@ -40,21 +40,6 @@ static enum wire_words find_bias_words(const struct wire_source *source,
     return type != NULL && strcmp(type, "boolean") == 0 ? WIRE_BOOLEANS : WIRE_NULLS;
 }
 
-/* Reads text that is one list. */
-static bool read_list(const struct wire_source *source, enum wire_words words,
-                      struct sent_bias *bias) {
-    struct wire_cursor cursor = wire_value_cursor(source, bias->value);
-    struct wire_place place = {.field = bias->value->name};
-    size_t room = bias->value->text.commas + 1;
-    float *list = arena_alloc(source->input->arena, room, sizeof *list);
-
-    if (list == NULL)
-        return wire_problem_set_no_memory(source->problem);
-    bias->rank = 1;
-    bias->numbers = list;
-    return wire_row_read(&cursor, &place, words, list, list + room, &bias->shape[0]);
-}
-
 /* Reads text of several levels, as rows: in 4 levels these have two axes. */
 static bool read_lists(const struct wire_source *source, enum wire_words words,
                        size_t levels, struct sent_bias *bias) {
@@ -82,7 +67,6 @@ static bool read_lists(const struct wire_source *source, enum wire_words words,
     if (levels == 4)
         *shape++ = tensor.heads;
     *shape = levels == 4 ? tensor.width / tensor.heads : tensor.width;
-    bias->rank = levels;
     bias->numbers = tensor.rows;
     return true;
 }
@@ -98,9 +82,10 @@ static bool read_bias_text(const struct wire_source *source, enum wire_words wor
 
     if ((value->shape != NULL && !wire_data_is_flat(source, value, &flat)) ||
         !wire_levels_read(&cursor, value->name, 1, NUM_AXES, &levels) ||
-        !(levels == 1 ? read_list(source, words, bias)
+        !(levels == 1 ? wire_flat_read(source, value, words, &bias->numbers, bias->shape)
                       : read_lists(source, words, levels, bias)))
         return false;
+    bias->rank = levels;
     if (value->shape == NULL)
         return true;
 
@@ -119,8 +104,10 @@ static bool read_bias_bytes(const struct wire_source *source, struct sent_bias *
     const struct wire_value *value = bias->value;
     float *numbers = arena_alloc(source->input->arena, value->count, sizeof *numbers);
 
-    if (numbers == NULL)
-        return wire_problem_set_no_memory(source->problem);
+    if (numbers == NULL) {
+        wire_problem_set_no_memory(source->problem);
+        return false;
+    }
     for (size_t i = 0, end; i < value->count;) {
         end = value->count - i < PACE_PIECE ? value->count : i + PACE_PIECE;
         pace_add(end - i);

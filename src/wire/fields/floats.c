@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/pace.h"
-#include "wire/json/list.h"
 #include "wire/json/tensor.h"
 
 #include <stdio.h>
@@ -12,17 +11,18 @@
 
 /* --- numbers with a shape --- */
 
-/* Reads text that is one list. *ret_list is untouched when that fails. */
-static bool read_flat(const struct wire_source *source, const struct wire_value *value,
-                      const float **ret_list, size_t *ret_count) {
+bool wire_flat_read(const struct wire_source *source, const struct wire_value *value,
+                    enum wire_words words, const float **ret_list, size_t *ret_count) {
     struct wire_cursor cursor = wire_value_cursor(source, value);
     struct wire_place place = {.field = value->name};
     size_t room = value->text.commas + 1;
     float *list = arena_alloc(source->input->arena, room, sizeof *list);
 
-    if (list == NULL)
-        return wire_problem_set_no_memory(source->problem);
-    if (!wire_row_read(&cursor, &place, WIRE_NO_WORDS, list, list + room, ret_count))
+    if (list == NULL) {
+        wire_problem_set_no_memory(source->problem);
+        return false;
+    }
+    if (!wire_row_read(&cursor, &place, words, list, list + room, ret_count))
         return false;
     *ret_list = list;
     return true;
@@ -56,7 +56,7 @@ static bool read_data(const struct wire_source *source, const struct wire_value 
     if (!wire_data_is_flat(source, value, &flat))
         return false;
     if (flat) {
-        if (!read_flat(source, value, &list, &count))
+        if (!wire_flat_read(source, value, WIRE_NO_WORDS, &list, &count))
             return false;
         snprintf(got, sizeof got, "has %zu", count);
         *ret_numbers = list;
@@ -95,7 +95,7 @@ static bool read_head_list(const struct wire_source *source,
                            const struct wire_value *value, const float **ret_list,
                            size_t *ret_count) {
     if (value->shape == NULL)
-        return read_flat(source, value, ret_list, ret_count);
+        return wire_flat_read(source, value, WIRE_NO_WORDS, ret_list, ret_count);
     *ret_count = value->count;
     return wire_rank_check(source, value, 1, 1, "[H], one number for each head") &&
            wire_numbers_read(source, value, ret_list);
@@ -132,78 +132,4 @@ bool wire_read_head_mask(struct wire_decoder *decoder, const struct wire_field *
     return read_head_list(source, value, &decoder->request.batch.head_mask, &count) &&
            check_head_mask_count(count, attn_model_get_info(decoder->request.model),
                                  source->problem);
-}
-
-/* --- a number for each row --- */
-
-/* Reads [Tq] or [H, Tq]. */
-static bool read_row_list(const struct wire_source *source,
-                          const struct wire_value *value, size_t ret_shape[2],
-                          size_t *ret_rank, const float **ret_list) {
-    struct wire_cursor cursor = wire_value_cursor(source, value);
-    const struct wire_tensor_form form = {.min = WIRE_LEVELS_UNBATCHED,
-                                          .max = WIRE_LEVELS_UNBATCHED};
-    struct wire_tensor tensor;
-
-    if (value->shape != NULL) {
-        if (!wire_rank_check(source, value, 1, 2, "[Tq] or [H, Tq]"))
-            return false;
-        *ret_rank = value->rank;
-        memcpy(ret_shape, value->shape, value->rank * sizeof *ret_shape);
-        return wire_numbers_read(source, value, ret_list);
-    }
-    if (!wire_levels_read(&cursor, value->name, 1, 2, ret_rank))
-        return false;
-    if (*ret_rank == 1)
-        return read_flat(source, value, ret_list, ret_shape);
-    if (!wire_tensor_read(&cursor, &value->text, value->name, &form, source->input->arena,
-                          &tensor))
-        return false;
-    ret_shape[0] = tensor.num_rows;
-    ret_shape[1] = tensor.width;
-    *ret_list = tensor.rows;
-    return true;
-}
-
-/* Checks that there is a finite number for each query of every sequence, or for each of
- * every head. */
-static bool check_row_weights(const struct wire_decoder *decoder, const float *list,
-                              const size_t *shape, size_t rank) {
-    const size_t expected[] = {attn_model_get_info(decoder->request.model)->num_heads,
-                               wire_tensor_len(&decoder->tensors.queries)};
-    struct wire_problem *problem = decoder->source->problem;
-    size_t heads = rank == 2 ? shape[0] : 1, rows = shape[rank - 1];
-
-    if (expected[1] == WIRE_SHAPE_ANY)
-        return wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, "row_weights",
-                                "row_weights was sent with sequences of several lengths; "
-                                "send one sequence at a time, or sequences of equal "
-                                "lengths");
-    if (rows != expected[1] || (rank == 2 && heads != expected[0])) {
-        wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, "row_weights",
-                         "row_weights has another shape than [Tq] or [H, Tq]; send a "
-                         "number for each of %zu quer%s, or for each of %zu head%s a "
-                         "list of these, also where some are selected",
-                         expected[1], expected[1] == 1 ? "y" : "ies", expected[0],
-                         plural_of(expected[0]));
-        wire_shape_print(problem->expected, expected + 2 - rank, rank);
-        wire_shape_print(problem->got, shape, rank);
-        return false;
-    }
-    size_t i = pace_finite_end(list, heads * rows);
-    const struct wire_place place = {
-        "row_weights", rank, {rank == 2 ? i / rows : i, i % rows}, 0, 0};
-    return i == heads * rows || wire_refuse_not_finite(&place, list[i], problem);
-}
-
-bool wire_read_row_weights(struct wire_decoder *decoder, const struct wire_field *field,
-                           const struct wire_value *value) {
-    attn_reductions *reduce = &decoder->request.batch.reduce;
-    size_t shape[2] = {0}, rank = 0;
-
-    (void)field;
-    if (!read_row_list(decoder->source, value, shape, &rank, &reduce->row_weights))
-        return false;
-    reduce->row_weights_per_head = rank == 2;
-    return check_row_weights(decoder, reduce->row_weights, shape, rank);
 }

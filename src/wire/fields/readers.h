@@ -5,6 +5,7 @@
 #pragma once
 
 #include "wire/fields/decoder.h"
+#include "wire/json/list.h"
 
 typedef bool wire_field_reader(struct wire_decoder *decoder,
                                const struct wire_field *field,
@@ -55,6 +56,11 @@ wire_field_reader wire_read_query_rows;
 
 /* --- floats.c --- */
 
+/* Reads text that is one list of floats, which may have words. *ret_list is untouched
+ * when that fails. */
+bool wire_flat_read(const struct wire_source *source, const struct wire_value *value,
+                    enum wire_words words, const float **ret_list, size_t *ret_count);
+
 /* Reads the numbers of a value that states its shape, which was checked. Arrays are
  * converted, or used where they are; what is not a finite float32 in them becomes NaN or
  * infinite, see wire_finite_check(). */
@@ -63,7 +69,6 @@ bool wire_numbers_read(const struct wire_source *source, const struct wire_value
 
 wire_field_reader wire_read_head_numbers; /* to a struct wire_head_list */
 wire_field_reader wire_read_head_mask;
-wire_field_reader wire_read_row_weights; /* once the lengths are set */
 
 /* --- selection.c: the heads and queries whose attention weights a reply has --- */
 
@@ -77,6 +82,7 @@ bool wire_selection_check(const struct wire_decoder *decoder);
 wire_field_reader wire_read_spans;
 wire_field_reader wire_read_top_in;
 wire_field_reader wire_read_targets; /* one of 0, 0 is none */
+wire_field_reader wire_read_row_weights;
 
 /* Checks that each option comes with its word of need, and each word with its options:
  * Missing key, Outputs disagree. */
