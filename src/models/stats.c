@@ -23,10 +23,11 @@ void request_counts_add(struct request_counts *counts, size_t route, int status)
     obs_add(&counts->counts[route][i], 1);
 }
 
-void request_sums_add(struct request_sums *sums, const struct request_counts *counts) {
+void request_counts_sum(const struct request_counts *counts,
+                        struct request_counts *total) {
     for (size_t route = 0; route <= REQUEST_ROUTES_MAX; route++) {
         for (size_t i = 0; i < NUM_STATUSES; i++)
-            sums->counts[route][i] += obs_get(&counts->counts[route][i]);
+            obs_add(&total->counts[route][i], obs_get(&counts->counts[route][i]));
     }
 }
 

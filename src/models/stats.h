@@ -24,12 +24,9 @@ struct request_counts {
 /* Counts a request; `route` is REQUEST_ROUTES_MAX when it has none. */
 void request_counts_add(struct request_counts *counts, size_t route, int status);
 
-/* Sums of several request_counts. */
-struct request_sums {
-    uint64_t counts[REQUEST_ROUTES_MAX + 1][REQUEST_STATUSES_MAX];
-};
-
-void request_sums_add(struct request_sums *sums, const struct request_counts *counts);
+/* Adds what `counts` has counted to `total`. */
+void request_counts_sum(const struct request_counts *counts,
+                        struct request_counts *total);
 
 /* Returns the status at an index; 0 past the last. */
 int request_status_at(size_t index);
