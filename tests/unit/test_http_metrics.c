@@ -68,7 +68,7 @@ static void test_every_route_is_found_by_its_pattern(void **state) {
 static void test_statistics_are_those_of_inference(void **state) {
     (void)state;
     static struct model_stats stats;
-    struct wire_oip_statistics statistics;
+    const struct wire_oip_statistics *counted = &stats.inference;
     struct request_facts facts = {.route = 5,
                                   .infers = true,
                                   .queue_ns = 1,
@@ -86,22 +86,19 @@ static void test_statistics_are_those_of_inference(void **state) {
     model_stats_count(&stats, &refused, REQUEST_NO_REPLY);
     model_stats_count(&stats, &described, 200);
     model_stats_count(&stats, &described, 404);
-    model_stats_execute(&stats, 2, &(struct wire_oip_batch){1, 40, 600, 8000});
+    model_stats_execute(&stats, 2, &(struct model_run){40, 600, 8000});
 
-    model_stats_get(&stats, &statistics);
-    assert_int_equal(statistics.inference_count, 2);
-    assert_int_equal(statistics.execution_count, 1);
-    assert_int_equal(statistics.success.count, 2);
-    assert_int_equal(statistics.success.ns, 8642);
-    assert_int_equal(statistics.fail.count, 3);
-    assert_int_equal(statistics.fail.ns, 4321);
-    assert_int_equal(statistics.queue.count, 2);
-    assert_int_equal(statistics.queue.ns, 2);
-    assert_int_equal(statistics.compute_input.ns, 40);
-    assert_int_equal(statistics.compute_infer.ns, 600);
-    assert_int_equal(statistics.compute_output.ns, 8000);
-    assert_int_equal(statistics.batches[1].infer_ns, 600);
-    assert_true(statistics.last_inference > 1600000000000);
+    const uint64_t expected[WIRE_NUM_TIMES] = {
+        [WIRE_TIME_SUCCESS] = 8642, [WIRE_TIME_FAIL] = 4321, [WIRE_TIME_QUEUE] = 2,
+        [WIRE_TIME_INPUT] = 40,     [WIRE_TIME_INFER] = 600, [WIRE_TIME_OUTPUT] = 8000};
+    for (size_t i = 0; i < WIRE_NUM_TIMES; i++)
+        assert_int_equal(obs_get(&counted->ns[i]), expected[i]);
+    assert_int_equal(obs_get(&counted->num_successes), 2);
+    assert_int_equal(obs_get(&counted->num_failures), 3);
+    assert_int_equal(obs_get(&counted->batches[0].count), 0);
+    assert_int_equal(obs_get(&counted->batches[1].count), 1);
+    assert_int_equal(obs_get(&counted->batches[1].infer_ns), 600);
+    assert_true(obs_get(&counted->last) > 1600000000000);
 }
 
 /* Returns the sums of one histogram of a route. */
