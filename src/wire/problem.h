@@ -10,8 +10,8 @@
 #include <stdbool.h>
 
 /* Every error that a client can get. The catalogue in problem.c has the status and the
- * title of each; docs/protocol.md, docs/protocol-v2.md and docs/openapi.json list the same
- * ones, and say what each means. */
+ * title of each; docs/protocol.md, docs/protocol-v2.md and docs/openapi.json list the
+ * same ones, and say what each means. */
 enum wire_error {
     WIRE_E_BAD_REQUEST,
     WIRE_E_MALFORMED_JSON,
