@@ -156,35 +156,36 @@ static void fill_keys(const struct tile *t, bool biased) {
 
 /* --- terms of content and position --- */
 
-/* Returns which positional rows the distances of some keys from some queries have. */
-static struct range find_position_rows(const struct tile *t, struct range queries,
-                                       struct range keys) {
+/* Returns which positional rows the distances of some keys from the queries have. */
+static struct range find_position_rows(const struct tile *t, struct range keys) {
     const int32_t farthest = narrow_position(t->model->info.score.bias_distance);
-    const float *table = t->table[queries.first];
-    int32_t least = INT32_MAX, largest = -INT32_MAX;
-    int32_t first = INT32_MAX, last = 0;
+    const float *table = t->table[t->rows.first];
+    struct range rows = {SIZE_MAX, 0};
+    int32_t at[2] = {INT32_MAX, 0}; /* the least and the largest of the queries */
 
-    for (size_t c = queries.first; c < queries.end; c++) {
-        first = t->at[c] < first ? t->at[c] : first;
-        last = t->at[c] > last ? t->at[c] : last;
+    for (size_t c = t->rows.first; c < t->rows.end; c++) {
+        at[0] = t->at[c] < at[0] ? t->at[c] : at[0];
+        at[1] = t->at[c] > at[1] ? t->at[c] : at[1];
     }
     for (size_t k = keys.first; k < keys.end; k++) {
-        int32_t at = t->key_at[k - t->keys.first];
-        least = at - last < least ? at - last : least;
-        largest = at - first > largest ? at - first : largest;
+        for (size_t i = 0; i < 2; i++) {
+            int32_t distance = t->key_at[k - t->keys.first] - at[i];
+            size_t row = (size_t)look_up(table, farthest, distance);
+            rows.first = size_min(rows.first, row);
+            rows.end = size_max(rows.end, row + 1);
+        }
     }
-    size_t a = (size_t)look_up(table, farthest, least);
-    size_t b = (size_t)look_up(table, farthest, largest);
-    return a < b ? (struct range){a, b + 1} : (struct range){b, a + 1};
+    return rows;
 }
 
 /* Writes the scores of some queries or keys, `x` [count, size], and some positional rows
  * of a head to `scores` [count, rows of `part`]: 0 where the model has no such rows. */
 static void score_positions(const struct tile *t, const float *x, size_t x_ld,
-                            size_t count, enum model_array_id which, size_t head,
-                            struct range part, float *scores) {
+                            size_t count, enum model_array_id which, struct range part,
+                            float *scores) {
     const struct model_array *array = &t->model->arrays[which];
     const attn_model_info *info = &t->model->info;
+    size_t first = t->work->row_heads[t->rows.first] * info->width.score;
     size_t width = part.end - part.first, ends[KERNEL_FEW_MAX];
     float *rows[KERNEL_FEW_MAX];
 
@@ -200,7 +201,7 @@ static void score_positions(const struct tile *t, const float *x, size_t x_ld,
         .queries = x,
         .queries_ld = x_ld,
         .num_queries = count,
-        .keys = array->numbers + part.first * array->columns + head * info->width.score,
+        .keys = array->numbers + part.first * array->columns + first,
         .keys_ld = array->columns,
         .key_len = width,
         .end_keys = ends,
@@ -232,40 +233,37 @@ static void unpack_keys(const struct tile *t, const struct query_panel *panel,
     }
 }
 
-/* Fills what queries of one head have of a tile with their terms of content: products
- * with the rows of all distances, of which each pair takes its own. */
-static void fill_content(const struct tile *t, const struct query_panel *panel,
-                         struct range queries) {
+/* Fills the tile of one head with terms of content: products with the rows of all
+ * distances, of which each pair takes its own. */
+static void fill_content(const struct tile *t, const struct query_panel *panel) {
     const attn_model_info *info = &t->model->info;
     const int32_t farthest = narrow_position(info->score.bias_distance);
-    size_t size = info->width.score, head = t->work->row_heads[queries.first];
-    size_t room = KERNEL_FEW_MAX * info->score.position_rows;
+    const struct range rows = find_position_rows(t, t->keys);
+    size_t size = info->width.score, room = KERNEL_FEW_MAX * info->score.position_rows;
     float *of_queries =
         run_thread(t->work->run, t->work->thread, t->work->run->thread.positions);
     float *of_keys = of_queries + room, *unpacked = of_keys + room;
-    const struct range rows = find_position_rows(t, queries, t->keys);
-    const float *x = panel->queries + (queries.first - t->rows.first) * panel->queries_ld;
 
-    score_positions(t, x, panel->queries_ld, queries.end - queries.first,
-                    MODEL_POSITION_KEYS, head, rows, of_queries);
+    score_positions(t, panel->queries, panel->queries_ld, t->rows.end - t->rows.first,
+                    MODEL_POSITION_KEYS, rows, of_queries);
     for (struct range keys = t->keys; keys.first < t->keys.end; keys.first = keys.end) {
         keys.end = size_min(keys.first + KERNEL_FEW_MAX, t->keys.end);
-        const struct range part = find_position_rows(t, queries, keys);
+        const struct range part = find_position_rows(t, keys);
         unpack_keys(t, panel, keys, unpacked);
         score_positions(t, unpacked, size, keys.end - keys.first, MODEL_POSITION_QUERIES,
-                        head, part, of_keys);
+                        part, of_keys);
 
-        for (size_t c = queries.first; c < queries.end; c++) {
-            const float *of_query =
-                of_queries + (c - queries.first) * (rows.end - rows.first);
-            float *to = t->data + (c - t->rows.first) * t->row_step;
+        for (size_t c = t->rows.first; c < t->rows.end; c++) {
+            size_t r = c - t->rows.first;
+            const float *of_query = of_queries + r * (rows.end - rows.first);
             for (size_t k = keys.first; k < keys.end; k++) {
+                const float *of_key =
+                    of_keys + (k - keys.first) * (part.end - part.first);
                 int32_t distance = t->key_at[k - t->keys.first] - t->at[c];
                 size_t row = (size_t)look_up(t->table[c], farthest, distance);
-                float term = of_query[row - rows.first] +
-                             of_keys[(k - keys.first) * (part.end - part.first) + row -
-                                     part.first];
-                to[k * t->key_step] = term + (term - term); /* never -INFINITY */
+                float term = of_query[row - rows.first] + of_key[row - part.first];
+                t->data[r * t->row_step + k * t->key_step] =
+                    term + (term - term); /* never -INFINITY */
             }
         }
     }
@@ -303,14 +301,8 @@ static void fill_by_position(struct tile *tile, size_t first, bool few, float *l
     bool from_line = has_line && !few && is_regular(tile);
     if (from_line)
         fill_from_line(tile, line);
-    for (size_t c = tile->rows.first, end;
-         kind == ATTN_BIAS_CONTENT && c < tile->rows.end; c = end) {
-        for (end = c + 1; end < tile->rows.end; end++) {
-            if (work->row_heads[end] != work->row_heads[c])
-                break;
-        }
-        fill_content(tile, panel, (struct range){c, end});
-    }
+    if (kind == ATTN_BIAS_CONTENT)
+        fill_content(tile, panel);
     if (few)
         fill_rows(tile);
     else if (!from_line || work->mask->by_pair)

@@ -4,7 +4,6 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "base/pace.h"
 #include "math/blas.h"
 #include "math/rows/norm.h"
 #include "weights/layer/gather.h"
@@ -119,11 +118,6 @@ static attn_status project_table(const struct layer_bias *bias, const float *row
                                  out);
         for (size_t i = 0; i < to->rows * out; i++)
             to->numbers[i] += shift[i % out];
-        if (pace_finite_end(to->numbers, to->rows * out) < to->rows * out)
-            status = error_set(ret_error, ATTN_E_VALUE,
-                               "tensor '%.80s' times '%.80s' (or its bias) is too large "
-                               "for float32",
-                               linear->weight->name, bias->table->name);
     }
     free(weight);
     return status;

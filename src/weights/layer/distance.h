@@ -22,7 +22,6 @@ attn_status distance_read_biases(const struct layer_bias *bias, size_t num_heads
 size_t distance_find_row(const struct layer_bias *bias, ptrdiff_t distance);
 
 /* Makes the positional keys and queries of a model, and the rows of distances. Errors:
- * ATTN_E_NOMEM, ATTN_E_VALUE for one that is too large for float32, those of
- * safetensors_read(). */
+ * ATTN_E_NOMEM, those of safetensors_read(). */
 attn_status distance_read_content(const struct layer *layer, attn_model *model,
                                   attn_error *ret_error);
