@@ -216,17 +216,18 @@ static void score_positions(const struct tile *t, const float *x, size_t x_ld,
 /* Copies some keys of a panel as rows of float32, [keys, size]. */
 static void unpack_keys(const struct tile *t, const struct query_panel *panel,
                         struct range keys, float *to) {
-    size_t size = t->model->info.width.score, k_step = t->work->kernels->k_step;
+    size_t size = t->model->info.width.score;
+    const bool pairs = t->work->kernels->k_step == 2;
 
     for (size_t k = keys.first; k < keys.end; k++) {
         size_t own = panel->keys_in_panels ? k % KEY_BLOCK : 0;
         size_t block = size_min(panel->key_len - (k - own), KEY_BLOCK);
+        size_t step = panel->keys_in_panels ? block : 1;
         const float *from = panel->keys + (k - own) * panel->keys_ld + own;
         for (size_t d = 0; d < size; d++, to++) {
             uint32_t word;
-            memcpy(&word, from + d / k_step * (panel->keys_in_panels ? block : 1),
-                   sizeof word);
-            if (k_step == 2)
+            memcpy(&word, from + (d >> pairs) * step, sizeof word);
+            if (pairs)
                 word = d % 2 == 0 ? word << 16 : word & 0xffff0000U;
             memcpy(to, &word, sizeof word);
         }
