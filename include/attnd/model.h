@@ -200,6 +200,8 @@ typedef struct attn_model_options {
     const char *causal;    /* "true" or "false"; NULL: not set */
     const char *layout;    /* a layout's name; NULL: recognise it */
     const char *prefix; /* what the tensors' names begin with, e.g. "trf_blocks.0.att." */
+    double rope_theta;  /* base of rotary positions, by halves of a head; 0: not set */
+    double eps;         /* of the norms of queries and keys; 0: not set */
 } attn_model_options;
 
 /* The engine, kernels and precision of a model. NULL means the first of the words that

@@ -15,13 +15,19 @@ static const char *yes_or_no(bool value) {
 }
 
 static void print_info(const char *path, const attn_model_info *info) {
+    struct features features;
+
     printf("%s: layout %s\n", path, info->layout);
+    if (checkpoint_find_note(info) != NULL)
+        printf("  note: %s\n", checkpoint_find_note(info));
     if (info->score.kind == ATTN_ADDITIVE)
         printf("  scoring         additive, %zu wide\n", info->width.additive);
     else
         printf("  scoring         scaled dot product\n");
 
     printf("  heads           %zu of size %zu\n", info->num_heads, info->width.head);
+    if (info->num_kv_heads != info->num_heads)
+        printf("  key heads       %zu\n", info->num_kv_heads);
     printf("  sizes           query %zu, key %zu, value %zu, out %zu\n",
            info->width.query, info->width.key, info->width.value, info->width.out);
     printf("  biases          query %s, key %s, value %s, output %s\n",
@@ -32,6 +38,9 @@ static void print_info(const char *path, const attn_model_info *info) {
     printf("  projection out  %s\n",
            info->linears[ATTN_OUTPUT].weight ? "yes" : "no, the heads are concatenated");
 
+    features_list(info, NULL, &features);
+    if (features.extra != NULL)
+        printf("  features        %s\n", features.text);
     printf("  causal          %s\n", yes_or_no(info->mask.causal));
     if (info->context_length > 0)
         printf("  context length  %zu\n", info->context_length);

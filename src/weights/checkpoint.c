@@ -9,6 +9,7 @@
 #include "weights/layout.h"
 #include "weights/layout_layer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,14 @@ attn_status checkpoint_check_name(const char *name, attn_error *ret_error) {
                      "model name '%.80s' is not 1 to %d of the characters "
                      "A-Z a-z 0-9 . _ -",
                      name, ATTN_NAME_MAX);
+}
+
+const char *checkpoint_find_note(const attn_model_info *info) {
+    bool of_file = info->kind == NULL; /* a layer of a folder has a kind */
+    bool plain = info->num_kv_heads == info->num_heads || info->rotation.size > 0;
+    return !of_file || plain ? NULL
+                             : "served without rotation; Llama 3 and Qwen3 rotate: "
+                               "rope_theta=500000 or 1000000";
 }
 
 /* --- the layer of a file --- */
@@ -60,6 +69,24 @@ static size_t find_number(const struct safetensors *file, const char *key, size_
     size_t number = digits <= 9 ? strtoul(text, NULL, 10) : 0;
     if (number == 0 || text[digits] != '\0')
         refuse_metadata(key, text, "an integer from 1 to 999999999", error);
+    return number;
+}
+
+/* Returns a number greater than 0: the option unless 0, else what __metadata__ has, else
+ * 0. */
+static double find_positive(const struct safetensors *file, const char *key,
+                            double option, attn_error *error) {
+    const char *text = option == 0 ? find_option(file, key, NULL) : NULL;
+    char *end = NULL;
+
+    double number = text != NULL ? strtod(text, &end) : option;
+    bool good =
+        isfinite(number) && number > 0 && (text == NULL || (end != text && *end == '\0'));
+    if (!good && text != NULL)
+        refuse_metadata(key, text, "a number greater than 0", error);
+    else if (!good && option != 0)
+        error_keep(error, ATTN_E_VALUE, "%s=%g must be a number greater than 0", key,
+                   option);
     return number;
 }
 
@@ -102,6 +129,9 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
     layer->info.num_heads = find_number(file, "num_heads", options->num_heads, &error);
     layer->info.context_length =
         find_number(file, "context_length", options->context_length, &error);
+    layer->info.rotation.base =
+        find_positive(file, "rope_theta", options->rope_theta, &error);
+    layer->info.head_norm.eps = find_positive(file, "eps", options->eps, &error);
     layer->info.mask.causal =
         find_causal(file, options->causal, ret_single->layout->causal, &error);
     layout_fill_layer(ret_single->layout, &ret_single->view, layer, &error);

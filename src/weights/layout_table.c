@@ -39,7 +39,8 @@ const struct layout layout_table[LAYOUT_TABLE_SIZE] = {
         },
         .refused = {"bias_k", "bias_v"},
     },
-    {   /* Raschka, Build a Large Language Model (From Scratch), MultiHeadAttention */
+    {   /* Raschka, Build a Large Language Model (From Scratch), MultiHeadAttention, and
+         * GroupedQueryAttention, whose norms are those of Qwen3 */
         .name = "llms_from_scratch",
         .causal = true,
         .linears = {
@@ -48,6 +49,7 @@ const struct layout layout_table[LAYOUT_TABLE_SIZE] = {
             [LINEAR_VALUE]  = LINEAR("W_value"),
             [LINEAR_OUTPUT] = LINEAR("out_proj"),
         },
+        .norms = {"q_norm.scale", "k_norm.scale"},
         .ignored = "mask",
     },
     {   /* the same book's MultiHeadAttentionWrapper: the heads' outputs, concatenated */
@@ -167,6 +169,8 @@ bool layout_uses(const struct layout *layout, const char *name) {
     for (size_t i = 0; i < NUM_LINEARS && !uses; i++)
         uses = layout_name_matches(name, layout->linears[i].weight, &head) ||
                layout_name_matches(name, layout->linears[i].bias, &head);
+    for (size_t i = 0; i < 2 && !uses; i++)
+        uses = layout_name_matches(name, layout->norms[i], &head);
     for (size_t i = 0; i < 3 && !uses; i++)
         uses = strcmp(name, layout_additive[i]) == 0;
     return uses;

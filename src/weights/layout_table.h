@@ -31,6 +31,7 @@ struct layout {
     const char *name;
     bool causal; /* by default */
     struct linear_names linears[NUM_LINEARS];
+    const char *norms[2];   /* weights of the RMS norms of queries and keys, or NULL */
     const char *ignored;    /* a tensor that does not change the results, or NULL */
     const char *refused[2]; /* tensors that would change the results */
 };

@@ -167,10 +167,13 @@ def layer_from_tensors(tensors, num_heads=None, causal=None):
         return Linear(tensors[name + ".weight"], tensors.get(name + ".bias"))
 
     def split(query, key, value):
-        """Returns H heads from projections that hold their heads one after the other."""
+        """Returns H heads from projections that hold their heads one after the other. Those of keys
+        and values may be fewer, which neighbours share."""
+        size = len(query.weight) // num_heads
+
         def rows(projection, h):
-            size = len(projection.weight) // num_heads
-            at = slice(h * size, (h + 1) * size)
+            first = h * (len(projection.weight) // size) // num_heads * size
+            at = slice(first, first + size)
             bias = None if projection.bias is None else projection.bias[at]
             return Linear(projection.weight[at], bias)
         return [Head(rows(query, h), rows(key, h), rows(value, h)) for h in range(num_heads)]
