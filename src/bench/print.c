@@ -35,7 +35,7 @@ static struct figures find_figures(const struct bench_report *report, size_t c) 
     const struct bench_times *baseline = &report->contenders[report->num_contenders - 1];
     const struct bench_peaks *peaks = &report->peaks[times->peaks];
     bool halves = report->part == BENCH_STORED && times->precision[0] == 'b';
-    double bytes = (double)report->read_words * (halves ? 2 : sizeof(float));
+    double bytes = (double)report->read_words * (halves ? 2.0 : sizeof(float));
     struct bench_spread s = bench_spread(times->seconds, report->num_rounds);
 
     return (struct figures){

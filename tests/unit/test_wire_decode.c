@@ -247,7 +247,7 @@ static void test_integer_may_have_any_spelling(void **state) {
                  spellings[i].text);
         decode(fixture, body);
         if (fixture->request.priority != spellings[i].value)
-            fail_msg("%s is %u", spellings[i].text, fixture->request.priority);
+            fail_msg("%s is %zu", spellings[i].text, fixture->request.priority);
     }
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         snprintf(body, sizeof body,

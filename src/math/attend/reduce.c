@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "math/plan/rules.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -76,6 +77,7 @@ static void sum_spans(const struct row *row) {
     const size_t *spans = reduce->spans;
     float *to = run->reduced->span_weights + find_row(row) * count;
 
+    assert(spans != NULL);
     if (reduce->spans_per_sequence)
         spans += 2 * row->work->at.sequence * count;
     for (size_t i = 0; i < count; i++) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "weights/families/kinds.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -396,6 +397,7 @@ attn_status match_find(const json_t *config, const struct tensor_view *tensors,
             first = family;
     }
 
+    assert(first != NULL); /* match_check_type() has accepted it */
     if (match.family == NULL)
         return refuse_unmatched(config, first, ret_error);
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)

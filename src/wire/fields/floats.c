@@ -125,7 +125,7 @@ static bool check_head_mask_count(size_t count, const attn_model_info *model,
 bool wire_read_head_mask(struct wire_decoder *decoder, const struct wire_field *field,
                          const struct wire_value *value) {
     const struct wire_source *source = decoder->source;
-    size_t count;
+    size_t count = 0;
 
     (void)field;
     return read_head_list(source, value, &decoder->request.batch.head_mask, &count) &&

@@ -237,10 +237,12 @@ static bool read_nested_bias(const struct wire_source *source,
     if (!wire_tensor_read(&cursor, &value->text, value->name, &form, source->input->arena,
                           &tensor))
         return false;
-    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY)
-        return wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, value->name,
-                                "bias has lists of several lengths on one level; send "
-                                "as many everywhere");
+    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY) {
+        wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, value->name,
+                         "bias has lists of several lengths on one level; send as many "
+                         "everywhere");
+        return false;
+    }
 
     size_t rows = tensor.lens[0], width = tensor.width, first = tensor.num_sequences;
     struct sent_bias bias = {2, {rows, width}, tensor.rows};

@@ -477,7 +477,7 @@ bool wire_integer_list_read(struct wire_integer_list *list) {
                     sizeof *list->numbers);
     if (list->numbers == NULL)
         return wire_problem_set_no_memory(source->problem);
-    if (value->bytes != NULL)
+    if (value->shape != NULL && value->bytes != NULL)
         return read_array(list);
     return value->bare ? read_bare(list, &cursor) : read_element(&cursor, &place, list);
 }

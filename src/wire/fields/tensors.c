@@ -247,7 +247,8 @@ bool wire_tensor_rows_read(struct wire_decoder *decoder) {
     struct wire_tensors *tensors = &decoder->tensors;
     const struct wire_source *source = decoder->source;
 
-    return read_tensor_rows(source, WIRE_FIELD_QUERIES, NULL, &tensors->queries) &&
+    return read_tensor_rows(source, WIRE_FIELD_QUERIES, &tensors->queries,
+                            &tensors->queries) &&
            read_tensor_rows(source, WIRE_FIELD_KEYS, &tensors->queries, &tensors->keys) &&
            read_tensor_rows(source, WIRE_FIELD_VALUES, &tensors->keys, &tensors->values);
 }
