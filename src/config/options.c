@@ -24,8 +24,8 @@ static const struct option own_options[] = {
          "causal, context_length, layout, prefix, precision, rope_theta, eps; they "
          "override the metadata in the file. Or load the layers of a folder of Hugging "
          "Face, as NAME.0 and others. Keys: layers, layer, causal, pre_norm, prefix, "
-         "context_length, precision. May be repeated; in the environment, separate models "
-         "by ';'."},
+         "context_length, precision. May be repeated; in the environment, separate "
+         "models by ';'."},
     {OPTION("model-dir", TEXT, model_dir), .metavar = "DIR",
      .help =
          "Load every *.safetensors file in DIR, under its name without the suffix, and "

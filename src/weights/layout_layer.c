@@ -28,7 +28,10 @@ static void fit_linear(const struct sizer *sizer, const struct linear_names *nam
                        struct layer_linear *linear) {
     linear->weight = tensor_view_find(sizer->view, names->weight);
     linear->bias = tensor_view_find(sizer->view, names->bias);
-    tensor_fit(linear->weight, rows, columns, reason, sizer->error);
+    if (linear->transposed)
+        tensor_fit(linear->weight, columns, rows, reason, sizer->error);
+    else
+        tensor_fit(linear->weight, rows, columns, reason, sizer->error);
     tensor_fit(linear->bias, rows, NULL, "one number for each row of the weight",
                sizer->error);
 }
@@ -115,21 +118,27 @@ static void fit_heads(struct sizer *sizer, size_t which,
 
 /* --- one tensor for all heads --- */
 
-/* Checks in_proj_weight, which has the rows of query, key and value in one tensor. */
+/* Checks a weight that has the rows of query, key and value in one tensor. */
 static void fit_packed(struct sizer *sizer, size_t which,
                        const struct safetensors_tensor *weight) {
     struct layer_linear *linear = &sizer->layer->linears[which];
     size_t rows = TENSOR_ANY, embed = TENSOR_ANY;
 
     tensor_fit(weight, &rows, &embed, "it is a matrix", sizer->error);
-    if (embed % 3 == 0 && embed / 3 == rows) /* transposed */
+    bool turned = embed % 3 == 0 && embed / 3 == rows;
+    bool wide = sizer->layout->wide && !turned && rows % 3 == 0;
+    if (turned)
         embed = rows;
-    fit_thirds(sizer, weight, embed, &embed,
-               "it packs square query, key and value weights");
+    sizer->hidden = wide ? rows / 3 : embed;
+    linear->transposed = turned && sizer->layout->turned;
+    if (!linear->transposed)
+        fit_thirds(sizer, weight, sizer->hidden, &embed,
+                   sizer->layout->wide ? "it packs query, key and value weights"
+                                       : "it packs square query, key and value weights");
 
     linear->weight = weight;
-    linear->first_row = which * embed;
-    linear->in_size = sizer->hidden = embed;
+    linear->first_row = which * sizer->hidden;
+    linear->in_size = embed;
 }
 
 /* Checks one weight for all heads, and its bias; the rows of the query's weight determine
@@ -283,12 +292,16 @@ static void rotate_heads(const struct sizer *sizer) {
     info->rotation.type = rotation_type_name(layer->rotation.type);
 }
 
-/* Finds the output projection; without one the outputs are as wide as all heads. */
+/* Finds the output projection, which lies as the queries' does; without one the outputs
+ * are as wide as all heads. */
 static void fit_output(const struct sizer *sizer) {
     struct layer_linear *output = &sizer->layer->linears[ATTN_OUTPUT];
 
     *output =
-        (struct layer_linear){.in_size = sizer->hidden, .num_heads = 1, .group_heads = 1};
+        (struct layer_linear){.in_size = sizer->hidden,
+                              .num_heads = 1,
+                              .group_heads = 1,
+                              .transposed = sizer->layer->linears[ATTN_QUERY].transposed};
     fit_linear(sizer, &sizer->layout->linears[LINEAR_OUTPUT], &output->head_rows,
                &output->in_size, "its input is the concatenated heads", output);
     if (output->weight == NULL)

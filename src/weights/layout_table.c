@@ -74,6 +74,24 @@ const struct layout layout_table[LAYOUT_TABLE_SIZE] = {
             [LINEAR_OUTPUT]     = LINEAR("W_O"),
         },
     },
+    {   /* Attention of timm, and of many vision transformers */
+        .name = "timm",
+        .wide = true,
+        .linears = {
+            [LINEAR_PACKED] = LINEAR("qkv"),
+            [LINEAR_OUTPUT] = LINEAR("proj"),
+        },
+    },
+    {   /* Karpathy's nanoGPT, and GPT-2, whose weights are [in, out] */
+        .name = "nanogpt",
+        .causal = true,
+        .turned = true,
+        .linears = {
+            [LINEAR_PACKED] = LINEAR("c_attn"),
+            [LINEAR_OUTPUT] = LINEAR("c_proj"),
+        },
+        .ignored = "bias",
+    },
 };
 /* clang-format on */
 

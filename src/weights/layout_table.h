@@ -30,16 +30,19 @@ struct linear_names {
 struct layout {
     const char *name;
     bool causal; /* by default */
+    bool wide;   /* LINEAR_PACKED has three equal parts, and need not be square */
+    bool turned; /* all weights are [in, out] where LINEAR_PACKED is [E, 3E] */
     struct linear_names linears[NUM_LINEARS];
     const char *norms[2];   /* weights of the RMS norms of queries and keys, or NULL */
     const char *ignored;    /* a tensor that does not change the results, or NULL */
     const char *refused[2]; /* tensors that would change the results */
 };
 
-#define LAYOUT_TABLE_SIZE 6
+#define LAYOUT_TABLE_SIZE 8
 
 /* The names of the layouts, for errors. */
-#define LAYOUT_NAMES "d2l, torch, llms_from_scratch, llms_from_scratch_wrapper, two_stage"
+#define LAYOUT_NAMES                                                                     \
+    "d2l, torch, llms_from_scratch, llms_from_scratch_wrapper, two_stage, timm, nanogpt"
 
 extern const struct layout layout_table[LAYOUT_TABLE_SIZE];
 

@@ -193,6 +193,14 @@ def layer_from_tensors(tensors, num_heads=None, causal=None):
         biases = (np.split(tensors["in_proj_bias"], 3) if "in_proj_bias" in tensors
                   else [None] * 3)
         heads, output = split(*map(Linear, weights, biases)), linear("out_proj")
+    elif "qkv.weight" in tensors or "c_attn.weight" in tensors:  # timm, nanogpt
+        packed, output = (linear("qkv"), linear("proj")) if "qkv.weight" in tensors else (linear("c_attn"), linear("c_proj"))
+        if "c_attn.weight" in tensors:
+            causal = True if causal is None else causal
+            if packed.weight.shape[0] < packed.weight.shape[1]:  # [in, out]
+                packed.weight, output.weight = packed.weight.T, output.weight.T
+        biases = [None] * 3 if packed.bias is None else np.split(packed.bias, 3)
+        heads = split(*map(Linear, np.split(packed.weight, 3), biases))
     elif "W_query.weight" in tensors:  # llms_from_scratch
         causal = True if causal is None else causal
         heads = split(linear("W_query"), linear("W_key"), linear("W_value"))
