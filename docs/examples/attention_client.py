@@ -26,7 +26,7 @@ from urllib3.util import Retry
 SEQUENCES = ("queries", "keys", "values")
 INDICES = ("weights_heads", "weights_queries")
 INTEGERS = ("valid_lens", "positions", "key_positions", "spans", "targets", "top_in", "query_rows", *INDICES)
-NUMBERS = ("head_mask", "bias", "sinks", "slopes")
+NUMBERS = ("head_mask", "bias", "sinks", "slopes", "row_weights")
 RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads", "lse": "lse",
            "scores": "scores", "spans": "span_weights", "top": "top_weights", "target": "target_weights",
            "received": "received", "entropy": "entropy", "blocks": "block_weights",
@@ -106,7 +106,7 @@ class Client:
         Tq, so transpose first. A list of arrays is a ragged batch.
 
         Options: scale, softcap, causal, window, positions, key_positions, valid_lens, sinks, slopes,
-        bias, need and what its words need (spans, top_k, top_in, targets, block), weights_heads,
+        bias, need and what its words need (spans, top_k, top_in, targets, block, row_weights), weights_heads,
         weights_queries, num_heads, num_kv_heads, timeout_ms, priority."""
         fields = {"queries": queries, "keys": keys, "values": values, **options}
         rank = sequence_rank(fields)

@@ -72,6 +72,10 @@ typedef struct attn_reductions {
     /* [sum of Tq][2]: of each query a range whose weights are summed; 0, 0 for a query
      * without one; NULL: not wanted */
     const size_t *targets;
+    /* [Tq], or [H, Tq] with row_weights_per_head: the factors of all queries and heads in
+     * `received`, for each sequence, which then have as many queries; NULL: 1 */
+    const float *row_weights;
+    bool row_weights_per_head;
     size_t block;  /* rows and keys of a block; 0: not wanted */
     bool received; /* the weights that each key gets, summed over the rows */
     bool entropy;  /* of each row, in nats */

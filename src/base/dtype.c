@@ -36,6 +36,25 @@ static float float_of_f64(double value) {
     return (float)value;
 }
 
+/* The bits in the place of those of a float32 have an exponent that is 120 too small. All
+ * bits set, but for the sign, are a NaN. */
+static float float_of_e4m3(uint8_t bits) {
+    uint32_t magnitude = (uint32_t)(bits & 0x7f) << 20;
+    float value = float_of_bits(magnitude) * 0x1p120f;
+    uint32_t nan = magnitude == (uint32_t)0x7f << 20 ? 0x7fc00000 : 0;
+    uint32_t result;
+
+    memcpy(&result, &value, sizeof result);
+    return float_of_bits(result | nan | (uint32_t)(bits & 0x80) << 24);
+}
+
+/* The exponent of a float32; 0 is 2^-127, and 255 a NaN. */
+static float float_of_e8m0(uint8_t bits) {
+    return float_of_bits(bits == 0     ? 0x00400000
+                         : bits == 255 ? 0x7fc00000
+                                       : (uint32_t)bits << 23);
+}
+
 /* Defines a dtype.to_float for elements stored as `stored`, which `convert` converts. */
 #define DEFINE_TO_FLOAT(name, stored, convert)                                           \
     static void name(const unsigned char *bytes, size_t count, float *ret_values) {      \
@@ -50,6 +69,11 @@ DEFINE_TO_FLOAT(f32_to_float, uint32_t, float_of_bits)
 DEFINE_TO_FLOAT(f16_to_float, uint16_t, float_of_f16)
 DEFINE_TO_FLOAT(bf16_to_float, uint16_t, float_of_bf16)
 DEFINE_TO_FLOAT(f64_to_float, double, float_of_f64)
+DEFINE_TO_FLOAT(e4m3_to_float, uint8_t, float_of_e4m3)
+DEFINE_TO_FLOAT(e8m0_to_float, uint8_t, float_of_e8m0)
+
+const struct dtype dtype_e4m3 = {"F8_E4M3", 8, e4m3_to_float};
+const struct dtype dtype_e8m0 = {"F8_E8M0", 8, e8m0_to_float};
 
 /* All types of safetensors (safetensors/src/tensor.rs), so that the span of any tensor
  * can be checked. */

@@ -17,6 +17,11 @@ struct dtype {
     void (*to_float)(const unsigned char *bytes, size_t count, float *ret_values);
 };
 
+/* FP8 (E4M3: a sign, 4 bits of exponent, 3 of fraction, no infinities) and the powers of
+ * two that scale it (E8M0), as types that are converted; NaN stays NaN. What dtype_find()
+ * returns for their names is not: these numbers mean nothing without what scales them. */
+extern const struct dtype dtype_e4m3, dtype_e8m0;
+
 /* Returns the type of that name, or NULL; constant. Thread-safe. */
 const struct dtype *dtype_find(const char *name);
 

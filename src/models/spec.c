@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "weights/families/folder.h"
+#include "weights/families/tensors.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -234,7 +235,9 @@ attn_status folder_hint(const char *path, attn_status status, attn_error *error)
     if (status == ATTN_E_FORMAT &&
         snprintf(folder, sizeof folder, "%.*s", (int)size, path) < (int)sizeof folder &&
         folder_is_at(size > 0 ? folder : "."))
-        snprintf(end, sizeof error->text - used,
-                 "; it is in a folder with config.json: give the folder instead");
+        snprintf(end, sizeof error->text - used, "; %s",
+                 folder_tensors_exist(size > 0 ? folder : ".")
+                     ? "it is in a folder with config.json: give the folder instead"
+                     : "call that model.safetensors, and give the folder");
     return status;
 }

@@ -39,7 +39,7 @@ attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_
                              attn_error *ret_error);
 
 /* Adds a remedy to an error about the file at `path`: that its folder is what can be
- * loaded, where that has a config.json and the file does not fit any layout; or how to
- * download a model, where there is no file and `path` could be its name at Hugging Face.
- * Returns `status`. */
+ * loaded, perhaps with it as weights, where that has a config.json and the file does not
+ * fit any layout; or how to download a model, where there is no file and `path` could be
+ * its name at Hugging Face. Returns `status`. */
 attn_status folder_hint(const char *path, attn_status status, attn_error *error);

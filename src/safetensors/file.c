@@ -5,6 +5,7 @@
 #include "base/endian.h"
 #include "base/error.h"
 #include "base/pace.h"
+#include "base/size.h"
 #include "safetensors/foreign.h"
 
 #include <errno.h>
@@ -18,8 +19,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Bytes read at once: a multiple of any element's size. */
+/* Bytes read at once: a multiple of any element's size; and numbers. */
 #define READ_CHUNK ((size_t)16 * 1024)
+#define READ_COUNT (READ_CHUNK / 2)
+#define SCALE_SAFE 1e30F /* times any number of FP8 it is finite */
 
 struct safetensors {
     int fd;                      /* -1: `memory` is read */
@@ -222,15 +225,16 @@ attn_status safetensors_check_dtype(const struct safetensors_tensor *tensor,
                      tensor->name, tensor->dtype->name);
 }
 
-attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t first,
-                             size_t count, float *ret_values, attn_error *ret_error) {
+/* safetensors_read(), without scales. */
+static attn_status read_stored(const struct safetensors_tensor *tensor, size_t first,
+                               size_t count, float *ret_values, attn_error *ret_error) {
     if (safetensors_check_dtype(tensor, ret_error) != ATTN_OK)
         return ATTN_E_UNSUPPORTED;
 
     unsigned char chunk[READ_CHUNK];
-    float checked[READ_CHUNK / 2]; /* of 2 bytes or more */
+    float checked[READ_COUNT];
     size_t element_size = tensor->dtype->bits / 8;
-    size_t chunk_count = READ_CHUNK / element_size;
+    size_t chunk_count = element_size > 1 ? READ_CHUNK / element_size : READ_COUNT;
     const struct safetensors *file = tensor->file;
     uint64_t data_begin = file->size - file->data_size;
 
@@ -245,6 +249,89 @@ attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t fir
         float *values = ret_values != NULL ? ret_values : checked;
         tensor->dtype->to_float(chunk, n, values);
         status = check_values_finite(tensor, first, chunk, values, n, ret_error);
+        if (status != ATTN_OK)
+            return status;
+
+        first += n;
+        ret_values += ret_values != NULL ? n : 0;
+        count -= n;
+    }
+    return ATTN_OK;
+}
+
+/* Returns whether a scale is negative, or 0 where not all numbers are. */
+static bool is_wrong_scale(float scale, const float *values, size_t count) {
+    bool wrong = scale < 0;
+
+    for (size_t i = 0; scale == 0 && i < count; i++)
+        wrong = wrong || values[i] != 0;
+    return wrong;
+}
+
+/* Multiplies `count` numbers, of which `first` is the first in the tensor: whole rows, or
+ * a part of one. */
+static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t first,
+                                 size_t count, float *values, attn_error *ret_error) {
+    const struct safetensors_scale *scale = tensor->scale;
+    size_t width = tensor->shape[1], blocks = (width - 1) / scale->columns + 1;
+    size_t row = first / width, column = first % width;
+    size_t last = (first + count - 1) / width, last_column = column + count - 1;
+    size_t begin = row / scale->rows * blocks + column / scale->columns;
+    size_t end = last / scale->rows * blocks +
+                 (last > row ? blocks - 1 : last_column / scale->columns);
+    float scales[READ_COUNT] = {0}; /* of rows, which have no more than numbers */
+    float largest = 0;
+
+    attn_status status =
+        read_stored(&scale->tensor, begin, end + 1 - begin, scales, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    for (size_t i = 0; i < count;) {
+        size_t block = row / scale->rows * blocks + column / scale->columns;
+        size_t n = scale->columns - column % scale->columns;
+        n = size_min(n, size_min(width - column, count - i));
+
+        float factor = scales[block - begin];
+        if (is_wrong_scale(factor, values + i, n))
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "tensor '%.80s': element %zu is %g, but a scale is above 0 "
+                             "where numbers of '%.80s' are not 0; copy the file again",
+                             scale->tensor.name, block, (double)factor, tensor->name);
+        largest = factor > largest ? factor : largest;
+        for (size_t k = 0; k < n; k++)
+            values[i + k] *= factor;
+        i += n;
+        row += column + n == width;
+        column = column + n == width ? 0 : column + n;
+    }
+
+    size_t large = largest > SCALE_SAFE ? pace_finite_end(values, count) : count;
+    if (large < count)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "tensor '%.80s': element %zu times its scale is too large for "
+                         "float32",
+                         tensor->name, first + large);
+    return ATTN_OK;
+}
+
+attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t first,
+                             size_t count, float *ret_values, attn_error *ret_error) {
+    if (tensor->scale == NULL)
+        return read_stored(tensor, first, count, ret_values, ret_error);
+
+    float checked[READ_COUNT];
+    size_t width = tensor->shape[1];
+    while (count > 0) {
+        /* whole rows, or a part of one, so that there is room for their scales */
+        size_t column = first % width;
+        size_t n = column == 0 && width < READ_COUNT ? READ_COUNT / width * width
+                                                     : width - column;
+        n = size_min(n, size_min(READ_COUNT, count));
+
+        float *values = ret_values != NULL ? ret_values : checked;
+        attn_status status = read_stored(tensor, first, n, values, ret_error);
+        if (status == ATTN_OK)
+            status = scale_numbers(tensor, first, n, values, ret_error);
         if (status != ATTN_OK)
             return status;
 

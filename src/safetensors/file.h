@@ -33,10 +33,12 @@ attn_status safetensors_check_dtype(const struct safetensors_tensor *tensor,
                                     attn_error *ret_error);
 
 /* Reads elements first .. first+count-1, which must be within the tensor of an open file,
- * as float32. Errors, with one line that names the tensor and the element:
- * ATTN_E_UNSUPPORTED for a dtype other than F32, F16, BF16 or F64, ATTN_E_VALUE for a
- * number that is not finite or is too large for float32, and ATTN_E_IO. After a failure
- * the content of ret_values is unspecified. NULL: the elements are only checked. */
+ * as float32; with scales, as the product that is rounded to float32. Errors, with one
+ * line that names the tensor and the element: ATTN_E_UNSUPPORTED for a dtype other than
+ * F32, F16, BF16 or F64, ATTN_E_VALUE for a number that is not finite or is too large for
+ * float32, and for a scale that is negative or hides numbers, and ATTN_E_IO. After a
+ * failure the content of ret_values is unspecified. NULL: the elements are only
+ * checked. */
 attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t first,
                              size_t count, float *ret_values, attn_error *ret_error);
 

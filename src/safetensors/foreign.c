@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* foreign.c: a table of first bytes, and of the Python that converts what has them. */
+/* foreign.c: tables of first bytes and names, and of the Python that converts. */
 #include "safetensors/foreign.h"
 
 #include "base/error.h"
 
+#include <fnmatch.h>
 #include <string.h>
 
 #define PATH_QUOTED_MAX 90 /* bytes of a path in a command that an error shows */
@@ -44,6 +45,14 @@ struct remedy {
             NULL                                                                         \
     }
 
+#define GIVE_ORIGIN                                                                      \
+    { "give attnd the safetensors file that it was converted from", NULL }
+
+#define FROM_TENSORFLOW                                                                  \
+    { "transformers 4 reads some by from_tf=True, and saves safetensors", NULL }
+#define FROM_FLAX                                                                        \
+    { "transformers 4 reads it by from_flax=True, and saves safetensors", NULL }
+
 /* Files of other programs, by their first bytes. Files of torch.save() begin as the first
  * row does, and is_npz() tells them apart. A pickle begins with 0x80 and its protocol, as
  * a header's size may; the opcode after them tells. Where the remedy for requests has no
@@ -79,16 +88,28 @@ static const struct {
      24,
      "a git-lfs pointer, not the file",
      {{"run git lfs pull", NULL}}},
-    {"GGUF",
-     4,
-     "a GGUF file",
-     {{"give attnd the safetensors file that it was converted from", NULL}}},
+    {"GGUF", 4, "a GGUF file", {GIVE_ORIGIN}},
+    {"lmgg", 4, "a ggml file", {GIVE_ORIGIN}},
+    {"tjgg", 4, "a ggml file", {GIVE_ORIGIN}},
     {"\x89HDF\r\n\x1a\n",
      8,
      "an HDF5 file",
      {{"read it with h5py or Keras, and save the kernels, transposed and made "
        "contiguous, with save_file() of safetensors.numpy",
        NULL}}},
+};
+
+/* Those that only their names tell, which are patterns of fnmatch(). */
+static const struct {
+    const char *name, *what;
+    struct remedy remedy;
+} foreign_names[] = {
+    {"*.onnx", "an ONNX file", GIVE_ORIGIN},
+    {"?(*/)model.bin", "a model of CTranslate2", GIVE_ORIGIN},
+    {"*.ckpt*.data-*", "a checkpoint of TensorFlow", FROM_TENSORFLOW},
+    {"*.ckpt*.index", "a checkpoint of TensorFlow", FROM_TENSORFLOW},
+    {"?(*/)saved_model.pb", "a model of TensorFlow", FROM_TENSORFLOW},
+    {"*.msgpack", "a file of Flax", FROM_FLAX},
 };
 
 bool safetensors_is_likely(const unsigned char *bytes, size_t size) {
@@ -115,6 +136,16 @@ static const char *quotable_path(const char *path) {
     return path[size] == '\0' && size <= PATH_QUOTED_MAX ? path : "FILE";
 }
 
+/* Says what the file at `path` is, and what makes safetensors of it. */
+static bool tell_format(const char *what, const struct remedy *remedy, const char *path,
+                        attn_error *ret_error) {
+    error_set(ret_error, ATTN_E_FORMAT, "is %s; %s", what, remedy->text);
+    if (remedy->script != NULL)
+        error_set(ret_error, ATTN_E_FORMAT, "is %s; %s: python3 -c \"%s\" '%s'", what,
+                  remedy->text, remedy->script, quotable_path(path));
+    return true;
+}
+
 bool safetensors_find_foreign(const unsigned char *bytes, size_t size, const char *path,
                               enum safetensors_use use, attn_error *ret_error) {
     for (size_t i = 0; i < sizeof foreign_formats / sizeof foreign_formats[0]; i++) {
@@ -126,13 +157,12 @@ bool safetensors_find_foreign(const unsigned char *bytes, size_t size, const cha
 
         if (remedy->text == NULL)
             remedy = &foreign_formats[i].remedies[SAFETENSORS_OF_LAYER];
-        error_set(ret_error, ATTN_E_FORMAT, "is %s; %s", foreign_formats[i].what,
-                  remedy->text);
-        if (remedy->script != NULL)
-            error_set(ret_error, ATTN_E_FORMAT, "is %s; %s: python3 -c \"%s\" '%s'",
-                      foreign_formats[i].what, remedy->text, remedy->script,
-                      quotable_path(path));
-        return true;
+        return tell_format(foreign_formats[i].what, remedy, path, ret_error);
+    }
+    for (size_t i = 0; i < sizeof foreign_names / sizeof foreign_names[0]; i++) {
+        if (fnmatch(foreign_names[i].name, path, FNM_EXTMATCH) == 0)
+            return tell_format(foreign_names[i].what, &foreign_names[i].remedy, path,
+                               ret_error);
     }
     return false;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* foreign.h: tells by its first bytes what a file is, and how one of another program
- * becomes safetensors. */
+/* foreign.h: tells by its first bytes, or its name, what a file is, and how one of
+ * another program becomes safetensors. */
 #pragma once
 
 #include <attnd/status.h>
@@ -17,9 +17,9 @@ enum safetensors_use { SAFETENSORS_OF_LAYER, SAFETENSORS_OF_REQUEST };
  * than SAFETENSORS_BEGIN_MIN bytes are not. */
 bool safetensors_is_likely(const unsigned char *bytes, size_t size);
 
-/* Returns whether the file at `path`, which begins with these bytes, is one that another
- * program wrote. If so, ret_error, which may be NULL, holds one line that says which, and
- * what makes safetensors of it: ATTN_E_FORMAT. Give SAFETENSORS_FOREIGN_MAX bytes where
- * the file has them. */
+/* Returns whether the file at `path`, which begins with these bytes and is not
+ * safetensors, is one that another program wrote. If so, ret_error, which may be NULL,
+ * holds one line that says which, and what makes safetensors of it: ATTN_E_FORMAT. Give
+ * SAFETENSORS_FOREIGN_MAX bytes where the file has them. */
 bool safetensors_find_foreign(const unsigned char *bytes, size_t size, const char *path,
                               enum safetensors_use use, attn_error *ret_error);

@@ -22,6 +22,7 @@
 #define SAFETENSORS_HEADER_MAX ((size_t)100000000)
 
 struct safetensors;
+struct safetensors_scale;
 
 struct safetensors_tensor {
     const char *name;
@@ -31,6 +32,15 @@ struct safetensors_tensor {
     const size_t *shape; /* [rank] */
     size_t elements;     /* product of the shape; 1 for rank 0 */
     uint64_t begin, end; /* span in bytes, counted from the first byte of the data */
+    /* What multiplies the numbers of a matrix in FP8; NULL, as the parser leaves it:
+     * nothing */
+    const struct safetensors_scale *scale;
+};
+
+/* A scale for each block of a matrix [R, C]. */
+struct safetensors_scale {
+    struct safetensors_tensor tensor; /* of ceil(R / rows) x ceil(C / columns) numbers */
+    size_t rows, columns;             /* of a block; the last ones may be smaller */
 };
 
 struct json_t; /* of jansson */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer.h: one layer of a capture, as it is kept: queries and keys of one
- * sequence, and the options that belong to them. */
+/* layer.h: one layer of a capture, as it is kept: queries and keys of one sequence, and
+ * the options that belong to them. */
 #pragma once
 
 #include "base/dtype.h"

@@ -31,8 +31,8 @@ ModelInfo = structure(name=ctypes.c_char * 65, engine=UsedEngine)  # their first
 Engine = structure(engine=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes.c_char_p,
                    serve_only=FLAG)
 Reductions = structure(spans=ADDRESS, num_spans=SIZE, spans_per_sequence=FLAG, top_k=SIZE,
-                       top_in=ADDRESS, num_top_in=SIZE, targets=ADDRESS, block=SIZE, received=FLAG,
-                       entropy=FLAG, scores=FLAG)
+                       top_in=ADDRESS, num_top_in=SIZE, targets=ADDRESS, row_weights=ADDRESS,
+                       row_weights_per_head=FLAG, block=SIZE, received=FLAG, entropy=FLAG, scores=FLAG)
 Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, queries=ADDRESS,
                     keys=ADDRESS, encoded_keys=ADDRESS, keys_type=ctypes.c_char_p, packed=ADDRESS,
                     values=ADDRESS, valid_lens=ADDRESS, valid_lens_per_query=FLAG,

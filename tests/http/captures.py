@@ -65,10 +65,11 @@ class NumpyClient:
     """Answers dot_product() for one sequence as attnd does, in numpy."""
 
     def dot_product(self, queries, keys, values=None, need=("weights",), weights_heads=None, weights_queries=None,
-                    spans=None, top_k=1, top_in=None, block=1, **options):
+                    spans=None, top_k=1, top_in=None, block=1, targets=None, row_weights=1, **options):
         weights = compute_weights(queries, keys, **options)
-        selected = weights if weights_heads is None else weights[np.atleast_1d(weights_heads)]
-        selected = selected if weights_queries is None else selected[:, np.atleast_1d(weights_queries)]
+        chosen = np.ix_(*(range(count) if indices is None else np.atleast_1d(indices)
+                          for count, indices in zip(weights.shape, (weights_heads, weights_queries))))
+        selected, factors = weights[chosen], np.broadcast_to(row_weights, weights.shape[:2])[chosen]
         results = {}
         for word in need:
             if word == "weights":
@@ -77,7 +78,9 @@ class NumpyClient:
                 values = np.repeat(values, len(weights) // values.shape[1], axis=1)
                 results[word] = np.einsum("hqk,khd->qhd", weights, values)
             elif word == "received":
-                results[word] = selected.sum(axis=1)
+                results[word] = np.einsum("hqk,hq->hk", selected, factors)
+            elif word == "target":
+                results[word] = np.stack([selected[:, i, first:end].sum(-1) for i, (first, end) in enumerate(targets)])
             elif word == "spans":
                 results[word] = np.stack([selected[..., first:end].sum(-1) for first, end in spans], -1)
             elif word == "top":

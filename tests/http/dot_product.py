@@ -10,7 +10,7 @@ from safetensors_file import as_stored, make_safetensors, parse_safetensors
 
 PATH = "/v1/attention/dot-product"
 SAFETENSORS = "application/vnd.safetensors"
-TENSORS = ("queries", "keys", "values", "bias", "sinks", "slopes")
+TENSORS = ("queries", "keys", "values", "bias", "sinks", "slopes", "row_weights")
 INTEGERS = ("valid_lens", "positions", "key_positions", "weights_heads", "weights_queries", "query_lens", "key_lens")
 
 

@@ -17,7 +17,7 @@ from scrape import wait_for_value
 PATH = "/v1/captures"
 MIB = 1 << 20
 LEAST = 65536  # bytes that each capture counts at least
-FLOATS = ("queries", "keys", "values", "bias", "sinks", "slopes")
+FLOATS = ("queries", "keys", "values", "bias", "sinks", "slopes", "row_weights")
 POSITIONS = ("positions", "key_positions")
 OPTIONS = ("scale", "softcap", "causal", "window")
 FLOAT_TYPES = ("F32", "BF16", "F16", "F64")

@@ -124,39 +124,6 @@ def test_numbers_that_python_writes_are_refused_in_a_key_that_counts(value, word
     assert words in refusal_of("--model", f"m={folder}")
 
 
-POINTER = """version https://git-lfs.github.com/spec/v1
-oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393
-size 4976698672
-"""
-
-
-@pytest.mark.parametrize("name, file", [
-    ("gpt2", "model.safetensors"), ("gpt2", "config.json"), ("bert", "model.safetensors.index.json"),
-    ("bert", "model-00002-of-00002.safetensors")])
-def test_pointer_of_git_lfs_is_called_so(name, file, tmp_path):
-    folder = copy_folder(name, tmp_path)
-    (folder / file).write_text(POINTER)
-    assert f"{file}: is a git-lfs pointer, not the file; run git lfs pull\n" in refusal_of("--model", f"m={folder}")
-
-
-def test_cache_of_hugging_face_is_told_which_folder_to_give(tmp_path):
-    """That of a version, in the folder of a model or the one of its versions; a download may have broken off."""
-    cache = tmp_path / "models--x--y"
-    (cache / "blobs").mkdir(parents=True)
-    version = copy_folder("gpt2", cache / "snapshots").rename(cache / "snapshots/0a1b")
-    for path in cache, cache / "snapshots":
-        line = refusal_of("--model", f"m={path}")
-        assert line.endswith(f"give the one in it that has it: {version}\n"), line
-    for file in "model.safetensors", "config.json":
-        (version / file).rename(cache / "blobs" / file)
-        (version / file).symlink_to(cache / "blobs" / file)
-        assert run_attnd("--check-config", "--model", f"m={version}").returncode == 0
-        (cache / "blobs" / file).rename(tmp_path / file)
-        line = refusal_of("--model", f"m={version}")
-        assert f"{file} is a link to a file that is not there; finish the download" in line
-        (tmp_path / file).rename(cache / "blobs" / file)
-
-
 @pytest.mark.skipif(is_sanitized(), reason="sanitizers use memory of their own")
 def test_refusal_of_a_huge_config_takes_no_memory(tmp_path):
     """The 100 MB are not read; half of them is more than anything else may differ by."""
@@ -221,18 +188,6 @@ def test_missing_bias_is_refused(tmp_path):
     assert "'h.0.attn.c_proj.bias' is missing" in refusal_of("--model", f"m={folder}")
 
 
-@pytest.mark.parametrize("file, words", [
-    ("pytorch_model.bin", 'AutoModel.from_pretrained(sys.argv[1])'),
-    ("pytorch_model.bin.index.json", 'AutoModel.from_pretrained(sys.argv[1])'),
-    ("adapter_model.safetensors", "merge_and_unload"), ("consolidated.safetensors", "Meta and Mistral"),
-    ("model-Q4_K_M.gguf", "has weights in GGUF only; give the folder with safetensors"),
-    ("other.txt", "has neither model.safetensors nor")])
-def test_folder_without_safetensors_says_what_to_do(file, words, tmp_path):
-    folder = copy_folder("gpt2", tmp_path)
-    (folder / "model.safetensors").rename(folder / file)
-    assert words in refusal_of("--model", f"m={folder}")
-
-
 def test_folder_with_an_adapter_is_refused(tmp_path):
     folder = copy_folder("gpt2", tmp_path)
     (folder / "adapter_config.json").write_text("{}")
@@ -244,7 +199,12 @@ def test_folder_without_config_is_refused(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"PK")  # transformers needs config.json, too
     assert "is a directory without config.json" in refusal_of("--model", f"m={tmp_path}")
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
-    assert "has weights in GGUF only; give the folder with safetensors" in refusal_of("--model", f"m={tmp_path}")
+    assert "has no config.json and no model.safetensors; x.gguf is a GGUF file; give attnd the safetensors" in \
+        refusal_of("--model", f"m={tmp_path}")
+    copy_folder("gpt2", tmp_path / "b").rename(tmp_path / "whole")
+    (tmp_path / "whole/config.json").unlink()
+    (tmp_path / "whole/x.gguf").write_bytes(b"GGUF")
+    assert "is a directory without config.json" in refusal_of("--model", f"m={tmp_path / 'whole'}")
 
 
 @pytest.mark.parametrize("path", ["meta-llama/Llama-3.2-1B", "gpt2", "gpt2,layer=3"])

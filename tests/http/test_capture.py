@@ -456,11 +456,11 @@ def test_file_is_small_and_needs_numpy_and_requests_only():
 # docs/inspect.md
 
 
-def test_ten_uses_print_what_the_page_shows(monkeypatch, capsys):
+def test_uses_print_what_the_page_shows(monkeypatch, capsys):
     """Each example is run, and some show what they print."""
-    page = (ROOT / "docs/inspect.md").read_text().split("## Ten uses")[1]
+    page = (ROOT / "docs/inspect.md").read_text().split("## Thirteen uses")[1]
     examples = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", page, re.S)
-    assert len(examples) == 11
+    assert len(examples) == 14
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(capture, "Client", NumpyClient)
     names = {}
@@ -470,6 +470,23 @@ def test_ten_uses_print_what_the_page_shows(monkeypatch, capsys):
         assert not shown or printed == shown
 
     assert names["received"].shape == (4, 31) and names["ratio"].shape == (4, 11) and names["pooled"].shape == (4, 31)
+
+
+def test_spectra_are_those_of_the_maps(monkeypatch):
+    """By numpy on the whole maps of the capture that the page uses."""
+    page = (ROOT / "docs/inspect.md").read_text().split("## Thirteen uses")[1]
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(capture, "Client", NumpyClient)
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", page, re.S):
+        exec(code, names)
+
+    for head, weights in enumerate(compute_weights(**names["c"].request(1))):
+        degrees = [np.mean(weights[j:, j]) for j in range(31)]
+        assert np.allclose(names["logs"][head], np.linalg.slogdet(weights)[1] / 31, rtol=0, atol=1e-4)
+        laplacian = np.sort(np.linalg.eigvals(np.diag(degrees) - weights).real)
+        assert np.allclose(np.sort(names["eigenvalues"][head]), laplacian, rtol=0, atol=1e-4)
+        assert abs(names["largest"][head] - np.linalg.svd(weights, compute_uv=False)[0]) < 1e-4
 
 
 def test_guard_reranking_and_eviction_are_their_formulas():

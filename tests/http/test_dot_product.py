@@ -79,7 +79,7 @@ def weigh(queries, keys, sinks=None, **options):
     return np.where(total > 0, weights / np.where(total > 0, total, 1), 1 / len(keys))
 
 
-def reduce_weights(weights, spans, targets, block, top_k):
+def reduce_weights(weights, spans, targets, block, top_k, row_weights):
     """Returns what the weights [H, Tq, Tk] of one sequence are reduced to, by the field's name."""
     starts = [np.arange(0, length, block) for length in weights.shape[1:]]
     sums = np.add.reduceat(np.add.reduceat(weights, starts[0], 1), starts[1], 2)
@@ -90,7 +90,7 @@ def reduce_weights(weights, spans, targets, block, top_k):
             "top_weights": -np.sort(-weights, axis=-1)[..., :top_k],
             "target_weights": np.stack([weights[:, q, a:b].sum(-1)
                                         for q, (a, b) in enumerate(targets)]),
-            "received": weights.sum(1), "entropy": entropy,
+            "received": (weights * row_weights[..., None]).sum(1), "entropy": entropy,
             "block_weights": sums / rows[None, :, None]}
 
 
@@ -118,7 +118,8 @@ def random_case(seed):
     targets = np.concatenate([first, rng.integers(first + 1, tk + 1)], -1)
     targets[rng.random(tq) < 0.3] = 0
     reductions = {"spans": spans, "targets": targets, "block": int(rng.integers(1, 6)),
-                  "top_k": int(rng.integers(1, tk + 1))}
+                  "top_k": int(rng.integers(1, tk + 1)),
+                  "row_weights": rng.uniform(-1, 1, (heads, tq)[seed % 2:]).astype(np.float32)}
     return queries, keys, values, options, reductions
 
 
@@ -169,6 +170,23 @@ def test_random_requests_match_numpy(server, send, seed):
     for name, value in expected.items():
         assert reply[name].shape == value.shape, name
         assert np.allclose(reply[name], value, rtol=1e-5, atol=1e-5), name
+
+
+@pytest.mark.parametrize("send", [send_json, send_binary], ids=["json", "safetensors"])
+def test_power_iteration_finds_the_largest_singular_value(server, send):
+    """A v are heads with values v, and u A is what keys receive from rows of weights u."""
+    rng = np.random.default_rng(5)
+    queries, keys = (3 * rng.standard_normal((40, heads, 8)).astype(np.float32) for heads in (4, 2))
+    keys = np.repeat(keys, 2, axis=1)  # a head of values for each head
+    tensors, options = {"queries": queries, "keys": keys}, {"causal": True}
+    v = np.ones((40, 4, 1), np.float32)
+    for _ in range(100):
+        u = send(server, tensors | {"values": v}, options | {"need": ["heads"]})["heads"].reshape(40, 4)
+        received = send(server, tensors, options | {"need": ["received"], "row_weights": u.T.astype(np.float32)})["received"]
+        squares = np.linalg.norm(received, axis=1)
+        v = (received / squares[:, None]).T[..., None].astype(np.float32)
+    expected = np.linalg.svd(weigh(queries, keys, causal=True), compute_uv=False)[:, 0]
+    assert np.allclose(np.sqrt(squares), expected, rtol=0, atol=1e-4)
 
 
 def test_score_of_a_single_key_is_told(server):
@@ -254,6 +272,9 @@ BAD = {  # changes, title, field, what the detail has
     "mask": ({"attn_mask": [[1]]}, "Unknown key", "attn_mask", "use bias"),
     "model": ({"model": "a"}, "Unknown key", "model", "there is no model"),
     "head_mask": ({"head_mask": [1, 1]}, "Unknown key", "head_mask", "weights_heads"),
+    "row_weights": ({"need": ["received"], "row_weights": [[1, 2]]}, "Shape mismatch", "row_weights",
+                    "for each of 2 heads"),
+    "row_weights alone": ({"row_weights": [1, 2]}, "Outputs disagree", "row_weights", "list received in need"),
     "spans alone": ({"spans": [[0, 1]]}, "Outputs disagree", "spans", "list spans in need"),
     "word alone": ({"need": ["blocks"]}, "Missing key", "block", "queries and keys make a block"),
     "empty span": ({"need": ["spans"], "spans": [[0, 1], [2, 2]]}, "Out of range", "spans", "spans[1]"),

@@ -20,6 +20,7 @@ WORDS = {"scores": ["scores"], "spans": ["span_weights"], "top": ["top_keys", "t
          "target": ["target_weights"],
          "received": ["received"], "entropy": ["entropy"], "blocks": ["block_weights"]}
 OPTIONS = {"spans": "spans", "top": "top_k", "target": "targets", "blocks": "block"}
+FLOATS = {"queries", "keys", "row_weights"}
 TEXTS = {"causal", "window", "top_k", "block"}  # in __metadata__; all else is a tensor
 FIELDS = [field for fields in WORDS.values() for field in fields]
 ALL = {"need": list(WORDS), "spans": [[0, 2], [1, 3]], "top_k": 2, "block": 2}
@@ -60,7 +61,7 @@ def pack(request):
             tensors["query_lens" if name == "queries" else "key_lens"] = [len(part) for part in value]
         elif name != "need":
             tensors[name] = np.asarray(value)
-    dtypes = {name: "F32" if name in ("queries", "keys") else "I64" for name in tensors}
+    dtypes = {name: "F32" if name in FLOATS else "I64" for name in tensors}
     return make_safetensors(tensors, dtypes, texts)
 
 
@@ -194,7 +195,9 @@ def assert_sequence(request, reply, weights, b):
                     for q, (first, end) in enumerate(targets)]
         assert_near(reply["target_weights"], np.array(expected), "target_weights")
     if "received" in reply:
-        assert_near(reply["received"], weights.sum(axis=1), "received")
+        factors = np.broadcast_to(request.get("row_weights", 1), (HEADS, len(visible)))
+        factors = factors[request.get("weights_heads", slice(None))][:, chosen]
+        assert_near(reply["received"], np.einsum("hqk,hq->hk", weights, factors), "received")
     if "entropy" in reply:
         assert_near(reply["entropy"], entropies(weights).T, "entropy")
     if "block_weights" in reply:
@@ -261,6 +264,9 @@ def add_options(random, request, words, lens, key_lens, shortest):
         request["targets"] = [random_targets(random, n, int(m)) for n, m in zip(lens, key_lens)]
     if "blocks" in words:
         request["block"] = int(random.integers(1, 25))
+    if "received" in words and len(set(lens)) == 1:
+        shape = (lens[0],) if random.random() < 0.5 else (HEADS, lens[0])
+        request["row_weights"] = random.uniform(-1, 1, shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -341,6 +347,37 @@ def test_a_row_without_a_key_has_even_weights(server):
     assert reply["top_keys"] == [[[0, 1]] * 3] * HEADS and np.allclose(reply["top_weights"], 1 / 3)
 
 
+def test_row_weights_count_all_queries_and_heads(server):
+    """Those that are selected, too, and in each sequence of a padded batch."""
+    factors = rows(HEADS, 6, seed=3)
+    request = {"queries": rows(2, 6, 5), "need": ["received"], "weights_heads": [3, 1], "weights_queries": [-1, 2]}
+    weights = np.array(ask(server, as_json(request | {"need": ["weights"]}))["attention_weights"])
+    reply = ask(server, as_json(request | {"row_weights": factors}))["received"]
+    assert_near(reply, np.einsum("bhqk,hq->bhk", weights, factors[[3, 1]][:, [5, 2]]), "received")
+    packed = request | {"queries": rows(12, 5), "query_lens": [6, 6], "row_weights": factors}
+    texts = {"need": "received"}
+    tensors = {name: np.asarray(value) for name, value in packed.items() if name != "need"}
+    for dtype in "F32", "F64":
+        dtypes = {name: dtype if name == "row_weights" else "F32" if name == "queries" else "I64" for name in tensors}
+        response = requests.post(server.url + "/v1/attention", data=make_safetensors(tensors, dtypes, texts),
+                                 headers=SAFETENSORS, timeout=60)
+        assert response.status_code == 200, response.text
+        assert_same_numbers(parse_safetensors(response.content)[0], {"received": reply}, ["received"])
+
+
+def test_row_weights_of_one_keep_every_bit(server):
+    request = {"queries": rows(70, 5).tolist(), "need": ["received"], "causal": True}
+    for ones in [1] * 70, [[1] * 70] * HEADS:
+        assert ask(server, request | {"row_weights": ones}) == ask(server, request)
+
+
+def test_row_weights_need_sequences_of_equal_lengths(server):
+    for binary in False, True:
+        request = {"queries": BATCH, "need": ["received"], "row_weights": np.ones(2, np.float32)}
+        problem = assert_problem(refused(server, request, binary), 400, "Shape mismatch", "row_weights")
+        assert "send one sequence at a time" in problem["detail"]
+
+
 def test_fewer_visible_keys_than_top_k_are_null(server):
     reply = ask(server, {"queries": rows(3, 5).tolist(), "causal": True, "need": ["top"], "top_k": 3})
     for keys, weights in zip(reply["top_keys"], reply["top_weights"]):
@@ -413,8 +450,13 @@ ERRORS = {
     "too many targets": ({"targets": [[0, 1]] * 4}, None, "targets", ""),
     "block 0": ({"block": 0}, "Out of range", "block", ""),
     "block negative": ({"block": -3}, "Out of range", "block", ""),
+    "row_weights short": ({"row_weights": np.ones(2)}, "Shape mismatch", "row_weights", "each of 3 queries"),
+    "row_weights of two heads": ({"row_weights": np.ones((2, 3))}, "Shape mismatch", "row_weights", "each of 4 heads"),
+    "row_weights empty": ({"row_weights": np.ones(0)}, "Empty tensor", "row_weights", ""),
+    "row_weights of three axes": ({"row_weights": np.ones((1, HEADS, 3))}, "Wrong rank", "row_weights", ""),
 }
-WORD_OF = {"spans": "spans", "top_k": "top", "top_in": "top", "targets": "target", "block": "blocks"}
+WORD_OF = {"spans": "spans", "top_k": "top", "top_in": "top", "targets": "target", "block": "blocks",
+           "row_weights": "received"}
 
 
 def refused(server, request, binary):
@@ -438,7 +480,8 @@ def test_wrong_option_is_refused(server, name, binary):
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_word_and_option_need_each_other(server, binary):
-    values = {"spans": [[0, 1]], "top_k": 1, "top_in": [[0, 1]], "targets": [[0, 1]] * 3, "block": 1}
+    values = {"spans": [[0, 1]], "top_k": 1, "top_in": [[0, 1]], "targets": [[0, 1]] * 3, "block": 1,
+              "row_weights": np.ones(3)}
     request = {"queries": rows(3, 5)}
     for word, option in OPTIONS.items():
         problem = assert_problem(refused(server, request | {"need": [word]}, binary), 400, "Missing key", option)
@@ -447,6 +490,21 @@ def test_word_and_option_need_each_other(server, binary):
         response = refused(server, request | {"need": ["lse"], option: value}, binary)
         problem = assert_problem(response, 400, "Outputs disagree", option)
         assert f"list {WORD_OF[option]} in need, or leave {option} out" in problem["detail"]
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("shape, place", [((3,), "row_weights[1]"), ((HEADS, 3), "row_weights[2][1]")])
+def test_row_weight_that_is_not_finite_is_refused(server, shape, place, number):
+    factors = np.ones(shape)
+    factors[(2, 1) if len(shape) == 2 else 1] = number
+    request = {"queries": rows(3, 5), "need": ["received"], "row_weights": factors}
+    problem = assert_problem(refused(server, request, True), 400, "Out of range", "row_weights")
+    assert place + " " in problem["detail"], problem
+    text = json.dumps({"model": "m"} | as_json(request)).replace("-Infinity", "-1e39").replace("Infinity", "1e39")
+    response = requests.post(server.url + "/v1/attention", data=text.replace("NaN", "1e999"), timeout=60,
+                             headers={"Content-Type": "application/json"})
+    problem = assert_problem(response, 400, "Out of range", "row_weights")
+    assert place + " " in problem["detail"], problem
 
 
 @pytest.mark.parametrize("binary", [False, True])

@@ -106,6 +106,7 @@ def test_keys_that_change_nothing_are_not_refused(keys, tmp_path):
                                           ("phi3", "layers.0.self_attn.")])
 @pytest.mark.parametrize("tensor, size, known", [
     ("k_scale", 1, True), ("v_scale", 1, True), ("k_proj.k_scale", 1, True), ("v_proj.output_scale", 1, True),
+    ("q_proj.input_scale", 1, True), ("o_proj.activation_scale", 1, True), ("kv_scale", 1, True), ("prob_scale", 1, True),
     ("qkv_proj.k_scale", 1, True), ("rotary_emb.inv_freq", 8, True), ("k_scale", 8, False), ("o_scale", 1, False)])
 def test_scales_of_a_cache_and_old_frequencies_are_passed_over(name, module, tensor, size, known, tmp_path):
     folder = copy_folder(name, tmp_path)

@@ -31,8 +31,8 @@ def test_replay_has_the_weights_of_eager_attention(server, name, json):
     assert np.abs(weights - expected).max() < TOLERANCE
 
 
-def test_ten_uses_print_what_the_page_shows(server, monkeypatch, capsys):
-    page = (ROOT / "docs/inspect.md").read_text().split("## Ten uses")[1]
+def test_uses_print_what_the_page_shows(server, monkeypatch, capsys):
+    page = (ROOT / "docs/inspect.md").read_text().split("## Thirteen uses")[1]
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(capture, "Client", lambda: Client(server.url))
     names = {}

@@ -28,8 +28,8 @@ JSON = "application/json"
 WORDS = ("heads", "weights", "lse", "scores", "spans", "top", "target", "received", "entropy", "blocks")
 SELECTED = set(WORDS) - {"heads", "lse"}  # of which weights_heads and weights_queries select
 FIELDS = ("layer", "query_rows", "queries", "num_heads", "scale", "softcap", "causal", "window", "sinks", "slopes", "bias",
-          "positions", "key_positions", "need", "spans", "top_k", "top_in", "targets", "block", "weights_heads",
-          "weights_queries", "valid_lens", "timeout_ms", "priority")
+          "positions", "key_positions", "need", "spans", "top_k", "top_in", "targets", "block", "row_weights",
+          "weights_heads", "weights_queries", "valid_lens", "timeout_ms", "priority")
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +121,9 @@ def add_reductions(rng, layer, question, num_rows):
         question["targets"] = [None if rng.random() < 0.3 else random_range(rng, num_keys) for _ in range(num_rows)]
     if "blocks" in words:
         question["block"] = int(rng.integers(1, 9))
+    if "received" in words and rng.random() < 0.6:
+        shape = (num_rows,) if rng.random() < 0.5 else (layer.heads, num_rows)
+        question["row_weights"] = rng.normal(size=shape).astype(np.float32)
     if SELECTED & set(question["need"]):
         for field, count in (("weights_heads", layer.heads), ("weights_queries", num_rows)):
             if rng.random() < 0.3:

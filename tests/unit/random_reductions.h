@@ -9,6 +9,7 @@
 /* The memory of reductions. */
 struct random_reductions {
     size_t *spans, *top_in, *targets;
+    float *row_weights;
 };
 
 /* Returns `count` ranges in order of a generator. */
@@ -54,8 +55,25 @@ static void count_from_the_end(uint64_t *seed, struct random_request *r) {
     }
 }
 
-/* Adds reductions to a request: each, or none of them, half of the time. */
-static void add_reductions(uint64_t *seed, struct random_request *r,
+/* Returns factors of -1 to 1, some of them 0, of all queries and heads; NULL where
+ * sequences have several lengths. */
+static float *random_row_weights(uint64_t *seed, size_t heads,
+                                 const attn_request *request) {
+    size_t count = heads * request->query_lens[0];
+    for (size_t s = 1; s < request->num_sequences; s++) {
+        if (request->query_lens[s] != request->query_lens[0])
+            return NULL;
+    }
+    float *factors = malloc(count * sizeof *factors);
+    assert_non_null(factors);
+    for (size_t i = 0; i < count; i++)
+        factors[i] = (float)random_between(seed, 0, 64) / 32 - 1;
+    return factors;
+}
+
+/* Adds reductions to a request to a layer of so many heads: each, or none of them, half
+ * of the time. */
+static void add_reductions(uint64_t *seed, size_t heads, struct random_request *r,
                            struct random_reductions *ret) {
     attn_request *request = &r->request;
     attn_reductions *reduce = &request->reduce;
@@ -88,12 +106,16 @@ static void add_reductions(uint64_t *seed, struct random_request *r,
     reduce->scores = random_between(seed, 0, 1) == 0;
     if (random_between(seed, 0, 1) == 0)
         reduce->block = random_between(seed, 1, longest + 1);
+    if (random_between(seed, 0, 1) == 0)
+        reduce->row_weights = ret->row_weights = random_row_weights(seed, heads, request);
+    reduce->row_weights_per_head = random_between(seed, 0, 1) == 0;
 }
 
 static void free_reductions(struct random_reductions *reductions) {
     free(reductions->spans);
     free(reductions->top_in);
     free(reductions->targets);
+    free(reductions->row_weights);
 }
 
 /* One matrix of the oracle's weights, and which it is. */
@@ -225,6 +247,17 @@ static void assert_top(const struct expected_head *e, size_t row, size_t first,
     assert_true(larger <= found);
 }
 
+/* Returns which query of its sequence a row is. */
+static size_t query_of(const struct expected_head *e, size_t row) {
+    ptrdiff_t query = (ptrdiff_t)row;
+
+    if (e->request->weights_queries != NULL)
+        query = e->request->weights_queries[row];
+    if (query < 0)
+        query += (ptrdiff_t)e->request->query_lens[e->sequence];
+    return (size_t)query;
+}
+
 /* Compares one row's reductions. */
 static void assert_row(const struct expected_head *e, size_t row) {
     const attn_reductions *reduce = &e->request->reduce;
@@ -233,14 +266,10 @@ static void assert_row(const struct expected_head *e, size_t row) {
     size_t pair = (e->first_row + row) * e->heads + e->head;
     size_t ranges = reduce->top_in != NULL ? reduce->num_top_in : 1;
     const size_t *spans = reduce->spans;
-    ptrdiff_t query = (ptrdiff_t)row;
+    size_t query = query_of(e, row);
 
-    if (e->request->weights_queries != NULL)
-        query = e->request->weights_queries[row];
-    if (query < 0)
-        query += (ptrdiff_t)e->request->query_lens[e->sequence];
     if (reduce->scores)
-        assert_scores(e, row, (size_t)query);
+        assert_scores(e, row, query);
     if (reduce->spans_per_sequence && spans != NULL)
         spans += 2 * e->sequence * reduce->num_spans;
     for (size_t i = 0; spans != NULL && i < reduce->num_spans; i++)
@@ -255,7 +284,7 @@ static void assert_row(const struct expected_head *e, size_t row) {
                    e->got->top_keys + first);
     }
     if (reduce->targets != NULL) {
-        const size_t *target = reduce->targets + 2 * (e->first_query + (size_t)query);
+        const size_t *target = reduce->targets + 2 * (e->first_query + query);
         assert_near(e, "target", row, (double)e->got->target_weights[pair],
                     sum_expected(weights, target[0], target[1]));
     }
@@ -263,17 +292,37 @@ static void assert_row(const struct expected_head *e, size_t row) {
         assert_entropy(e, row, (double)e->got->entropy[pair], weights);
 }
 
-/* Compares what adds up over rows. */
+/* Returns the factor of a row in what its keys receive. */
+static double expected_factor(const struct expected_head *e, size_t row) {
+    const attn_reductions *reduce = &e->request->reduce;
+    size_t head = e->head, query = query_of(e, row);
+
+    if (reduce->row_weights == NULL)
+        return 1;
+    if (e->request->weights_heads != NULL)
+        head = e->request->weights_heads[head];
+    if (reduce->row_weights_per_head)
+        query += head * e->request->query_lens[e->sequence];
+    return (double)reduce->row_weights[query];
+}
+
+/* Compares what adds up over rows. Factors are at most 1, so errors of sums are bounded
+ * as without them. */
 static void assert_sums(const struct expected_head *e) {
     const attn_reductions *reduce = &e->request->reduce;
     size_t n = reduce->block, first = e->first_block;
 
     for (size_t k = 0; reduce->received && k < e->keys; k++) {
-        double sum = 0;
-        for (size_t q = 0; q < e->rows; q++)
-            sum += e->weights[q * e->keys + k];
+        double sum = 0, plain = 0;
+        for (size_t q = 0; q < e->rows; q++) {
+            sum += expected_factor(e, q) * e->weights[q * e->keys + k];
+            plain += e->weights[q * e->keys + k];
+        }
         size_t index = e->first_key * e->heads + e->head * e->keys + k;
-        assert_near(e, "received", k, (double)e->got->received[index], sum);
+        double got = (double)e->got->received[index];
+        if (!is_near(e, got, sum, 1e-5 * fmax(1, plain)))
+            fail_msg("case %u: received of head %zu, key %zu is %.9g, not %.9g",
+                     e->case_number, e->head, k, got, sum);
     }
     if (n == 0)
         return;

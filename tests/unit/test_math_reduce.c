@@ -44,7 +44,7 @@ static void compare_layers(uint64_t *seed, unsigned count, size_t queries, size_
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
         random_request_init(seed, model, queries, keys, &r);
         random_request_add(seed, RANDOM_EVERYTHING, model, &r);
-        add_reductions(seed, &r, &reductions);
+        add_reductions(seed, info.num_heads, &r, &reductions);
         assert_reduced_as_reference(model, &r.request, i);
         free_reductions(&reductions);
         random_request_deinit(&r);
@@ -57,7 +57,7 @@ static void compare_given(uint64_t *seed, unsigned count, size_t queries, size_t
         struct random_reductions reductions;
         struct example *e = make_example(seed, engine.cpu, queries, keys);
 
-        add_reductions(seed, &e->r, &reductions);
+        add_reductions(seed, e->options.num_heads, &e->r, &reductions);
         assert_reduced_as_reference(&e->model, &e->r.request, i);
         free_reductions(&reductions);
         destroy_example(e);
@@ -112,7 +112,7 @@ static void test_bits_do_not_depend_on_threads_or_results(void **state) {
         attn_request shared = e->r.request;
         attn_sizes sizes, more;
 
-        add_reductions(&seed, &e->r, &reductions);
+        add_reductions(&seed, e->options.num_heads, &e->r, &reductions);
         attn_result alone = run(&e->model, &e->r.request, &sizes);
         shared = e->r.request;
         shared.parallel = &parallel;
@@ -248,6 +248,28 @@ static void test_bad_reductions_are_refused(void **state) {
         "range of top_in 0 is 4 to 6: give a first key and a larger end, at most 5");
 }
 
+static void test_row_weights_need_sequences_of_equal_lengths(void **state) {
+    const attn_dot_product options = {.num_heads = 2, .head_size = 4, .scale = 0.5};
+    const size_t equal[] = {2, 2}, ragged[] = {2, 3};
+    const float row_weights[2] = {0};
+    attn_request request = {.num_sequences = 2,
+                            .query_lens = equal,
+                            .key_lens = ragged,
+                            .omit_outputs = true,
+                            .reduce = {.received = true, .row_weights = row_weights}};
+    attn_sizes sizes;
+    attn_error error;
+    (void)state;
+
+    assert_int_equal(attn_dot_product_plan(&options, &request, &sizes, &error), ATTN_OK);
+    request.query_lens = ragged;
+    assert_int_equal(attn_dot_product_plan(&options, &request, &sizes, &error),
+                     ATTN_E_VALUE);
+    assert_string_equal(error.text,
+                        "row_weights are given, and sequences have several numbers of "
+                        "queries: give one sequence, or some of equal lengths");
+}
+
 /* A weight too small for float32 is one of a key that is attended to; masked keys, and
  * rows without a key but with a sink, have none. */
 static void test_top_tells_small_weights_from_masked_keys(void **state) {
@@ -296,6 +318,7 @@ int main(void) {
         cmocka_unit_test(test_bits_do_not_depend_on_neighbours),
         cmocka_unit_test(test_many_spans_are_what_few_are),
         cmocka_unit_test(test_bad_reductions_are_refused),
+        cmocka_unit_test(test_row_weights_need_sequences_of_equal_lengths),
         cmocka_unit_test(test_top_tells_small_weights_from_masked_keys),
     };
     return run_with_every_engine(tests, sizeof tests / sizeof *tests);

@@ -86,6 +86,8 @@ static void test_files_of_other_programs_are_recognised(void **state) {
     assert_bytes_refused("\x80\5\x95\n", 4, "is a pickle of Python; load");
     assert_bytes_refused("GGUF\3\0\0\0", 8, "is a GGUF file; give");
     assert_bytes_refused("\x89HDF\r\n\x1a\n", 8, "is an HDF5 file; read");
+    assert_bytes_refused("lmgg\1\0\0\0", 8, "is a ggml file; give");
+    assert_bytes_refused("tjgg\3\0\0\0", 8, "is a ggml file; give");
     assert_bytes_refused("PK\5\6\1\1\1\1", 8, "not a safetensors file");
 }
 

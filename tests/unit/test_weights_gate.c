@@ -2,7 +2,7 @@
 /* test_weights_gate.c: where the rows of gates are in a folder, and what of gates and of
  * norms of the heads' outputs is refused. */
 #include "family_models.h"
-#include "made_folder.h"
+#include "made_file.h"
 
 #define HEADS 2
 #define SIZE  8
@@ -29,18 +29,6 @@ static void add_layer(struct weights_file *file, size_t query_rows) {
     file_add_f32(file, "layers.0.self_attn.k_norm.weight", SIZE, 0, 1);
 }
 
-/* Opens a folder with these files. The caller closes *ret_folder. */
-static attn_status open_made(const char *config, const struct weights_file *file,
-                             struct folder **ret_folder, attn_error *ret_error) {
-    size_t size;
-    unsigned char *bytes = file_make(file, &size);
-
-    attn_status status = open_made_folder(config, strlen(config), bytes, size, NULL,
-                                          ret_folder, ret_error);
-    free(bytes);
-    return status;
-}
-
 /* Checks number `first` of an array that counts in steps of 1/8. */
 static void assert_counts(const float *numbers, size_t count, double first) {
     for (size_t i = 0; i < count; i++)
@@ -59,8 +47,8 @@ static void test_heads_of_one_tensor_are_queries_and_then_gates(void **state) {
     file_add_f32(&file, "layers.0.self_attn.k_proj.bias", SIZE, 0, 1);
     file_add_f32(&file, "layers.0.self_attn.v_proj.bias", SIZE, 0, 1);
     file_add_f32(&file, "layers.0.self_attn.o_proj.bias", WIDTH, 0, 1);
-    if (open_made(CONFIG("qwen3_next", ALL_ATTEND ", \"attention_bias\": true"), &file,
-                  &folder, &error) != ATTN_OK)
+    if (open_made_file(CONFIG("qwen3_next", ALL_ATTEND ", \"attention_bias\": true"),
+                       &file, &folder, &error) != ATTN_OK)
         fail_msg("%s", error.text);
     attn_model *model = make_model(&folder_get_layers(folder, &count)[0], false);
     assert_true(model->info.linears[ATTN_GATE].weight &&
@@ -116,7 +104,7 @@ static void test_what_lies_between_heads_and_outputs_must_fit(void **state) {
         snprintf(name, sizeof name, "layers.0.self_attn.%s", cases[i].name);
         if (cases[i].name != NULL)
             file_add_f32(&file, name, cases[i].rows, cases[i].columns, 1);
-        assert_true(open_made(cases[i].config, &file, &folder, &error) != ATTN_OK);
+        assert_true(open_made_file(cases[i].config, &file, &folder, &error) != ATTN_OK);
         assert_text_has(error.text, cases[i].words);
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_wire_reductions.c: spans, top_k, top_in, targets and block, decoded from JSON and
- * safetensors. tests/http/test_reductions.py has the errors and the replies. */
+/* test_wire_reductions.c: spans, top_k, top_in, targets, block and row_weights, decoded
+ * from JSON and safetensors. tests/http/test_reductions.py has the errors and the
+ * replies. */
 #include "fail_alloc.h"
 #include "math/plan/parts.h"
 #include "weights_file.h"
@@ -92,6 +93,22 @@ static void test_lists_of_spans_and_targets_are_of_one_or_all_sequences(void **s
     assert_list(batch->reduce.targets, 8, twice);
 }
 
+static void test_row_weights_are_of_all_heads_or_of_each(void **state) {
+    const float one[] = {-1, 0.5F}, two[] = {1, 2, -3, 4};
+    const attn_request *batch = read_native(
+        *state, "{" PADDED "\"need\":[\"received\"],\"row_weights\":[-1,5e-1]}");
+    assert_false(batch->reduce.row_weights_per_head);
+    assert_memory_equal(batch->reduce.row_weights, one, sizeof one);
+
+    batch =
+        read_native(*state, "{" PADDED "\"need\":[\"received\"],\"weights_heads\":[1],"
+                            "\"row_weights\":[[1,2],[-3, 4]]}");
+    assert_true(batch->reduce.row_weights_per_head);
+    assert_memory_equal(batch->reduce.row_weights, two, sizeof two);
+    batch = read_native(*state, "{" RAGGED "\"need\":[\"lse\"],\"row_weights\":null}");
+    assert_null(batch->reduce.row_weights);
+}
+
 static void test_rows_may_be_selected_from_the_end(void **state) {
     const attn_request *batch =
         read_native(*state, "{" PADDED "\"need\":[\"entropy\"],\"weights_heads\":[1],"
@@ -107,6 +124,7 @@ static void test_rows_may_be_selected_from_the_end(void **state) {
 /* Makes a body of two sequences, packed or padded. The caller frees it. */
 static unsigned char *make_body(bool packed, size_t *ret_size) {
     static const int64_t lens[] = {2, 2}, ranges[] = {0, 1, 1, 2, 0, 0, 1, 2}, last = -1;
+    static const uint16_t factors[] = {0, 0x3f80, 0, 0xbf80}; /* 1 and -1, or 0 1 0 -1 */
     struct weights_file made = {0};
     file_add_text(&made, "\"__metadata__\":{\"model\":\"d2l\",\"top_k\":\"1\","
                          "\"block\":\"3\",\"need\":\"spans,top, target,received,"
@@ -118,6 +136,8 @@ static unsigned char *make_body(bool packed, size_t *ret_size) {
     file_add(&made, "targets", "I64", packed ? "[4,2]" : "[2,2]",
              packed ? ranges : ranges + 4, packed ? 64 : 32);
     file_add(&made, "weights_queries", "I64", "[1]", &last, sizeof last);
+    file_add(&made, "row_weights", packed ? "F32" : "BF16", packed ? "[2]" : "[2,2]",
+             factors, 8);
     if (packed) {
         file_add_f32(&made, "queries", 4, 4, 1);
     } else {
@@ -131,6 +151,7 @@ static unsigned char *make_body(bool packed, size_t *ret_size) {
 }
 
 static void test_tensors_are_read_as_lists_are(void **state) {
+    static const float ones[] = {1, -1}, zeros[] = {0, 1, 0, -1};
     struct fixture *fixture = *state;
     for (int packed = 0; packed < 2; packed++) {
         const attn_reductions *reduce = &fixture->request.batch.reduce;
@@ -151,6 +172,9 @@ static void test_tensors_are_read_as_lists_are(void **state) {
         assert_true(reduce->top_k == 1 && reduce->block == 3 && reduce->received &&
                     reduce->entropy);
         assert_true(fixture->request.batch.weights_queries[0] == -1);
+        assert_int_equal(reduce->row_weights_per_head, !packed);
+        for (size_t k = 0; k < (packed ? 2 : 4); k++)
+            assert_true(reduce->row_weights[k] == (packed ? ones : zeros)[k]);
         free(body);
     }
 }
@@ -178,11 +202,15 @@ static void fail_allocations(const struct fixture *fixture, wire_read *read,
 }
 
 static void test_every_failed_allocation_is_reported(void **state) {
-    const char *text =
-        "{" PADDED EVERY OPTIONS "\"targets\":[null,[1,2]],\"weights_queries\":[-1]}";
+    static const char *const texts[] = {
+        "{" PADDED EVERY OPTIONS "\"targets\":[null,[1,2]],\"weights_queries\":[-1],"
+        "\"row_weights\":[1,2]}",
+        "{" PADDED EVERY OPTIONS "\"targets\":[null,[1,2]],\"weights_queries\":[-1],"
+        "\"row_weights\":[[1,2],[3,4]]}"};
     size_t size;
     unsigned char *body = make_body(false, &size);
-    fail_allocations(*state, wire_native_read, text, strlen(text));
+    for (size_t i = 0; i < 2; i++)
+        fail_allocations(*state, wire_native_read, texts[i], strlen(texts[i]));
     fail_allocations(*state, wire_safetensors_read, body, size);
     free(body);
 }
@@ -191,6 +219,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_word_has_its_option),
         cmocka_unit_test(test_lists_of_spans_and_targets_are_of_one_or_all_sequences),
+        cmocka_unit_test(test_row_weights_are_of_all_heads_or_of_each),
         cmocka_unit_test(test_rows_may_be_selected_from_the_end),
         cmocka_unit_test(test_tensors_are_read_as_lists_are),
         cmocka_unit_test(test_every_failed_allocation_is_reported),

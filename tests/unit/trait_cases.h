@@ -81,6 +81,53 @@ static const struct trait_case row_cases[] = {
      0, "32 8 128",
      "causal, rope 10000 of 128, queries times 1 + 0.3 ln(1 + (i + 0) / 4), RMS norm "
      "before"},
+    {"granite_swa", "{}", 0, "20 4 128",
+     "causal, rope 10000 of 128, scale 1, RMS norm before"},
+    {"granite_swa",
+     "{\"layer_rope_theta\": [7, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "
+     "0, 0, 0, 0, 0]}",
+     1, "20 4 128", "causal, scale 1, window 128, RMS norm before"},
+    {"granite_swa",
+     "{\"layer_rope_theta\": [7, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "
+     "0, 0, 0, 0, 0]}",
+     2, "20 4 128", "causal, rope 9 of 128, scale 1, window 128, RMS norm before"},
+    {"granite_swa", "{\"layer_rope_theta\": [7]}", 0, NULL,
+     "layer_rope_theta must be a list of a number for each of 24 layers"},
+    {"cohere2_moe", "{\"rms_norm_eps\": 1e-6}", 3, "64 64 128",
+     "causal, RMS norm before"},
+    {"cohere2_moe", "{\"layer_types\": null, \"mlp_layer_types\": [0, 0, 0, \"dense\"]}",
+     3, "64 64 128", "causal, rope interleaved 10000 of 128, layer norm before"},
+    {"cohere2_moe",
+     "{\"prefix_dense_sliding_window_pattern\": 2, "
+     "\"mlp_layer_types\": [0, 0, 0, \"dense\"]}",
+     3, "64 64 128", "causal, layer norm before"},
+    {"cohere2_moe", "{\"first_k_dense_replace\": 3}", 0, NULL,
+     "first_k_dense_replace is 3, but must be null|0"},
+    {"minicpm3", "{\"hidden_size\": 80, \"num_attention_heads\": 4}", 0, "4 4 96",
+     "causal, rope 10000 of 32, latent queries of 768, latent keys of 256 + 32, values "
+     "of size 20, RMS norm before"},
+    {"embedding_gemma2_text", "{}", 0, "4 2 256",
+     "rope 10000 of 256, scale 1, window 512 on each side, RMS norm of each head, RMS "
+     "norm of values, RMS norm before"},
+    {"embedding_gemma2_text", "{}", 5, "4 1 512",
+     "rope 1e+06 of 512, scale 1, RMS norm of each head, RMS norm of values, RMS norm "
+     "before"},
+    {"embedding_gemma2_text", "{\"num_global_key_value_heads\": 2}", 5, "4 2 512",
+     "rope 1e+06 of 512, scale 1, RMS norm of each head, RMS norm of values, RMS norm "
+     "before"},
+    {"mllama_text_model", "{\"cross_attention_layers\": [2]}", 3, "32 8 128",
+     "causal, rope 500000 of 128, RMS norm before"},
+    {"hy_v3", "{}", 0, "64 8 128",
+     "causal, rope 1.11588e+07 of 128, RMS norm of each head, RMS norm before"},
+    {"phi4_multimodal_text", "{}", 0, "32 8 96",
+     "causal, rope 10000 of 96, RMS norm before"},
+    {"mimo", "{}", 0, "32 32 128", "causal, rope 10000 of 128, RMS norm before"},
+    {"new", "{\"rope_scaling\": {\"type\": \"ntk\", \"factor\": 2}}", 0, "12 12 64",
+     "rope linear 20000 of 64"},
+    {"new", "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", 0, NULL,
+     "rope_scaling.type is 'linear', but must be ntk"},
+    {"new", "{\"logn_attention_scale\": true}", 0, NULL,
+     "logn_attention_scale is true, but must be false"},
     /* what is null is false, as in Python */
     {"deepseek_v3", "{\"rope_interleave\": null}", 0, "128 128 192",
      "causal, rope 10000 of 64, latent queries of 1536, latent keys of 512 + 64, values "

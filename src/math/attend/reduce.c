@@ -232,14 +232,28 @@ static void find_top(const struct row *row) {
 
 /* --- sums over queries --- */
 
-/* Adds a row to what its keys receive. */
+/* Returns the factor of a row in what its keys receive. */
+static float row_factor(const struct row *row) {
+    const struct panel_work *work = row->work;
+    const attn_request *request = work->run->request;
+    const float *factors = request->reduce.row_weights;
+
+    if (factors == NULL)
+        return 1;
+    if (request->reduce.row_weights_per_head)
+        factors += work->row_heads[row->c] * request->query_lens[0];
+    return factors[work->row_queries[row->c]];
+}
+
+/* Adds a row, times its factor, to what its keys receive. */
 static void add_received(const struct row *row) {
     const struct panel_work *work = row->work;
     double *to = work->run->received + work->at.first_key * row->heads +
                  row->head * work->mask->key_len;
 
     work->kernels->add_floats(row->weights + row->keys.first,
-                              row->keys.end - row->keys.first, to + row->keys.first);
+                              row->keys.end - row->keys.first, row_factor(row),
+                              to + row->keys.first);
 }
 
 /* Adds a row to the blocks of its keys. */

@@ -199,11 +199,11 @@ struct kernels {
      * rounds, to the end of a product. */
     size_t (*multiply_add_loaded)(size_t count, const float *words);
 
-    /* These three reduce weights. The first adds numbers[i] to sums[i]. The second
-     * returns the sum of some numbers, in an order that is the same in all sets. The
-     * third returns the index of the first that is larger than `least` or NaN, or
-     * `count`. */
-    void (*add_floats)(const float *numbers, size_t count, double *sums);
+    /* These three reduce weights. The first adds numbers[i] * factor, which is exact, to
+     * sums[i]. The second returns the sum of some numbers, in an order that is the same
+     * in all sets. The third returns the index of the first that is larger than `least`
+     * or NaN, or `count`. */
+    void (*add_floats)(const float *numbers, size_t count, float factor, double *sums);
     double (*sum_floats)(const float *numbers, size_t count);
     size_t (*find_larger)(const float *numbers, size_t count, float least);
 

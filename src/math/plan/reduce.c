@@ -24,6 +24,16 @@ static attn_status check_ranges(const size_t *ranges, size_t count, size_t key_l
     return ATTN_OK;
 }
 
+/* Whether each sequence has as many queries as the first. */
+static bool has_equal_queries(const attn_request *request) {
+    for (size_t s = 1; s < request->num_sequences; s++) {
+        pace_add(1);
+        if (request->query_lens[s] != request->query_lens[0])
+            return false;
+    }
+    return true;
+}
+
 attn_status plan_check_reductions(const attn_request *request, attn_error *ret_error) {
     const attn_reductions *reduce = &request->reduce;
     const size_t *key_lens = request->key_lens, *target = reduce->targets;
@@ -43,6 +53,10 @@ attn_status plan_check_reductions(const attn_request *request, attn_error *ret_e
                               ret_error);
         target += 2 * request->query_lens[s];
     }
+    if (status == ATTN_OK && reduce->row_weights != NULL && !has_equal_queries(request))
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "row_weights are given, and sequences have several numbers of "
+                         "queries: give one sequence, or some of equal lengths");
     if (status == ATTN_OK && num_top_in > ATTN_TOP_RANGES_MAX)
         return error_set(ret_error, ATTN_E_VALUE,
                          "top_in has %zu ranges, but may have %d at most", num_top_in,
@@ -50,7 +64,8 @@ attn_status plan_check_reductions(const attn_request *request, attn_error *ret_e
     if (status == ATTN_OK)
         status = check_ranges(reduce->top_in, num_top_in, shortest, false,
                               "range of top_in", ret_error);
-    if (status == ATTN_OK && reduce->top_k > results_top_max(request))
+    if (status == ATTN_OK && reduce->top_k > 0 &&
+        reduce->top_k > results_top_max(request))
         return error_set(
             ret_error, ATTN_E_VALUE, "top_k is %zu, but %s only %zu keys", reduce->top_k,
             reduce->top_in != NULL ? "a range of top_in has" : "a sequence has",

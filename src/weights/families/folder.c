@@ -6,13 +6,14 @@
 #include "base/size.h"
 #include "math/model.h"
 #include "weights/checkpoint.h"
+#include "weights/families/fp8.h"
+#include "weights/families/hub.h"
 #include "weights/families/kinds.h"
 #include "weights/families/locate/locate.h"
 #include "weights/families/tensors.h"
 #include "weights/layer/make.h"
 
 #include <dirent.h>
-#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,13 +28,16 @@ struct folder {
     char path[PATH_SHOWN_SIZE + 4]; /* as errors show it, with ": " */
     json_t *config;
     struct folder_tensors tensors;
+    struct fp8 fp8;
     struct layer *layers; /* [num_layers] */
     size_t num_layers;
     char note[200]; /* see folder_get_note(); "": none */
 };
 
 bool folder_is_at(const char *path) {
-    return config_has_file(path, CONFIG_FILE);
+    char found[PATH_MAX];
+    return hub_find_folder(path, found, NULL) == ATTN_OK &&
+           config_has_file(found, CONFIG_FILE);
 }
 
 /* Whether a file of the folder decides what is served. */
@@ -42,10 +46,13 @@ static bool is_read(const char *name) {
 }
 
 bool folder_has_family(const char *path) {
+    char found[PATH_MAX];
     json_t *config = NULL;
     attn_error error = {.status = ATTN_OK};
 
-    attn_status status = config_read_file(path, CONFIG_FILE, &config, &error);
+    attn_status status = hub_find_folder(path, found, &error);
+    if (status == ATTN_OK)
+        status = config_read_file(found, CONFIG_FILE, &config, &error);
     if (status == ATTN_OK && config != NULL)
         status = match_check_type(config, &error);
     json_decref(config);
@@ -54,7 +61,10 @@ bool folder_has_family(const char *path) {
 
 void folder_find_state(const char *path, struct stat *ret_state) {
     *ret_state = (struct stat){.st_ino = 0};
-    DIR *folder = opendir(path);
+    char found_path[PATH_MAX];
+    DIR *folder = NULL;
+    if (hub_find_folder(path, found_path, NULL) == ATTN_OK)
+        folder = opendir(found_path);
     if (folder == NULL)
         return;
 
@@ -63,7 +73,7 @@ void folder_find_state(const char *path, struct stat *ret_state) {
         char file[PATH_MAX];
         struct stat found;
         if (!is_read(entry->d_name) ||
-            snprintf(file, sizeof file, "%s/%s", path, entry->d_name) >=
+            snprintf(file, sizeof file, "%s/%s", found_path, entry->d_name) >=
                 (int)sizeof file ||
             stat(file, &found) != 0)
             continue;
@@ -163,8 +173,10 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
                              const struct folder_options *options) {
     for (size_t i = 0; i < stack->num_layers; i++) {
         struct layer *layer = &folder->layers[folder->num_layers];
-        const struct layer_source kind = {
-            match->family, &stack->section, stack->num_layers, i, false, 0};
+        const struct layer_source kind = {.family = match->family,
+                                          .section = &stack->section,
+                                          .num_layers = stack->num_layers,
+                                          .index = i};
         if (!kind_attends(&kind))
             continue;
         if (!is_selected(options->layers, i)) {
@@ -280,12 +292,41 @@ static attn_status find_layers(struct folder *folder,
     return status;
 }
 
+/* Opens config.json and the files of weights, and finds the layers. */
+static attn_status open_files(struct folder *folder, const char *path,
+                              const struct folder_options *options,
+                              attn_error *ret_error) {
+    attn_status status = config_read_file(path, CONFIG_FILE, &folder->config, ret_error);
+    if (status == ATTN_OK && folder->config == NULL)
+        return folder_tensors_refuse(path,
+                                     "is a directory without config.json; give the "
+                                     "folder that save_pretrained() wrote",
+                                     ret_error);
+    if (status == ATTN_OK && config_has_file(path, "adapter_config.json"))
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "has an adapter (adapter_config.json); merge it with peft's "
+                         "merge_and_unload(), and save that");
+    /* before its files, which may have a format that only other families are read from */
+    if (status == ATTN_OK)
+        status = match_check_type(folder->config, ret_error);
+    if (status == ATTN_E_UNSUPPORTED &&
+        json_object_get(folder->config, "model_type") == NULL &&
+        folder_tensors_refuse(path, NULL, ret_error) != ATTN_OK)
+        return ret_error->status;
+    if (status == ATTN_OK)
+        status = folder_tensors_open(path, &folder->tensors, ret_error);
+    if (status == ATTN_OK)
+        status = fp8_attach(folder->config, &folder->tensors, &folder->fp8, ret_error);
+    if (status == ATTN_OK)
+        status = find_layers(folder, options, ret_error);
+    return status;
+}
+
 attn_status folder_open(const char *path, const struct folder_options *options,
                         struct folder **ret_folder, attn_error *ret_error) {
     static const struct folder_options no_options;
     struct folder *folder = calloc(1, sizeof *folder);
-    size_t size = strlen(path);
-    bool cut = size > PATH_SHOWN_SIZE - 3;
+    char found[PATH_MAX];
     attn_error error = {.status = ATTN_OK};
 
     if (folder == NULL)
@@ -293,26 +334,15 @@ attn_status folder_open(const char *path, const struct folder_options *options,
     if (options == NULL)
         options = &no_options;
     atomic_init(&folder->num_shares, 1);
-    snprintf(folder->path, sizeof folder->path, "%s%s: ", cut ? "..." : "",
-             cut ? path + size - (PATH_SHOWN_SIZE - 3) : path);
 
-    attn_status status = config_read_file(path, CONFIG_FILE, &folder->config, &error);
-    if (status == ATTN_OK && folder->config == NULL)
-        status = folder_tensors_refuse(path,
-                                       "is a directory without config.json; give the "
-                                       "folder that save_pretrained() wrote",
-                                       &error);
-    if (status == ATTN_OK && config_has_file(path, "adapter_config.json"))
-        status = error_set(&error, ATTN_E_UNSUPPORTED,
-                           "has an adapter (adapter_config.json); merge it with peft's "
-                           "merge_and_unload(), and save that");
-    /* before its files, which may have a format that only other families are read from */
+    attn_status status = hub_find_folder(path, found, &error);
+    const char *shown = status == ATTN_OK ? found : path;
+    size_t size = strlen(shown);
+    bool cut = size > PATH_SHOWN_SIZE - 3;
+    snprintf(folder->path, sizeof folder->path, "%s%s: ", cut ? "..." : "",
+             cut ? shown + size - (PATH_SHOWN_SIZE - 3) : shown);
     if (status == ATTN_OK)
-        status = match_check_type(folder->config, &error);
-    if (status == ATTN_OK)
-        status = folder_tensors_open(path, &folder->tensors, &error);
-    if (status == ATTN_OK)
-        status = find_layers(folder, options, &error);
+        status = open_files(folder, found, options, &error);
     if (status == ATTN_OK) {
         *ret_folder = folder;
         return ATTN_OK;
@@ -332,6 +362,7 @@ void folder_close(struct folder *folder) {
     if (folder == NULL || atomic_fetch_sub(&folder->num_shares, 1) > 1)
         return;
     free(folder->layers);
+    fp8_deinit(&folder->fp8);
     folder_tensors_deinit(&folder->tensors);
     json_decref(folder->config);
     free(folder);

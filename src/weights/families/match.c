@@ -91,8 +91,10 @@ static attn_status check_layers(const struct family *family, struct match_stack 
     char name[MATCH_NAME_SIZE];
 
     for (size_t i = 0; i < stack->num_layers; i++) {
-        const struct layer_source layer = {family, &stack->section, stack->num_layers,
-                                           i,      false,           0};
+        const struct layer_source layer = {.family = family,
+                                           .section = &stack->section,
+                                           .num_layers = stack->num_layers,
+                                           .index = i};
         if (kind_attends(&layer) && find_first_weight(stack, tensors, i, name) == NULL)
             return error_set(
                 ret_error, ATTN_E_FORMAT,

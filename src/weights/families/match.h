@@ -39,11 +39,10 @@ struct match {
 attn_status match_check_type(const json_t *config, attn_error *ret_error);
 
 /* Finds the family that `config`, which match_check_type() accepts, names and the tensors
- * fit. `prefix` is the one to take
- * where several fit, or NULL. *ret_match borrows from `config`, from `asked`, where the
- * sections note keys, and from `ret_error`, which must be empty: they keep their first
- * error there. Errors, with one line
- * that names the key or tensor and the remedy: ATTN_E_VALUE, _FORMAT, _UNSUPPORTED. */
+ * fit. `prefix` is the one to take where several fit, or NULL. *ret_match borrows from
+ * `config`, from `asked`, where the sections note keys, and from `ret_error`, which must
+ * be empty: they keep their first error there. Errors, with one line that names the key
+ * or tensor and the remedy: ATTN_E_VALUE, _FORMAT, _UNSUPPORTED. */
 attn_status match_find(const json_t *config, const struct tensor_view *tensors,
                        const char *prefix, struct attention_keys *asked,
                        struct match *ret_match, attn_error *ret_error);

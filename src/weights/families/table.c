@@ -30,6 +30,7 @@ bool family_fits(const struct family *family, const json_t *config, const char *
 /* Their texts have the families of table/, which other words of their own can name. */
 static const struct family_text texts[] = {
     {"aya_vision", "language_model.", "cohere2", false, NULL},
+    {"embedding_gemma2", "language_model.", "embedding_gemma2_text", false, NULL},
     /* its masks are causal, with a window of its own, where its text has none */
     {"gemma3", "language_model.", "gemma3_text", false,
      "use_bidirectional_attention=false"},
@@ -44,7 +45,9 @@ static const struct family_text texts[] = {
     {"llava", "language_model.", "llama", false, NULL},
     {"llava_onevision", "language_model.", "qwen2", false, NULL},
     {"mistral3", "language_model.", "mistral", false, NULL},
+    {"mllama", "language_model.", "mllama_text_model", false, NULL},
     {"paligemma", "language_model.", "gemma", true, NULL},
+    {"phi4_multimodal", NULL, "phi4_multimodal_text", false, NULL},
     {"qwen2_5_vl", NULL, "qwen2_5_vl_text", false, NULL},
     {"qwen2_audio", "language_model.", "qwen2", false, NULL},
     {"qwen2_vl", NULL, "qwen2_vl_text", false, NULL},
@@ -69,11 +72,13 @@ const struct family_text *family_find_text(const char *type) {
 static const struct {
     const char *types, *anchor, *reason;
 } refusals[] = {
-    {"deepseek* kimi_k2* kimi_vl* glm4_moe_lite* youtu* mistral4* longcat* minicpm3*",
+    {"deepseek_v32* deepseek_v4* glm_moe_dsa* glm5_next*", "sparse-attention",
+     "an indexer chooses the keys of each query (sparse attention)"},
+    {"deepseek* kimi_k2* kimi_vl* glm4_moe_lite* youtu* mistral4* longcat*",
      "latent-attention",
      "its keys and values are of low rank (multi-head latent attention) in a way of its "
      "own"},
-    {"qwen3_next* qwen3_5* kimi_linear* minimax* olmo_hybrid* afmoe*", "gates",
+    {"qwen3_next* qwen3_5* kimi_linear* minimax* olmo_hybrid* afmoe* laguna*", "gates",
      "its attention has gates, or layers of linear attention, of its own"},
     {"mamba* falcon_mamba* falcon_h1* rwkv* retnet* xlstm* recurrent_gemma* jamba* "
      "bamba* zamba* nemotron_h* granitemoehybrid* lfm2*",
@@ -88,6 +93,8 @@ static const struct {
     {"wavlm*", "gated-bias", "its attention has a gated bias"},
     {"xlnet transfo-xl wav2vec2-bert wav2vec2-conformer", "relative-positions",
      "its attention shifts relative positions"},
+    {"t5gemma2*", "own-attention",
+     "one softmax of its decoder goes over its own keys and those of the encoder"},
     {"gemma3n* llama4* mimo*", "own-attention",
      "its attention has norms, scales or masks of its own"},
     {"chatglm baichuan* internlm* qwen phi3small phi-msft jais xverse grok*", "own-code",

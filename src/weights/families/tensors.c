@@ -4,9 +4,10 @@
 #include "weights/families/tensors.h"
 
 #include "base/error.h"
+#include "safetensors/foreign.h"
 #include "weights/families/config.h"
 
-#include <dirent.h>
+#include <fnmatch.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@
 
 #define ONE_FILE   "model.safetensors"
 #define INDEX_FILE "model.safetensors.index.json"
+#define BROKEN_LINK                                                                      \
+    "is a link to a file that is not there; finish the download, as by hf download NAME"
 
 static int compare_tensor_names(const void *a, const void *b) {
     const struct safetensors_tensor *left = a, *right = b;
@@ -27,6 +30,7 @@ static int compare_tensor_names(const void *a, const void *b) {
 static attn_status open_shard(struct folder_tensors *tensors, const char *path,
                               const char *name, attn_error *ret_error) {
     char file[PATH_MAX];
+    struct stat link;
     attn_error error;
 
     if (tensors->num_files == TENSORS_SHARDS_MAX)
@@ -37,6 +41,8 @@ static attn_status open_shard(struct folder_tensors *tensors, const char *path,
 
     attn_status status =
         safetensors_open_file(file, &tensors->files[tensors->num_files], &error);
+    if (status != ATTN_OK && access(file, F_OK) != 0 && lstat(file, &link) == 0)
+        return error_set(ret_error, ATTN_E_FORMAT, "%.80s " BROKEN_LINK, name);
     if (status != ATTN_OK)
         return error_set(ret_error, status, "%.80s: %s%s", name, error.text,
                          access(file, F_OK) != 0 ? "; copy the folder again" : "");
@@ -139,33 +145,56 @@ static const struct {
      "has weights under Meta's names; give the folder with "
      "model.safetensors",
      NULL},
-    {"tf_model.h5", "has weights of TensorFlow only; give a folder with safetensors",
-     NULL},
-    {"flax_model.msgpack", "has weights of Flax only; give a folder with safetensors",
+    {"tf_model.h5",
+     "has weights of TensorFlow only; give a folder with safetensors, which transformers "
+     "4 makes by from_tf=True",
      NULL},
 };
 
-/* Returns whether the folder has a file whose name ends so. */
-static bool has_suffix(const char *path, const char *suffix) {
-    DIR *folder = opendir(path);
-    bool found = false;
+/* Returns whether the file at `path` is one of another program, which ret_error says. */
+static bool is_foreign(const char *path, attn_error *ret_error) {
+    unsigned char bytes[SAFETENSORS_FOREIGN_MAX];
+    FILE *file = fopen(path, "re");
+    size_t size = file != NULL ? fread(bytes, 1, sizeof bytes, file) : 0;
 
-    for (const struct dirent *entry;
-         folder != NULL && !found && (entry = readdir(folder)) != NULL;) {
-        size_t size = strlen(entry->d_name), suffix_size = strlen(suffix);
-        found =
-            size > suffix_size && strcmp(entry->d_name + size - suffix_size, suffix) == 0;
+    if (file != NULL)
+        fclose(file);
+    return safetensors_find_foreign(bytes, size, path, SAFETENSORS_OF_LAYER, ret_error);
+}
+
+/* Refuses a folder whose largest file, but for JSON, is one of another program. Exports
+ * to ONNX are in onnx/. */
+static attn_status refuse_largest(const char *path, attn_error *ret_error) {
+    char pattern[PATH_MAX];
+    const char *largest = NULL;
+    off_t size = 0;
+    struct stat file;
+    attn_error error = {.status = ATTN_OK};
+    glob_t found;
+
+    if (snprintf(pattern, sizeof pattern, "%s/{*,onnx/*}", path) >= (int)sizeof pattern ||
+        glob(pattern, GLOB_BRACE, NULL, &found) != 0)
+        return ATTN_OK;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (stat(found.gl_pathv[i], &file) != 0 || !S_ISREG(file.st_mode) ||
+            file.st_size <= size || fnmatch("*.json", found.gl_pathv[i], 0) == 0)
+            continue;
+        largest = found.gl_pathv[i];
+        size = file.st_size;
     }
-    if (folder != NULL)
-        closedir(folder);
-    return found;
+    if (largest != NULL && is_foreign(largest, &error))
+        error_set(ret_error, ATTN_E_UNSUPPORTED, "has %s" ONE_FILE "; %.80s %s",
+                  config_has_file(path, "config.json") ? "no " : "no config.json and no ",
+                  largest + strlen(path) + 1, error.text);
+    globfree(&found);
+    return error.status == ATTN_OK ? ATTN_OK : ATTN_E_UNSUPPORTED;
 }
 
 /* Refuses a file that is a link to nothing, and a folder around one with a config.json,
- * such as a cache of Hugging Face. */
+ * or around those of models in a cache of Hugging Face. */
 static attn_status refuse_download(const char *path, attn_error *ret_error) {
     static const char *const names[] = {"config.json", ONE_FILE, INDEX_FILE};
-    static const char *const inside[] = {"snapshots/*/config.json", "*/config.json"};
+    static const char *const inside[] = {"*/config.json", "*/snapshots"};
     char file[PATH_MAX];
     struct stat link;
     glob_t found;
@@ -173,10 +202,7 @@ static attn_status refuse_download(const char *path, attn_error *ret_error) {
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (snprintf(file, sizeof file, "%s/%s", path, names[i]) < (int)sizeof file &&
             lstat(file, &link) == 0 && !config_has_file(path, names[i]))
-            return error_set(ret_error, ATTN_E_FORMAT,
-                             "%s is a link to a file that is not there; finish the "
-                             "download, as by hf download NAME",
-                             names[i]);
+            return error_set(ret_error, ATTN_E_FORMAT, "%s " BROKEN_LINK, names[i]);
     }
     for (size_t i = config_has_file(path, names[0]) ? 2 : 0; i < 2; i++) {
         if (snprintf(file, sizeof file, "%s/%s", path, inside[i]) >= (int)sizeof file ||
@@ -193,11 +219,18 @@ static attn_status refuse_download(const char *path, attn_error *ret_error) {
     return ATTN_OK;
 }
 
+bool folder_tensors_exist(const char *path) {
+    return config_has_file(path, ONE_FILE) || config_has_file(path, INDEX_FILE);
+}
+
 attn_status folder_tensors_refuse(const char *path, const char *otherwise,
                                   attn_error *ret_error) {
+    bool has_weights = folder_tensors_exist(path);
+
     if (refuse_download(path, ret_error) != ATTN_OK)
         return ATTN_E_FORMAT;
-    for (size_t i = 0; i < sizeof other_weights / sizeof other_weights[0]; i++) {
+    for (size_t i = 0; !has_weights && i < sizeof other_weights / sizeof other_weights[0];
+         i++) {
         const char *remedy = other_weights[i].remedy;
         const char *python = other_weights[i].python;
         if (!config_has_file(path, other_weights[i].name) ||
@@ -209,10 +242,9 @@ attn_status folder_tensors_refuse(const char *path, const char *otherwise,
         return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s: python3 -c \"%s\" FOLDER",
                          remedy, python);
     }
-    if (has_suffix(path, ".gguf"))
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "has weights in GGUF only; give the folder with safetensors "
-                         "that they were converted from");
+    attn_status status = has_weights ? ATTN_OK : refuse_largest(path, ret_error);
+    if (status != ATTN_OK || otherwise == NULL)
+        return status;
     return error_set(ret_error, ATTN_E_FORMAT, "%s", otherwise);
 }
 
@@ -235,7 +267,8 @@ attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_ten
     if (index == NULL)
         return folder_tensors_refuse(path,
                                      "has neither " ONE_FILE " nor " INDEX_FILE
-                                     "; give the folder that save_pretrained() wrote",
+                                     "; give the folder that save_pretrained() wrote, "
+                                     "or call a file of all weights " ONE_FILE,
                                      ret_error);
     status = list_shards(ret_tensors, path, index, ret_error);
     json_decref(index);

@@ -15,6 +15,9 @@ struct folder_tensors {
     size_t num_files;
 };
 
+/* Returns whether the folder at `path` has model.safetensors or its index. */
+bool folder_tensors_exist(const char *path);
+
 /* Opens the files of the folder at `path` and reads their headers, but no weights. The
  * caller must deinit *ret_tensors, also after a failure. An error's text is one line with
  * the file and the remedy. Returns ATTN_E_IO, _FORMAT, _VALUE or _NOMEM, or
@@ -22,8 +25,9 @@ struct folder_tensors {
 attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_tensors,
                                 attn_error *ret_error);
 
-/* Returns ATTN_E_UNSUPPORTED, with a remedy, when the folder at `path` has weights in a
- * known other format. Otherwise returns ATTN_E_FORMAT with the text `otherwise`. */
+/* Refuses the folder at `path`, with a remedy, where a file of it is a link to nothing,
+ * one in it is meant, or it has weights in a known other format only. Otherwise returns
+ * ATTN_E_FORMAT with the text `otherwise`, or ATTN_OK where that is NULL. */
 attn_status folder_tensors_refuse(const char *path, const char *otherwise,
                                   attn_error *ret_error);
 

@@ -307,8 +307,12 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
                         size_t index, struct layer *ret_layer) {
     const struct family *family = match->family;
     const struct config_section *section = &stack->section;
-    struct traits traits = {
-        match, stack, {family, section, stack->num_layers, index, false, 0}};
+    struct traits traits = {match,
+                            stack,
+                            {.family = family,
+                             .section = section,
+                             .num_layers = stack->num_layers,
+                             .index = index}};
     struct layer layer = {.info = {.layout = family->type, .layer = index},
                           .lender = index,
                           .cross = stack->stack->cross,

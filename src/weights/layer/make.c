@@ -12,6 +12,7 @@
 #include "weights/layer/latent.h"
 
 #include <stdio.h>
+#include <string.h>
 
 void layer_complete(struct layer *layer) {
     const struct layer_linear *linears = layer->linears;
@@ -41,6 +42,30 @@ void layer_complete(struct layer *layer) {
              before != NULL ? before->name : "");
 }
 
+/* Adds how the weights are stored, where they have scales. */
+static void describe_scales(const struct layer *layer, char text[FEATURES_TEXT_SIZE]) {
+    const struct safetensors_tensor *scaled = NULL;
+    size_t used = strlen(text), num_plain = 0;
+    char blocks[64];
+
+    for (size_t i = ATTN_NUM_LINEARS; i-- > 0;) {
+        const struct safetensors_tensor *weight = layer->linears[i].weight;
+        num_plain += weight != NULL && weight->scale == NULL;
+        scaled = weight != NULL && weight->scale != NULL ? weight : scaled;
+    }
+    if (scaled == NULL)
+        return;
+
+    size_t rows = scaled->scale->rows, columns = scaled->scale->columns;
+    bool whole_rows = columns == scaled->shape[1];
+    snprintf(blocks, sizeof blocks, "scales of %zu x %zu", rows, columns);
+    snprintf(text + used, FEATURES_TEXT_SIZE - used, ", FP8%s, %s",
+             num_plain > 0 ? " in part" : "",
+             whole_rows && rows == scaled->shape[0] ? "one scale a matrix"
+             : whole_rows && rows == 1              ? "one scale a row"
+                                                    : blocks);
+}
+
 void layer_describe_features(const struct layer *layer,
                              char ret_text[FEATURES_TEXT_SIZE]) {
     const struct features_origin origin = {
@@ -57,6 +82,7 @@ void layer_describe_features(const struct layer *layer,
 
     features_list(&layer->info, &origin, &features);
     snprintf(ret_text, FEATURES_TEXT_SIZE, "%s", features.text);
+    describe_scales(layer, ret_text);
 }
 
 /* Reads the weights of a norm: 1 where it has none; each head may have a tensor. */

@@ -19,8 +19,8 @@ attn_status layer_read_model(const struct layer *layer, attn_model *model,
                              attn_error *ret_error);
 
 /* Creates a model of `info`, which is layer->info with a name, reads the weights of the
- * layer and makes the engine. The caller owns *ret_model; NULL: weights
- * are only read, to check them, in the memory that they take before there is an engine.
+ * layer and makes the engine. The caller owns *ret_model; NULL: weights are only read, to
+ * check them, in the memory that they take before there is an engine.
  *
  * Errors: ATTN_E_OVERFLOW for weights that do not fit in the memory that this process may
  * use, before any is taken; those of layer_read_model(), attn_model_create(),

@@ -27,7 +27,8 @@ struct tensor_view tensor_view_make(const struct safetensors_tensor *tensors,
 
     while (end < count && strncmp(tensors[end].name, prefix, size) == 0)
         end++;
-    return (struct tensor_view){tensors + first, end - first, size};
+    return (struct tensor_view){
+        .tensors = tensors + first, .count = end - first, .prefix_size = size};
 }
 
 struct tensor_view tensor_view_of(const struct safetensors *file) {

@@ -4,11 +4,15 @@
 
 #include "safetensors/file.h"
 
+struct fp8;
+
 /* Tensors whose names begin with a prefix; of all tensors the prefix is empty. */
 struct tensor_view {
     const struct safetensors_tensor *tensors; /* [count], in strcmp() order of names */
     size_t count;
     size_t prefix_size; /* bytes to skip at the beginning of their names */
+    /* How FP8 is read; NULL, as tensor_view_make() leaves it: not. */
+    const struct fp8 *fp8;
 };
 
 /* Returns those of `count` sorted tensors whose names begin with `prefix`, borrowed. */

@@ -8,19 +8,21 @@
 #include "wire/json/tensor.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* --- numbers with a shape --- */
 
-/* Reads text that is one list. *ret_list is untouched when that fails. */
-static bool read_flat(const struct wire_source *source, const struct wire_value *value,
-                      const float **ret_list, size_t *ret_count) {
+bool wire_flat_read(const struct wire_source *source, const struct wire_value *value,
+                    const float **ret_list, size_t *ret_count) {
     struct wire_cursor cursor = wire_value_cursor(source, value);
     struct wire_place place = {.field = value->name};
     size_t room = value->text.commas + 1;
     float *list = arena_alloc(source->input->arena, room, sizeof *list);
 
-    if (list == NULL)
-        return wire_problem_set_no_memory(source->problem);
+    if (list == NULL) {
+        wire_problem_set_no_memory(source->problem);
+        return false;
+    }
     if (!wire_row_read(&cursor, &place, false, list, list + room, ret_count))
         return false;
     *ret_list = list;
@@ -55,7 +57,7 @@ static bool read_data(const struct wire_source *source, const struct wire_value 
     if (!wire_data_is_flat(source, value, &flat))
         return false;
     if (flat) {
-        if (!read_flat(source, value, &list, &count))
+        if (!wire_flat_read(source, value, &list, &count))
             return false;
         snprintf(got, sizeof got, "has %zu", count);
         *ret_numbers = list;
@@ -94,7 +96,7 @@ static bool read_head_list(const struct wire_source *source,
                            const struct wire_value *value, const float **ret_list,
                            size_t *ret_count) {
     if (value->shape == NULL)
-        return read_flat(source, value, ret_list, ret_count);
+        return wire_flat_read(source, value, ret_list, ret_count);
     *ret_count = value->count;
     return wire_rank_check(source, value, 1, 1, "[H], one number for each head") &&
            wire_numbers_read(source, value, ret_list);

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranges.c: reads and checks what says how weights are reduced: ranges of keys, top_k. */
+/* ranges.c: reads and checks what says how weights are reduced: ranges of keys, top_k,
+ * row_weights. */
 #include "wire/fields/readers.h"
 
 #include "base/error.h"
 #include "base/pace.h"
 #include "wire/fields/integer_list.h"
+#include "wire/json/list.h"
+#include "wire/json/tensor.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* The axes as errors name them; PAIR is 2. */
 #define B    WIRE_AXIS_SEQUENCES
@@ -31,6 +35,7 @@ bool wire_reduce_check_need(const struct wire_decoder *decoder) {
          "a range [first,end] or null for each query"},
         {WIRE_FIELD_BLOCK, RESULT_BLOCK_WEIGHTS, "block", "blocks",
          "how many queries and keys make a block"},
+        {WIRE_FIELD_ROW_WEIGHTS, RESULT_RECEIVED, "row_weights", "received", NULL},
     };
     struct wire_problem *problem = decoder->source->problem;
 
@@ -206,4 +211,80 @@ bool wire_reduce_check_top(const struct wire_decoder *decoder) {
     wire_range_print(problem->expected, 1, least);
     snprintf(problem->got, sizeof problem->got, "%zu", k);
     return false;
+}
+
+/* --- a number for each row --- */
+
+/* Reads [Tq] or [H, Tq]. */
+static bool read_row_list(const struct wire_source *source,
+                          const struct wire_value *value, size_t ret_shape[2],
+                          size_t *ret_rank, const float **ret_list) {
+    struct wire_cursor cursor = wire_value_cursor(source, value);
+    const struct wire_tensor_form form = {.min = WIRE_LEVELS_UNBATCHED,
+                                          .max = WIRE_LEVELS_UNBATCHED};
+    struct wire_tensor tensor;
+
+    if (value->shape != NULL) {
+        if (!wire_rank_check(source, value, 1, 2, "[Tq] or [H, Tq]"))
+            return false;
+        *ret_rank = value->rank;
+        memcpy(ret_shape, value->shape, value->rank * sizeof *ret_shape);
+        return wire_numbers_read(source, value, ret_list);
+    }
+    if (!wire_levels_read(&cursor, value->name, 1, 2, ret_rank))
+        return false;
+    if (*ret_rank == 1)
+        return wire_flat_read(source, value, ret_list, ret_shape);
+    if (!wire_tensor_read(&cursor, &value->text, value->name, &form, source->input->arena,
+                          &tensor))
+        return false;
+    ret_shape[0] = tensor.num_rows;
+    ret_shape[1] = tensor.width;
+    *ret_list = tensor.rows;
+    return true;
+}
+
+/* Checks that there is a finite number for each query of every sequence, or for each of
+ * every head. */
+static bool check_row_weights(const struct wire_decoder *decoder, const float *list,
+                              const size_t *shape, size_t rank) {
+    const size_t expected[] = {attn_model_get_info(decoder->request.model)->num_heads,
+                               wire_tensor_len(&decoder->tensors.queries)};
+    struct wire_problem *problem = decoder->source->problem;
+    size_t heads = rank == 2 ? shape[0] : 1, rows = shape[rank - 1];
+
+    if (expected[1] == WIRE_SHAPE_ANY)
+        return wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, "row_weights",
+                                "row_weights was sent with sequences of several lengths; "
+                                "send one sequence at a time, or sequences of equal "
+                                "lengths");
+    if (rows != expected[1] || (rank == 2 && heads != expected[0])) {
+        wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, "row_weights",
+                         "row_weights has another shape than [Tq] or [H, Tq]; send a "
+                         "number for each of %zu quer%s, or for each of %zu head%s a "
+                         "list of these, also where some are selected",
+                         expected[1], expected[1] == 1 ? "y" : "ies", expected[0],
+                         plural_of(expected[0]));
+        wire_shape_print(problem->expected, expected + 2 - rank, rank);
+        wire_shape_print(problem->got, shape, rank);
+        return false;
+    }
+    size_t i = pace_finite_end(list, heads * rows);
+    if (i == heads * rows)
+        return true;
+    const struct wire_place place = {
+        "row_weights", rank, {rank == 2 ? i / rows : i, i % rows}, 0, 0};
+    return wire_refuse_not_finite(&place, list[i], problem);
+}
+
+bool wire_read_row_weights(struct wire_decoder *decoder, const struct wire_field *field,
+                           const struct wire_value *value) {
+    attn_reductions *reduce = &decoder->request.batch.reduce;
+    size_t shape[2] = {0}, rank = 0;
+
+    (void)field;
+    if (!read_row_list(decoder->source, value, shape, &rank, &reduce->row_weights))
+        return false;
+    reduce->row_weights_per_head = rank == 2;
+    return check_row_weights(decoder, reduce->row_weights, shape, rank);
 }

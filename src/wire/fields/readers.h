@@ -55,6 +55,10 @@ wire_field_reader wire_read_query_rows;
 
 /* --- floats.c --- */
 
+/* Reads text that is one list of floats. *ret_list is untouched when that fails. */
+bool wire_flat_read(const struct wire_source *source, const struct wire_value *value,
+                    const float **ret_list, size_t *ret_count);
+
 /* Reads the numbers of a value that states its shape, which was checked. Arrays are
  * converted, or used where they are; what is not a finite float32 in them becomes NaN or
  * infinite, see wire_finite_check(). */
@@ -76,6 +80,7 @@ bool wire_selection_check(const struct wire_decoder *decoder);
 wire_field_reader wire_read_spans;
 wire_field_reader wire_read_top_in;
 wire_field_reader wire_read_targets; /* one of 0, 0 is none */
+wire_field_reader wire_read_row_weights;
 
 /* Checks that each option comes with its word of need, and each word with its options:
  * Missing key, Outputs disagree. */

@@ -68,6 +68,7 @@ const struct wire_field wire_fields[WIRE_NUM_FIELDS] = {
     {ID(BLOCK), "block", ALL, WIRE_OPTION, TARGETS, wire_read_integer,
      TO(request.batch.reduce.block), 1, INT32_MAX,
      "it is a number of queries and keys, at least 1"},
+    {ID(ROW_WEIGHTS), "row_weights", ALL, WIRE_FLOATS, TARGETS, wire_read_row_weights},
     {ID(NUM_HEADS), "num_heads", GIVEN, WIRE_OPTION, OPTIONS, wire_read_integer,
      TO(given.num_heads), 1, INT32_MAX, "it is a number of heads, at least 1"},
     {ID(NUM_KV_HEADS), "num_kv_heads", WIRE_TO_GIVEN, WIRE_OPTION, OPTIONS,

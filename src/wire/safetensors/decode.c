@@ -13,11 +13,11 @@
 #include <stdio.h>
 
 /* The most bytes that the header's own tables need for a byte of JSON. A tensor needs at
- * most 64 for an entry of at least 5 bytes, as in "":0, and a dimension needs 8 for at
+ * most 72 for an entry of at least 5 bytes, as in "":0, and a dimension needs 8 for at
  * least 2. */
 #define TABLE_BYTES 16
 
-_Static_assert(sizeof(struct safetensors_tensor) <= 64, "an entry of a header's table");
+_Static_assert(sizeof(struct safetensors_tensor) <= 72, "an entry of a header's table");
 
 /* Refuses a body; `defect` says what is wrong with it. */
 static bool refuse_body_format(const char *field, const char *defect,

@@ -25,7 +25,8 @@ from safetensors_file import read_safetensors, write_safetensors  # noqa: E402
 
 BINARY = os.environ.get("BINARY", ROOT / "build/src/attnd")
 SHARDED = {"bert"}  # these have two shards, which tests need
-ALL_LAYERS = {"qwen3"}  # tests/data/captures has what enters both layers
+ALL_LAYERS = {"qwen3",  # tests/data/captures has what enters both layers
+              "mllama"}  # one between the others attends to images
 UNREAD = re.compile(r"\b(conv[123]|mlp|embed_tokens|lm_head)\.")  # by attention; left out where they are large
 COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
           "num_decoder_layers", "encoder_num_hidden_layers", "decoder_num_hidden_layers")

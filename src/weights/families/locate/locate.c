@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "weights/families/fp8.h"
 #include "weights/families/locate/locator.h"
 #include "weights/families/locate/norms.h"
 #include "weights/layer/make.h"
@@ -221,14 +222,18 @@ static bool is_head_tensor(const struct locator *locator, const char *name) {
 }
 
 /* Returns whether a tensor changes nothing in any family: rotary frequencies, which old
- * files have, and a scale of a cache of fewer bits, which attnd does not have. */
-static bool is_beside(const struct safetensors_tensor *tensor, const char *name) {
-    static const char scales[] = "k_scale v_scale q_scale kv_scale k_proj.k_scale "
-                                 "v_proj.v_scale qkv_proj.k_scale qkv_proj.v_scale "
-                                 "k_proj.output_scale v_proj.output_scale";
+ * files have, and scales of what a cache, or a product, has in fewer bits, which attnd
+ * does not have. One number is such a scale whatever config.json says. */
+static bool is_beside(const struct locator *locator,
+                      const struct safetensors_tensor *tensor, const char *name) {
+    const struct fp8 *fp8 = locator->tensors->fp8;
+    static const char scales[] = "activation_scale input_scale output_scale k_scale "
+                                 "v_scale kv_scale q_scale prob_scale";
+    const char *dot = strrchr(name, '.');
 
     return strcmp(name, "rotary_emb.inv_freq") == 0 ||
-           (tensor->elements == 1 && wordlist_has(scales, name));
+           ((tensor->elements == 1 || (fp8 != NULL && fp8->quantization != NULL)) &&
+            wordlist_has(scales, dot != NULL ? dot + 1 : name));
 }
 
 /* Returns whether the layer uses the tensor, or its family ignores it. */
@@ -240,7 +245,11 @@ static bool is_known_tensor(const struct locator *locator,
         &layer->norm_before, &layer->latent_query_norm, &layer->latent_key_norm};
 
     for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
-        if (tensor == layer->linears[i].weight || tensor == layer->linears[i].bias)
+        const struct layer_linear *linear = &layer->linears[i];
+        const struct safetensors_scale *scale =
+            linear->weight != NULL ? linear->weight->scale : NULL;
+        if (tensor == linear->weight || tensor == linear->bias ||
+            (scale != NULL && strcmp(tensor->name, scale->tensor.name) == 0))
             return true;
     }
     for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
@@ -251,7 +260,7 @@ static bool is_known_tensor(const struct locator *locator,
     bool is_table = locator->family->distance.table != NULL &&
                     strcmp(name, locator->family->distance.table) == 0;
     return tensor == layer->sinks || is_table || is_head_tensor(locator, name) ||
-           is_beside(tensor, name) ||
+           is_beside(locator, tensor, name) ||
            wordlist_has(locator->family->weights.ignored, name);
 }
 

@@ -3,6 +3,7 @@
 #include "weights/families/locate/locator.h"
 
 #include "base/error.h"
+#include "weights/families/fp8.h"
 
 #include <stdio.h>
 
@@ -29,10 +30,7 @@ void locator_check(const struct locator *locator, const struct safetensors_tenso
     char values[64] = "", reason[200];
 
     if (tensor->dtype->to_float == NULL)
-        error_keep(locator->error, ATTN_E_UNSUPPORTED,
-                   "tensor '%.120s' has dtype %s: the weights are quantized; save them "
-                   "in bfloat16 or float32",
-                   tensor->name, tensor->dtype->name);
+        fp8_refuse(locator->tensors, tensor, locator->error);
     if (layer->info.width.head != layer->info.width.score)
         snprintf(values, sizeof values, "values of size %zu, ", layer->info.width.head);
     snprintf(reason, sizeof reason,

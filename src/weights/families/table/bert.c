@@ -2,6 +2,7 @@
 /* bert.c: encoders of text and sound. */
 #include "weights/families/table/words.h"
 
+#include <math.h>
 #include <string.h>
 
 static bool is_rotary(const struct layer_source *layer) {
@@ -25,6 +26,17 @@ static void drop_first_norm(const struct layer_source *source, struct layer *lay
         return;
     layer->info.pre_norm.kind = ATTN_NORM_NONE;
     layer->norm_before.bare = true;
+}
+
+/* Its only scaling, ntk, is that of a larger base and shorter steps. */
+static void stretch_rotation(const struct layer_source *source, struct layer *layer) {
+    double factor = layer->rotation.factor;
+    (void)source;
+
+    if (layer->rotation.type != ROTATION_LINEAR)
+        return;
+    layer->rotation.base *= factor;
+    layer->rotation.factor = pow(factor, 2 / (double)layer->rotation.dims);
 }
 
 /* clang-format off */
@@ -92,6 +104,12 @@ const struct family families_bert[] = {
                    "rotary_emb_scale_base=null"},
     {   BERT_ROTATED("gte", "encoder.layer.#.", "attention.", "qkv_proj", "o_proj",
         160000, 12, 768, 12)},
+    {   /* the code of gte-v1.5, whose scaling differs from that of gte */
+        BERT_ROTATED("new", "encoder.layer.#.", "attention.", "qkv_proj", "o_proj", 10000,
+        12, 768, 12), .rotation.words = "ntk=linear", .adjust = stretch_rotation,
+        .demands = "position_embedding_type=rope logn_attention_scale=false "
+                   "rope_scaling.type=ntk rope_scaling.mixed_b=null "
+                   "rope_parameters.rope_type=ntk|default"},
     {   BERT_ROTATED("jina_embeddings_v3", "encoder.layers.#.", "mixer.", "Wqkv",
         "out_proj", 20000, 16, 1024, 24)},
     {   .type = "eurobert", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",

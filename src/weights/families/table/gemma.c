@@ -90,6 +90,15 @@ static void read_gemma4_sizes(const struct layer_source *source, struct layer *l
     }
 }
 
+/* Layers without a window have another number of key heads, too. */
+static void read_embedding_sizes(const struct layer_source *source, struct layer *layer) {
+    read_gemma4_sizes(source, layer);
+    if (layer->info.mask.window == 0 &&
+        !json_is_object(config_find(source->section, "per_layer_config", NULL)))
+        layer->info.num_kv_heads =
+            config_get_count(source->section, "num_global_key_value_heads=1", 1);
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define GEMMA2(type_name) { \
@@ -120,6 +129,11 @@ const struct family families_gemma[] = {
         .ignored = "query_pre_attn_scalar"},
     {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .rotation.unset = &gemma4_rotation,
         .rotation.part = 0.25, .sizes.adjust = read_gemma4_sizes,
+        .adjust = adjust_gemma4},
+    {   .type = "embedding_gemma2_text", .stacks = {STACK_DECODER(MASK_NONE, 4, 512, 24)},
+        BIASES, HEADS(2, 256), RMS(1e-6), HEAD_NORMS, .scores.scale = 1, BASE(1e6),
+        LOCAL_BASE("rope_local_base_freq", 10000), .sizes.adjust = read_embedding_sizes,
+        PERIODS(kind_slides_unless_last, 512, "sliding_window_pattern=6"),
         .adjust = adjust_gemma4},
     {.type = NULL},
 };

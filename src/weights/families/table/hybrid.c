@@ -21,6 +21,21 @@ static bool nemotron_attends(const struct layer_source *layer) {
            pattern[layer->index] == '*';
 }
 
+/* The others attend to images. */
+static bool mllama_attends(const struct layer_source *layer) {
+    const json_t *list = config_find(layer->section, "cross_attention_layers", NULL);
+    size_t i;
+    json_t *item;
+
+    if (list == NULL || json_is_null(list))
+        return layer->index % 5 != 3;
+    json_array_foreach(list, i, item) {
+        if (json_integer_value(item) == (json_int_t)layer->index)
+            return false;
+    }
+    return true;
+}
+
 static bool is_rope(const struct layer_source *layer) {
     const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
     return json_is_string(type) && strcmp(json_string_value(type), "rope") == 0;
@@ -58,6 +73,8 @@ const struct family families_hybrid[] = {
         .layers.period_keys = "attn_layer_period"},
     LFM2("lfm2", 2560),
     LFM2("lfm2_moe", 2048),
+    {   LLAMA("mllama_text_model", 32, 4096, 40, 8, 0), RMS(1e-5), BASE(500000),
+        .layers.attends = mllama_attends},
     {   LLAMA("minimax", 32, 4096, 32, 8, 0), OTHER_MIXERS, .layers.period_keys = "=2",
         RMS(1e-5), BASE(1e6), .windows.keys = "sliding_window"},
     {   .type = "nemotron_h", .stacks = {STACK(KEYS_COMMON, "layers.#.", "mixer.", "norm",

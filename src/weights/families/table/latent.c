@@ -38,6 +38,11 @@ static void read_glm_sizes(const struct layer_source *source, struct layer *laye
     read_latent_sizes(source, layer, 768, 512, 192, 256);
 }
 
+static void read_minicpm_sizes(const struct layer_source *source, struct layer *layer) {
+    size_t width = config_get_count(source->section, "hidden_size", 2560);
+    read_latent_sizes(source, layer, 768, 256, 64, width / layer->info.num_heads);
+}
+
 static void read_mistral4_sizes(const struct layer_source *source, struct layer *layer) {
     read_latent_sizes(source, layer, 1024, 256, 64, 128);
 }
@@ -84,8 +89,8 @@ static void scale_by_yarn(const struct layer_source *source, struct layer *layer
     .biases.if_set = "oQK", .biases.keys = "attention_bias", \
     .sizes.kv_keys = "num_key_value_heads", .sizes.adjust = sizes_of, RMS(eps), \
     ROTATION, \
-    .rotation.dims_keys = shared_keys "=64", .adjust = scale_by_yarn
-#define SHARED "qk_rope_head_dim"
+    .rotation.dims_keys = shared_keys, .adjust = scale_by_yarn
+#define SHARED "qk_rope_head_dim=64"
 #define HALVES .rotation.interleaved = "rope_interleave=true"
 
 static const struct layer_rotation mistral4_rotation = {
@@ -97,9 +102,12 @@ const struct family families_latent[] = {
     {   LATENT("deepseek_v2", 32, 4096, 32, 1e-6, SHARED, read_deepseek_sizes),
         NEIGHBOURS},
     {   LATENT("deepseek_v3", 128, 7168, 61, 1e-6, SHARED, read_deepseek_sizes), HALVES},
-    {   LATENT("glm4_moe_lite", 20, 2048, 47, 1e-5, SHARED ",head_dim", read_glm_sizes),
+    {   LATENT("glm4_moe_lite", 20, 2048, 47, 1e-5, "qk_rope_head_dim,head_dim=64",
+        read_glm_sizes),
         HALVES},
     {   LATENT("youtu", 16, 2048, 32, 1e-6, SHARED, read_deepseek_sizes), HALVES},
+    {   LATENT("minicpm3", 40, 2560, 62, 1e-5, "qk_rope_head_dim=32",
+        read_minicpm_sizes)},
     {   LATENT("mistral4", 32, 4096, 36, 1e-6, SHARED, read_mistral4_sizes), HALVES,
         .rotation.unset = &mistral4_rotation, .rotation.query_beta = true},
     {   LLAMA("mimo_v2_flash", 64, 4096, 48, 4, 192), .ignored = "attention_chunk_size",

@@ -175,6 +175,48 @@ static void scale_falcon_keys(const struct layer_source *source, struct layer *l
     layer->info.score.scale *= config_get_number(source->section, "key_multiplier", 1);
 }
 
+/* Each layer may have a base of its own, which is 0 where it does not rotate. */
+static const json_t *find_base(const struct layer_source *layer) {
+    const json_t *list = config_find(layer->section, "layer_rope_theta", NULL);
+    const json_t *base = json_array_get(list, layer->index);
+
+    if (json_array_size(list) > 0 &&
+        (json_array_size(list) != layer->num_layers || json_number_value(base) < 0))
+        error_keep(layer->section->error, ATTN_E_VALUE,
+                   "layer_rope_theta must be a list of a number for each of %zu layers",
+                   layer->num_layers);
+    return base;
+}
+
+static bool has_base(const struct layer_source *layer) {
+    const json_t *base = find_base(layer);
+    return base == NULL || json_number_value(base) != 0;
+}
+
+static void set_base(const struct layer_source *source,
+                     const struct config_section *inside,
+                     struct layer_rotation *rotation) {
+    const json_t *base = find_base(source);
+    (void)inside;
+    rotation->base = base != NULL ? json_number_value(base) : rotation->base;
+}
+
+/* The first layers may be dense, and rotate then, unless they have a period. */
+static bool cohere_rotates(const struct layer_source *layer) {
+    const struct config_section *section = layer->section;
+    const json_t *types = config_find(section, "mlp_layer_types", NULL);
+    const char *type = json_string_value(json_array_get(types, layer->index));
+
+    return has_window(layer) ||
+           (type != NULL && strcmp(type, "dense") == 0 &&
+            config_get_count(section, "prefix_dense_sliding_window_pattern=1", 1) == 1);
+}
+
+static void choose_cohere_norm(const struct layer_source *source, struct layer *layer) {
+    if (json_is_number(config_find(source->section, "rms_norm_eps", NULL)))
+        layer->info.pre_norm.kind = ATTN_NORM_RMS;
+}
+
 static void read_seed_bias(const struct layer_source *source, struct layer *layer) {
     layer->linears[ATTN_OUTPUT].has_bias =
         config_get_bool(source->section, "attention_out_bias");
@@ -192,6 +234,15 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define QWEN_WINDOW(which, from) \
     .windows.slides = which, .windows.only_if = "use_sliding_window", \
     .windows.keys = "sliding_window=4096", .windows.from_keys = "max_window_layers=" #from
+#define QWEN2(type_name) { \
+    LLAMA(type_name, 32, 4096, 32, 32, 0), .biases.always = "qkv", RMS(1e-6), ROTATION, \
+    QWEN_WINDOW(slides_from, 28)}
+#define PHI3(type_name, kv) { \
+    .type = type_name, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
+    "input_layernorm", 32, 3072, 32, MASK_CAUSAL, PACKED("qkv_proj", "o_proj"))}, \
+    .weights.split = SPLIT_BLOCKS, HEADS(kv, 0), RMS(1e-5), ROTATION, PART(1), \
+    .rotation.words = "su=longrope yarn=longrope", .rotation.adjust = preset_phi3, \
+    WINDOW(0)}
 #define QWEN3(type_name, stack, kv, d, which) { \
     .type = type_name, .stacks = {stack}, HEADS(kv, d), BIASES, RMS(1e-6), HEAD_NORMS, \
     ROTATION, QWEN_WINDOW(which, 28)}
@@ -248,8 +299,8 @@ const struct family families_llama[] = {
         .demands = "model_type=llama"},
     {   LLAMA("mistral", 32, 4096, 32, 8, 0), RMS(1e-6), ROTATION, WINDOW(4096)},
     {   LLAMA("mixtral", 32, 4096, 32, 8, 0), RMS(1e-5), BASE(1e6), WINDOW(0)},
-    {   LLAMA("qwen2", 32, 4096, 32, 32, 0), .biases.always = "qkv", RMS(1e-6), ROTATION,
-        QWEN_WINDOW(slides_from, 28)},
+    QWEN2("qwen2"),
+    QWEN2("mimo"),
     {   LLAMA("qwen2_moe", 16, 2048, 24, 16, 0), BIASES_IF("qkv", "qkv_bias=true"),
         RMS(1e-6), ROTATION, QWEN_WINDOW(slides_before, 28)},
     QWEN3("qwen3", STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 32, 4096, 32), 32, 128,
@@ -264,11 +315,8 @@ const struct family families_llama[] = {
         .biases.always = "qkvo", HEADS(0, 0), LAYER_NORM("layer_norm_eps", 1e-5),
         NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_LAYER),
         .norms.heads_if = "qk_layernorm", ROTATION, PART(0.5)},
-    {   .type = "phi3", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
-        "input_layernorm", 32, 3072, 32, MASK_CAUSAL, PACKED("qkv_proj", "o_proj"))},
-        .weights.split = SPLIT_BLOCKS, HEADS(0, 0), RMS(1e-5), ROTATION, PART(1),
-        .rotation.words = "su=longrope yarn=longrope", .rotation.adjust = preset_phi3,
-        WINDOW(0)},
+    PHI3("phi3", 0),
+    PHI3("phi4_multimodal_text", 8),
     {   LLAMA("starcoder2", 24, 3072, 30, 2, 0), BIASES_IF("qkvo", "use_bias=true"),
         LAYER_NORM("norm_epsilon", 1e-5), ROTATION, WINDOW(0)},
     {   LLAMA("cohere", 64, 8192, 40, 0, 0), BIASES, LAYER_NORM("layer_norm_eps", 1e-5),
@@ -278,6 +326,11 @@ const struct family families_llama[] = {
     {   LLAMA("cohere2", 64, 8192, 40, 0, 0), BIASES, LAYER_NORM("layer_norm_eps", 1e-5),
         ROTATION, NEIGHBOURS, .rotation.only_if = has_window,
         PERIODS(kind_slides_unless_last, 4096, "sliding_window_pattern=4"), ROPE_GPTJ},
+    {   LLAMA("cohere2_moe", 64, 8192, 40, 0, 128), BIASES, ROTATION, NEIGHBOURS,
+        LAYER_NORM("rms_norm_eps,layer_norm_eps", 1e-5), .adjust = choose_cohere_norm,
+        .rotation.only_if = cohere_rotates,
+        PERIODS(kind_slides_unless_last, 4096, "sliding_window_pattern=4"),
+        ROPE_GPTJ " first_k_dense_replace=null|0"},
     {   LLAMA("stablelm", 32, 2560, 32, 32, 0), BIASES_IF("qkv", "use_qkv_bias"),
         LAYER_NORM("layer_norm_eps", 1e-5),
         NORMS_OF_HEADS("q_layernorm.norms.#", "k_layernorm.norms.#", ATTN_NORM_LAYER),
@@ -325,9 +378,10 @@ const struct family families_llama[] = {
         {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})}, HEADS(0, 128), BIASES,
         RMS(1e-5), HEAD_NORMS, ROTATION, .rotation.only_if = has_window,
         PERIODS(kind_slides_unless_last, 1024, "global_attn_every_n_layers=4")},
-    {   /* with quantization_config, transformers rounds rows and weights, too */
+    {   /* with one of its own, transformers rounds rows and weights, too */
         LLAMA("bitnet", 20, 2560, 30, 5, 0),
-        .demands = "quantization_config=null",
+        .demands = "quantization_config.quant_method=fp8|fbgemm_fp8|mxfp8|modelopt|"
+                   "compressed-tensors",
         BIASES, RMS(1e-5), .adjust = norm_bitnet_outputs,
         BASE(500000)},
     {   LLAMA("arcee", 32, 2560, 32, 0, 0), BIASES, RMS(1e-5), ROTATION},
@@ -356,9 +410,16 @@ const struct family families_llama[] = {
         SECTIONS(SECTIONS_BLOCKS), .rotation.section_sizes = {8, 12, 12}, MORE_LAYERS},
     GRANITE("granite", 1),
     GRANITE("granitemoe", 1),
+    GRANITE("granitemoeshared", 1),
+    {   LLAMA("granite_swa", 20, 2560, 24, 4, 0), BIASES, RMS(1e-5), ROTATION,
+        .scores.scale_keys = "attention_multiplier", .scores.scale = 1,
+        .scores.sinks = "sinks", PERIODS(kind_slides_unless_first, 128, "=4"),
+        .rotation.only_if = has_base, .rotation.adjust = set_base},
     GRANITE("hyperclovax", 0),
     {   LLAMA("helium", 20, 2560, 24, 20, 128), BIASES_IF("qkv", "attention_bias"),
         RMS(1e-8), BASE(100000), NEIGHBOURS},
+    {   LLAMA("hy_v3", 64, 4096, 80, 8, 128), BIASES, RMS(1e-5), HEAD_NORMS,
+        BASE(11158840)},
     {   LLAMA("jais2", 26, 3328, 32, 0, 0), BIASES_IF("qkvo", "attention_bias=true"),
         LAYER_NORM("layer_norm_eps", 1e-5), ROTATION},
     {   LLAMA("minimax_m2", 48, 3072, 62, 8, 128), RMS(1e-6), HEAD_NORMS,
