@@ -58,7 +58,14 @@ static const struct spec_key {
     {SPEC("layout", TEXT, FILE, options.layout), {NULL}},
     {SPEC("prefix", TEXT, BOTH, options.prefix), {NULL}},
     {SPEC("rope_theta", POSITIVE, FILE, options.rope_theta), {NULL}},
+    {SPEC("rope_interleaved", TEXT, FILE, options.rope_interleaved), {"true", "false"}},
     {SPEC("eps", POSITIVE, FILE, options.eps), {NULL}},
+    {SPEC("q", TEXT, FILE, options.q), {NULL}},
+    {SPEC("k", TEXT, FILE, options.k), {NULL}},
+    {SPEC("v", TEXT, FILE, options.v), {NULL}},
+    {SPEC("qkv", TEXT, FILE, options.qkv), {NULL}},
+    {SPEC("o", TEXT, FILE, options.o), {NULL}},
+    {SPEC("transposed", TEXT, FILE, options.transposed), {"true", "false"}},
     {SPEC("layers", TEXT, FOLDER, layers), {NULL}},
     {SPEC("layer", TEXT, FOLDER, layer), {NULL}},
     {SPEC("pre_norm", FLAG, FOLDER, pre_norm), {"true", "false"}},
@@ -82,8 +89,9 @@ static attn_status parse_pair(char *pair, const char *option, const char *text,
     if (key == NULL)
         return error_set(ret_error, ATTN_E_VALUE,
                          "%s%s: unknown key '%s'; the keys are num_heads, causal, "
-                         "context_length, layout, prefix, precision, rope_theta and "
-                         "eps, and for a folder layers, layer and pre_norm",
+                         "context_length, layout, prefix, precision, rope_theta, "
+                         "rope_interleaved, eps, q, k, v, qkv, o and transposed, and for "
+                         "a folder layers, layer and pre_norm",
                          option, text, pair);
 
     const char *value = equals + 1, *const *words = key->words;

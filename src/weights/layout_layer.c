@@ -22,28 +22,35 @@ struct sizer {
     attn_error *error; /* the first error of all functions */
 };
 
+/* Checks a matrix, [*rows, *columns], or the other way round where it is transposed. */
+static void fit_matrix(const struct sizer *sizer, const struct safetensors_tensor *tensor,
+                       bool transposed, size_t *rows, size_t *columns,
+                       const char *reason) {
+    bool turned = transposed && columns != NULL;
+    tensor_fit(tensor, turned ? columns : rows, turned ? rows : columns, reason,
+               sizer->error);
+}
+
 /* Finds weight [*rows, *columns] and bias [*rows] of a linear. */
 static void fit_linear(const struct sizer *sizer, const struct linear_names *names,
                        size_t *rows, size_t *columns, const char *reason,
                        struct layer_linear *linear) {
     linear->weight = tensor_view_find(sizer->view, names->weight);
     linear->bias = tensor_view_find(sizer->view, names->bias);
-    if (linear->transposed)
-        tensor_fit(linear->weight, columns, rows, reason, sizer->error);
-    else
-        tensor_fit(linear->weight, rows, columns, reason, sizer->error);
+    fit_matrix(sizer, linear->weight, linear->transposed, rows, columns, reason);
     tensor_fit(linear->bias, rows, NULL, "one number for each row of the weight",
                sizer->error);
 }
 
 /* Checks a tensor that packs three parts of `part` rows each. */
 static void fit_thirds(const struct sizer *sizer, const struct safetensors_tensor *tensor,
-                       size_t part, size_t *columns, const char *reason) {
+                       bool transposed, size_t part, size_t *columns,
+                       const char *reason) {
     size_t rows = 0;
     if (!size_mul(part, 3, &rows))
         error_keep(sizer->error, ATTN_E_OVERFLOW, "tensor '%.80s' is too large",
                    tensor->name);
-    tensor_fit(tensor, &rows, columns, reason, sizer->error);
+    fit_matrix(sizer, tensor, transposed, &rows, columns, reason);
 }
 
 /* --- heads that have tensors of their own --- */
@@ -122,23 +129,22 @@ static void fit_heads(struct sizer *sizer, size_t which,
 static void fit_packed(struct sizer *sizer, size_t which,
                        const struct safetensors_tensor *weight) {
     struct layer_linear *linear = &sizer->layer->linears[which];
-    size_t rows = TENSOR_ANY, embed = TENSOR_ANY;
+    const struct layout *layout = sizer->layout;
+    size_t rows = TENSOR_ANY, columns = TENSOR_ANY;
 
-    tensor_fit(weight, &rows, &embed, "it is a matrix", sizer->error);
-    bool turned = embed % 3 == 0 && embed / 3 == rows;
-    bool wide = sizer->layout->wide && !turned && rows % 3 == 0;
-    if (turned)
-        embed = rows;
-    sizer->hidden = wide ? rows / 3 : embed;
-    linear->transposed = turned && sizer->layout->turned;
-    if (!linear->transposed)
-        fit_thirds(sizer, weight, sizer->hidden, &embed,
-                   sizer->layout->wide ? "it packs query, key and value weights"
-                                       : "it packs square query, key and value weights");
+    tensor_fit(weight, &rows, &columns, "it is a matrix", sizer->error);
+    bool square = columns % 3 == 0 && columns / 3 == rows; /* [E, 3E] */
+    bool turned = square || layout->transposed;
+    size_t out = turned ? columns : rows, in = turned ? rows : columns;
+    sizer->hidden = layout->wide && out % 3 == 0 ? out / 3 : in;
+    linear->transposed = layout->transposed || (square && layout->turned);
+    fit_thirds(sizer, weight, linear->transposed, sizer->hidden, &in,
+               layout->wide ? "it packs query, key and value weights"
+                            : "it packs square query, key and value weights");
 
     linear->weight = weight;
     linear->first_row = which * sizer->hidden;
-    linear->in_size = embed;
+    linear->in_size = in;
 }
 
 /* Checks one weight for all heads, and its bias; the rows of the query's weight determine
@@ -149,11 +155,13 @@ static void fit_all_heads(struct sizer *sizer, size_t which,
     struct layer_linear *linear = &sizer->layer->linears[which];
     size_t heads = sizer->layer->info.num_heads;
     size_t size = heads > 0 ? sizer->hidden / heads : 0;
-    size_t groups = size > 0 && weight->rank == 2 ? weight->shape[0] / size : 0;
+    size_t out = sizer->layout->transposed ? 1 : 0; /* axis of the weight's rows */
+    size_t groups = size > 0 && weight->rank == 2 ? weight->shape[out] / size : 0;
 
     if (which == ATTN_KEY && names[LINEAR_PACKED].bias == NULL && groups > 0 &&
-        groups < heads && heads % groups == 0 && weight->shape[0] == groups * size)
-        sizer->key_hidden = weight->shape[0];
+        groups < heads && heads % groups == 0 && weight->shape[out] == groups * size)
+        sizer->key_hidden = weight->shape[out];
+    linear->transposed = sizer->layout->transposed;
     fit_linear(sizer, &names[which],
                which != ATTN_QUERY && sizer->key_hidden > 0 ? &sizer->key_hidden
                                                             : &sizer->hidden,
@@ -181,7 +189,7 @@ static void fit_projection(struct sizer *sizer, size_t which) {
         fit_all_heads(sizer, which, weight);
     if (packed_bias == NULL)
         return;
-    fit_thirds(sizer, packed_bias, sizer->hidden, NULL,
+    fit_thirds(sizer, packed_bias, false, sizer->hidden, NULL,
                "one number for each row of query, key and value");
     linear->bias = packed_bias;
     linear->bias_rows = which * sizer->hidden - linear->first_row;
@@ -272,13 +280,18 @@ static void fit_norms(const struct sizer *sizer) {
     layer->key_norm.weight = key;
 }
 
-/* Rotates whole heads, by halves, if a base is given. */
+/* Rotates whole heads if a base is given. */
 static void rotate_heads(const struct sizer *sizer) {
     struct layer *layer = sizer->layer;
     attn_model_info *info = &layer->info;
 
-    if (info->rotation.base == 0)
+    if (info->rotation.base == 0) {
+        if (layer->rotation.interleaved)
+            error_keep(sizer->error, ATTN_E_VALUE,
+                       "rope_interleaved is for layers that rotate; write rope_theta=, "
+                       "or leave it out");
         return;
+    }
     if (info->width.score % 2 != 0)
         error_keep(sizer->error, ATTN_E_VALUE,
                    "rope_theta rotates pairs of numbers, but heads have %zu; leave it "
@@ -343,6 +356,10 @@ void layout_fill_layer(const struct layout *layout, const struct tensor_view *vi
                        struct layer *layer, attn_error *error) {
     struct sizer sizer = {.layout = layout, .view = view, .layer = layer, .error = error};
 
+    if (layout->transposed && !layout->own)
+        error_keep(error, ATTN_E_VALUE,
+                   "transposed is for tensors that are named by q=, k=, v=, qkv= and o=; "
+                   "leave it out");
     layer->info.layout = layout->name;
     layer->value_factor = 1;
     find_num_heads(&sizer);

@@ -307,7 +307,8 @@ static void test_model_specification_is_parsed(void **state) {
     attn_error error;
     assert_int_equal(model_spec_parse("a=/m/x=1.st,num_heads=5,causal=true,prefix=p.,"
                                       "context_length=9,layout=d2l,precision=bf16,"
-                                      "rope_theta=5e5,eps=0.25",
+                                      "rope_theta=5e5,eps=0.25,q=a,k=b,v=c,qkv=d,o=e.0,"
+                                      "transposed=true,rope_interleaved=false",
                                       true, &spec, &error),
                      ATTN_OK);
     assert_string_equal(spec.name, "a");
@@ -318,6 +319,13 @@ static void test_model_specification_is_parsed(void **state) {
     assert_string_equal(spec.options.prefix, "p.");
     assert_string_equal(spec.options.layout, "d2l");
     assert_true(spec.options.rope_theta == 500000 && spec.options.eps == 0.25);
+    assert_string_equal(spec.options.q, "a");
+    assert_string_equal(spec.options.k, "b");
+    assert_string_equal(spec.options.v, "c");
+    assert_string_equal(spec.options.qkv, "d");
+    assert_string_equal(spec.options.o, "e.0");
+    assert_string_equal(spec.options.transposed, "true");
+    assert_string_equal(spec.options.rope_interleaved, "false");
     assert_string_equal(spec.precision, "bf16");
     model_spec_deinit(&spec);
 }
