@@ -205,6 +205,16 @@ typedef struct attn_model_options {
     const char *causal;    /* "true" or "false"; NULL: not set */
     const char *layout;    /* a layout's name; NULL: recognise it */
     const char *prefix; /* what the tensors' names begin with, e.g. "trf_blocks.0.att." */
+    double rope_theta;  /* base of rotary positions; 0: not set */
+    /* "true": rotated pairs are neighbours; "false" or NULL: half a head apart. */
+    const char *rope_interleaved;
+    double eps; /* of the norms of queries and keys; 0: not set */
+    /* Names of tensors behind the prefix, with or without ".weight", where no layout has
+     * them: the weights of queries, keys and values, or of all three in this order, and
+     * of the output, which may be missing. Any other tensor under the prefix is refused,
+     * but for biases, which are called as the weights are. NULL: not set. */
+    const char *q, *k, *v, *qkv, *o;
+    const char *transposed; /* "true": weights so named are [in, out] */
 } attn_model_options;
 
 /* The engine, kernels and precision of a model. NULL means the first of the words that
