@@ -146,7 +146,7 @@ static void weigh_targets(const attn_model *model, const attn_request *request,
     attn_sizes sizes;
     size_t first_row = 0;
 
-    if (attn_plan(model, &copy, &sizes, NULL) != ATTN_OK)
+    if (scratch == NULL || attn_plan(model, &copy, &sizes, NULL) != ATTN_OK)
         return; /* never: attn_heads_plan() has accepted it */
     lay_out_targets(&sizes, scratch, &result);
     attn_run(model, &copy, &sizes, scratch, &result);
