@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,23 +230,33 @@ static bool is_hub_name(const char *path) {
            (name == 0 ? size == owner : size == owner + 1 + name);
 }
 
+/* Adds words to an error where all of them fit: half a remedy misleads. */
+__attribute__((format(printf, 2, 3))) static void add_remedy(attn_error *error,
+                                                             const char *format, ...) {
+    size_t used = strlen(error->text), room = sizeof error->text - used;
+    va_list arguments;
+
+    va_start(arguments, format);
+    if (vsnprintf(error->text + used, room, format, arguments) >= (int)room)
+        error->text[used] = '\0';
+    va_end(arguments);
+}
+
 attn_status folder_hint(const char *path, attn_status status, attn_error *error) {
     char folder[PATH_MAX];
     const char *name = strrchr(path, '/');
     size_t size = name == NULL ? 0 : (size_t)(name - path);
-    size_t used = status != ATTN_OK ? strlen(error->text) : 0;
-    char *end = error->text + used;
 
     if (status == ATTN_E_IO && access(path, F_OK) != 0 && is_hub_name(path))
-        snprintf(end, sizeof error->text - used,
-                 "; if that is a model of Hugging Face: hf download %s --local-dir %s",
-                 path, name != NULL ? name + 1 : path);
+        add_remedy(error,
+                   "; if that is a model of Hugging Face: hf download %s --local-dir %s",
+                   path, name != NULL ? name + 1 : path);
     if (status == ATTN_E_FORMAT &&
         snprintf(folder, sizeof folder, "%.*s", (int)size, path) < (int)sizeof folder &&
         folder_is_at(size > 0 ? folder : "."))
-        snprintf(end, sizeof error->text - used, "; %s",
-                 folder_tensors_exist(size > 0 ? folder : ".")
-                     ? "it is in a folder with config.json: give the folder instead"
-                     : "call that model.safetensors, and give the folder");
+        add_remedy(error, "; %s",
+                   folder_tensors_exist(size > 0 ? folder : ".")
+                       ? "it is in a folder with config.json: give the folder instead"
+                       : "call that model.safetensors, and give the folder");
     return status;
 }
