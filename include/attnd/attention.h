@@ -116,7 +116,7 @@ typedef struct attn_request {
     /* Added to the scores, after softcap. -INFINITY masks a key, as valid_lens do; other
      * numbers are finite. That of key k and query q of head h in sequence s is at
      * s * bias_sequence_ld + h * bias_head_ld + q * bias_row_ld + k, where a step may be
-     * 0. NULL: none. Only without a model. */
+     * 0. NULL: none. attn_heads_add() takes none. */
     const float *bias;
     size_t bias_sequence_ld, bias_head_ld, bias_row_ld;
     const float *head_mask; /* NULL or [H]: factor on each head's output; 0 prunes it */
@@ -197,7 +197,7 @@ typedef struct attn_sizes {
  * Errors, with one line in ret_error (which may be NULL) and *ret_sizes untouched:
  * ATTN_E_SHAPE for an empty batch or sequence, or more tokens than the context length;
  * ATTN_E_VALUE for a number in valid_lens over Tk, a position over ATTN_POSITION_MAX, or
- * a selected head or query that does not exist; ATTN_E_UNSUPPORTED for a bias or encoded
+ * a selected head or query that does not exist; ATTN_E_UNSUPPORTED for encoded
  * keys with a model, or for positions of three axes without sections; ATTN_E_OVERFLOW
  * when a size cannot be computed. */
 ATTN_API attn_status attn_plan(const attn_model *model, const attn_request *request,

@@ -7,20 +7,16 @@
 #include <stddef.h>
 #include <string.h>
 
-#define NO_MATRIX                                                                        \
-    "a model takes no mask matrix; use causal, window, positions, or valid_lens for "    \
-    "padding at the end, or send queries and keys of your own with a bias to "           \
-    "/v1/attention/dot-product"
-#define NO_HOLES                                                                         \
-    "a model takes no mask with holes; use valid_lens, how many keys of each sequence "  \
-    "are valid, from the first on, or send queries and keys of your own with a bias "    \
-    "to /v1/attention/dot-product"
 #define OF_MODEL                                                                         \
     "it belongs to the model; leave it out, or send queries and keys of your own to "    \
     "/v1/attention/dot-product"
-#define TO_BIAS                                                                          \
-    "use bias, which is added to the scores: 0 where a query sees a key, null (-inf "    \
-    "in safetensors) where it does not; one of [B][1][1][Tk] masks keys"
+#define TO_MASK                                                                          \
+    "use attn_mask: booleans, true where a query sees a key, or numbers that are added " \
+    "to the scores; [Tk], [Tq][Tk], up to [B][H][Tq][Tk], where 1 stands for all"
+#define TO_PADDING                                                                       \
+    "use attn_mask, of shape [B][1][1][Tk], or [Tk] without a batch: true where a key "  \
+    "is seen, false where it is padding"
+#define TO_REVERSE TO_PADDING ", the reverse of key_padding_mask of torch"
 
 #define NAMES_MAX 10
 
@@ -32,15 +28,16 @@ static const struct {
     {"use causal",
      {"causal", "is_causal", "causal_mask", "use_causal_mask", "is_decoder"},
      NULL},
-    {NO_MATRIX,
-     {"attn_mask", "mask", "src_mask", "attn_bias", "position_bias", "score_mod",
-      "block_mask"},
-     TO_BIAS},
-    {NO_MATRIX, {"bias"}, "use bias"},
-    {NO_HOLES,
-     {"attention_mask", "key_padding_mask", "src_key_padding_mask", "padding_mask",
-      "encoder_attention_mask", "memory_key_padding_mask", "pad_mask", "key_mask"},
-     TO_BIAS},
+    {TO_MASK, {"attn_mask", "mask", "src_mask", "score_mod", "block_mask"}, NULL},
+    {"use bias, which is added to the scores",
+     {"bias", "attn_bias", "position_bias"},
+     NULL},
+    {TO_PADDING,
+     {"attention_mask", "encoder_attention_mask", "padding_mask", "pad_mask", "key_mask"},
+     NULL},
+    {TO_REVERSE,
+     {"key_padding_mask", "src_key_padding_mask", "memory_key_padding_mask"},
+     NULL},
     {"use valid_lens",
      {"valid_lens", "valid_len", "valid_lengths", "lengths", "lens", "seq_lens",
       "seqlens", "sequence_lengths", "actual_seq_lengths"},

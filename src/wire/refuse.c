@@ -76,7 +76,9 @@ const char *wire_type_remedy(const char *field, const char *got) {
         const char *field, *got, *remedy;
     } remedies[] = {
         {"bias", "boolean",
-         "0 where a query sees a key, and null (-inf in safetensors) where not"},
+         "numbers, or booleans as attn_mask, where true is a key that the query sees"},
+        {"attn_mask", "boolean",
+         "lists of numbers alone, or of booleans alone, where true sees"},
         {"valid_lens", "boolean", "lengths; of an attention_mask they are mask.sum(-1)"},
         {"need", "string", "a list of words, such as [\"weights\"]"},
     };
@@ -122,6 +124,8 @@ bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
 
     if (min == max)
         snprintf(wanted, sizeof wanted, "%zu level%s%s", min, plural_of(min), everywhere);
+    else if (max - min > 1)
+        snprintf(wanted, sizeof wanted, "%zu to %zu levels", min, max);
     else
         snprintf(wanted, sizeof wanted,
                  "%zu or %zu levels (the higher with a batch axis)", min, max);

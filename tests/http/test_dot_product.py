@@ -269,7 +269,7 @@ BAD = {  # changes, title, field, what the detail has
     "bias": ({"bias": [[1, 2]]}, "Shape mismatch", "bias", "[Tq, Tk]"),
     "bias text": ({"bias": [["a"]]}, "Wrong type", "bias", "bias[0][0]"),
     "causal": ({"causal": True}, "Missing key", "positions", '"positions": [1,2]'),
-    "mask": ({"attn_mask": [[1]]}, "Unknown key", "attn_mask", "use bias"),
+    "mask": ({"mask": [[1]]}, "Unknown key", "mask", "use attn_mask"),
     "model": ({"model": "a"}, "Unknown key", "model", "there is no model"),
     "head_mask": ({"head_mask": [1, 1]}, "Unknown key", "head_mask", "weights_heads"),
     "row_weights": ({"need": ["received"], "row_weights": [[1, 2]]}, "Shape mismatch", "row_weights",

@@ -209,9 +209,9 @@ def test_damaged_json_gets_a_result_or_a_problem(demo_server, data):
 # --- names that other programs use ---
 
 FOREIGN_NAMES = {
-    "is_causal": "use causal", "attn_mask": "a model takes no mask matrix",
-    "attn_bias": "with a bias to /v1/attention/dot-product",
-    "key_padding_mask": "use valid_lens", "attention_mask": "a model takes no mask with holes",
+    "is_causal": "use causal", "src_mask": "use attn_mask: booleans, true where",
+    "attn_bias": "use bias, which is added",
+    "key_padding_mask": "the reverse of key_padding_mask", "attention_mask": "use attn_mask, of shape [B][1][1][Tk]",
     "hidden_states": "use queries", "query": "use queries", "encoder_hidden_states": "use keys",
     "value": "use values", "position_ids": "use positions", "sliding_window": "use window",
     "output_attentions": "use need_weights", "seq_lens": "use valid_lens", "layer_head_mask": "use head_mask",
@@ -225,8 +225,9 @@ FOREIGN_NAMES = {
 
 # Of requests without a model.
 GIVEN_NAMES = {
-    "attn_mask": "use bias, which is added", "attention_mask": "[B][1][1][Tk] masks keys",
-    "key_padding_mask": "0 where a query sees a key, null", "mask": "use bias", "Scale": "use scale",
+    "Attn_Mask": "use attn_mask: booleans, true where", "attention_mask": "use attn_mask, of shape [B][1][1][Tk]",
+    "key_padding_mask": "the reverse of key_padding_mask of torch", "mask": "use attn_mask", "Scale": "use scale",
+    "attn_bias": "use bias, which is added",
     "keyPositions": "use key_positions", "need_weights": "list weights in need", "NumHeads": "use num_heads",
     "heads_mask": "leave it out: heads", "model_name": "there is no model",
 }
@@ -245,7 +246,7 @@ def test_name_of_another_program_is_refused_without_a_model(demo_server, name):
 
 
 @pytest.mark.parametrize("bias, remedy", [
-    ("[[true]]", "send 0 where a query sees a key, and null"), ("[[-Infinity]]", "null in bias")])
+    ("[[true]]", "send numbers, or booleans as attn_mask, where true is"), ("[[-Infinity]]", "null in bias")])
 def test_masks_of_booleans_and_infinities_are_refused_with_null(demo_server, bias, remedy):
     body = f'{{"queries": [[[1]]], "keys": [[[1]]], "bias": {bias}}}'
     reply = requests.post(demo_server.url + "/v1/attention/dot-product", data=body, timeout=60,

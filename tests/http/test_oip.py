@@ -308,8 +308,8 @@ def test_model_metadata_describes_inputs_and_outputs(client, server, version):
     assert metadata["versions"] == ["1"] and metadata["platform"] == "attnd"
     inputs = {tensor["name"]: tensor for tensor in metadata["inputs"]}
     assert list(inputs) == ["queries", "keys", "values", "valid_lens", "head_mask", "weights_heads",
-                            "weights_queries", "positions", "key_positions"]
-    assert inputs["valid_lens"]["datatype"] == "INT64"
+                            "weights_queries", "bias", "attn_mask", "positions", "key_positions"]
+    assert inputs["valid_lens"]["datatype"] == "INT64" and inputs["attn_mask"]["datatype"] == "BOOL"
     outputs = {tensor["name"]: tensor["shape"] for tensor in metadata["outputs"]}
     assert list(outputs) == ["outputs", "attention_weights", "heads", "lse"]
     assert outputs["heads"] == [-1, -1, info["num_heads"], info["head_size"]]

@@ -54,14 +54,19 @@ def post(server, path, **body):
     return requests.post(f"{server.url}{path}", json=body, timeout=60)
 
 
-def test_only_requests_to_a_model_have_no_mask_matrix(demo_server):
-    """What README denies of them is refused; that it does not deny it of queries of one's own is tried, too."""
+def test_masks_and_biases_are_not_for_ragged_batches_nor_for_heads(demo_server):
+    """What README denies is refused; that it does not deny it of other requests is tried, too."""
     point = limit_about("mask matrix")
-    assert point.startswith("Requests to a model ") and "queries and keys of your own" in point and "`bias`" in point
+    assert "ragged batches" in point and "`POST /v1/heads`" in point and "`bias`" in point
     rows = [[0.4, 0.1, 0.8], [0.5, 0.8, 0.6]]
     for name in ("attn_mask", "bias"):
-        reply = post(demo_server, "/v1/attention", model="journey", queries=rows, **{name: [[0, None], [0, 0]]})
-        assert reply.status_code == 400 and "dot-product" in reply.json()["detail"], reply.text
+        mask = {name: [[0, None], [0, 0]]}
+        reply = post(demo_server, "/v1/attention", model="journey", queries=[rows, rows[:1]], **mask)
+        assert reply.status_code == 400 and "equal lengths" in reply.json()["detail"], reply.text
+        reply = post(demo_server, "/v1/heads", model="journey", queries=rows, **mask)
+        assert reply.status_code == 400 and "what heads do is found without" in reply.json()["detail"], reply.text
+        reply = post(demo_server, "/v1/attention", model="journey", queries=rows, need=["weights"], **mask)
+        assert reply.json()["attention_weights"][0][0] == [1, 0], reply.text
     reply = post(demo_server, "/v1/attention/dot-product", queries=rows, keys=rows, num_heads=1,
                  bias=[[0, None], [0.5, 0]], need=["weights"])
     (first, second), = reply.json()["attention_weights"]
@@ -102,9 +107,9 @@ def test_three_axes_are_only_for_models_that_rotate_by_them(start_server):
 
 
 def test_what_is_refused_says_so(demo_server):
-    """Neither text nor a mask with holes is taken."""
+    """Neither text nor a mask of another name is taken."""
     rows = [[0.4, 0.1, 0.8], [0.5, 0.8, 0.6]]
-    assert "no tokenizer" in limit_about("tokenizer") and "no padding mask with holes" in limit_about("mask matrix")
+    assert "no tokenizer" in limit_about("tokenizer")
     for body in ({"queries": "Your journey"}, {"queries": rows, "attention_mask": [1, 0]}):
         reply = post(demo_server, "/v1/attention", model="journey", **body)
         assert reply.status_code == 400 and reply.json()["detail"], reply.text

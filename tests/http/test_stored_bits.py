@@ -278,6 +278,7 @@ BAD = {
     "two words": {"need": ["lse", "lse"]},
     "two kinds": {"need": ["lse"], "need_weights": True},
     "mask": {"attn_mask": [[1]]},
+    "mask of another name": {"mask": [[1]]},
     "model": {"model": "a"},
     "spans alone": {"spans": [[0, 1]]},
     "word alone": {"need": ["blocks"]},

@@ -417,6 +417,30 @@ static void add_axes(const uint64_t *state, struct random_request *r) {
             random_sizes(&own, ATTN_AXES * r->sizes.num_keys, 300);
 }
 
+/* A bias of any steps, of which some numbers mask. */
+static void add_given_bias(uint64_t *state, size_t num_heads, struct random_request *r) {
+    attn_request *request = &r->request;
+    size_t queries = 1, keys = 1, masked = random_between(state, 0, 2);
+
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        queries = request->query_lens[s] > queries ? request->query_lens[s] : queries;
+        keys = request->key_lens[s] > keys ? request->key_lens[s] : keys;
+    }
+    size_t rows = random_between(state, 0, 1) ? queries : 1;
+    size_t heads = random_between(state, 0, 1) ? num_heads : 1;
+    size_t sequences = random_between(state, 0, 1) ? request->num_sequences : 1;
+    size_t count = sequences * heads * rows * keys;
+    r->bias = random_floats(state, count);
+    for (size_t i = 0; i < count; i++) {
+        if (random_between(state, 1, 4) <= masked)
+            r->bias[i] = -INFINITY;
+    }
+    request->bias = r->bias;
+    request->bias_row_ld = rows > 1 ? keys : 0;
+    request->bias_head_ld = heads > 1 ? rows * keys : 0;
+    request->bias_sequence_ld = sequences > 1 ? heads * rows * keys : 0;
+}
+
 void random_request_add(uint64_t *state, unsigned features, const attn_model *model,
                         struct random_request *request) {
     attn_request *plain = &request->request;
@@ -430,6 +454,8 @@ void random_request_add(uint64_t *state, unsigned features, const attn_model *mo
         plain->window = random_between(state, 1, plain->key_lens[0] + 2);
     if (draw(state, features, RANDOM_WINDOW))
         plain->chunk = random_between(state, 1, plain->key_lens[0] + 2);
+    if ((features & RANDOM_GIVEN_BIAS) != 0)
+        add_given_bias(state, attn_model_get_info(model)->num_heads, request);
     plain->need_heads = draw(state, features, RANDOM_NEED);
     plain->need_lse = draw(state, features, RANDOM_NEED);
     plain->omit_outputs = draw(state, features, RANDOM_NEED);
@@ -438,6 +464,7 @@ void random_request_add(uint64_t *state, unsigned features, const attn_model *mo
 }
 
 void random_request_deinit(struct random_request *request) {
+    free(request->bias);
     free(request->positions);
     free(request->key_positions);
     free(request->axis_positions);

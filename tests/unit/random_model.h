@@ -45,7 +45,8 @@ enum random_feature {
     RANDOM_LATENTS = 1 << 15,
     RANDOM_GATE = 1 << 16,     /* of the heads' outputs */
     RANDOM_OUT_NORM = 1 << 17, /* likewise */
-    RANDOM_EVERYTHING = (1 << 18) - 1
+    RANDOM_EVERYTHING = (1 << 18) - 1,
+    RANDOM_GIVEN_BIAS = 1 << 18 /* of requests, which may mask; not to describe heads */
 };
 
 /* Adds each of the set of features to a model with dot products, or does not: half of the
@@ -59,7 +60,7 @@ struct random_request {
     size_t *query_lens, *key_lens, *valid_lens, *weights_heads;
     ptrdiff_t *weights_queries;
     size_t *positions, *key_positions, *axis_positions, *axis_key_positions;
-    float *queries, *keys, *values, *head_mask;
+    float *queries, *keys, *values, *head_mask, *bias;
 };
 
 /* Makes a request of up to 4 sequences of at most so many queries and keys, with every

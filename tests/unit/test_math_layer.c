@@ -48,7 +48,6 @@ static float *random_rows(uint64_t *seed, size_t count) {
 
 static void make_request(uint64_t *seed, const attn_model *model, unsigned features,
                          size_t longest, struct random_request *r) {
-
     random_request_init(seed, model, longest, longest, r);
     random_request_add(seed, features, model, r);
 }
@@ -254,6 +253,7 @@ static void test_everything_matches_the_reference(void **state) {
     (void)state;
     compare_random(20261111, RANDOM_EVERYTHING, 500, 12);
     compare_random(20261112, RANDOM_EVERYTHING, 40, 150);
+    compare_random(20261151, RANDOM_GIVEN_BIAS | RANDOM_EVERYTHING, 300, 12);
 }
 
 /* Threads share the steps, and every sequence is computed again by itself. */

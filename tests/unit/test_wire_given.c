@@ -42,15 +42,19 @@ static bool is_wrong(struct sample *s) {
 /* --- bodies --- */
 
 /* Adds lists of lists to the text, and returns the numbers that follow theirs. */
-static const double *add_lists(char *text, const size_t *axes, size_t rank,
+static const double *add_lists(char *text, bool booleans, const size_t *axes, size_t rank,
                                const double *numbers) {
+    if (rank == 0 && booleans) {
+        strcat(text, *numbers != 0 ? "true" : "false");
+        return numbers + 1;
+    }
     if (rank == 0) {
         sprintf(text + strlen(text), "%.9g", *numbers);
         return numbers + 1;
     }
     for (size_t i = 0; i < axes[0]; i++) {
         strcat(text, i == 0 ? "[" : ",");
-        numbers = add_lists(text, axes + 1, rank - 1, numbers);
+        numbers = add_lists(text, booleans, axes + 1, rank - 1, numbers);
     }
     strcat(text, "]");
     return numbers;
@@ -63,6 +67,8 @@ static void add_field(struct sample *s, const char *name, const char *dtype,
                       const double *numbers) {
     int64_t integers[MAX_NUMBERS];
     float floats[MAX_NUMBERS];
+    unsigned char bytes[MAX_NUMBERS];
+    bool booleans = strcmp(dtype, "BOOL") == 0;
     char shape[64] = "[";
     size_t count = 1;
 
@@ -74,10 +80,13 @@ static void add_field(struct sample *s, const char *name, const char *dtype,
     for (size_t i = 0; i < count; i++) {
         floats[i] = (float)numbers[i];
         integers[i] = (int64_t)numbers[i];
+        bytes[i] = numbers[i] != 0;
     }
     strcat(shape, "]");
     if (strcmp(dtype, "I64") == 0)
         file_add(&s->file, name, dtype, shape, integers, count * sizeof *integers);
+    else if (booleans)
+        file_add(&s->file, name, dtype, shape, bytes, count);
     else
         file_add(&s->file, name, dtype, shape, floats, count * sizeof *floats);
 
@@ -86,10 +95,10 @@ static void add_field(struct sample *s, const char *name, const char *dtype,
         size_t own[MAX_RANK] = {lens[b]};
         memcpy(own + 1, axes + 1, (rank - 1) * sizeof *axes);
         strcat(s->text, b > 0 ? "," : "");
-        numbers = add_lists(s->text, own, rank, numbers);
+        numbers = add_lists(s->text, booleans, own, rank, numbers);
     }
     if (lens == NULL)
-        add_lists(s->text, axes, rank, numbers);
+        add_lists(s->text, booleans, axes, rank, numbers);
     strcat(s->text, lens != NULL ? "]" : "");
 }
 
@@ -208,6 +217,26 @@ static void add_selection(struct sample *s, const char *name, size_t count,
     add_field(s, name, "I64", &num, 1, NULL, indices);
 }
 
+/* What is added to the scores: as many of their last axes as it happens, each whole or
+ * 1. Where these are many, those of sequences and heads are 1. */
+static void add_mask(struct sample *s) {
+    size_t axes[] = {s->sequences, s->heads, s->queries[0], s->keys[0]};
+    size_t first = draw(s, 0, 3), count = axes[0] * axes[1] * axes[2] * axes[3];
+    bool mask = toss(s), booleans = mask && toss(s);
+    double numbers[MAX_NUMBERS];
+
+    for (size_t i = 0; i < 3; i++)
+        axes[i] = toss(s) || (i < 2 && count > MAX_NUMBERS / 2) ? 1 : axes[i];
+    if (is_wrong(s))
+        axes[draw(s, first, 3)]++;
+    for (size_t i = 0; i < MAX_NUMBERS; i++)
+        numbers[i] = (double)draw(s, 0, 9) - (booleans ? 4 : 4.25);
+    for (size_t i = 0; booleans && i < MAX_NUMBERS; i++)
+        numbers[i] = numbers[i] > 0;
+    add_field(s, mask ? "attn_mask" : "bias", booleans ? "BOOL" : "F32", axes + first,
+              4 - first, NULL, numbers);
+}
+
 static void add_options(struct sample *s) {
     static const char *const words[] = {"weights", "lse", "scores", "received",
                                         "entropy"};
@@ -223,6 +252,8 @@ static void add_options(struct sample *s) {
     }
     if (toss(s))
         add_number(s, "window", draw(s, 1, 9));
+    if (s->layout != RAGGED && toss(s))
+        add_mask(s);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (toss(s) || (s->need[0] == '\0' && i == 4))
             add_word(s, words[i]);

@@ -206,10 +206,13 @@ static attn_status check_taken(const struct plan *plan, attn_error *ret_error) {
     const attn_request *request = plan->request;
     bool encoded = request->encoded_keys != NULL, packed = request->packed != NULL;
 
-    if ((request->bias != NULL || encoded || packed) && !model->info.projection.given)
+    if ((encoded || packed) && !model->info.projection.given)
+        return error_set(
+            ret_error, ATTN_E_UNSUPPORTED,
+            "a layer with projections takes neither encoded nor packed keys");
+    if (request->bias != NULL && plan->kind == PLAN_HEADS)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "a layer with projections takes neither a bias nor encoded or "
-                         "packed keys");
+                         "what heads do is found without a bias");
     if (packed && (request->num_sequences != 1 ||
                    request->key_lens[0] != request->packed->num_keys))
         return error_set(ret_error, ATTN_E_SHAPE, "packed keys are one sequence");

@@ -76,8 +76,8 @@ struct layer_rotation {
 /* Of ATTN_BIAS_BUCKETS and ATTN_BIAS_CONTENT: a bias of a score, as a function of
  * j - i. */
 struct layer_bias {
-    /* [table_rows, H], buckets first; or of content [table_rows, table_columns], rows that
-     * positional keys and queries are projected from, or which are those of all heads. */
+    /* [table_rows, H], buckets first; of content [table_rows, table_columns], rows that
+     * positional keys and queries are projected from, or which are those of all heads */
     const struct safetensors_tensor *table;
     size_t table_rows, table_columns;
     size_t table_layer; /* which layer has it */

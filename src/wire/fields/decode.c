@@ -82,12 +82,6 @@ static bool read_given_tensors(struct wire_decoder *decoder) {
            (!stored || wire_stored_set_rows(decoder));
 }
 
-static bool read_bias(struct wire_decoder *decoder) {
-    return read_phase(decoder, WIRE_PHASE_BIAS) &&
-           (decoder->given.stored == NULL || wire_stored_set_bias(decoder)) &&
-           wire_given_check_causal(decoder);
-}
-
 /* --- both --- */
 
 /* Notes what a safetensors reply is like, and whether the body must stay. */
@@ -98,7 +92,7 @@ static void note_body(struct wire_decoder *decoder) {
     decoder->request.lens_sent = wire_is_sent(source, WIRE_FIELD_QUERY_LENS) ||
                                  wire_is_sent(source, WIRE_FIELD_KEY_LENS);
     for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;) {
-        if ((field->kind & (WIRE_TENSOR | WIRE_FLOATS)) != 0 &&
+        if ((field->kind & (WIRE_TENSOR | WIRE_FLOATS | WIRE_MASK)) != 0 &&
             wire_value_is_in_place(source, &source->values[field->id]))
             decoder->request.in_body = true;
     }
@@ -127,5 +121,7 @@ bool wire_decode(struct wire_decoder *decoder, size_t extra) {
            read_phase(decoder, WIRE_PHASE_OPTIONS) &&
            wire_lens_check_needed(decoder->source) &&
            (given ? read_given_tensors(decoder) : read_model_tensors(decoder)) &&
-           read_row_fields(decoder) && (!given || read_bias(decoder));
+           read_row_fields(decoder) && read_phase(decoder, WIRE_PHASE_BIAS) &&
+           (decoder->given.stored == NULL || wire_stored_set_bias(decoder)) &&
+           (!given || wire_given_check_causal(decoder));
 }

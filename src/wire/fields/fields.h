@@ -45,6 +45,7 @@ enum wire_field_id {
     WIRE_FIELD_SINKS,
     WIRE_FIELD_SLOPES,
     WIRE_FIELD_BIAS,
+    WIRE_FIELD_ATTN_MASK,
     WIRE_FIELD_QUERY_ROWS,
     WIRE_NUM_FIELDS
 };
@@ -64,9 +65,10 @@ enum wire_field_kind {
     WIRE_TENSOR = 2, /* queries, keys or values */
     WIRE_FLOATS = 4,
     WIRE_INTEGERS = 8,
-    WIRE_LENS = 16 /* the lengths of sequences, integers that JSON shows by its lists */
+    WIRE_LENS = 16, /* the lengths of sequences, integers that JSON shows by its lists */
+    WIRE_MASK = 32  /* floats, or booleans */
 };
-#define WIRE_LISTS (WIRE_TENSOR | WIRE_FLOATS | WIRE_INTEGERS)
+#define WIRE_LISTS (WIRE_TENSOR | WIRE_FLOATS | WIRE_INTEGERS | WIRE_MASK)
 
 /* When a field is read: after those of the phases before. */
 enum wire_phase {

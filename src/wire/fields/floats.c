@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/pace.h"
-#include "wire/json/list.h"
 #include "wire/json/tensor.h"
 
 #include <stdio.h>
@@ -13,7 +12,7 @@
 /* --- numbers with a shape --- */
 
 bool wire_flat_read(const struct wire_source *source, const struct wire_value *value,
-                    const float **ret_list, size_t *ret_count) {
+                    enum wire_words words, const float **ret_list, size_t *ret_count) {
     struct wire_cursor cursor = wire_value_cursor(source, value);
     struct wire_place place = {.field = value->name};
     size_t room = value->text.commas + 1;
@@ -23,7 +22,7 @@ bool wire_flat_read(const struct wire_source *source, const struct wire_value *v
         wire_problem_set_no_memory(source->problem);
         return false;
     }
-    if (!wire_row_read(&cursor, &place, false, list, list + room, ret_count))
+    if (!wire_row_read(&cursor, &place, words, list, list + room, ret_count))
         return false;
     *ret_list = list;
     return true;
@@ -57,7 +56,7 @@ static bool read_data(const struct wire_source *source, const struct wire_value 
     if (!wire_data_is_flat(source, value, &flat))
         return false;
     if (flat) {
-        if (!wire_flat_read(source, value, &list, &count))
+        if (!wire_flat_read(source, value, WIRE_NO_WORDS, &list, &count))
             return false;
         snprintf(got, sizeof got, "has %zu", count);
         *ret_numbers = list;
@@ -96,7 +95,7 @@ static bool read_head_list(const struct wire_source *source,
                            const struct wire_value *value, const float **ret_list,
                            size_t *ret_count) {
     if (value->shape == NULL)
-        return wire_flat_read(source, value, ret_list, ret_count);
+        return wire_flat_read(source, value, WIRE_NO_WORDS, ret_list, ret_count);
     *ret_count = value->count;
     return wire_rank_check(source, value, 1, 1, "[H], one number for each head") &&
            wire_numbers_read(source, value, ret_list);

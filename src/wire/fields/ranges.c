@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/pace.h"
 #include "wire/fields/integer_list.h"
-#include "wire/json/list.h"
 #include "wire/json/tensor.h"
 
 #include <stdio.h>
@@ -234,7 +233,7 @@ static bool read_row_list(const struct wire_source *source,
     if (!wire_levels_read(&cursor, value->name, 1, 2, ret_rank))
         return false;
     if (*ret_rank == 1)
-        return wire_flat_read(source, value, ret_list, ret_shape);
+        return wire_flat_read(source, value, WIRE_NO_WORDS, ret_list, ret_shape);
     if (!wire_tensor_read(&cursor, &value->text, value->name, &form, source->input->arena,
                           &tensor))
         return false;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "wire/fields/decoder.h"
+#include "wire/json/list.h"
 
 typedef bool wire_field_reader(struct wire_decoder *decoder,
                                const struct wire_field *field,
@@ -55,9 +56,10 @@ wire_field_reader wire_read_query_rows;
 
 /* --- floats.c --- */
 
-/* Reads text that is one list of floats. *ret_list is untouched when that fails. */
+/* Reads text that is one list of floats, which may have words. *ret_list is untouched
+ * when that fails. */
 bool wire_flat_read(const struct wire_source *source, const struct wire_value *value,
-                    const float **ret_list, size_t *ret_count);
+                    enum wire_words words, const float **ret_list, size_t *ret_count);
 
 /* Reads the numbers of a value that states its shape, which was checked. Arrays are
  * converted, or used where they are; what is not a finite float32 in them becomes NaN or
@@ -138,11 +140,13 @@ bool wire_given_read(struct wire_decoder *decoder);
  * the reply has: Shape mismatch, Missing key, Request too large, Out of memory. */
 bool wire_given_apply(struct wire_decoder *decoder);
 
-wire_field_reader wire_read_bias; /* once the lengths are set */
-
 /* Refuses a causal mask where there are fewer queries than keys without positions: the
  * last query would see the first keys only. Missing key. */
 bool wire_given_check_causal(const struct wire_decoder *decoder);
+
+/* --- bias.c --- */
+
+wire_field_reader wire_read_bias; /* once the lengths are set */
 
 /* --- stored.c: what a request leaves out, because a capture that is kept has it --- */
 

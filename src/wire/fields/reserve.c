@@ -77,6 +77,7 @@ static size_t field_cost(const struct wire_source *source, const struct wire_fie
         return bytes;
     case WIRE_TENSOR:
     case WIRE_FLOATS:
+    case WIRE_MASK:
         return floats_cost(source, value);
     case WIRE_LENS: /* read at most once each for queries, keys and values */
         bytes = (size_t)3 * ARENA_ALIGNMENT;

@@ -68,9 +68,11 @@ static bool refuse_dtype(const struct wire_source *source, const struct wire_val
                          bool integers) {
     const char *type = value->dtype->name, *wanted, *expected, *remedy = NULL;
     struct wire_problem *problem = source->problem;
+    bool mask = value == &source->values[WIRE_FIELD_ATTN_MASK];
 
-    wanted = integers ? INTEGER_TYPES : FLOAT_TYPES;
+    wanted = integers ? INTEGER_TYPES : mask ? "BOOL, " FLOAT_TYPES : FLOAT_TYPES;
     expected = integers ? "[\"I64\",\"I32\",\"F64\",\"F32\"]"
+               : mask   ? "[\"BOOL\",\"F32\",\"F16\",\"BF16\",\"F64\"]"
                         : "[\"F32\",\"F16\",\"BF16\",\"F64\"]";
     if (strcmp(type, "BOOL") == 0)
         remedy = wire_type_remedy(value->name, "boolean");

@@ -67,7 +67,8 @@ static const struct {
 } habits[] = {
     {{"NaN", "Infinity", "-Infinity", "nan", "inf", "-inf", "-nan"},
      "",
-     "JSON has no NaN or infinity, so send a finite number, or null in bias"},
+     "JSON has no NaN or infinity, so send a finite number, or null in bias or "
+     "attn_mask"},
     {{"True", "False", "None"}, "", "JSON writes true, false and null"},
     {{NULL}, "'", "put names and strings in double quotes"},
     {{NULL}, "/#", "JSON has no comments; remove it"},

@@ -203,13 +203,14 @@ bool wire_refuse_index_range(const struct wire_cursor *cursor, struct wire_place
 
 /* Refuses the element at `place`, where reading the row has stopped because of `stop`. */
 static bool refuse_element(const struct wire_cursor *cursor, struct wire_place *place,
-                           enum wire_stop stop, double refused) {
+                           enum wire_words words, enum wire_stop stop, double refused) {
     struct wire_cursor inner = *cursor;
 
     switch (stop) {
     case WIRE_STOP_NO_NUMBER:
         if (wire_peek(cursor->at, cursor->end) != '[')
-            return wire_refuse_value_type(cursor, place, "number");
+            return wire_refuse_value_type(cursor, place,
+                                          words == WIRE_BOOLEANS ? "boolean" : "number");
         wire_cursor_locate(cursor, place);
         return wire_refuse_levels(place, place->depth, place->depth,
                                   place->depth + wire_cursor_levels(&inner),
@@ -239,22 +240,43 @@ static enum wire_stop read_row_numbers(struct wire_floats *floats, const float *
     return stop;
 }
 
-/* Reads nulls, and the comma after each. Returns why it has stopped: at what is none of
+/* Reads the word at the text, if it is one of `words`. */
+static bool read_word(struct wire_floats *floats, enum wire_words words) {
+    static const struct {
+        enum wire_words words;
+        const char *text;
+        float number;
+    } known[] = {{WIRE_NULLS, "null", -INFINITY},
+                 {WIRE_BOOLEANS, "true", 0},
+                 {WIRE_BOOLEANS, "false", -INFINITY}};
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        size_t size = strlen(known[i].text);
+        if (known[i].words != words || (size_t)(floats->end - floats->at) < size ||
+            memcmp(floats->at, known[i].text, size) != 0)
+            continue;
+        *floats->out++ = known[i].number;
+        floats->at = wire_skip_space(floats->at + size, floats->end);
+        pace_add(size);
+        return true;
+    }
+    return false;
+}
+
+/* Reads words, and the comma after each. Returns why it has stopped: at what is none of
  * both. */
-static enum wire_stop read_nulls(struct wire_floats *floats, const float *out_end) {
-    while (floats->end - floats->at >= 4 && memcmp(floats->at, "null", 4) == 0) {
-        if (floats->out == out_end)
-            return WIRE_STOP_FULL;
-        *floats->out++ = -INFINITY;
-        floats->at = wire_skip_space(floats->at + 4, floats->end);
-        pace_add(4);
+static enum wire_stop read_words(struct wire_floats *floats, enum wire_words words,
+                                 const float *out_end) {
+    while (floats->out < out_end) {
+        if (!read_word(floats, words))
+            return WIRE_STOP_NO_NUMBER;
         if (wire_peek(floats->at, floats->end) == ']')
             return WIRE_STOP_CLOSED;
         if (wire_peek(floats->at, floats->end) != ',')
             return WIRE_STOP_NO_COMMA;
         floats->at = wire_skip_space(floats->at + 1, floats->end);
     }
-    return WIRE_STOP_NO_NUMBER;
+    return WIRE_STOP_FULL;
 }
 
 /* read_row_numbers() of a list that may have nulls. */
@@ -265,26 +287,38 @@ static enum wire_stop read_nullable(struct wire_floats *floats, const float *out
         start = floats->at;
         stop = read_row_numbers(floats, out_end);
         if (stop == WIRE_STOP_NO_NUMBER)
-            stop = read_nulls(floats, out_end);
+            stop = read_words(floats, WIRE_NULLS, out_end);
     } while (stop == WIRE_STOP_NO_NUMBER && floats->at > start &&
              wire_number_end(floats->at, floats->end) != NULL);
     return stop;
 }
 
-bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, bool nulls,
-                   float *out, float *out_end, size_t *ret_count) {
+static enum wire_stop read_row_elements(struct wire_floats *floats, enum wire_words words,
+                                        const float *out_end) {
+    switch (words) {
+    case WIRE_NULLS:
+        return read_nullable(floats, out_end);
+    case WIRE_BOOLEANS:
+        return read_words(floats, WIRE_BOOLEANS, out_end);
+    case WIRE_NO_WORDS:
+        break;
+    }
+    return read_row_numbers(floats, out_end);
+}
+
+bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place,
+                   enum wire_words words, float *out, float *out_end, size_t *ret_count) {
     if (!open_list(cursor, place, place->depth + 1))
         return false;
 
     struct wire_floats floats = {.at = cursor->at, .end = cursor->end, .out = out};
-    enum wire_stop stop =
-        nulls ? read_nullable(&floats, out_end) : read_row_numbers(&floats, out_end);
+    enum wire_stop stop = read_row_elements(&floats, words, out_end);
     size_t count = (size_t)(floats.out - out);
     cursor->at = floats.at;
     if (stop != WIRE_STOP_CLOSED) {
         struct wire_place at = *place;
         at.index[at.depth++] = stop == WIRE_STOP_NO_COMMA ? count - 1 : count;
-        return refuse_element(cursor, &at, stop, floats.refused);
+        return refuse_element(cursor, &at, words, stop, floats.refused);
     }
 
     cursor->at++;

@@ -51,8 +51,14 @@ bool wire_refuse_index_range(const struct wire_cursor *cursor, struct wire_place
                              const struct wire_span *text, const char *limit, int64_t min,
                              size_t max);
 
+/* The words that a list of numbers may have. */
+enum wire_words {
+    WIRE_NO_WORDS,
+    WIRE_NULLS,   /* null is -INFINITY */
+    WIRE_BOOLEANS /* no numbers: true is 0, and false -INFINITY */
+};
+
 /* Reads the list of numbers at `place`, an innermost list, into `out`, rounded to
- * float32. `out` has room until `out_end`: for one number more than there are commas.
- * With `nulls`, null is -INFINITY. */
-bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, bool nulls,
-                   float *out, float *out_end, size_t *ret_count);
+ * float32. `out` has room until `out_end`: for one number more than there are commas. */
+bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place,
+                   enum wire_words words, float *out, float *out_end, size_t *ret_count);

@@ -4,7 +4,6 @@
 #include "wire/json/tensor.h"
 
 #include "base/size.h"
-#include "wire/json/list.h"
 
 /* A tensor that is being read. */
 struct tensor_reader {
@@ -71,7 +70,7 @@ static bool read_numbers(struct wire_cursor *cursor, struct wire_place *place,
     struct tensor_reader *reader = context;
     size_t count;
 
-    if (!wire_row_read(cursor, place, reader->form->nulls, reader->out, reader->end,
+    if (!wire_row_read(cursor, place, reader->form->words, reader->out, reader->end,
                        &count) ||
         !check_even(reader, place, count, &reader->size,
                     "all rows must be as wide as the first"))

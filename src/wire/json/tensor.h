@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/arena.h"
-#include "wire/json/cursor.h"
+#include "wire/json/list.h"
 #include "wire/tensor.h"
 
 /* Returns the most bytes of an arena that wire_tensor_read() allocates; SIZE_MAX when
@@ -14,7 +14,7 @@ size_t wire_tensor_cost(const struct wire_span *span);
 struct wire_tensor_form {
     size_t min, max; /* levels (WIRE_LEVELS_...); with heads, one more is counted */
     bool heads;      /* the innermost two are one row: heads, and the numbers of each */
-    bool nulls;      /* null is -INFINITY */
+    enum wire_words words;
 };
 
 /* Reads the tensor at `span` of the cursor's text, in which all rows have the same width.

@@ -92,6 +92,12 @@ static struct model_tensor describe_input(const attn_model_info *info,
         tensor.shape[2] = info->width.value;
         tensor.optional = info->width.value == info->width.key;
         return tensor;
+    case WIRE_FIELD_BIAS:
+    case WIRE_FIELD_ATTN_MASK:
+        tensor.datatype = field->kind == WIRE_MASK ? "BOOL" : "FP32";
+        tensor.rank = 4;
+        tensor.shape[3] = ANY;
+        return tensor;
     case WIRE_FIELD_HEAD_MASK:
         tensor.rank = 1;
         tensor.shape[0] = info->num_heads;

@@ -27,8 +27,9 @@ struct oip_type {
 };
 
 static const struct oip_type types[] = {
-    {"FP32", 4, "F32", false}, {"FP16", 2, "F16", false},  {"FP64", 8, "F64", false},
-    {"BF16", 2, "BF16", true}, {"INT32", 4, "I32", false}, {"INT64", 8, "I64", false},
+    {"FP32", 4, "F32", false},  {"FP16", 2, "F16", false},  {"FP64", 8, "F64", false},
+    {"BF16", 2, "BF16", true},  {"INT32", 4, "I32", false}, {"INT64", 8, "I64", false},
+    {"BOOL", 1, "BOOL", false},
 };
 
 enum { NAME, SHAPE, DATATYPE, PARAMETERS, DATA, NUM_MEMBERS };
@@ -88,13 +89,22 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
 }
 
 /* Whether the numbers of a field may be stored as that type. */
-static bool may_have_type(bool integers, const struct oip_type *type) {
-    return integers ? wire_integers_allow(type->dtype)
-                    : dtype_find(type->dtype)->to_float != NULL;
+static bool may_have_type(enum wire_field_kind kind, const struct oip_type *type) {
+    if (kind == WIRE_INTEGERS)
+        return wire_integers_allow(type->dtype);
+    return dtype_find(type->dtype)->to_float != NULL ||
+           (kind == WIRE_MASK && strcmp(type->dtype, "BOOL") == 0);
+}
+
+/* Returns what to send instead of booleans. */
+static const char *boolean_remedy(enum wire_field_kind kind, const char *name) {
+    if (kind == WIRE_INTEGERS)
+        return ": lengths; of an attention_mask they are mask.sum(-1)";
+    return strcmp(name, "bias") == 0 ? ", or booleans as attn_mask" : "";
 }
 
 static bool read_datatype(const struct wire_cursor *cursor, const struct wire_span *span,
-                          bool integers, struct wire_value *input,
+                          enum wire_field_kind kind, struct wire_value *input,
                           const struct oip_type **ret_type) {
     char word[WIRE_WORD_MAX + 1];
     if (span->start == NULL)
@@ -103,18 +113,19 @@ static bool read_datatype(const struct wire_cursor *cursor, const struct wire_sp
         return false;
 
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(types[i].name, word) == 0 && may_have_type(integers, &types[i])) {
+        if (strcmp(types[i].name, word) == 0 && may_have_type(kind, &types[i])) {
             *ret_type = &types[i];
             input->dtype = dtype_find(types[i].dtype);
             return true;
         }
     }
     return wire_problem_set(cursor->problem, WIRE_E_WRONG_DTYPE, input->name,
-                            "%s has datatype '%.*s'; send it as %s%s", input->name,
-                            NAME_SHOWN_MAX, word, integers ? INTEGER_TYPES : FLOAT_TYPES,
+                            "%s has datatype '%.*s'; send it as %s%s%s", input->name,
+                            NAME_SHOWN_MAX, word, kind == WIRE_MASK ? "BOOL, " : "",
+                            kind == WIRE_INTEGERS ? INTEGER_TYPES : FLOAT_TYPES,
                             strcmp(word, "UINT16") == 0 ? "; bits of bfloat16 are BF16"
-                            : strcmp(word, "BOOL") == 0 && integers
-                                ? ": lengths; of an attention_mask they are mask.sum(-1)"
+                            : strcmp(word, "BOOL") == 0
+                                ? boolean_remedy(kind, input->name)
                                 : "");
 }
 
@@ -277,7 +288,6 @@ bool wire_oip_input_scan(struct wire_cursor *cursor, struct wire_place *place,
                                 field->name);
     *wire_source_set(&scan->source, field) = (struct wire_value){.name = field->name};
     return read_input_shape(cursor, &members[SHAPE], input, scan->shapes[field->id]) &&
-           read_datatype(cursor, &members[DATATYPE], field->kind == WIRE_INTEGERS, input,
-                         &type) &&
+           read_datatype(cursor, &members[DATATYPE], field->kind, input, &type) &&
            find_data(cursor, members, &binary_size, type, &scan->binary, input);
 }

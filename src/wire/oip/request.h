@@ -6,7 +6,7 @@
 #include "wire/json/list.h"
 #include "wire/oip/oip.h"
 
-#define WIRE_OIP_RANK_MAX 3
+#define WIRE_OIP_RANK_MAX 4
 
 /* The binary data of a request that belongs to no input yet. */
 struct wire_oip_binary {

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bias.c: reads what a request adds to the scores: bias, or attn_mask as torch has it. */
+#include "wire/fields/readers.h"
+
+#include "base/pace.h"
+#include "wire/json/tensor.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SHAPES "[Tk], [Tq, Tk], [H, Tq, Tk] or [B, H, Tq, Tk]"
+
+/* The axes of scores. */
+enum { SEQUENCES, HEADS, QUERIES, KEYS, NUM_AXES };
+
+/* What is added, as it was sent: its axes are the last ones of scores. */
+struct sent_bias {
+    const struct wire_value *value;
+    size_t rank, shape[NUM_AXES];
+    const float *numbers;
+};
+
+/* --- numbers --- */
+
+/* Returns the words that a text has: booleans where its first element, or the datatype
+ * that was stated, is one. */
+static enum wire_words find_bias_words(const struct wire_source *source,
+                                       const struct wire_field *field,
+                                       const struct wire_value *value) {
+    struct wire_cursor cursor = wire_value_cursor(source, value);
+
+    if (field->kind != WIRE_MASK)
+        return WIRE_NULLS;
+    if (value->dtype != NULL)
+        return strcmp(value->dtype->name, "BOOL") == 0 ? WIRE_BOOLEANS : WIRE_NULLS;
+    wire_cursor_levels(&cursor);
+    const char *type = wire_cursor_type(&cursor);
+    return type != NULL && strcmp(type, "boolean") == 0 ? WIRE_BOOLEANS : WIRE_NULLS;
+}
+
+/* Reads text of several levels, as rows: in 4 levels these have two axes. */
+static bool read_lists(const struct wire_source *source, enum wire_words words,
+                       size_t levels, struct sent_bias *bias) {
+    const struct wire_cursor cursor = wire_value_cursor(source, bias->value);
+    const struct wire_tensor_form form = {
+        .min = 2, .max = 3, .heads = levels == 4, .words = words};
+    const char *name = bias->value->name;
+    struct wire_tensor tensor;
+
+    if (!wire_tensor_read(&cursor, &bias->value->text, name, &form, source->input->arena,
+                          &tensor))
+        return false;
+    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY) {
+        wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, name,
+                         "%s has lists of several lengths on one level; send as many "
+                         "everywhere",
+                         name);
+        return false;
+    }
+
+    size_t *shape = bias->shape;
+    if (levels > 2)
+        *shape++ = tensor.num_sequences;
+    *shape++ = tensor.lens[0];
+    if (levels == 4)
+        *shape++ = tensor.heads;
+    *shape = levels == 4 ? tensor.width / tensor.heads : tensor.width;
+    bias->numbers = tensor.rows;
+    return true;
+}
+
+/* Reads text, which may be flat where the request states its shape. */
+static bool read_bias_text(const struct wire_source *source, enum wire_words words,
+                           struct sent_bias *bias) {
+    const struct wire_value *value = bias->value;
+    const struct wire_cursor cursor = wire_value_cursor(source, value);
+    bool flat = false;
+    size_t levels;
+    char got[48];
+
+    if ((value->shape != NULL && !wire_data_is_flat(source, value, &flat)) ||
+        !wire_levels_read(&cursor, value->name, 1, NUM_AXES, &levels) ||
+        !(levels == 1 ? wire_flat_read(source, value, words, &bias->numbers, bias->shape)
+                      : read_lists(source, words, levels, bias)))
+        return false;
+    bias->rank = levels;
+    if (value->shape == NULL)
+        return true;
+
+    size_t *shape = bias->shape;
+    snprintf(got, sizeof got, "has %zu", shape[0]);
+    if (flat ? shape[0] != value->count
+             : memcmp(shape, value->shape, levels * sizeof *shape) != 0)
+        return wire_refuse_data(source, value, flat ? got : "is nested in another way");
+    bias->rank = value->rank;
+    memcpy(shape, value->shape, value->rank * sizeof *shape);
+    return true;
+}
+
+/* Reads an array of booleans, each a byte: all but 0 are true. */
+static bool read_bias_bytes(const struct wire_source *source, struct sent_bias *bias) {
+    const struct wire_value *value = bias->value;
+    float *numbers = arena_alloc(source->input->arena, value->count, sizeof *numbers);
+
+    if (numbers == NULL) {
+        wire_problem_set_no_memory(source->problem);
+        return false;
+    }
+    for (size_t i = 0, end; i < value->count;) {
+        end = value->count - i < PACE_PIECE ? value->count : i + PACE_PIECE;
+        pace_add(end - i);
+        for (; i < end; i++)
+            numbers[i] = value->bytes[i] != 0 ? 0 : -INFINITY;
+    }
+    bias->numbers = numbers;
+    return true;
+}
+
+/* Reads the numbers and their shape: Wrong rank, Wrong dtype, Wrong type. */
+static bool read_sent_bias(const struct wire_source *source,
+                           const struct wire_field *field, struct sent_bias *bias) {
+    const struct wire_value *value = bias->value;
+
+    if (value->shape != NULL && !wire_rank_check(source, value, 1, NUM_AXES, SHAPES))
+        return false;
+    if (value->bytes == NULL)
+        return read_bias_text(source, find_bias_words(source, field, value), bias);
+    bias->rank = value->rank;
+    memcpy(bias->shape, value->shape, value->rank * sizeof *value->shape);
+    if (field->kind == WIRE_MASK && value->count > 0 &&
+        strcmp(value->dtype->name, "BOOL") == 0)
+        return read_bias_bytes(source, bias);
+    return wire_numbers_read(source, value, &bias->numbers);
+}
+
+/* --- checks --- */
+
+static bool refuse_bias(const struct sent_bias *bias, const size_t expected[NUM_AXES],
+                        struct wire_problem *ret_problem) {
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, bias->value->name,
+                     "%s has another shape than the scores, " SHAPES "; send these "
+                     "sizes, of which all but Tk may be 1",
+                     bias->value->name);
+    wire_shape_print(ret_problem->expected, expected + NUM_AXES - bias->rank, bias->rank);
+    wire_shape_print(ret_problem->got, bias->shape, bias->rank);
+    return false;
+}
+
+/* Checks that no number is NaN or infinite, but for -INFINITY. A mask of 0 and 1 alone
+ * would not mask anything. */
+static bool check_bias_numbers(const struct sent_bias *bias, size_t count, bool mask,
+                               struct wire_problem *ret_problem) {
+    size_t zeros = 0, ones = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        struct wire_place place = {.field = bias->value->name, .depth = bias->rank};
+        if (i % PACE_PIECE == 0)
+            pace_add(count - i < PACE_PIECE ? count - i : PACE_PIECE);
+        zeros += bias->numbers[i] == 0;
+        ones += bias->numbers[i] == 1;
+        if (bias->numbers[i] <= FLT_MAX) /* false for NaN */
+            continue;
+        for (size_t axis = bias->rank, rest = i; axis-- > 0; rest /= bias->shape[axis])
+            place.index[axis] = rest % bias->shape[axis];
+        return wire_refuse_not_finite(&place, bias->numbers[i], ret_problem);
+    }
+    return !mask || zeros == 0 || ones == 0 || zeros + ones < count ||
+           wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, bias->value->name,
+                            "%s has the numbers 0 and 1 alone, which would be added to "
+                            "the scores; send booleans, where true is a key that the "
+                            "query sees",
+                            bias->value->name);
+}
+
+/* Sets the bias of a request whose tensors are set: Shape mismatch, Out of range. */
+static bool set_sent_bias(struct wire_decoder *decoder, const struct sent_bias *bias,
+                          bool mask) {
+    struct wire_problem *problem = decoder->source->problem;
+    attn_request *batch = &decoder->request.batch;
+    const size_t expected[NUM_AXES] = {
+        batch->num_sequences, attn_model_get_info(decoder->request.model)->num_heads,
+        batch->query_lens[0], batch->key_lens[0]};
+    size_t shape[NUM_AXES] = {1, 1, 1, 1};
+
+    for (size_t b = 1; b < batch->num_sequences; b++) {
+        pace_add(1);
+        if (batch->query_lens[b] != expected[QUERIES] ||
+            batch->key_lens[b] != expected[KEYS])
+            return wire_problem_set(
+                problem, WIRE_E_SHAPE_MISMATCH, bias->value->name,
+                "%s was sent with sequences of several lengths; send one sequence at a "
+                "time, or sequences of equal lengths",
+                bias->value->name);
+    }
+    for (size_t axis = 0; axis < bias->rank; axis++) {
+        size_t i = NUM_AXES - bias->rank + axis, size = bias->shape[axis];
+        if (size != expected[i] && (size != 1 || i == KEYS))
+            return refuse_bias(bias, expected, problem);
+        shape[i] = size;
+    }
+
+    size_t row = shape[KEYS], head = shape[QUERIES] * row, sequence = shape[HEADS] * head;
+    batch->bias = bias->numbers;
+    batch->bias_row_ld = shape[QUERIES] > 1 ? row : 0;
+    batch->bias_head_ld = shape[HEADS] > 1 ? head : 0;
+    batch->bias_sequence_ld = shape[SEQUENCES] > 1 ? sequence : 0;
+    return check_bias_numbers(bias, shape[SEQUENCES] * sequence, mask, problem);
+}
+
+bool wire_read_bias(struct wire_decoder *decoder, const struct wire_field *field,
+                    const struct wire_value *value) {
+    const struct wire_source *source = decoder->source;
+    struct sent_bias bias = {.value = value};
+
+    if (wire_is_sent(source, WIRE_FIELD_BIAS) &&
+        wire_is_sent(source, WIRE_FIELD_ATTN_MASK))
+        return wire_problem_set(source->problem, WIRE_E_UNKNOWN_KEY, "attn_mask",
+                                "attn_mask and bias are both added to the scores; remove "
+                                "one of them");
+    if (source->input->targets_alone)
+        return wire_problem_set(source->problem, WIRE_E_UNKNOWN_KEY, value->name,
+                                "what heads do is found without %s; leave it out",
+                                value->name);
+    return read_sent_bias(source, field, &bias) &&
+           set_sent_bias(decoder, &bias, field->kind == WIRE_MASK);
+}
