@@ -243,14 +243,14 @@ static const char **find_own_name(attn_model_options *options, size_t i) {
  * same place. Returns whether there are names of one's own. */
 static bool complete_options(const struct safetensors *file,
                              attn_model_options *options) {
-    bool given = options->layout != NULL, own = false;
+    bool own = false;
 
     for (size_t i = 0; i < NUM_OWN_KEYS; i++)
-        given = given || *find_own_name(options, i) != NULL;
-    for (size_t i = 0; i < NUM_OWN_KEYS; i++) {
+        own = own || *find_own_name(options, i) != NULL;
+    bool given = own || options->layout != NULL;
+    for (size_t i = 0; i < NUM_OWN_KEYS && !given; i++) {
         const char **name = find_own_name(options, i);
-        if (!given)
-            *name = safetensors_get_metadata(file, own_keys[i].name);
+        *name = safetensors_get_metadata(file, own_keys[i].name);
         own = own || *name != NULL;
     }
     if (!given)
@@ -262,10 +262,20 @@ static bool complete_options(const struct safetensors *file,
     return own;
 }
 
-/* Returns whether `name` is the first `size` bytes of `base`, and `ending`. */
-static bool is_spelled(const char *name, const char *base, size_t size,
-                       const char *ending) {
-    return strncmp(name, base, size) == 0 && strcmp(name + size, ending) == 0;
+/* Returns the first name in the view, of those after `after` unless that is NULL, that is
+ * the first `size` bytes of `base` and one of two endings; or NULL. */
+static const char *find_spelled(const struct tensor_view *view, const char *after,
+                                const char *base, size_t size,
+                                const char *const endings[2]) {
+    for (size_t i = 0; i < view->count; i++) {
+        const char *name = view->tensors[i].name + view->prefix_size;
+        if ((after == NULL || strcmp(name, after) > 0) &&
+            strncmp(name, base, size) == 0 &&
+            (strcmp(name + size, endings[0]) == 0 ||
+             strcmp(name + size, endings[1]) == 0))
+            return name;
+    }
+    return NULL;
 }
 
 /* Finds weight and bias of a linear by a name of one's own, which must not be that of two
@@ -273,23 +283,12 @@ static bool is_spelled(const char *name, const char *base, size_t size,
 static attn_status find_own_linear(const struct tensor_view *view, const char *key,
                                    const char *name, struct linear_names *ret_names,
                                    attn_error *ret_error) {
-    struct linear_names names = {.weight = NULL};
-    size_t size = strlen(name);
+    static const char *const weights[] = {"", ".weight"}, *const biases[] = {".bias",
+                                                                             "_bias"};
     char others[NAMES_TEXT_SIZE];
+    const char *weight = find_spelled(view, NULL, name, strlen(name), weights);
 
-    for (size_t i = 0; i < view->count; i++) {
-        const char *tensor = view->tensors[i].name + view->prefix_size;
-        if (!is_spelled(tensor, name, size, "") &&
-            !is_spelled(tensor, name, size, ".weight"))
-            continue;
-        if (names.weight != NULL)
-            return error_set(ret_error, ATTN_E_FORMAT,
-                             "%s=%.80s names '%.80s' and '%.80s'; remove the one that is "
-                             "not used",
-                             key, name, names.weight, tensor);
-        names.weight = tensor;
-    }
-    if (names.weight == NULL) {
+    if (weight == NULL) {
         list_unknown(view, NULL, others);
         return error_set(ret_error, ATTN_E_FORMAT,
                          "%s=%.80s names no tensor; with the prefix that is given, or "
@@ -297,17 +296,19 @@ static attn_status find_own_linear(const struct tensor_view *view, const char *k
                          key, name, others[0] != '\0' ? others : "no tensors");
     }
 
-    size = strlen(names.weight);
-    const char *ending = names.weight + (size > 7 ? size - 7 : 0);
+    const char *other = find_spelled(view, weight, name, strlen(name), weights);
+    if (other != NULL)
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "%s=%.80s names '%.80s' and '%.80s'; remove the one that is not "
+                         "used",
+                         key, name, weight, other);
+
+    size_t size = strlen(weight);
+    const char *ending = weight + (size > 7 ? size - 7 : 0);
     if (strcmp(ending, ".weight") == 0 || strcmp(ending, "_weight") == 0)
         size -= 7;
-    for (size_t i = 0; i < view->count && names.bias == NULL; i++) {
-        const char *tensor = view->tensors[i].name + view->prefix_size;
-        if (is_spelled(tensor, names.weight, size, ".bias") ||
-            is_spelled(tensor, names.weight, size, "_bias"))
-            names.bias = tensor;
-    }
-    *ret_names = names;
+    *ret_names = (struct linear_names){
+        .weight = weight, .bias = find_spelled(view, NULL, weight, size, biases)};
     return ATTN_OK;
 }
 
