@@ -21,14 +21,17 @@ typedef enum attn_norm {
     ATTN_NORM_RMS    /* x / sqrt(mean of squares + eps) * w (Zhang and Sennrich 2019) */
 } attn_norm;
 
-/* A bias on a score, by the positions of key and query. */
+/* What is added to a score by the positions of key and query. */
 typedef enum attn_bias {
     ATTN_BIAS_NONE,
     ATTN_BIAS_ALIBI,   /* a slope of the head times the distance (Press et al. 2022) */
     ATTN_BIAS_BUCKETS, /* a number of the head and the distance (Raffel et al. 2020) */
     /* The slope times the position, rounded to bfloat16 as both factors are: that of the
      * key less that of the query, times the scale of scores */
-    ATTN_BIAS_ALIBI_ROUNDED
+    ATTN_BIAS_ALIBI_ROUNDED,
+    /* The query times a positional key, and the key times a positional query, which the
+     * head has for the distance, times the scale of scores (He et al. 2021) */
+    ATTN_BIAS_CONTENT
 } attn_bias;
 
 /* The linear maps of a layer, which make queries, keys, values and outputs, the gate, and
@@ -157,8 +160,10 @@ typedef struct attn_model_info {
         double scale;   /* of q k^T; 0 stands for 1/sqrt(width.score) */
         double softcap; /* c of c tanh(s/c), on scaled scores (Gemma 2, 2024); 0: none */
         attn_bias bias;
-        size_t bias_distance; /* of buckets: farther keys have the bias at this one */
-        bool sinks;           /* each head has a score without a key in its softmax */
+        size_t bias_distance; /* of tables: farther keys have the bias at this one */
+        size_t position_rows; /* of content: positional keys, or queries, of each head */
+        bool position_keys, position_queries; /* of content: which of them there are */
+        bool sinks; /* each head has a score without a key in its softmax */
     } score;
 
     /* The defaults for requests that do not set them; no protocol sets `chunk`. */
@@ -200,6 +205,16 @@ typedef struct attn_model_options {
     const char *causal;    /* "true" or "false"; NULL: not set */
     const char *layout;    /* a layout's name; NULL: recognise it */
     const char *prefix; /* what the tensors' names begin with, e.g. "trf_blocks.0.att." */
+    double rope_theta;  /* base of rotary positions; 0: not set */
+    /* "true": rotated pairs are neighbours; "false" or NULL: half a head apart. */
+    const char *rope_interleaved;
+    double eps; /* of the norms of queries and keys; 0: not set */
+    /* Names of tensors behind the prefix, with or without ".weight", where no layout has
+     * them: the weights of queries, keys and values, or of all three in this order, and
+     * of the output, which may be missing. Any other tensor under the prefix is refused,
+     * but for biases, which are called as the weights are. NULL: not set. */
+    const char *q, *k, *v, *qkv, *o;
+    const char *transposed; /* "true": weights so named are [in, out] */
 } attn_model_options;
 
 /* The engine, kernels and precision of a model. NULL means the first of the words that

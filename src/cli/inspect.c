@@ -7,6 +7,8 @@
 #include "weights/checkpoint.h"
 #include "weights/families/folder.h"
 #include "weights/layer/make.h"
+#include "weights/layout.h"
+#include "weights/propose.h"
 
 #include <stdio.h>
 
@@ -15,13 +17,19 @@ static const char *yes_or_no(bool value) {
 }
 
 static void print_info(const char *path, const attn_model_info *info) {
+    struct features features;
+
     printf("%s: layout %s\n", path, info->layout);
+    if (checkpoint_find_note(info) != NULL)
+        printf("  note: %s\n", checkpoint_find_note(info));
     if (info->score.kind == ATTN_ADDITIVE)
         printf("  scoring         additive, %zu wide\n", info->width.additive);
     else
         printf("  scoring         scaled dot product\n");
 
     printf("  heads           %zu of size %zu\n", info->num_heads, info->width.head);
+    if (info->num_kv_heads != info->num_heads)
+        printf("  key heads       %zu\n", info->num_kv_heads);
     printf("  sizes           query %zu, key %zu, value %zu, out %zu\n",
            info->width.query, info->width.key, info->width.value, info->width.out);
     printf("  biases          query %s, key %s, value %s, output %s\n",
@@ -32,6 +40,9 @@ static void print_info(const char *path, const attn_model_info *info) {
     printf("  projection out  %s\n",
            info->linears[ATTN_OUTPUT].weight ? "yes" : "no, the heads are concatenated");
 
+    features_list(info, NULL, &features);
+    if (features.extra != NULL)
+        printf("  features        %s\n", features.text);
     printf("  causal          %s\n", yes_or_no(info->mask.causal));
     if (info->context_length > 0)
         printf("  context length  %zu\n", info->context_length);
@@ -43,6 +54,41 @@ static void print_info(const char *path, const attn_model_info *info) {
     printf("  parameters      %zu (%zu bytes as float32)\n", info->footprint.parameters,
            info->footprint.bytes);
     printf("  memory          %zu bytes when served\n", info->footprint.memory);
+}
+
+/* --- files that no layout fits --- */
+
+#define TENSORS_SHOWN 20
+
+/* Lists the tensors of a file that no layout fits, and what may be written to serve them;
+ * prints nothing of other files. */
+static void list_unrecognised(const char *path, const attn_model_options *options) {
+    struct safetensors *file = NULL;
+    struct layout layout = {.name = ""};
+    struct tensor_view view = {.count = 0};
+    char shape[SHAPE_TEXT_SIZE], proposal[PROPOSAL_SIZE];
+    attn_error line; /* without what a terminal would not print */
+
+    if (safetensors_open_file(path, &file, NULL) != ATTN_OK)
+        return;
+    if (layout_recognise(file, options, &layout, &view, NULL) == ATTN_E_FORMAT &&
+        layout.name == NULL) {
+        view = view.count > 0 ? view : tensor_view_of(file);
+        view.prefix_size = 0;
+        printf("%s: no layout fits\n", path);
+        for (size_t i = 0; i < view.count && i < TENSORS_SHOWN; i++) {
+            tensor_print_shape(&view.tensors[i], shape);
+            error_set(&line, ATTN_OK, "  %-40.120s %s", view.tensors[i].name, shape);
+            puts(line.text);
+        }
+        if (view.count > TENSORS_SHOWN)
+            printf("  and %zu more\n", view.count - TENSORS_SHOWN);
+        if (propose_options(file, &view, proposal))
+            printf("  a layer, where N is its number of heads (with transposed=true if "
+                   "weights are [in, out]):\n  --model NAME=%s,num_heads=N%s\n",
+                   path, proposal);
+    }
+    safetensors_close(file);
 }
 
 /* --- folders --- */
@@ -120,6 +166,8 @@ static attn_status inspect_path(const struct model_spec *spec,
         checkpoint_describe(spec->path, &spec->options, engine, true, &info, ret_error);
     if (status == ATTN_OK)
         print_info(spec->path, &info);
+    else
+        list_unrecognised(spec->path, &spec->options);
     return folder_hint(spec->path, status, ret_error);
 }
 

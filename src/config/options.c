@@ -21,10 +21,12 @@ static const struct option own_options[] = {
     {OPTION("model", TEXTS, models), .metavar = "NAME=FILE[,KEY=VALUE]...",
      .help =
          "Load a layer from a safetensors file and serve it as NAME. Keys: num_heads, "
-         "causal, context_length, layout, prefix, precision; they override the metadata "
-         "in the file. Or load the layers of a folder of Hugging Face, as NAME.0 and "
-         "others. Keys: layers, layer, causal, pre_norm, prefix, context_length, "
-         "precision. May be repeated; in the environment, separate models by ';'."},
+         "causal, context_length, layout, prefix, precision, rope_theta, "
+         "rope_interleaved, eps, and names of tensors: q, k, v, qkv, o, transposed; they "
+         "override the metadata in the file. Or load the layers of a folder of Hugging "
+         "Face, as NAME.0 and others. Keys: layers, layer, causal, pre_norm, prefix, "
+         "context_length, precision. May be repeated; in the environment, separate "
+         "models by ';'."},
     {OPTION("model-dir", TEXT, model_dir), .metavar = "DIR",
      .help =
          "Load every *.safetensors file in DIR, under its name without the suffix, and "

@@ -10,7 +10,6 @@
 #include "wire/media.h"
 #include "wire/oip/describe.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -153,16 +152,13 @@ void oip_handle_ready(struct exchange *exchange) {
 /* Adds the statistics of `count` models, from index `first` on. */
 static void print_stats(const struct generation *generation, size_t first, size_t count,
                         struct buf *text) {
-    struct wire_oip_statistics *statistics = calloc(count + 1, sizeof *statistics);
-    if (statistics == NULL) {
-        text->status = ATTN_E_NOMEM;
-        return;
+    buf_append_text(text, "{\"model_stats\":[");
+    for (size_t i = first; i < first + count; i++) {
+        buf_append_text(text, i > first ? "," : "");
+        wire_oip_print_statistics(attn_model_get_info(generation->models[i]),
+                                  &generation->stats[i]->inference, text);
     }
-
-    for (size_t i = 0; i < count; i++)
-        model_stats_get(generation->stats[first + i], &statistics[i]);
-    wire_oip_print_statistics(generation->models + first, statistics, count, text);
-    free(statistics);
+    buf_append_text(text, "]}");
 }
 
 void oip_handle_stats(struct exchange *exchange) {

@@ -92,7 +92,8 @@ static void add_rows(const attn_model_info *info, const struct features_origin *
 static void add_scores(const attn_model_info *info, size_t num_buckets,
                        struct features *list) {
     bool buckets = info->score.bias == ATTN_BIAS_BUCKETS;
-    bool alibi = info->score.bias != ATTN_BIAS_NONE && !buckets;
+    bool alibi = info->score.bias == ATTN_BIAS_ALIBI ||
+                 info->score.bias == ATTN_BIAS_ALIBI_ROUNDED;
 
     add(list, has_own_scale(info), DIRECT, "a scale of its own", "scale %g",
         info->score.scale);
@@ -107,6 +108,10 @@ static void add_scores(const attn_model_info *info, size_t num_buckets,
     add(list, buckets, INDIRECT, "a bias by distance", "bias of %zu buckets up to %zu",
         num_buckets, info->score.bias_distance);
     add(list, alibi, INDIRECT, "a bias by distance", "alibi");
+    add(list, info->score.position_keys, INDIRECT, "terms of content by position",
+        "content to position of %zu", info->score.position_rows);
+    add(list, info->score.position_queries, INDIRECT, "terms of content by position",
+        "position to content of %zu", info->score.position_rows);
     add(list, info->score.sinks, INDIRECT, "sinks", "sinks");
 }
 

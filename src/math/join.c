@@ -2,6 +2,7 @@
 /* join.c: copies the rows of several requests next to each other. */
 #include "math/join.h"
 
+#include "base/hash.h"
 #include "base/pace.h"
 #include "math/mask.h"
 #include "math/model.h"
@@ -74,6 +75,19 @@ static void find_common(const attn_request *request, attn_request *ret_common) {
     ret_common->num_weights_heads = ret_common->num_weights_queries = 0; /* of none */
     ret_common->head_mask = NULL;
     ret_common->parallel = NULL;
+}
+
+uint64_t join_hash(const attn_model *model, const attn_request *request) {
+    attn_request common;
+    find_common(request, &common);
+    uint64_t hash = hash_bytes(HASH_START, &model, sizeof model);
+    hash = hash_bytes(hash, &common, sizeof common);
+
+    for (size_t h = 0; h < model->info.num_heads; h++) {
+        float factor = mask_head_factor(request, h) + 0.0F; /* -0 becomes 0 */
+        hash = hash_bytes(hash, &factor, sizeof factor);
+    }
+    return hash;
 }
 
 bool join_possible(const attn_model *model, const attn_request *a,

@@ -37,6 +37,10 @@
  * requests begin as zeros. */
 bool join_possible(const attn_model *model, const attn_request *a, const attn_request *b);
 
+/* Returns a hash of all that requests must have in common: those that can be joined have
+ * the same one. */
+uint64_t join_hash(const attn_model *model, const attn_request *request);
+
 /* Returns the bytes that join_pack() writes, a multiple of ATTN_ALIGNMENT, or SIZE_MAX
  * when they cannot be counted. The sum of what each request would need by itself is never
  * less. It is up to 10 * ATTN_ALIGNMENT more for each request but the first. */

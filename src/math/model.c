@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define POSITION_ROWS_MAX (1 << 24) /* which float32 can count */
+
 /* Returns how many weights the norm of so many heads has. */
 static size_t head_norm_size(const attn_model_info *info, size_t heads) {
     bool each = info->head_norm.whole || info->head_norm.per_head;
@@ -24,7 +26,9 @@ static void list_arrays(attn_model *model) {
     const attn_model_info *info = &model->info;
     size_t heads = info->num_heads, size = info->width.score;
     bool buckets = info->score.bias == ATTN_BIAS_BUCKETS;
-    bool slopes = info->score.bias != ATTN_BIAS_NONE && !buckets;
+    bool content = info->score.bias == ATTN_BIAS_CONTENT;
+    bool slopes = info->score.bias != ATTN_BIAS_NONE && !buckets && !content;
+    size_t positions = info->score.position_rows;
     size_t queries = head_norm_size(info, heads);
     size_t keys = head_norm_size(info, info->num_kv_heads);
     size_t out_norm = info->out_norm.kind != ATTN_NORM_NONE ? heads : 0;
@@ -36,7 +40,11 @@ static void list_arrays(attn_model *model) {
         [MODEL_ADDITIVE_SCORE] = {additive, 1},
         [MODEL_SINKS] = {info->score.sinks ? heads : 0, 1},
         [MODEL_SLOPES] = {slopes ? heads : 0, 1},
-        [MODEL_DISTANCE_BIAS] = {buckets ? heads : 0, 2 * info->score.bias_distance + 1},
+        [MODEL_DISTANCE_BIAS] = {buckets ? heads : content,
+                                 2 * info->score.bias_distance + 1},
+        [MODEL_POSITION_KEYS] = {info->score.position_keys ? positions : 0, heads * size},
+        [MODEL_POSITION_QUERIES] = {info->score.position_queries ? positions : 0,
+                                    heads * size},
         [MODEL_QUERY_NORM] = {queries, 1},
         [MODEL_QUERY_NORM_BIAS] = {info->head_norm.bias ? queries : 0, 1},
         [MODEL_KEY_NORM] = {keys, 1},
@@ -97,6 +105,7 @@ static bool count_arrays(attn_model *model) {
     if (!size_mul(info->num_heads, info->width.head, &hidden) ||
         !size_mul(info->num_heads, info->width.score, &queries) ||
         info->num_kv_heads > info->num_heads || info->score.bias_distance > INT_MAX / 4 ||
+        info->score.position_rows > POSITION_ROWS_MAX ||
         info->rotation.size > info->width.score ||
         (info->rotation.values && info->rotation.size > info->width.head) ||
         !latents_fit(info))

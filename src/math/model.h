@@ -46,9 +46,12 @@ enum model_array_id {
     MODEL_NUM_PACKED,
     MODEL_SINKS = MODEL_NUM_PACKED, /* [H] */
     MODEL_SLOPES,                   /* [H], of ALiBi */
-    /* [H, 2 * bias_distance + 1]: of distances from -bias_distance on */
+    /* Of distances from -bias_distance on, [H, 2 * bias_distance + 1]; or of content, [1,
+     * 2 * bias_distance + 1]: rows of these, which ascend or descend. */
     MODEL_DISTANCE_BIAS,
-    MODEL_QUERY_NORM, /* [S], or [H*S] when head_norm is whole or per_head */
+    MODEL_POSITION_KEYS,    /* [position_rows, H*S] */
+    MODEL_POSITION_QUERIES, /* [position_rows, H*S] */
+    MODEL_QUERY_NORM,       /* [S], or [H*S] when head_norm is whole or per_head */
     MODEL_QUERY_NORM_BIAS,
     MODEL_KEY_NORM, /* [S], or [KV*S] likewise */
     MODEL_KEY_NORM_BIAS,

@@ -270,6 +270,7 @@ attn_status load_model(const struct config *config, const struct model_entry *en
 
 void load_log_model(const attn_model *model) {
     const attn_model_info *info = attn_model_get_info(model);
+    const char *note = checkpoint_find_note(info);
 
     if (info->engine.difference > 0 && strcmp(info->engine.name, "openblas") == 0)
         log_write(LOG_WARN, "engines disagree, using openblas",
@@ -288,6 +289,9 @@ void load_log_model(const attn_model *model) {
               LOG_TEXT("engine", info->engine.name), LOG_TEXT("cpu", info->engine.cpu),
               LOG_TEXT("precision", info->engine.precision),
               LOG_NUMBER("memory", info->footprint.memory));
+    if (note != NULL)
+        log_write(LOG_WARN, "rotation may differ", LOG_TEXT("model", info->name),
+                  LOG_TEXT("reason", note));
 }
 
 void load_log_note(const struct model_entry *entry) {

@@ -30,7 +30,7 @@ attn_status load_find(const struct config *config, const struct model_spec *spec
 attn_status load_model(const struct config *config, const struct model_entry *entry,
                        attn_model **ret_model, attn_error *ret_error);
 
-/* Logs which engine serves the model. */
+/* Logs which engine serves the model, and what its file may lack. */
 void load_log_model(const attn_model *model);
 
 /* Logs in what the mask of a folder may differ, if the entry is its first layer and was

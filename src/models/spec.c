@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,25 +30,46 @@ static bool parse_count(const char *text, size_t *ret_count) {
     return true;
 }
 
+/* Parses a number that is finite and greater than 0. */
+static bool parse_positive(const char *text, double *ret_number) {
+    char *end;
+    double number = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !isfinite(number) || number <= 0)
+        return false;
+    *ret_number = number;
+    return true;
+}
+
+#define SPEC(name, kind, scope, member)                                                  \
+    name, SPEC_##kind, OF_##scope, offsetof(struct model_spec, member)
+
 /* What follows the file. A text is one of `words`, where a key has them. */
 static const struct spec_key {
     const char *name;
-    enum { SPEC_COUNT, SPEC_TEXT, SPEC_FLAG } kind;
-    size_t offset; /* of its member in struct model_spec */
+    enum { SPEC_COUNT, SPEC_POSITIVE, SPEC_TEXT, SPEC_FLAG } kind;
+    enum { OF_BOTH, OF_FILE, OF_FOLDER } scope; /* files of one layer, folders, or both */
+    size_t offset;                              /* of its member in struct model_spec */
     const char *words[2];
 } spec_keys[] = {
-    {"num_heads", SPEC_COUNT, offsetof(struct model_spec, options.num_heads), {NULL}},
-    {"context_length",
-     SPEC_COUNT,
-     offsetof(struct model_spec, options.context_length),
-     {NULL}},
-    {"causal", SPEC_TEXT, offsetof(struct model_spec, options.causal), {"true", "false"}},
-    {"precision", SPEC_TEXT, offsetof(struct model_spec, precision), {"f32", "bf16"}},
-    {"layout", SPEC_TEXT, offsetof(struct model_spec, options.layout), {NULL}},
-    {"prefix", SPEC_TEXT, offsetof(struct model_spec, options.prefix), {NULL}},
-    {"layers", SPEC_TEXT, offsetof(struct model_spec, layers), {NULL}},
-    {"layer", SPEC_TEXT, offsetof(struct model_spec, layer), {NULL}},
-    {"pre_norm", SPEC_FLAG, offsetof(struct model_spec, pre_norm), {"true", "false"}},
+    {SPEC("num_heads", COUNT, FILE, options.num_heads), {NULL}},
+    {SPEC("context_length", COUNT, BOTH, options.context_length), {NULL}},
+    {SPEC("causal", TEXT, BOTH, options.causal), {"true", "false"}},
+    {SPEC("precision", TEXT, BOTH, precision), {"f32", "bf16"}},
+    {SPEC("layout", TEXT, FILE, options.layout), {NULL}},
+    {SPEC("prefix", TEXT, BOTH, options.prefix), {NULL}},
+    {SPEC("rope_theta", POSITIVE, FILE, options.rope_theta), {NULL}},
+    {SPEC("rope_interleaved", TEXT, FILE, options.rope_interleaved), {"true", "false"}},
+    {SPEC("eps", POSITIVE, FILE, options.eps), {NULL}},
+    {SPEC("q", TEXT, FILE, options.q), {NULL}},
+    {SPEC("k", TEXT, FILE, options.k), {NULL}},
+    {SPEC("v", TEXT, FILE, options.v), {NULL}},
+    {SPEC("qkv", TEXT, FILE, options.qkv), {NULL}},
+    {SPEC("o", TEXT, FILE, options.o), {NULL}},
+    {SPEC("transposed", TEXT, FILE, options.transposed), {"true", "false"}},
+    {SPEC("layers", TEXT, FOLDER, layers), {NULL}},
+    {SPEC("layer", TEXT, FOLDER, layer), {NULL}},
+    {SPEC("pre_norm", FLAG, FOLDER, pre_norm), {"true", "false"}},
 };
 
 /* Sets the option of `pair`, KEY=VALUE, and cuts it at the '='. Errors begin with
@@ -67,8 +90,9 @@ static attn_status parse_pair(char *pair, const char *option, const char *text,
     if (key == NULL)
         return error_set(ret_error, ATTN_E_VALUE,
                          "%s%s: unknown key '%s'; the keys are num_heads, causal, "
-                         "context_length, layout, prefix and precision, "
-                         "and for a folder layers, layer and pre_norm",
+                         "context_length, layout, prefix, precision, rope_theta, "
+                         "rope_interleaved, eps, q, k, v, qkv, o and transposed, and for "
+                         "a folder layers, layer and pre_norm",
                          option, text, pair);
 
     const char *value = equals + 1, *const *words = key->words;
@@ -81,10 +105,19 @@ static attn_status parse_pair(char *pair, const char *option, const char *text,
         return error_set(ret_error, ATTN_E_VALUE,
                          "%s%s: %s '%s' is not a whole number of at least 1", option,
                          text, pair, value);
+    if (key->kind == SPEC_POSITIVE && !parse_positive(value, member))
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s%s: %s '%s' is not a number greater than 0", option, text,
+                         pair, value);
     if (key->kind == SPEC_TEXT)
         *(const char **)member = value;
     if (key->kind == SPEC_FLAG)
         *(bool *)member = is_first;
+    if (key->scope == OF_FILE && spec->file_key == NULL)
+        spec->file_key = key->name;
+    if (key->scope == OF_FOLDER && spec->folder_key == NULL &&
+        (key->kind != SPEC_FLAG || is_first))
+        spec->folder_key = key->name;
     return ATTN_OK;
 }
 
@@ -160,21 +193,17 @@ attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_
     bool is_folder = exists && S_ISDIR(stat_of_path.st_mode);
 
     *ret_folder = NULL;
-    if (exists && !is_folder &&
-        (spec->layers != NULL || spec->layer != NULL || spec->pre_norm))
+    if (exists && !is_folder && spec->folder_key != NULL)
         return error_set(ret_error, ATTN_E_VALUE,
                          "%.160s: %s is for folders, but this is not one; leave it out",
-                         spec->path,
-                         spec->layers != NULL  ? "layers"
-                         : spec->layer != NULL ? "layer"
-                                               : "pre_norm");
+                         spec->path, spec->folder_key);
     if (!is_folder)
         return ATTN_OK;
-    if (options->num_heads > 0 || options->layout != NULL)
+    if (spec->file_key != NULL)
         return error_set(
             ret_error, ATTN_E_VALUE,
             "%.160s: %s of a folder comes from its config.json; leave it out", spec->path,
-            options->num_heads > 0 ? "num_heads" : "layout");
+            spec->file_key);
 
     const struct folder_options folder_options = {
         .layers = spec->layers,
@@ -201,23 +230,33 @@ static bool is_hub_name(const char *path) {
            (name == 0 ? size == owner : size == owner + 1 + name);
 }
 
+/* Adds words to an error where all of them fit: half a remedy misleads. */
+__attribute__((format(printf, 2, 3))) static void add_remedy(attn_error *error,
+                                                             const char *format, ...) {
+    size_t used = strlen(error->text), room = sizeof error->text - used;
+    va_list arguments;
+
+    va_start(arguments, format);
+    if (vsnprintf(error->text + used, room, format, arguments) >= (int)room)
+        error->text[used] = '\0';
+    va_end(arguments);
+}
+
 attn_status folder_hint(const char *path, attn_status status, attn_error *error) {
     char folder[PATH_MAX];
     const char *name = strrchr(path, '/');
     size_t size = name == NULL ? 0 : (size_t)(name - path);
-    size_t used = status != ATTN_OK ? strlen(error->text) : 0;
-    char *end = error->text + used;
 
     if (status == ATTN_E_IO && access(path, F_OK) != 0 && is_hub_name(path))
-        snprintf(end, sizeof error->text - used,
-                 "; if that is a model of Hugging Face: hf download %s --local-dir %s",
-                 path, name != NULL ? name + 1 : path);
+        add_remedy(error,
+                   "; if that is a model of Hugging Face: hf download %s --local-dir %s",
+                   path, name != NULL ? name + 1 : path);
     if (status == ATTN_E_FORMAT &&
         snprintf(folder, sizeof folder, "%.*s", (int)size, path) < (int)sizeof folder &&
         folder_is_at(size > 0 ? folder : "."))
-        snprintf(end, sizeof error->text - used, "; %s",
-                 folder_tensors_exist(size > 0 ? folder : ".")
-                     ? "it is in a folder with config.json: give the folder instead"
-                     : "call that model.safetensors, and give the folder");
+        add_remedy(error, "; %s",
+                   folder_tensors_exist(size > 0 ? folder : ".")
+                       ? "it is in a folder with config.json: give the folder instead"
+                       : "call that model.safetensors, and give the folder");
     return status;
 }

@@ -11,6 +11,9 @@ struct model_spec {
     const char *path;
     attn_model_options options;
     const char *precision; /* NULL: as --precision says */
+    /* The first key that only files, or only folders, have; constants; NULL: none. A
+     * flag that is false does not count. */
+    const char *file_key, *folder_key;
     /* Of a folder alone: */
     const char *layers; /* "0-3,7"; NULL: all */
     const char *layer;  /* one, by its name: "decoder.3.cross"; NULL: all */

@@ -23,10 +23,11 @@ void request_counts_add(struct request_counts *counts, size_t route, int status)
     obs_add(&counts->counts[route][i], 1);
 }
 
-void request_sums_add(struct request_sums *sums, const struct request_counts *counts) {
+void request_counts_sum(const struct request_counts *counts,
+                        struct request_counts *total) {
     for (size_t route = 0; route <= REQUEST_ROUTES_MAX; route++) {
         for (size_t i = 0; i < NUM_STATUSES; i++)
-            sums->counts[route][i] += obs_get(&counts->counts[route][i]);
+            obs_add(&total->counts[route][i], obs_get(&counts->counts[route][i]));
     }
 }
 
@@ -40,60 +41,40 @@ static uint64_t read_ms_since_1970(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static void add_ns(struct model_stats *stats, enum model_time time, int64_t ns) {
-    obs_add(&stats->ns[time], ns > 0 ? (uint64_t)ns : 0);
+static void add_ns(struct model_stats *stats, enum wire_oip_time time, int64_t ns) {
+    obs_add(&stats->inference.ns[time], ns > 0 ? (uint64_t)ns : 0);
 }
 
 void model_stats_count(struct model_stats *stats, const struct request_facts *facts,
                        int status) {
+    struct wire_oip_statistics *inference = &stats->inference;
     int64_t total =
         facts->queue_ns + facts->decode_ns + facts->compute_ns + facts->encode_ns;
 
     request_counts_add(&stats->requests, facts->route, status);
     if (!facts->infers)
         return;
-    obs_add(status == STATUS_OK ? &stats->num_successes : &stats->num_failures, 1);
     if (status != STATUS_OK) {
-        add_ns(stats, MODEL_FAIL, total);
+        obs_add(&inference->num_failures, 1);
+        add_ns(stats, WIRE_TIME_FAIL, total);
         return;
     }
 
-    add_ns(stats, MODEL_SUCCESS, total);
-    add_ns(stats, MODEL_QUEUE, facts->queue_ns);
-    add_ns(stats, MODEL_INPUT, facts->decode_ns);
-    add_ns(stats, MODEL_INFER, facts->compute_ns);
-    add_ns(stats, MODEL_OUTPUT, facts->encode_ns);
-    atomic_store_explicit(&stats->last, read_ms_since_1970(), memory_order_relaxed);
+    obs_add(&inference->num_successes, 1);
+    add_ns(stats, WIRE_TIME_SUCCESS, total);
+    add_ns(stats, WIRE_TIME_QUEUE, facts->queue_ns);
+    add_ns(stats, WIRE_TIME_INPUT, facts->decode_ns);
+    add_ns(stats, WIRE_TIME_INFER, facts->compute_ns);
+    add_ns(stats, WIRE_TIME_OUTPUT, facts->encode_ns);
+    atomic_store_explicit(&inference->last, read_ms_since_1970(), memory_order_relaxed);
 }
 
 void model_stats_execute(struct model_stats *stats, size_t num_requests,
-                         const struct wire_oip_batch *took) {
-    obs_add(&stats->batches[num_requests - 1].input_ns, took->input_ns);
-    obs_add(&stats->batches[num_requests - 1].infer_ns, took->infer_ns);
-    obs_add(&stats->batches[num_requests - 1].output_ns, took->output_ns);
-    obs_add(&stats->batches[num_requests - 1].count, took->count);
-}
+                         const struct model_run *took) {
+    struct wire_oip_batches *batches = &stats->inference.batches[num_requests - 1];
 
-void model_stats_get(const struct model_stats *stats,
-                     struct wire_oip_statistics *ret_statistics) {
-    uint64_t success = obs_get(&stats->num_successes);
-    uint64_t fail = obs_get(&stats->num_failures);
-
-    *ret_statistics = (struct wire_oip_statistics){
-        .inference_count = success,
-        .last_inference = obs_get(&stats->last),
-        .success = {success, obs_get(&stats->ns[MODEL_SUCCESS])},
-        .fail = {fail, obs_get(&stats->ns[MODEL_FAIL])},
-        .queue = {success, obs_get(&stats->ns[MODEL_QUEUE])},
-        .compute_input = {success, obs_get(&stats->ns[MODEL_INPUT])},
-        .compute_infer = {success, obs_get(&stats->ns[MODEL_INFER])},
-        .compute_output = {success, obs_get(&stats->ns[MODEL_OUTPUT])},
-    };
-    for (size_t i = 0; i < WIRE_OIP_BATCH_MAX; i++) {
-        struct wire_oip_batch *batch = &ret_statistics->batches[i];
-        *batch = (struct wire_oip_batch){
-            obs_get(&stats->batches[i].count), obs_get(&stats->batches[i].input_ns),
-            obs_get(&stats->batches[i].infer_ns), obs_get(&stats->batches[i].output_ns)};
-        ret_statistics->execution_count += batch->count;
-    }
+    obs_add(&batches->input_ns, (uint64_t)took->decode);
+    obs_add(&batches->infer_ns, (uint64_t)took->compute);
+    obs_add(&batches->output_ns, (uint64_t)took->encode);
+    obs_add(&batches->count, 1);
 }

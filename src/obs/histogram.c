@@ -12,15 +12,15 @@ void obs_histogram_count(struct obs_histogram *histogram, const struct obs_scale
 }
 
 void obs_histogram_add(const struct obs_histogram *histogram,
-                       struct obs_histogram_sums *sums) {
+                       struct obs_histogram *total) {
     for (size_t i = 0; i <= OBS_BOUNDS_MAX; i++)
-        sums->buckets[i] += obs_get(&histogram->buckets[i]);
-    sums->sum += obs_get(&histogram->sum);
+        obs_add(&total->buckets[i], obs_get(&histogram->buckets[i]));
+    obs_add(&total->sum, obs_get(&histogram->sum));
 }
 
-uint64_t obs_histogram_values(const struct obs_histogram_sums *sums) {
+uint64_t obs_histogram_values(const struct obs_histogram *histogram) {
     uint64_t values = 0;
     for (size_t i = 0; i <= OBS_BOUNDS_MAX; i++)
-        values += sums->buckets[i];
+        values += obs_get(&histogram->buckets[i]);
     return values;
 }

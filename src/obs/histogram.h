@@ -21,20 +21,14 @@ struct obs_histogram {
     obs_counter sum;
 };
 
-/* Counts of a histogram, or of several together. The number of values is the sum of the
- * buckets, so both agree while others count. */
-struct obs_histogram_sums {
-    uint64_t buckets[OBS_BOUNDS_MAX + 1];
-    uint64_t sum;
-};
-
 /* Counts a value. */
 void obs_histogram_count(struct obs_histogram *histogram, const struct obs_scale *scale,
                          uint64_t value);
 
-/* Adds what a histogram has counted. */
+/* Adds what a histogram has counted to `total`. */
 void obs_histogram_add(const struct obs_histogram *histogram,
-                       struct obs_histogram_sums *sums);
+                       struct obs_histogram *total);
 
-/* Returns how many values were counted. */
-uint64_t obs_histogram_values(const struct obs_histogram_sums *sums);
+/* Returns how many values were counted: the sum of the buckets, so both agree for a total
+ * while others count. */
+uint64_t obs_histogram_values(const struct obs_histogram *histogram);

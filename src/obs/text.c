@@ -64,7 +64,7 @@ void obs_text_value(struct obs_text *text, const struct obs_label *labels,
 
 void obs_text_histogram(struct obs_text *text, const struct obs_label *label,
                         const struct obs_scale *scale,
-                        const struct obs_histogram_sums *sums) {
+                        const struct obs_histogram *histogram) {
     struct obs_label labels[2] = {*label};
     char number[NUMBER_BYTES];
     uint64_t values = 0;
@@ -72,10 +72,10 @@ void obs_text_histogram(struct obs_text *text, const struct obs_label *label,
     for (size_t i = 0; i <= scale->num_bounds; i++) {
         double bound = i < scale->num_bounds ? (double)scale->bounds[i] * scale->unit
                                              : (double)INFINITY;
-        values += sums->buckets[i];
+        values += obs_get(&histogram->buckets[i]);
         labels[1] = (struct obs_label){"le", print_sample(bound, number)};
         add_sample(text, "_bucket", labels, 2, (double)values);
     }
-    add_sample(text, "_sum", labels, 1, (double)sums->sum * scale->unit);
+    add_sample(text, "_sum", labels, 1, (double)obs_get(&histogram->sum) * scale->unit);
     add_sample(text, "_count", labels, 1, (double)values);
 }

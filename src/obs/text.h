@@ -37,4 +37,4 @@ void obs_text_value(struct obs_text *text, const struct obs_label *labels,
  * sum, and the count. */
 void obs_text_histogram(struct obs_text *text, const struct obs_label *label,
                         const struct obs_scale *scale,
-                        const struct obs_histogram_sums *sums);
+                        const struct obs_histogram *histogram);

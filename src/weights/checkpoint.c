@@ -9,6 +9,7 @@
 #include "weights/layout.h"
 #include "weights/layout_layer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,10 +27,18 @@ attn_status checkpoint_check_name(const char *name, attn_error *ret_error) {
                      name, ATTN_NAME_MAX);
 }
 
+const char *checkpoint_find_note(const attn_model_info *info) {
+    bool of_file = info->kind == NULL; /* a layer of a folder has a kind */
+    bool plain = info->num_kv_heads == info->num_heads || info->rotation.size > 0;
+    return !of_file || plain ? NULL
+                             : "served without rotation; Llama 3 and Qwen3 rotate: "
+                               "rope_theta=500000 or 1000000";
+}
+
 /* --- the layer of a file --- */
 
 struct single_layer {
-    const struct layout *layout;
+    struct layout layout;
     struct tensor_view view;
     struct layer layer; /* borrows from the view */
 };
@@ -63,19 +72,37 @@ static size_t find_number(const struct safetensors *file, const char *key, size_
     return number;
 }
 
-/* Returns causal: the option, else what __metadata__ has, else the layout's default. */
-static bool find_causal(const struct safetensors *file, const char *option,
-                        bool layout_default, attn_error *error) {
-    const char *text = find_option(file, "causal", option);
-    bool causal = text == NULL ? layout_default : strcmp(text, "true") == 0;
+/* Returns a number greater than 0: the option unless 0, else what __metadata__ has, else
+ * 0. */
+static double find_positive(const struct safetensors *file, const char *key,
+                            double option, attn_error *error) {
+    const char *text = option == 0 ? find_option(file, key, NULL) : NULL;
+    char *end = NULL;
 
-    if (text == NULL || causal || strcmp(text, "false") == 0)
-        return causal;
+    double number = text != NULL ? strtod(text, &end) : option;
+    bool good =
+        isfinite(number) && number > 0 && (text == NULL || (end != text && *end == '\0'));
+    if (!good && text != NULL)
+        refuse_metadata(key, text, "a number greater than 0", error);
+    else if (!good && option != 0)
+        error_keep(error, ATTN_E_VALUE, "%s=%g must be a number greater than 0", key,
+                   option);
+    return number;
+}
+
+/* Returns a flag: the option, else what __metadata__ has, else the default. */
+static bool find_flag(const struct safetensors *file, const char *key, const char *option,
+                      bool default_value, attn_error *error) {
+    const char *text = find_option(file, key, option);
+    bool flag = text == NULL ? default_value : strcmp(text, "true") == 0;
+
+    if (text == NULL || flag || strcmp(text, "false") == 0)
+        return flag;
     if (option == NULL)
-        refuse_metadata("causal", text, "true or false", error);
+        refuse_metadata(key, text, "true or false", error);
     else
-        error_keep(error, ATTN_E_VALUE, "causal=%.40s must be true or false", option);
-    return causal;
+        error_keep(error, ATTN_E_VALUE, "%s=%.40s must be true or false", key, option);
+    return flag;
 }
 
 /* Finds the layer of the file, with the options, which may be NULL, or else with those of
@@ -88,13 +115,11 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
     attn_error error = {.status = ATTN_OK};
 
     options = options != NULL ? options : &no_options;
-    const char *prefix = find_option(file, "prefix", options->prefix);
-    *ret_single = (struct single_layer){.layout = NULL};
+    *ret_single = (struct single_layer){.layout = {.name = NULL}};
     attn_status status = checkpoint_check_name(name, ret_error);
     if (status == ATTN_OK)
-        status = layout_recognise(file, prefix != NULL ? prefix : "",
-                                  find_option(file, "layout", options->layout),
-                                  &ret_single->layout, &ret_single->view, ret_error);
+        status = layout_recognise(file, options, &ret_single->layout, &ret_single->view,
+                                  ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -102,11 +127,23 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
     layer->info.num_heads = find_number(file, "num_heads", options->num_heads, &error);
     layer->info.context_length =
         find_number(file, "context_length", options->context_length, &error);
+    layer->info.rotation.base =
+        find_positive(file, "rope_theta", options->rope_theta, &error);
+    layer->info.head_norm.eps = find_positive(file, "eps", options->eps, &error);
+    layer->rotation.interleaved =
+        find_flag(file, "rope_interleaved", options->rope_interleaved, false, &error);
     layer->info.mask.causal =
-        find_causal(file, options->causal, ret_single->layout->causal, &error);
-    layout_fill_layer(ret_single->layout, &ret_single->view, layer, &error);
-    return error.status == ATTN_OK ? ATTN_OK
-                                   : error_set(ret_error, error.status, "%s", error.text);
+        find_flag(file, "causal", options->causal, ret_single->layout.causal, &error);
+    ret_single->layout.transposed =
+        find_flag(file, "transposed", options->transposed, false, &error);
+    layout_fill_layer(&ret_single->layout, &ret_single->view, layer, &error);
+    bool may_turn = ret_single->layout.own && !ret_single->layout.transposed &&
+                    error.status == ATTN_E_SHAPE;
+    return error.status == ATTN_OK
+               ? ATTN_OK
+               : error_set(ret_error, error.status, "%s%s", error.text,
+                           may_turn ? "; write transposed=true if weights are [in, out]"
+                                    : "");
 }
 
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
@@ -129,7 +166,7 @@ static attn_status check_numbers(const struct single_layer *single,
 
     for (size_t i = 0; i < view->count && status == ATTN_OK; i++) {
         const struct safetensors_tensor *tensor = &view->tensors[i];
-        if (layout_uses(single->layout, tensor->name + view->prefix_size))
+        if (layout_uses(&single->layout, tensor->name + view->prefix_size))
             status = safetensors_read_all(tensor, NULL, ret_error);
     }
     return status;

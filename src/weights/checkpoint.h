@@ -9,6 +9,10 @@
 /* Refuses a name that models cannot have: ATTN_E_VALUE, with one line. */
 attn_status checkpoint_check_name(const char *name, attn_error *ret_error);
 
+/* Returns what a file may lack, of a model that was made of it or described: its heads
+ * share keys, and are not rotated. A constant; NULL: nothing. */
+const char *checkpoint_find_note(const attn_model_info *info);
+
 /* Creates the model called `name`. The options, which may be NULL, override the file's
  * __metadata__, which overrides the layout's defaults. Errors and ownership are as in
  * attn_model_load(), but ret_error does not name the file. */

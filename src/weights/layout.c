@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -74,32 +75,7 @@ static attn_status refuse_prefix(const struct tensor_view *all, const char *pref
     return ATTN_OK;
 }
 
-/* Refuses shorter names when a layout called `name`, or any where that is NULL, would fit
- * with the full ones; else returns ATTN_OK. */
-static attn_status refuse_short_names(const struct tensor_view *view, const char *name,
-                                      attn_error *ret_error) {
-    for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
-        const struct layout *layout = &layout_table[i];
-        const struct layout_scan scan = layout_scan_view(layout, view);
-        if (layout_is_called(layout, name) && scan.shorter == scan.absent)
-            return error_set(
-                ret_error, ATTN_E_FORMAT,
-                "no layout fits: tensor '%.80s' would be '%.*s%s' of layout %s%s; save "
-                "it, and others like it, under such a name%s%s",
-                scan.short_one->name,
-                view->prefix_size < 80 ? (int)view->prefix_size : 80,
-                scan.short_one->name, scan.missing, layout->name,
-                scan.alone ? ", as that of a single head without an output projection"
-                           : "",
-                scan.bare ? " and as [out, in]: transposed where y = x W, by "
-                            "np.ascontiguousarray(w.T)"
-                          : "",
-                scan.alone && layout->causal ? "; write causal=false if it has no mask"
-                                             : "");
-    }
-    return ATTN_OK;
-}
-
+#define LISTED          "; 'attnd inspect FILE' lists all, and may tell what to write"
 #define NAMES_SHOWN     3 /* tensors that an error lists */
 #define NAMES_TEXT_SIZE (NAMES_SHOWN * 48 + 32)
 
@@ -145,8 +121,6 @@ static attn_status refuse_unrecognised(const struct tensor_view *all,
     char others[NAMES_TEXT_SIZE];
 
     attn_status status = refuse_prefix(all, prefix, name, ret_error);
-    if (status == ATTN_OK)
-        status = refuse_short_names(view, name, ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -179,12 +153,12 @@ static attn_status refuse_unrecognised(const struct tensor_view *all,
     if (none)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "no layout fits: the file has %s, but no name that one "
-                         "of " LAYOUT_NAMES " uses",
+                         "of " LAYOUT_NAMES " uses" LISTED,
                          others);
     return error_set(
         ret_error, ATTN_E_FORMAT,
         "%s layout %s, which lacks tensor '%.80s%s' (%zu of its %zu weights are "
-        "present)%s%s",
+        "present)%s%s" LISTED,
         name == NULL ? "no layout fits; the nearest is" : "the tensors do not fit",
         nearest->name, prefix, scan.missing, scan.present, scan.present + scan.absent,
         others[0] != '\0' ? "; what it does not know is " : "", others);
@@ -228,6 +202,12 @@ static attn_status check_known(const struct layout *layout,
         const char *name = tensor->name + view->prefix_size;
         if (layout_uses(layout, name))
             status = safetensors_check_dtype(tensor, ret_error);
+        else if (layout->own && !layout_knows(layout, name))
+            status = error_set(ret_error, ATTN_E_FORMAT,
+                               "tensor '%.80s' has none of the given names and might "
+                               "change the results; if it does not, save the file "
+                               "without it, or write the prefix= of the layer's module",
+                               tensor->name);
         else if (!named && !layout_knows(layout, name))
             status = error_set(ret_error, ATTN_E_FORMAT,
                                "tensor '%.80s' is not part of layout %s and might change "
@@ -237,23 +217,171 @@ static attn_status check_known(const struct layout *layout,
     return status;
 }
 
-attn_status layout_recognise(const struct safetensors *file, const char *prefix,
-                             const char *name, const struct layout **ret_layout,
-                             struct tensor_view *ret_view, attn_error *ret_error) {
-    const struct tensor_view all = tensor_view_of(file);
+/* --- names of one's own --- */
+
+/* The options that name tensors, and which model weight each of them is. */
+static const struct own_key {
+    const char *name;
+    size_t member; /* of attn_model_options */
+    enum linear_id linear;
+} own_keys[] = {
+    {"q", offsetof(attn_model_options, q), LINEAR_QUERY},
+    {"k", offsetof(attn_model_options, k), LINEAR_KEY},
+    {"v", offsetof(attn_model_options, v), LINEAR_VALUE},
+    {"qkv", offsetof(attn_model_options, qkv), LINEAR_PACKED},
+    {"o", offsetof(attn_model_options, o), LINEAR_OUTPUT},
+};
+
+#define NUM_OWN_KEYS (sizeof own_keys / sizeof own_keys[0])
+
+/* Returns where the options have the name that own_keys[i] gives. */
+static const char **find_own_name(attn_model_options *options, size_t i) {
+    return (const char **)((char *)options + own_keys[i].member);
+}
+
+/* Completes the options by __metadata__. A layout and names of one's own are all from the
+ * same place. Returns whether there are names of one's own. */
+static bool complete_options(const struct safetensors *file,
+                             attn_model_options *options) {
+    bool own = false;
+
+    for (size_t i = 0; i < NUM_OWN_KEYS; i++)
+        own = own || *find_own_name(options, i) != NULL;
+    bool given = own || options->layout != NULL;
+    for (size_t i = 0; i < NUM_OWN_KEYS && !given; i++) {
+        const char **name = find_own_name(options, i);
+        *name = safetensors_get_metadata(file, own_keys[i].name);
+        own = own || *name != NULL;
+    }
+    if (!given)
+        options->layout = safetensors_get_metadata(file, "layout");
+    if (options->prefix == NULL)
+        options->prefix = safetensors_get_metadata(file, "prefix");
+    if (options->prefix == NULL)
+        options->prefix = "";
+    return own;
+}
+
+/* Returns the first name in the view, of those after `after` unless that is NULL, that is
+ * the first `size` bytes of `base` and one of two endings; or NULL. */
+static const char *find_spelled(const struct tensor_view *view, const char *after,
+                                const char *base, size_t size,
+                                const char *const endings[2]) {
+    for (size_t i = 0; i < view->count; i++) {
+        const char *name = view->tensors[i].name + view->prefix_size;
+        if ((after == NULL || strcmp(name, after) > 0) &&
+            strncmp(name, base, size) == 0 &&
+            (strcmp(name + size, endings[0]) == 0 ||
+             strcmp(name + size, endings[1]) == 0))
+            return name;
+    }
+    return NULL;
+}
+
+/* Finds weight and bias of a linear by a name of one's own, which must not be that of two
+ * tensors. */
+static attn_status find_own_linear(const struct tensor_view *view, const char *key,
+                                   const char *name, struct linear_names *ret_names,
+                                   attn_error *ret_error) {
+    static const char *const weights[] = {"", ".weight"}, *const biases[] = {".bias",
+                                                                             "_bias"};
+    char others[NAMES_TEXT_SIZE];
+    const char *weight = find_spelled(view, NULL, name, strlen(name), weights);
+
+    if (weight == NULL) {
+        list_unknown(view, NULL, others);
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "%s=%.80s names no tensor; with the prefix that is given, or "
+                         "none, there are %s" LISTED,
+                         key, name, others[0] != '\0' ? others : "no tensors");
+    }
+
+    const char *other = find_spelled(view, weight, name, strlen(name), weights);
+    if (other != NULL)
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "%s=%.80s names '%.80s' and '%.80s'; remove the one that is not "
+                         "used",
+                         key, name, weight, other);
+
+    size_t size = strlen(weight);
+    const char *ending = weight + (size > 7 ? size - 7 : 0);
+    if (strcmp(ending, ".weight") == 0 || strcmp(ending, "_weight") == 0)
+        size -= 7;
+    *ret_names = (struct linear_names){
+        .weight = weight, .bias = find_spelled(view, NULL, weight, size, biases)};
+    return ATTN_OK;
+}
+
+/* Makes the layout of names of one's own. */
+static attn_status find_own_layout(attn_model_options *options,
+                                   const struct tensor_view *view,
+                                   struct layout *ret_layout, attn_error *ret_error) {
+    struct layout layout = {.name = "own", .own = true, .wide = true};
+    attn_status status = ATTN_OK;
+
+    if (options->layout != NULL)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "layout=%.40s and names of tensors (q=, k=, v=, qkv=, o=) "
+                         "exclude each other; leave one out",
+                         options->layout);
+    for (size_t i = LINEAR_QUERY; i <= LINEAR_VALUE; i++) {
+        if ((*find_own_name(options, i) != NULL) == (options->qkv != NULL))
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "%s= %s; write q=, k= and v=, or qkv= alone, and o= for the "
+                             "output projection",
+                             own_keys[i].name,
+                             options->qkv != NULL ? "is beside qkv=" : "is missing");
+    }
+
+    for (size_t i = 0; i < NUM_OWN_KEYS && status == ATTN_OK; i++) {
+        const char *name = *find_own_name(options, i);
+        if (name != NULL)
+            status = find_own_linear(view, own_keys[i].name, name,
+                                     &layout.linears[own_keys[i].linear], ret_error);
+    }
+    if (status == ATTN_OK)
+        *ret_layout = layout;
+    return status;
+}
+
+/* --- any file --- */
+
+/* Finds the one layout of the table that fits. */
+static attn_status find_known_layout(const struct tensor_view *all,
+                                     const struct tensor_view *view, const char *prefix,
+                                     const char *name, struct layout *ret_layout,
+                                     attn_error *ret_error) {
     const struct layout *found = NULL;
 
-    *ret_view = tensor_view_make(all.tensors, all.count, prefix);
     for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
         const struct layout *layout = &layout_table[i];
-        if (!layout_is_called(layout, name) || !layout_fits(layout, ret_view))
+        if (!layout_is_called(layout, name) || !layout_fits(layout, view))
             continue;
-        if (found != NULL)
+        if (found != NULL) {
+            *ret_layout = *found;
             return refuse_ambiguous(found, layout, ret_error);
+        }
         found = layout;
     }
-    *ret_layout = found;
     if (found == NULL)
-        return refuse_unrecognised(&all, ret_view, prefix, name, ret_error);
-    return check_known(found, ret_view, name != NULL, ret_error);
+        return refuse_unrecognised(all, view, prefix, name, ret_error);
+    *ret_layout = *found;
+    return ATTN_OK;
+}
+
+attn_status layout_recognise(const struct safetensors *file,
+                             const attn_model_options *options, struct layout *ret_layout,
+                             struct tensor_view *ret_view, attn_error *ret_error) {
+    const struct tensor_view all = tensor_view_of(file);
+    attn_model_options chosen = *options;
+    bool own = complete_options(file, &chosen);
+
+    *ret_layout = (struct layout){.name = NULL};
+    *ret_view = tensor_view_make(all.tensors, all.count, chosen.prefix);
+    attn_status status = own ? find_own_layout(&chosen, ret_view, ret_layout, ret_error)
+                             : find_known_layout(&all, ret_view, chosen.prefix,
+                                                 chosen.layout, ret_layout, ret_error);
+    return status != ATTN_OK
+               ? status
+               : check_known(ret_layout, ret_view, chosen.layout != NULL, ret_error);
 }

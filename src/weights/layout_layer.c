@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "weights/layer/frequencies.h"
 #include "weights/layer/make.h"
 
 #include <stdio.h>
@@ -17,8 +18,18 @@ struct sizer {
     const struct tensor_view *view;
     struct layer *layer;
     size_t hidden;     /* H*D, once a weight tells it */
+    size_t key_hidden; /* KV*D, once the weight of keys tells that heads share keys */
     attn_error *error; /* the first error of all functions */
 };
+
+/* Checks a matrix, [*rows, *columns], or the other way round where it is transposed. */
+static void fit_matrix(const struct sizer *sizer, const struct safetensors_tensor *tensor,
+                       bool transposed, size_t *rows, size_t *columns,
+                       const char *reason) {
+    bool turned = transposed && columns != NULL;
+    tensor_fit(tensor, turned ? columns : rows, turned ? rows : columns, reason,
+               sizer->error);
+}
 
 /* Finds weight [*rows, *columns] and bias [*rows] of a linear. */
 static void fit_linear(const struct sizer *sizer, const struct linear_names *names,
@@ -26,19 +37,20 @@ static void fit_linear(const struct sizer *sizer, const struct linear_names *nam
                        struct layer_linear *linear) {
     linear->weight = tensor_view_find(sizer->view, names->weight);
     linear->bias = tensor_view_find(sizer->view, names->bias);
-    tensor_fit(linear->weight, rows, columns, reason, sizer->error);
+    fit_matrix(sizer, linear->weight, linear->transposed, rows, columns, reason);
     tensor_fit(linear->bias, rows, NULL, "one number for each row of the weight",
                sizer->error);
 }
 
 /* Checks a tensor that packs three parts of `part` rows each. */
 static void fit_thirds(const struct sizer *sizer, const struct safetensors_tensor *tensor,
-                       size_t part, size_t *columns, const char *reason) {
+                       bool transposed, size_t part, size_t *columns,
+                       const char *reason) {
     size_t rows = 0;
     if (!size_mul(part, 3, &rows))
         error_keep(sizer->error, ATTN_E_OVERFLOW, "tensor '%.80s' is too large",
                    tensor->name);
-    tensor_fit(tensor, &rows, columns, reason, sizer->error);
+    fit_matrix(sizer, tensor, transposed, &rows, columns, reason);
 }
 
 /* --- heads that have tensors of their own --- */
@@ -113,44 +125,49 @@ static void fit_heads(struct sizer *sizer, size_t which,
 
 /* --- one tensor for all heads --- */
 
-/* Checks in_proj_weight, which has the rows of query, key and value in one tensor. */
+/* Checks a weight that has the rows of query, key and value in one tensor. */
 static void fit_packed(struct sizer *sizer, size_t which,
                        const struct safetensors_tensor *weight) {
     struct layer_linear *linear = &sizer->layer->linears[which];
-    size_t rows = TENSOR_ANY, embed = TENSOR_ANY;
+    const struct layout *layout = sizer->layout;
+    size_t rows = TENSOR_ANY, columns = TENSOR_ANY;
 
-    tensor_fit(weight, &rows, &embed, "it is a matrix", sizer->error);
-    if (embed % 3 == 0 && embed / 3 == rows) /* transposed */
-        embed = rows;
-    fit_thirds(sizer, weight, embed, &embed,
-               "it packs square query, key and value weights");
+    tensor_fit(weight, &rows, &columns, "it is a matrix", sizer->error);
+    bool square = columns % 3 == 0 && columns / 3 == rows; /* [E, 3E] */
+    bool turned = square || layout->transposed;
+    size_t out = turned ? columns : rows, in = turned ? rows : columns;
+    sizer->hidden = layout->wide && out % 3 == 0 ? out / 3 : in;
+    linear->transposed = layout->transposed || (square && layout->turned);
+    fit_thirds(sizer, weight, linear->transposed, sizer->hidden, &in,
+               layout->wide ? "it packs query, key and value weights"
+                            : "it packs square query, key and value weights");
 
     linear->weight = weight;
-    linear->first_row = which * embed;
-    linear->in_size = sizer->hidden = embed;
+    linear->first_row = which * sizer->hidden;
+    linear->in_size = in;
 }
 
 /* Checks one weight for all heads, and its bias; the rows of the query's weight determine
- * H*D. */
+ * H*D. Those of the key's may be fewer whole heads, which the others share. */
 static void fit_all_heads(struct sizer *sizer, size_t which,
                           const struct safetensors_tensor *weight) {
+    const struct linear_names *names = sizer->layout->linears;
     struct layer_linear *linear = &sizer->layer->linears[which];
-    size_t heads = sizer->layer->info.num_heads,
-           size = heads > 0 ? sizer->hidden / heads : 0;
-    size_t groups = size > 0 && weight->rank == 2 ? weight->shape[0] / size : 0;
+    size_t heads = sizer->layer->info.num_heads;
+    size_t size = heads > 0 ? sizer->hidden / heads : 0;
+    size_t out = sizer->layout->transposed ? 1 : 0; /* axis of the weight's rows */
+    size_t groups = size > 0 && weight->rank == 2 ? weight->shape[out] / size : 0;
 
-    if (groups > 0 && groups < heads && heads % groups == 0 &&
-        weight->shape[0] == groups * size)
-        error_keep(
-            sizer->error, ATTN_E_UNSUPPORTED,
-            "tensor '%.80s' has %zu of %zu heads: grouped keys are served from Hugging "
-            "Face folders; here repeat the heads of keys, values and biases, as by "
-            "np.repeat(w.reshape(%zu, %zu, *w.shape[1:]), %zu, 0).reshape(-1, "
-            "*w.shape[1:])",
-            weight->name, groups, heads, groups, size, heads / groups);
-    fit_linear(sizer, &sizer->layout->linears[which], &sizer->hidden, &linear->in_size,
+    if (which == ATTN_KEY && names[LINEAR_PACKED].bias == NULL && groups > 0 &&
+        groups < heads && heads % groups == 0 && weight->shape[out] == groups * size)
+        sizer->key_hidden = weight->shape[out];
+    linear->transposed = sizer->layout->transposed;
+    fit_linear(sizer, &names[which],
+               which != ATTN_QUERY && sizer->key_hidden > 0 ? &sizer->key_hidden
+                                                            : &sizer->hidden,
+               &linear->in_size,
                "the weights of query, key and value must have the same number of rows, "
-               "since all heads have the same size",
+               "or those of key and value fewer whole heads, which divide num_heads",
                linear);
 }
 
@@ -172,7 +189,7 @@ static void fit_projection(struct sizer *sizer, size_t which) {
         fit_all_heads(sizer, which, weight);
     if (packed_bias == NULL)
         return;
-    fit_thirds(sizer, packed_bias, sizer->hidden, NULL,
+    fit_thirds(sizer, packed_bias, false, sizer->hidden, NULL,
                "one number for each row of query, key and value");
     linear->bias = packed_bias;
     linear->bias_rows = which * sizer->hidden - linear->first_row;
@@ -217,22 +234,87 @@ static void divide_rows(const struct sizer *sizer) {
     if (sizer->error->status != ATTN_OK)
         return;
 
-    layer->info.width.score = layer->info.width.head = sizer->hidden / heads;
-    layer->info.num_kv_heads = heads;
+    size_t size = sizer->hidden / heads;
+    layer->info.width.score = layer->info.width.head = size;
+    layer->info.num_kv_heads = sizer->key_hidden > 0 ? sizer->key_hidden / size : heads;
     for (size_t which = ATTN_QUERY; which <= ATTN_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
-        linear->num_heads = heads;
-        linear->head_rows = layer->info.width.score;
-        linear->group_heads = linear->of_heads != NULL ? 1 : heads;
+        linear->num_heads = which == ATTN_QUERY ? heads : layer->info.num_kv_heads;
+        linear->head_rows = size;
+        linear->group_heads = linear->of_heads != NULL ? 1 : linear->num_heads;
     }
 }
 
-/* Finds the output projection; without one the outputs are as wide as all heads. */
+/* Finds the norms of queries and keys. Only classes that rotate have them. */
+static void fit_norms(const struct sizer *sizer) {
+    const char *const *names = sizer->layout->norms;
+    struct layer *layer = sizer->layer;
+    attn_model_info *info = &layer->info;
+    const struct safetensors_tensor *query = tensor_view_find(sizer->view, names[0]);
+    const struct safetensors_tensor *key = tensor_view_find(sizer->view, names[1]);
+
+    if (query == NULL && key == NULL) {
+        if (info->head_norm.eps > 0)
+            error_keep(sizer->error, ATTN_E_VALUE,
+                       "eps is for norms of queries and keys (q_norm.scale), which the "
+                       "layer does not have; leave it out");
+        return;
+    }
+    if (query == NULL || key == NULL)
+        error_keep(sizer->error, ATTN_E_FORMAT,
+                   "tensor '%.80s' is there, but '%s' is missing; give both",
+                   query != NULL ? query->name : key->name, names[query != NULL]);
+    else if (info->rotation.base == 0 || info->head_norm.eps == 0)
+        error_keep(sizer->error, ATTN_E_VALUE,
+                   "tensor '%.80s' is a norm of a class that rotates queries and keys; "
+                   "write rope_theta= and eps= after the file, for Qwen3 "
+                   "rope_theta=1000000,eps=1e-6; norms of Gemma 3 multiply by 1 + "
+                   "scale: give its folder",
+                   query->name);
+    tensor_fit(query, &info->width.score, NULL, "one number for each of a head",
+               sizer->error);
+    tensor_fit(key, &info->width.score, NULL, "one number for each of a head",
+               sizer->error);
+    info->head_norm.kind = ATTN_NORM_RMS;
+    layer->query_norm.weight = query;
+    layer->key_norm.weight = key;
+}
+
+/* Rotates whole heads if a base is given. */
+static void rotate_heads(const struct sizer *sizer) {
+    struct layer *layer = sizer->layer;
+    attn_model_info *info = &layer->info;
+
+    if (info->rotation.base == 0) {
+        if (layer->rotation.interleaved)
+            error_keep(sizer->error, ATTN_E_VALUE,
+                       "rope_interleaved is for layers that rotate; write rope_theta=, "
+                       "or leave it out");
+        return;
+    }
+    if (info->width.score % 2 != 0)
+        error_keep(sizer->error, ATTN_E_VALUE,
+                   "rope_theta rotates pairs of numbers, but heads have %zu; leave it "
+                   "out, or correct num_heads",
+                   info->width.score);
+    if (layer->additive[0] != NULL)
+        error_keep(sizer->error, ATTN_E_UNSUPPORTED,
+                   "rope_theta is not for additive scoring; leave it out");
+    layer->rotation.base = info->rotation.base;
+    layer->rotation.dims = info->rotation.size = info->width.score;
+    info->rotation.type = rotation_type_name(layer->rotation.type);
+}
+
+/* Finds the output projection, which lies as the queries' does; without one the outputs
+ * are as wide as all heads. */
 static void fit_output(const struct sizer *sizer) {
     struct layer_linear *output = &sizer->layer->linears[ATTN_OUTPUT];
 
     *output =
-        (struct layer_linear){.in_size = sizer->hidden, .num_heads = 1, .group_heads = 1};
+        (struct layer_linear){.in_size = sizer->hidden,
+                              .num_heads = 1,
+                              .group_heads = 1,
+                              .transposed = sizer->layer->linears[ATTN_QUERY].transposed};
     fit_linear(sizer, &sizer->layout->linears[LINEAR_OUTPUT], &output->head_rows,
                &output->in_size, "its input is the concatenated heads", output);
     if (output->weight == NULL)
@@ -274,6 +356,10 @@ void layout_fill_layer(const struct layout *layout, const struct tensor_view *vi
                        struct layer *layer, attn_error *error) {
     struct sizer sizer = {.layout = layout, .view = view, .layer = layer, .error = error};
 
+    if (layout->transposed && !layout->own)
+        error_keep(error, ATTN_E_VALUE,
+                   "transposed is for tensors that are named by q=, k=, v=, qkv= and o=; "
+                   "leave it out");
     layer->info.layout = layout->name;
     layer->value_factor = 1;
     find_num_heads(&sizer);
@@ -282,5 +368,7 @@ void layout_fill_layer(const struct layout *layout, const struct tensor_view *vi
     divide_rows(&sizer);
     fit_output(&sizer);
     fit_additive(&sizer);
+    fit_norms(&sizer);
+    rotate_heads(&sizer);
     layer_complete(layer);
 }

@@ -2,7 +2,6 @@
 /* layout_table.c: the layouts that attnd knows, and which names of tensors they need. */
 #include "weights/layout_table.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +38,8 @@ const struct layout layout_table[LAYOUT_TABLE_SIZE] = {
         },
         .refused = {"bias_k", "bias_v"},
     },
-    {   /* Raschka, Build a Large Language Model (From Scratch), MultiHeadAttention */
+    {   /* Raschka, Build a Large Language Model (From Scratch), MultiHeadAttention, and
+         * GroupedQueryAttention, whose norms are those of Qwen3 */
         .name = "llms_from_scratch",
         .causal = true,
         .linears = {
@@ -48,6 +48,7 @@ const struct layout layout_table[LAYOUT_TABLE_SIZE] = {
             [LINEAR_VALUE]  = LINEAR("W_value"),
             [LINEAR_OUTPUT] = LINEAR("out_proj"),
         },
+        .norms = {"q_norm.scale", "k_norm.scale"},
         .ignored = "mask",
     },
     {   /* the same book's MultiHeadAttentionWrapper: the heads' outputs, concatenated */
@@ -71,6 +72,24 @@ const struct layout layout_table[LAYOUT_TABLE_SIZE] = {
             [LINEAR_HEAD_VALUE] = LINEAR("heads.0.W_V"),
             [LINEAR_OUTPUT]     = LINEAR("W_O"),
         },
+    },
+    {   /* Attention of timm, and of many vision transformers */
+        .name = "timm",
+        .wide = true,
+        .linears = {
+            [LINEAR_PACKED] = LINEAR("qkv"),
+            [LINEAR_OUTPUT] = LINEAR("proj"),
+        },
+    },
+    {   /* Karpathy's nanoGPT, and GPT-2, whose weights are [in, out] */
+        .name = "nanogpt",
+        .causal = true,
+        .turned = true,
+        .linears = {
+            [LINEAR_PACKED] = LINEAR("c_attn"),
+            [LINEAR_OUTPUT] = LINEAR("c_proj"),
+        },
+        .ignored = "bias",
     },
 };
 /* clang-format on */
@@ -102,31 +121,6 @@ bool layout_name_matches(const char *name, const char *pattern, size_t *ret_head
     return strcmp(name, pattern) == 0;
 }
 
-/* Finds the tensor that is called `required` but for a part of the name, or NULL. */
-static const struct safetensors_tensor *find_short(const struct layout *layout,
-                                                   const struct tensor_view *view,
-                                                   const char *required,
-                                                   struct layout_scan *scan) {
-    const char *ending = strstr(required, ".weight");
-    bool per_head = layout->linears[LINEAR_QUERY].weight == NULL &&
-                    strncmp(required, LAYOUT_HEADS, strlen(LAYOUT_HEADS)) == 0;
-
-    for (int form = ending != NULL ? 1 : 2; form < (per_head ? 4 : 2); form++) {
-        bool bare = form & 1, alone = form & 2;
-        const char *begin = required + (alone ? strlen(LAYOUT_HEADS "0.") : 0);
-        char name[64];
-        snprintf(name, sizeof name, "%.*s",
-                 (int)(bare ? (size_t)(ending - begin) : strlen(begin)), begin);
-        const struct safetensors_tensor *found = tensor_view_find(view, name);
-        if (found == NULL)
-            continue;
-        scan->bare = scan->bare || bare;
-        scan->alone = scan->alone || alone;
-        return found;
-    }
-    return NULL;
-}
-
 struct layout_scan layout_scan_view(const struct layout *layout,
                                     const struct tensor_view *view) {
     struct layout_scan scan = {.present = 0};
@@ -135,16 +129,10 @@ struct layout_scan layout_scan_view(const struct layout *layout,
         const char *name = layout->linears[i].weight;
         if (name == NULL)
             continue;
-        if (tensor_view_find(view, name) != NULL) {
+        if (tensor_view_find(view, name) != NULL)
             scan.present++;
-            continue;
-        }
-        const struct safetensors_tensor *found = find_short(layout, view, name, &scan);
-        if (scan.absent++ == 0) {
+        else if (scan.absent++ == 0)
             scan.missing = name;
-            scan.short_one = found;
-        }
-        scan.shorter += found != NULL;
     }
     return scan;
 }
@@ -160,19 +148,28 @@ const char *layout_first_name(const struct layout *layout) {
     return layout->linears[i].weight;
 }
 
+/* Returns whether `name` is `pattern`, which stands for other heads, too, unless it is a
+ * name of one's own. */
+static bool is_called(const struct layout *layout, const char *name,
+                      const char *pattern) {
+    size_t head;
+    return layout->own ? pattern != NULL && strcmp(name, pattern) == 0
+                       : layout_name_matches(name, pattern, &head);
+}
+
 bool layout_uses(const struct layout *layout, const char *name) {
     bool uses = false;
-    size_t head;
 
     for (size_t i = 0; i < NUM_LINEARS && !uses; i++)
-        uses = layout_name_matches(name, layout->linears[i].weight, &head) ||
-               layout_name_matches(name, layout->linears[i].bias, &head);
+        uses = is_called(layout, name, layout->linears[i].weight) ||
+               is_called(layout, name, layout->linears[i].bias);
+    for (size_t i = 0; i < 2 && !uses; i++)
+        uses = is_called(layout, name, layout->norms[i]);
     for (size_t i = 0; i < 3 && !uses; i++)
         uses = strcmp(name, layout_additive[i]) == 0;
     return uses;
 }
 
 bool layout_knows(const struct layout *layout, const char *name) {
-    size_t head;
-    return layout_uses(layout, name) || layout_name_matches(name, layout->ignored, &head);
+    return layout_uses(layout, name) || is_called(layout, name, layout->ignored);
 }

@@ -29,16 +29,22 @@ struct linear_names {
 
 struct layout {
     const char *name;
-    bool causal; /* by default */
+    bool causal;     /* by default */
+    bool wide;       /* LINEAR_PACKED has three equal parts, and need not be square */
+    bool turned;     /* all weights are [in, out] where LINEAR_PACKED is [E, 3E] */
+    bool own;        /* its names are options, and borrowed from the file */
+    bool transposed; /* all weights are [in, out] */
     struct linear_names linears[NUM_LINEARS];
+    const char *norms[2];   /* weights of the RMS norms of queries and keys, or NULL */
     const char *ignored;    /* a tensor that does not change the results, or NULL */
     const char *refused[2]; /* tensors that would change the results */
 };
 
-#define LAYOUT_TABLE_SIZE 6
+#define LAYOUT_TABLE_SIZE 8
 
 /* The names of the layouts, for errors. */
-#define LAYOUT_NAMES "d2l, torch, llms_from_scratch, llms_from_scratch_wrapper, two_stage"
+#define LAYOUT_NAMES                                                                     \
+    "d2l, torch, llms_from_scratch, llms_from_scratch_wrapper, two_stage, timm, nanogpt"
 
 extern const struct layout layout_table[LAYOUT_TABLE_SIZE];
 
@@ -61,12 +67,6 @@ bool layout_name_matches(const char *name, const char *pattern, size_t *ret_head
 struct layout_scan {
     size_t present, absent;
     const char *missing; /* the first that is absent, or NULL */
-    /* Of those that are absent: how many are there under a shorter name, and the first of
-     * these. `bare`: names lack ".weight", as that of an nn.Parameter does; `alone`: they
-     * lack LAYOUT_HEADS "0.", as those of a single head do. */
-    size_t shorter;
-    const struct safetensors_tensor *short_one;
-    bool bare, alone;
 };
 
 /* Looks up all tensors that the layout requires, in a view. */

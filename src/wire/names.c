@@ -91,7 +91,6 @@ static const struct {
     {"attnd keeps no cache between requests; send all keys and values",
      {"past_key_values", "past_key_value", "layer_past", "use_cache", "kv_cache"},
      NULL},
-    {"numbers are as datatype says; leave it out", {"content_type"}, NULL},
     {"each request stands alone; leave it out",
      {"sequence_id", "sequence_start", "sequence_end"},
      NULL},

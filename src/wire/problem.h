@@ -9,9 +9,9 @@
 
 #include <stdbool.h>
 
-/* Every error that a client can get. The catalogue in problem.c has the status, the title
- * and the meaning of each; docs/protocol.md, docs/protocol-v2.md and docs/openapi.json
- * list the same ones. */
+/* Every error that a client can get. The catalogue in problem.c has the status and the
+ * title of each; docs/protocol.md, docs/protocol-v2.md and docs/openapi.json list the
+ * same ones, and say what each means. */
 enum wire_error {
     WIRE_E_BAD_REQUEST,
     WIRE_E_MALFORMED_JSON,
@@ -68,9 +68,8 @@ enum wire_error {
 };
 
 struct wire_error_entry {
-    int status;          /* of HTTP */
-    const char *title;   /* for clients: the same words for every error of this kind */
-    const char *meaning; /* for people who read the catalogue */
+    int status;        /* of HTTP */
+    const char *title; /* for clients: the same words for every error of this kind */
 };
 
 /* Returns the entry of an error; constant. Thread-safe. */

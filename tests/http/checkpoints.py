@@ -10,7 +10,8 @@ from reference import Layer, layer_from_tensors
 from safetensors_file import as_stored, write_safetensors
 
 LAYOUTS = ("d2l", "torch_packed", "torch_split", "llms_from_scratch", "wrapper", "two_stage",
-           "d2l_additive", "torch_additive")
+           "d2l_additive", "torch_additive", "grouped", "timm", "nanogpt",
+           "nanogpt_transposed")
 DTYPES = ("F32", "F16", "BF16", "F64")
 
 
@@ -60,6 +61,18 @@ def random_tensors(rng, layout, num_heads, head_size, bias=None):
             tensors |= linear(name, width, sizes[0])
         tensors |= linear("out_proj", width, width, with_bias=True)
         tensors["mask"] = np.triu(np.ones((8, 8)), 1)
+    elif layout == "grouped":
+        shared = head_size * int(rng.choice([n for n in range(1, num_heads + 1) if num_heads % n == 0]))
+        for name, rows in (("W_query", width), ("W_key", shared), ("W_value", shared)):
+            tensors |= linear(name, rows, sizes[0])
+        tensors |= linear("out_proj", sizes[0], width)
+    elif layout == "timm":
+        tensors |= linear("qkv", 3 * width, sizes[0]) | linear("proj", sizes[1], width)
+    elif layout.startswith("nanogpt"):
+        tensors |= linear("c_attn", 3 * width, width) | linear("c_proj", width, width)
+        tensors["bias"] = np.tril(np.ones((1, 1, 8, 8)))
+        if layout == "nanogpt_transposed":
+            tensors |= {f"{name}.weight": tensors[f"{name}.weight"].T.copy() for name in ("c_attn", "c_proj")}
     elif layout == "wrapper":
         for h in range(num_heads):
             for name in ("W_query", "W_key", "W_value"):

@@ -167,10 +167,13 @@ def layer_from_tensors(tensors, num_heads=None, causal=None):
         return Linear(tensors[name + ".weight"], tensors.get(name + ".bias"))
 
     def split(query, key, value):
-        """Returns H heads from projections that hold their heads one after the other."""
+        """Returns H heads from projections that hold their heads one after the other. Those of keys
+        and values may be fewer, which neighbours share."""
+        size = len(query.weight) // num_heads
+
         def rows(projection, h):
-            size = len(projection.weight) // num_heads
-            at = slice(h * size, (h + 1) * size)
+            first = h * (len(projection.weight) // size) // num_heads * size
+            at = slice(first, first + size)
             bias = None if projection.bias is None else projection.bias[at]
             return Linear(projection.weight[at], bias)
         return [Head(rows(query, h), rows(key, h), rows(value, h)) for h in range(num_heads)]
@@ -190,6 +193,14 @@ def layer_from_tensors(tensors, num_heads=None, causal=None):
         biases = (np.split(tensors["in_proj_bias"], 3) if "in_proj_bias" in tensors
                   else [None] * 3)
         heads, output = split(*map(Linear, weights, biases)), linear("out_proj")
+    elif "qkv.weight" in tensors or "c_attn.weight" in tensors:  # timm, nanogpt
+        packed, output = (linear("qkv"), linear("proj")) if "qkv.weight" in tensors else (linear("c_attn"), linear("c_proj"))
+        if "c_attn.weight" in tensors:
+            causal = True if causal is None else causal
+            if packed.weight.shape[0] < packed.weight.shape[1]:  # [in, out]
+                packed.weight, output.weight = packed.weight.T, output.weight.T
+        biases = [None] * 3 if packed.bias is None else np.split(packed.bias, 3)
+        heads = split(*map(Linear, np.split(packed.weight, 3), biases))
     elif "W_query.weight" in tensors:  # llms_from_scratch
         causal = True if causal is None else causal
         heads = split(linear("W_query"), linear("W_key"), linear("W_value"))

@@ -40,8 +40,8 @@ class Scrape:
         return sample.value
 
 
-def wait_for_scrape(server, condition, timeout=30):
-    """Scrapes until condition(scrape) holds; returns that scrape."""
+def wait_for_scrape(server, condition, timeout=120):
+    """Scrapes until condition(scrape) holds; returns that scrape. A busy machine may hold it back for long."""
     end = time.monotonic() + timeout
     while not condition(scrape := Scrape(server)):
         assert time.monotonic() < end, scrape.reply.text

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How models are loaded: the memory that it takes, the check of their engine, and grouped keys."""
-
-import re
+"""How models are loaded: the memory that it takes, and the check of their engine."""
 
 import numpy as np
 import pytest
 
 from peak import peak_of
 from safetensors_file import write_safetensors
-from server import Server, is_sanitized, run_attnd
+from server import is_sanitized, run_attnd
 
 WIDTH = 2048
 WEIGHTS = 4 * WIDTH * WIDTH * 4  # 64 MiB
@@ -69,28 +67,3 @@ def test_every_worker_computes_a_request_of_each_model_before_attnd_listens(star
     server = start_server("--demo", "--workers", 3, "--log-level", "debug")
     before, _ = server.read_log().split("info listening")
     assert before.count("debug worker warmed up models=4 of=4") == 3
-
-
-def test_grouped_keys_of_a_file_are_refused_with_what_repeats_them(tmp_path):
-    """Raschka's GroupedQueryAttention. The command of the refusal makes a layer that computes the same."""
-    rng = np.random.default_rng(5)
-    shapes = {"W_query": (64, 64), "W_key": (16, 64), "W_value": (16, 64), "out_proj": (64, 64)}
-    tensors = {f"{name}.weight": rng.standard_normal(shape).astype(np.float32) / 8 for name, shape in shapes.items()}
-    path = tmp_path / "grouped.safetensors"
-    write_safetensors(path, tensors, "F32")
-    result = run_attnd("inspect", f"{path},num_heads=8")
-    assert result.returncode == 1 and "'W_key.weight' has 2 of 8 heads" in result.stderr
-    assert "transposed" not in result.stderr
-    command = re.search(r"as by (np\.repeat\(.*\))\n", result.stderr)[1]
-    whole = tensors | {name: eval(command, {"np": np, "w": tensors[name]}) for name in ("W_key.weight", "W_value.weight")}
-    write_safetensors(path, whole, "F32")
-    x = rng.standard_normal((5, 64)).astype(np.float32)
-    with Server("--model", f"m={path},num_heads=8,causal=true") as server:
-        reply = server.attention({"queries": x.tolist(), "need": ["weights", "outputs"]}).json()
-    q, k, v = (x @ tensors[f"W_{name}.weight"].T for name in ("query", "key", "value"))
-    q, k, v = (rows.reshape(5, -1, 8).transpose(1, 0, 2) for rows in (q, k, v))
-    scores = np.where(np.tril(np.ones((5, 5))), q @ np.repeat(k, 4, 0).transpose(0, 2, 1) / 8**0.5, -np.inf)
-    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-    heads = (weights @ np.repeat(v, 4, 0)).transpose(1, 0, 2).reshape(5, 64)
-    assert np.abs(reply["attention_weights"] - weights).max() <= 1e-5
-    assert np.abs(reply["outputs"] - heads @ tensors["out_proj.weight"].T).max() <= 1e-5

@@ -87,6 +87,15 @@ def test_tritonclient_gets_the_reply_of_a_golden_case(client, name, binary, bina
     assert (alone.as_numpy("outputs") == reply.as_numpy("outputs")).all()
 
 
+def test_codec_that_clients_of_mlserver_state_is_accepted(demo_server):
+    codec = {"parameters": {"content_type": "np"}}
+    plain = pack([tensor("queries", RANDOM)], outputs=[{"name": "outputs"}])
+    coded = pack([(queries | codec, data) for queries, data in [tensor("queries", RANDOM)]], **codec,
+                 outputs=[{"name": "outputs"} | codec])
+    replies = [post(demo_server, "d2l", *request) for request in (plain, coded)]
+    assert replies[0].status_code == 200 and replies[0].content == replies[1].content
+
+
 @pytest.mark.parametrize("pad", range(4))
 def test_binary_data_at_any_alignment_gives_the_same_bytes(demo_server, pad):
     plain, _ = pack([tensor("queries", RANDOM)], parameters={"binary_data_output": True})

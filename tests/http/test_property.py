@@ -28,7 +28,7 @@ def models(tmp_path_factory):
     directory = tmp_path_factory.mktemp("models")
     checkpoints = []
     for i in range(NUM_MODELS):
-        # 8 layouts and 4 dtypes; with the division every pair of them occurs.
+        # 12 layouts and 4 dtypes; with the division every pair of them occurs.
         layout, dtype = LAYOUTS[i % len(LAYOUTS)], DTYPES[(i + i // len(LAYOUTS)) % len(DTYPES)]
         checkpoints.append(random_checkpoint(np.random.default_rng([SEED, i]), directory,
                                              f"m{i:02}-{layout}", layout, dtype))

@@ -310,14 +310,17 @@ def test_a_deadline_inside_a_running_batch_ends_one_request_only(start_server, w
         with ThreadPoolExecutor(20) as clients:
             replies = [clients.submit(server.attention, request | {"timeout_ms": milliseconds * (1 + i / 3)})
                        for i in range(20)]
-            for reply in [reply.result() for reply in replies]:
-                if reply.status_code == 200:
-                    assert reply.content == alone
-                else:
-                    assert_problem(reply, 504, "Deadline exceeded")
+            replies = [reply.result() for reply in replies]
+        served = [reply for reply in replies if reply.status_code == 200]
+        assert all(reply.content == alone for reply in served)
+        for reply in replies:
+            if reply not in served:
+                assert_problem(reply, 504, "Deadline exceeded")
         inferences, _, num_computed = execution_counts(server, "wide")
         if num_computed > inferences:
             return
+        # The machine was busier, or less so, when one was computed alone.
+        milliseconds *= 2 if len(served) < 5 else 0.7 if len(served) > 15 else 1
     pytest.fail("no deadline ended while a batch was computed")
 
 

@@ -64,6 +64,18 @@ static void temper(float *weight, size_t rows, size_t columns) {
         weight[i] /= sqrtf((float)columns);
 }
 
+/* Fills in which positional rows distances have: some in their order, or backwards. */
+static void fill_position_rows(uint64_t *state, attn_model *model) {
+    struct model_array *table = &model->arrays[MODEL_DISTANCE_BIAS];
+    size_t rows = model->info.score.position_rows;
+    bool backwards = random_between(state, 0, 1) == 1;
+
+    for (size_t i = 0; i < table->columns; i++) {
+        size_t row = i * rows / table->columns;
+        table->numbers[i] = (float)(backwards ? rows - 1 - row : row);
+    }
+}
+
 /* Fills in what random_add_features() has added. */
 static void fill_features(uint64_t *state, attn_model *model) {
     const attn_model_info *info = &model->info;
@@ -76,6 +88,8 @@ static void fill_features(uint64_t *state, attn_model *model) {
              h++)
             array->numbers[h] = dtype_round_bf16(array->numbers[h]);
     }
+    if (info->score.bias == ATTN_BIAS_CONTENT)
+        fill_position_rows(state, model);
     temper(model_weight(model, ATTN_LATENT_QUERY), info->latent.query, info->width.query);
     temper(model_weight(model, ATTN_LATENT_KEY), info->latent.key, info->width.key);
     fill_rotation(state, model);
@@ -245,9 +259,16 @@ void random_add_features(uint64_t *state, unsigned features, attn_model_info *in
     info->score.sinks = draw(state, features, RANDOM_SINKS);
     if (draw(state, features, RANDOM_BIAS)) {
         info->score.bias =
-            (attn_bias)random_between(state, ATTN_BIAS_ALIBI, ATTN_BIAS_ALIBI_ROUNDED);
-        if (info->score.bias == ATTN_BIAS_BUCKETS)
+            (attn_bias)random_between(state, ATTN_BIAS_ALIBI, ATTN_BIAS_CONTENT);
+        if (info->score.bias == ATTN_BIAS_BUCKETS ||
+            info->score.bias == ATTN_BIAS_CONTENT)
             info->score.bias_distance = random_between(state, 1, 8);
+    }
+    if (info->score.bias == ATTN_BIAS_CONTENT) {
+        size_t terms = random_between(state, 1, 3);
+        info->score.position_keys = (terms & 1) != 0;
+        info->score.position_queries = (terms & 2) != 0;
+        info->score.position_rows = random_between(state, 1, 20);
     }
 }
 

@@ -34,7 +34,7 @@ enum random_feature {
     RANDOM_SCALE = 1 << 4,
     RANDOM_SOFTCAP = 1 << 5,
     RANDOM_SINKS = 1 << 6,
-    RANDOM_BIAS = 1 << 7, /* ALiBi or buckets */
+    RANDOM_BIAS = 1 << 7, /* ALiBi, buckets, or terms of content */
     RANDOM_PRE_NORM = 1 << 8,
     RANDOM_POSITIONS = 1 << 9,     /* of requests; ascending ones, or any; of axes */
     RANDOM_WINDOW = 1 << 10,       /* likewise */

@@ -176,7 +176,7 @@ static double ref_weigh(const struct reference *ref, const struct ref_position *
         ret_weights[k] = -(double)INFINITY;
         if (!ref_attends(ref->request, at, q, k) || isinf(bias))
             continue;
-        bias += ref_distance_bias(ref->model, ref->request, at, h, q, k);
+        bias += ref_distance_bias(ref->model, ref->request, at, h, q, k, query, key);
         double score = bias + ref_score(ref->model, at->rounding, size, query, key);
         ret_weights[k] = ref_nudge(at->rounding, score, 1 + fabs(bias));
         attended++;

@@ -71,20 +71,47 @@ double ref_given_bias(const attn_request *request, const struct ref_position *at
     return request->bias != NULL ? (double)request->bias[i] : 0;
 }
 
+/* Returns the terms of content and position, given the row of the distance. Keys may be
+ * rounded; all else is float32. */
+static double ref_content(const attn_model *model, struct ref_rounding *rounding,
+                          size_t h, size_t row, const double *query, const double *key) {
+    const struct model_array *keys = &model->arrays[MODEL_POSITION_KEYS];
+    const struct model_array *queries = &model->arrays[MODEL_POSITION_QUERIES];
+    size_t size = model->info.width.score;
+    double sum = 0, magnitude = 0;
+
+    for (size_t d = 0; d < size; d++) {
+        double c2p = 0, p2c = 0;
+        if (keys->numbers != NULL)
+            c2p = query[d] * (double)keys->numbers[row * keys->columns + h * size + d];
+        if (queries->numbers != NULL)
+            p2c = ref_factor(rounding->rows, key[d]) *
+                  (double)queries->numbers[row * queries->columns + h * size + d];
+        sum += model->info.score.scale * (c2p + p2c);
+        magnitude += model->info.score.scale * (fabs(c2p) + fabs(p2c));
+    }
+    return ref_nudge(rounding, sum, magnitude);
+}
+
 double ref_distance_bias(const attn_model *model, const attn_request *request,
-                         const struct ref_position *at, size_t h, size_t q, size_t k) {
+                         const struct ref_position *at, size_t h, size_t q, size_t k,
+                         const double *query, const double *key) {
     const attn_model_info *info = &model->info;
     double i = (double)ref_position(request->positions, at->first_query, q);
     double j = (double)ref_position(request->key_positions, at->first_key, k);
     double farthest = (double)info->score.bias_distance;
+    size_t distance = (size_t)(fmin(fmax(j - i, -farthest), farthest) + farthest);
 
     switch (info->score.bias) {
     case ATTN_BIAS_ALIBI:
         return (double)model->arrays[MODEL_SLOPES].numbers[h] * (j - i);
     case ATTN_BIAS_BUCKETS:
         return (double)model->arrays[MODEL_DISTANCE_BIAS]
-            .numbers[h * (2 * info->score.bias_distance + 1) +
-                     (size_t)(fmin(fmax(j - i, -farthest), farthest) + farthest)];
+            .numbers[h * (2 * info->score.bias_distance + 1) + distance];
+    case ATTN_BIAS_CONTENT:
+        return ref_content(model, at->rounding, h,
+                           (size_t)model->arrays[MODEL_DISTANCE_BIAS].numbers[distance],
+                           query, key);
     case ATTN_BIAS_ALIBI_ROUNDED:
         return info->score.scale *
                (ref_round((double)model->arrays[MODEL_SLOPES].numbers[h] * ref_round(j)) -

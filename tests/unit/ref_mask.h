@@ -35,8 +35,10 @@ size_t ref_length(const attn_request *request, const struct ref_position *at);
 double ref_given_bias(const attn_request *request, const struct ref_position *at,
                       size_t h, size_t q, size_t k);
 
-/* Returns what is added to the score of query q and key k in head h by their distance. */
+/* Returns what is added to the score of query q and key k in head h by their distance,
+ * given what the score is made from, both [width.score]. */
 double ref_distance_bias(const attn_model *model, const attn_request *request,
-                         const struct ref_position *at, size_t h, size_t q, size_t k);
+                         const struct ref_position *at, size_t h, size_t q, size_t k,
+                         const double *query, const double *key);
 
 #endif

@@ -306,7 +306,9 @@ static void test_model_specification_is_parsed(void **state) {
     struct model_spec spec;
     attn_error error;
     assert_int_equal(model_spec_parse("a=/m/x=1.st,num_heads=5,causal=true,prefix=p.,"
-                                      "context_length=9,layout=d2l,precision=bf16",
+                                      "context_length=9,layout=d2l,precision=bf16,"
+                                      "rope_theta=5e5,eps=0.25,q=a,k=b,v=c,qkv=d,o=e.0,"
+                                      "transposed=true,rope_interleaved=false",
                                       true, &spec, &error),
                      ATTN_OK);
     assert_string_equal(spec.name, "a");
@@ -316,6 +318,14 @@ static void test_model_specification_is_parsed(void **state) {
     assert_string_equal(spec.options.causal, "true");
     assert_string_equal(spec.options.prefix, "p.");
     assert_string_equal(spec.options.layout, "d2l");
+    assert_true(spec.options.rope_theta == 500000 && spec.options.eps == 0.25);
+    assert_string_equal(spec.options.q, "a");
+    assert_string_equal(spec.options.k, "b");
+    assert_string_equal(spec.options.v, "c");
+    assert_string_equal(spec.options.qkv, "d");
+    assert_string_equal(spec.options.o, "e.0");
+    assert_string_equal(spec.options.transposed, "true");
+    assert_string_equal(spec.options.rope_interleaved, "false");
     assert_string_equal(spec.precision, "bf16");
     model_spec_deinit(&spec);
 }
@@ -380,6 +390,12 @@ static void test_malformed_model_specification_is_named(void **state) {
         {"a=f,layers=0,,1", "'1' is not KEY=VALUE"},
         {"a=f,layers=0,causal=true,1", "'1' is not KEY=VALUE"},
         {"a=f,num_heads=99999999999999999999999", "at least 1"},
+        {"a=f,rope_theta=0", "rope_theta '0' is not a number greater than 0"},
+        {"a=f,rope_theta=-5", "greater than 0"},
+        {"a=f,eps=nan", "eps 'nan' is not a number greater than 0"},
+        {"a=f,eps=inf", "greater than 0"},
+        {"a=f,eps=1e-6x", "greater than 0"},
+        {"a=f,eps=", "not KEY=VALUE"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct model_spec spec;

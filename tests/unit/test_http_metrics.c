@@ -18,11 +18,11 @@
 /* Returns how many requests of the route were counted with a status. */
 static uint64_t read_count(const struct request_counts *counts, size_t route,
                            int status) {
-    struct request_sums sums = {{{0}}};
-    request_sums_add(&sums, counts);
+    struct request_counts total = {{{0}}};
+    request_counts_sum(counts, &total);
     for (size_t i = 0; request_status_at(i) != 0; i++) {
         if (request_status_at(i) == status)
-            return sums.counts[route][i];
+            return obs_get(&total.counts[route][i]);
     }
     fail_msg("no status %d", status);
     return 0;
@@ -68,7 +68,7 @@ static void test_every_route_is_found_by_its_pattern(void **state) {
 static void test_statistics_are_those_of_inference(void **state) {
     (void)state;
     static struct model_stats stats;
-    struct wire_oip_statistics statistics;
+    const struct wire_oip_statistics *counted = &stats.inference;
     struct request_facts facts = {.route = 5,
                                   .infers = true,
                                   .queue_ns = 1,
@@ -86,29 +86,26 @@ static void test_statistics_are_those_of_inference(void **state) {
     model_stats_count(&stats, &refused, REQUEST_NO_REPLY);
     model_stats_count(&stats, &described, 200);
     model_stats_count(&stats, &described, 404);
-    model_stats_execute(&stats, 2, &(struct wire_oip_batch){1, 40, 600, 8000});
+    model_stats_execute(&stats, 2, &(struct model_run){40, 600, 8000});
 
-    model_stats_get(&stats, &statistics);
-    assert_int_equal(statistics.inference_count, 2);
-    assert_int_equal(statistics.execution_count, 1);
-    assert_int_equal(statistics.success.count, 2);
-    assert_int_equal(statistics.success.ns, 8642);
-    assert_int_equal(statistics.fail.count, 3);
-    assert_int_equal(statistics.fail.ns, 4321);
-    assert_int_equal(statistics.queue.count, 2);
-    assert_int_equal(statistics.queue.ns, 2);
-    assert_int_equal(statistics.compute_input.ns, 40);
-    assert_int_equal(statistics.compute_infer.ns, 600);
-    assert_int_equal(statistics.compute_output.ns, 8000);
-    assert_int_equal(statistics.batches[1].infer_ns, 600);
-    assert_true(statistics.last_inference > 1600000000000);
+    const uint64_t expected[WIRE_NUM_TIMES] = {
+        [WIRE_TIME_SUCCESS] = 8642, [WIRE_TIME_FAIL] = 4321, [WIRE_TIME_QUEUE] = 2,
+        [WIRE_TIME_INPUT] = 40,     [WIRE_TIME_INFER] = 600, [WIRE_TIME_OUTPUT] = 8000};
+    for (size_t i = 0; i < WIRE_NUM_TIMES; i++)
+        assert_int_equal(obs_get(&counted->ns[i]), expected[i]);
+    assert_int_equal(obs_get(&counted->num_successes), 2);
+    assert_int_equal(obs_get(&counted->num_failures), 3);
+    assert_int_equal(obs_get(&counted->batches[0].count), 0);
+    assert_int_equal(obs_get(&counted->batches[1].count), 1);
+    assert_int_equal(obs_get(&counted->batches[1].infer_ns), 600);
+    assert_true(obs_get(&counted->last) > 1600000000000);
 }
 
 /* Returns the sums of one histogram of a route. */
-static struct obs_histogram_sums read_histogram(const struct metrics_thread *thread,
-                                                size_t route,
-                                                enum metrics_histogram histogram) {
-    struct obs_histogram_sums sums = {{0}, 0};
+static struct obs_histogram read_histogram(const struct metrics_thread *thread,
+                                           size_t route,
+                                           enum metrics_histogram histogram) {
+    struct obs_histogram sums = {{0}, 0};
     obs_histogram_add(&thread->histograms[route][histogram], &sums);
     return sums;
 }
@@ -142,10 +139,9 @@ static void test_stages_that_were_not_reached_are_not_counted(void **state) {
                     {METRICS_ENCODE, 1, 1}, {METRICS_ROWS, 1, 3},
                     {METRICS_BODY, 1, 100}};
     for (size_t i = 0; i < METRICS_NUM_HISTOGRAMS; i++) {
-        struct obs_histogram_sums sums =
-            read_histogram(thread, route, expected[i].histogram);
+        struct obs_histogram sums = read_histogram(thread, route, expected[i].histogram);
         assert_int_equal(obs_histogram_values(&sums), expected[i].count);
-        assert_int_equal(sums.sum, expected[i].sum);
+        assert_int_equal(obs_get(&sums.sum), expected[i].sum);
     }
     assert_int_equal(obs_get(&thread->errors[WIRE_E_QUEUE_FULL]), 1);
     assert_int_equal(obs_get(&thread->ended[REQUEST_REPLIED]), 2);

@@ -127,12 +127,17 @@ static void test_steps_between_checkpoints_are_few_in_random_requests(void **sta
 
 /* A model of two narrow heads, which positions cost the most. */
 static attn_model *narrow_model(uint64_t *seed, attn_bias bias) {
+    bool content = bias == ATTN_BIAS_CONTENT;
     attn_model_info info = {
         .name = "narrow",
         .layout = "d2l",
         .width = {.query = 8, .key = 8, .value = 8, .out = 8, .head = 4},
         .num_heads = 2,
-        .score = {.bias = bias, .bias_distance = bias == ATTN_BIAS_BUCKETS ? 100 : 0},
+        .score = {.bias = bias,
+                  .bias_distance = bias == ATTN_BIAS_BUCKETS || content ? 100 : 0,
+                  .position_rows = content ? 200 : 0,
+                  .position_keys = content,
+                  .position_queries = content},
         .linears[ATTN_OUTPUT].weight = true};
     return random_model(seed, &info);
 }
@@ -147,7 +152,8 @@ static void test_unordered_keys_take_short_tasks_and_nothing_besides(void **stat
         {ATTN_BIAS_NONE, true, 0, false},    {ATTN_BIAS_NONE, true, 1, false},
         {ATTN_BIAS_NONE, false, 9, false},   {ATTN_BIAS_ALIBI, true, 0, false},
         {ATTN_BIAS_ALIBI, false, 0, true},   {ATTN_BIAS_BUCKETS, true, 100, false},
-        {ATTN_BIAS_BUCKETS, false, 0, true},
+        {ATTN_BIAS_BUCKETS, false, 0, true}, {ATTN_BIAS_CONTENT, true, 100, false},
+        {ATTN_BIAS_CONTENT, false, 0, true},
     };
     enum { ROWS = 5000 };
     uint64_t seed = unit_seed(7);

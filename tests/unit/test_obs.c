@@ -87,7 +87,7 @@ static void test_histogram_counts_up_to_and_with_each_bound(void **state) {
     (void)state;
     static const uint64_t values[] = {0, 1000000, 1000001, 2500000, 10000000, 10000001};
     struct obs_histogram histogram = {{0}, 0};
-    struct obs_histogram_sums sums = {{0}, 0};
+    struct obs_histogram sums = {{0}, 0};
     struct buf body;
     struct obs_text text = begin_text(&body);
 
@@ -108,7 +108,7 @@ static void test_histogram_counts_up_to_and_with_each_bound(void **state) {
 static void test_histograms_of_several_threads_add_up(void **state) {
     (void)state;
     struct obs_histogram histograms[2] = {{{0}, 0}};
-    struct obs_histogram_sums sums = {{0}, 0};
+    struct obs_histogram sums = {{0}, 0};
     struct buf body;
     struct obs_text text = begin_text(&body);
 

@@ -176,62 +176,6 @@ static void test_nearest_layout_names_what_it_lacks(void **state) {
                 "; what it does not know is 'x.W_v.weight'");
 }
 
-static void test_names_without_weight_are_completed_where_that_would_fit(void **state) {
-    (void)state;
-    struct weights_file made = {0}, lacking = {0}, heads = {0};
-    file_add_f32(&made, "x.W_q.weight", 4, 3, 1);
-    file_add_f32(&made, "x.W_k", 4, 3, 1);
-    file_add_f32(&made, "x.W_o", 5, 4, 1);
-    file_add_f32(&made, "x.W_v", 4, 3, 1);
-    must_refuse(&made, &(attn_model_options){.prefix = "x."}, ATTN_E_FORMAT,
-                "tensor 'x.W_k' would be 'x.W_k.weight' of layout d2l; save it",
-                "no layout fits");
-    must_refuse(&made, &(attn_model_options){.prefix = "x.", .layout = "torch"},
-                ATTN_E_FORMAT, "do not fit layout torch", "lacks tensor 'x.in_proj");
-
-    file_add_f32(&lacking, "W_q", 4, 3, 1);
-    file_add_f32(&lacking, "W_k.weight", 4, 3, 1);
-    file_add_f32(&lacking, "W_v.weight", 4, 3, 1);
-    must_refuse(&lacking, &(attn_model_options){0}, ATTN_E_FORMAT,
-                "nearest is layout d2l, which lacks tensor 'W_q.weight'",
-                "2 of its 4 weights");
-
-    file_add_f32(&heads, "heads.0.W_query", 2, 3, 1);
-    file_add_f32(&heads, "heads.0.W_key", 2, 3, 1);
-    file_add_f32(&heads, "heads.0.W_value", 2, 3, 1);
-    must_refuse(&heads, &(attn_model_options){0}, ATTN_E_FORMAT,
-                "'heads.0.W_query.weight' of layout llms_from_scratch_wrapper",
-                "save it, and others like it");
-}
-
-static void test_single_head_is_told_the_name_that_it_lacks(void **state) {
-    static const char *const names[] = {"W_query", "W_key", "W_value"};
-    static const char *const single =
-        "would be 'a.heads.0.W_query.weight' of layout llms_from_scratch_wrapper, as "
-        "that of a single head";
-    struct weights_file parameters = {0}, linears = {0}, whole = {0};
-    (void)state;
-
-    for (size_t i = 0; i < 3; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "a.%s", names[i]);
-        file_add_f32(&parameters, name, 3, 2, 1);
-        snprintf(name, sizeof name, "a.%s.weight", names[i]);
-        file_add_f32(&linears, name, 2, 3, 1);
-        file_add_f32(&whole, name, 2, 3, 1);
-    }
-    const attn_model_options options = {.prefix = "a."};
-    must_refuse(&parameters, &options, ATTN_E_FORMAT, single,
-                "as [out, in]: transposed where y = x W");
-    must_refuse(&parameters, &options, ATTN_E_FORMAT, "tensor 'a.W_query' would be",
-                "; write causal=false if it has no mask");
-    must_refuse(&linears, &options, ATTN_E_FORMAT, single, "under such a name; write");
-
-    file_add_f32(&whole, "a.out_proj.weight", 2, 2, 1);
-    attn_model_destroy(
-        must_create(&whole, &(attn_model_options){.prefix = "a.", .num_heads = 1}));
-}
-
 static void test_dtype_is_refused_before_options_are_asked_for(void **state) {
     static const char *const names[] = {"W_query.weight", "W_key.weight",
                                         "W_value.weight", "out_proj.weight", "mask"};
@@ -474,10 +418,8 @@ int main(void) {
         cmocka_unit_test(test_prefix_that_lacks_its_end_is_completed),
         cmocka_unit_test(test_list_of_prefixes_is_cut),
         cmocka_unit_test(test_nearest_layout_names_what_it_lacks),
-        cmocka_unit_test(test_single_head_is_told_the_name_that_it_lacks),
         cmocka_unit_test(test_dtype_is_refused_before_options_are_asked_for),
         cmocka_unit_test(test_transposed_shape_is_called_so),
-        cmocka_unit_test(test_names_without_weight_are_completed_where_that_would_fit),
         cmocka_unit_test(test_ambiguous_layouts_are_named),
         cmocka_unit_test(test_unknown_tensors_are_refused_unless_the_layout_is_named),
         cmocka_unit_test(test_torch_bias_rows_are_refused_even_when_the_layout_is_named),

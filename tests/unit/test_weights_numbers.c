@@ -253,8 +253,37 @@ static void test_buckets_begin_where_they_should(void **state) {
     assert_int_equal(distance_find_bucket(&bias, 0), 0);
 }
 
+/* Rows of distances up to 40, as transformers has them for 8 buckets up to 32; without
+ * buckets; and of keys that are at most 6 before the query, or 3 after it. */
+static void test_rows_of_content_follow_distances(void **state) {
+    static const size_t farthest_of_row[] = {0, 1, 2, 3, 4, 7, 15, 31};
+    struct layer_bias bias = {.table_rows = 16,
+                              .num_buckets = 8,
+                              .max_distance = 32,
+                              .own_row = 8,
+                              .descending = true};
+    (void)state;
+
+    for (size_t n = 0, row = 0; n < 40; n++) {
+        row += row < 8 && n > farthest_of_row[row];
+        assert_int_equal(distance_find_row(&bias, -(ptrdiff_t)n), row < 7 ? 8 + row : 15);
+        assert_int_equal(distance_find_row(&bias, (ptrdiff_t)n), 8 - row);
+    }
+    bias.num_buckets = 0;
+    for (ptrdiff_t n = -40; n < 40; n++)
+        assert_int_equal(distance_find_row(&bias, n), n < -7  ? 15
+                                                      : n > 8 ? 0
+                                                              : (size_t)(8 - n));
+    bias = (struct layer_bias){.table_rows = 10, .own_row = 6};
+    for (ptrdiff_t n = -40; n < 40; n++)
+        assert_int_equal(distance_find_row(&bias, n), n < -6  ? 0
+                                                      : n > 3 ? 9
+                                                              : (size_t)(6 + n));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_of_content_follow_distances),
         cmocka_unit_test(test_frequencies_are_those_of_their_type),
         cmocka_unit_test(test_longrope_has_frequencies_for_short_and_long_sequences),
         cmocka_unit_test(test_frequencies_that_are_not_finite_are_refused),

@@ -29,10 +29,12 @@ static bool load_anything(const unsigned char *bytes, size_t size) {
     return true;
 }
 
+enum small_model { SMALL_ALL, SMALL_TWO_STAGE, SMALL_OWN, NUM_SMALL };
+
 /* Makes a file with every kind of tensor, in less than 1 kB. */
-static unsigned char *make_small_model(bool two_stage, size_t *ret_size) {
+static unsigned char *make_small_model(enum small_model kind, size_t *ret_size) {
     struct weights_file made = {0};
-    if (two_stage) {
+    if (kind == SMALL_TWO_STAGE) {
         static const char *const names[] = {
             "W_Q.weight",         "W_K.weight",         "W_V.weight",
             "heads.0.W_Q.weight", "heads.0.W_K.weight", "heads.0.W_V.weight",
@@ -40,6 +42,15 @@ static unsigned char *make_small_model(bool two_stage, size_t *ret_size) {
         for (size_t i = 0; i < 9; i++)
             file_add_f32(&made, names[i], 1, 1, (double)i);
         file_add_f32(&made, "W_O.weight", 1, 2, 1);
+    } else if (kind == SMALL_OWN) {
+        file_add_text(&made,
+                      "\"__metadata__\":{\"num_heads\":\"2\",\"q\":\"wq\","
+                      "\"k\":\"wk\",\"v\":\"wv\",\"o\":\"wo\",\"transposed\":\"true\"}");
+        file_add_f32(&made, "wq.weight", 1, 2, 1);
+        file_add_f32(&made, "wq.bias", 2, 0, 1);
+        file_add_f32(&made, "wk", 1, 2, 1);
+        file_add_f32(&made, "wv", 1, 2, 1);
+        file_add_f32(&made, "wo", 2, 1, 1);
     } else {
         file_add_text(&made, "\"__metadata__\":{\"num_heads\":\"2\"}");
         file_add_f32(&made, "W_q.weight", 2, 2, 1);
@@ -59,9 +70,9 @@ static unsigned char *make_small_model(bool two_stage, size_t *ret_size) {
 
 static void test_every_shorter_file_is_refused(void **state) {
     (void)state;
-    for (int two_stage = 0; two_stage < 2; two_stage++) {
+    for (int kind = 0; kind < NUM_SMALL; kind++) {
         size_t size;
-        unsigned char *bytes = make_small_model(two_stage, &size);
+        unsigned char *bytes = make_small_model((enum small_model)kind, &size);
         for (size_t cut = 0; cut < size; cut++) {
             /* its own block, so that reading past it is seen */
             unsigned char *copy = malloc(cut + 1);
@@ -77,9 +88,9 @@ static void test_every_shorter_file_is_refused(void **state) {
 
 static void test_no_single_flipped_bit_does_harm(void **state) {
     (void)state;
-    for (int two_stage = 0; two_stage < 2; two_stage++) {
+    for (int kind = 0; kind < NUM_SMALL; kind++) {
         size_t size, accepted = 0;
-        unsigned char *bytes = make_small_model(two_stage, &size);
+        unsigned char *bytes = make_small_model((enum small_model)kind, &size);
         for (size_t bit = 0; bit < size * 8; bit++) {
             bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
             accepted += load_anything(bytes, size);
@@ -119,10 +130,10 @@ static void test_every_failing_allocation_is_survived(void **state) {
     json_malloc_t old_malloc;
     json_free_t old_free;
     json_get_alloc_funcs(&old_malloc, &old_free);
-    for (int two_stage = 0; two_stage < 2; two_stage++) {
+    for (int kind = 0; kind < NUM_SMALL; kind++) {
         size_t size;
         char path[64];
-        unsigned char *bytes = make_small_model(two_stage, &size);
+        unsigned char *bytes = make_small_model((enum small_model)kind, &size);
         file_write(bytes, size, path);
         size_t ours = fail_each_allocation(path, true);
         /* jansson 2.14 reports a failed allocation of its own as a syntax error, or loses

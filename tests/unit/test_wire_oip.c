@@ -421,7 +421,7 @@ static void test_every_failed_allocation_of_writing_is_reported(void **state) {
 static bool print_text(const struct fixture *fixture, int which, struct buf *body) {
     const attn_model *const *models = (const attn_model *const *)fixture->models;
     const attn_model_info *info = attn_model_get_info(models[MODEL_NARROW]);
-    const struct wire_oip_statistics statistics[NUM_MODELS] = {{.inference_count = 7}};
+    const struct wire_oip_statistics statistics = {.num_successes = 7};
     const struct wire_oip_listing listings[2] = {{"a", true, ""}, {"b", false, "bad"}};
     const struct wire_problem problem = {.status = 400, .title = "T", .detail = "d"};
     switch (which) {
@@ -438,7 +438,7 @@ static bool print_text(const struct fixture *fixture, int which, struct buf *bod
         wire_oip_print_config(info, body);
         return true;
     case 4:
-        wire_oip_print_statistics(models, statistics, NUM_MODELS, body);
+        wire_oip_print_statistics(info, &statistics, body);
         return true;
     case 5:
         wire_oip_print_index(listings, 2, false, false, body);

@@ -30,6 +30,23 @@ static const struct trait_case row_cases[] = {
      "64 8 192",
      "causal, rope 10000 of 64, values of size 128, values times 0.707, window 129, "
      "RMS norm before"},
+    {"deberta-v2", "{}", 0, "24 24 64", "plain"},
+    {"deberta-v2", /* v3 */
+     "{\"hidden_size\": 768, \"num_attention_heads\": 12, \"relative_attention\": true, "
+     "\"pos_att_type\": \"p2c|c2p\", \"position_buckets\": 256, "
+     "\"max_relative_positions\": -1}",
+     0, "12 12 64",
+     "scale 0.0721688, content to position of 512, position to content of 512"},
+    {"deberta-v2", "{\"pos_att_type\": [\"c2p\"]}", 0, "24 24 64", "scale 0.0883883"},
+    {"deberta-v2", "{\"relative_attention\": true}", 0, "24 24 64", "plain"},
+    {"deberta-v2",
+     "{\"relative_attention\": true, \"pos_att_type\": [\"p2c\"], "
+     "\"position_buckets\": -1, \"max_relative_positions\": 100}",
+     0, "24 24 64", "scale 0.0883883, position to content of 200"},
+    {"wav2vec2-bert", "{}", 0, "16 16 64",
+     "content to position of 73, layer norm before"},
+    {"wav2vec2-bert", "{\"position_embeddings_type\": null}", 0, "16 16 64",
+     "layer norm before"},
     {"gpt_bigcode", "{\"scale_attn_weights\": false}", 1, "12 1 64",
      "causal, scale 1, layer norm before"},
     {"llama4_text", "{}", 0, "40 8 128",

@@ -49,18 +49,19 @@ static const char *label_of_route(const struct route_table *table, size_t index)
 /* --- requests --- */
 
 /* Writes the samples of one model, or of none: those that are not 0. */
-static void print_request_sums(struct obs_text *text, const struct route_table *table,
-                               const char *model, const struct request_sums *sums) {
+static void print_counts(struct obs_text *text, const struct route_table *table,
+                         const char *model, const struct request_counts *counts) {
     char status[12];
     struct obs_label labels[] = {{"route", NULL}, {"model", model}, {"status", status}};
 
     for (size_t route = 0; route <= REQUEST_ROUTES_MAX; route++) {
         labels[0].value = label_of_route(table, route);
         for (size_t i = 0; request_status_at(i) != 0; i++) {
-            if (sums->counts[route][i] == 0)
+            uint64_t count = obs_get(&counts->counts[route][i]);
+            if (count == 0)
                 continue;
             snprintf(status, sizeof status, "%d", request_status_at(i));
-            obs_text_value(text, labels, 3, (double)sums->counts[route][i]);
+            obs_text_value(text, labels, 3, (double)count);
         }
     }
 }
@@ -68,20 +69,17 @@ static void print_request_sums(struct obs_text *text, const struct route_table *
 static void print_requests(struct obs_text *text, const struct http_thread *thread,
                            const struct generation *generation) {
     const struct metrics *metrics = thread->metrics;
-    struct request_sums none = {{{0}}};
+    struct request_counts none = {{{0}}};
 
     obs_text_family(text, "attnd_requests_total", OBS_COUNTER,
                     "Requests, counted when their reply begins.");
     for (size_t i = 0; i < metrics->num_threads; i++)
-        request_sums_add(&none, &metrics->threads[i].requests);
-    print_request_sums(text, thread->routes, NONE, &none);
-
-    for (size_t i = 0; i < generation->num_models; i++) {
-        struct request_sums sums = {{{0}}};
-        request_sums_add(&sums, &generation->stats[i]->requests);
-        print_request_sums(text, thread->routes,
-                           attn_model_get_info(generation->models[i])->name, &sums);
-    }
+        request_counts_sum(&metrics->threads[i].requests, &none);
+    print_counts(text, thread->routes, NONE, &none);
+    for (size_t i = 0; i < generation->num_models; i++)
+        print_counts(text, thread->routes,
+                     attn_model_get_info(generation->models[i])->name,
+                     &generation->stats[i]->requests);
 }
 
 static uint64_t sum_ended(const struct metrics *metrics, enum request_end end) {
@@ -206,11 +204,11 @@ static void print_histogram(struct obs_text *text, const struct http_thread *thr
     obs_text_family(text, family->name, OBS_HISTOGRAM, family->help);
     for (size_t route = 0; route <= REQUEST_ROUTES_MAX; route++) {
         const struct obs_label label = {"route", label_of_route(table, route)};
-        struct obs_histogram_sums sums = {{0}, 0};
+        struct obs_histogram total = {{0}, 0};
         for (size_t i = 0; i < metrics->num_threads; i++)
-            obs_histogram_add(&metrics->threads[i].histograms[route][histogram], &sums);
-        if (obs_histogram_values(&sums) > 0)
-            obs_text_histogram(text, &label, family->scale, &sums);
+            obs_histogram_add(&metrics->threads[i].histograms[route][histogram], &total);
+        if (obs_histogram_values(&total) > 0)
+            obs_text_histogram(text, &label, family->scale, &total);
     }
 }
 

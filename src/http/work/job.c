@@ -7,7 +7,6 @@
 #include "http/work/inference.h"
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/size.h"
 #include "captures/store.h"
 #include "http/handover.h"
@@ -119,16 +118,7 @@ static bool group_mark(struct inference *inference) {
     const attn_request *batch = &request->batch;
     const attn_sizes *sizes = &inference->sizes;
     struct sched_job *job = &inference->exchange->work.job;
-    size_t rows =
-        sizes->num_queries > sizes->num_keys ? sizes->num_queries : sizes->num_keys;
-    const bool flags[] = {batch->omit_outputs,
-                          batch->need_heads,
-                          batch->need_lse,
-                          batch->positions != NULL,
-                          batch->key_positions != NULL,
-                          batch->axis_positions != NULL,
-                          batch->axis_key_positions != NULL};
-    uint64_t hash = HASH_START;
+    size_t rows = size_max(sizes->num_queries, sizes->num_keys);
 
     job->group = 0;
     if (inference->exchange->work.codec.kind->analyses || rows > MEMBER_ROWS_MAX ||
@@ -136,13 +126,7 @@ static bool group_mark(struct inference *inference) {
         !join_possible(request->model, batch, batch)) /* a native engine */
         return false;
 
-    hash = hash_bytes(hash, &request->model, sizeof request->model);
-    hash = hash_bytes(hash, &batch->need_weights, sizeof batch->need_weights);
-    hash = hash_bytes(hash, flags, sizeof flags);
-    hash = hash_bytes(hash, &batch->window, sizeof batch->window);
-    if (batch->head_mask != NULL)
-        hash = hash_bytes(hash, batch->head_mask,
-                          attn_model_get_info(request->model)->num_heads * sizeof(float));
+    uint64_t hash = join_hash(request->model, batch);
     job->group = hash != 0 ? hash : 1;
     job->rows = rows;
     return true;
@@ -260,10 +244,10 @@ static void dissolve_members(struct inference *members[], size_t count) {
         sched_submit(members[i]->worker->pool, &members[i]->exchange->work.job);
 }
 
-static void add_times(const struct inference *inference, struct wire_oip_batch *sum) {
-    sum->input_ns += (uint64_t)inference->decode_ns;
-    sum->infer_ns += (uint64_t)inference->compute_ns;
-    sum->output_ns += (uint64_t)inference->encode_ns;
+static void add_times(const struct inference *inference, struct model_run *sum) {
+    sum->decode += inference->decode_ns;
+    sum->compute += inference->compute_ns;
+    sum->encode += inference->encode_ns;
 }
 
 /* Takes requests that wait and can be joined with `first`, computes all of them at once
@@ -274,7 +258,7 @@ static bool group_finish(struct inference *first) {
     struct inference *members[GROUP_MAX] = {first};
     struct model_stats *stats = first->exchange->record.stats;
     struct sched_worker *worker = first->worker;
-    struct wire_oip_batch took = {.count = 1};
+    struct model_run took = {0};
     struct wire_problem problem;
     size_t count = gather_members(members);
 
@@ -320,7 +304,7 @@ static bool decode_and_note(struct inference *inference, struct wire_problem *pr
 
 /* Computes and encodes the request, together with others or alone. */
 static void finish(struct inference *inference) {
-    struct wire_oip_batch took = {.count = 1};
+    struct model_run took = {0};
     struct wire_problem problem;
 
     if (inference->exchange->work.job.group != 0 && group_finish(inference))

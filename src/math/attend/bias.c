@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/pace.h"
+#include "base/size.h"
 
 #include <float.h>
 #include <math.h>
@@ -42,6 +43,7 @@ static void find_positions(struct tile *t, size_t first) {
     const struct panel_work *work = t->work;
     const struct mask *mask = work->mask;
     const attn_model *model = t->model;
+    const struct model_array *table = &model->arrays[MODEL_DISTANCE_BIAS];
     size_t farthest = model->info.score.bias_distance;
 
     t->prefix = first + t->keys.first < mask->prefix_len
@@ -60,9 +62,8 @@ static void find_positions(struct tile *t, size_t first) {
         t->prefix_high[c] = narrow_position(allowed.prefix_high);
         if (model->arrays[MODEL_SLOPES].numbers != NULL)
             t->slope[c] = model->arrays[MODEL_SLOPES].numbers[head];
-        else if (model->info.score.bias == ATTN_BIAS_BUCKETS)
-            t->table[c] = model->arrays[MODEL_DISTANCE_BIAS].numbers +
-                          head * (2 * farthest + 1) + farthest;
+        else if (table->numbers != NULL)
+            t->table[c] = table->numbers + head % table->rows * table->columns + farthest;
     }
 }
 
@@ -161,6 +162,122 @@ static void fill_keys(const struct tile *t, bool biased) {
     }
 }
 
+/* --- terms of content and position --- */
+
+/* Returns which positional rows the distances of some keys from the queries have. */
+static struct range find_position_rows(const struct tile *t, struct range keys) {
+    const int32_t farthest = narrow_position(t->model->info.score.bias_distance);
+    const float *table = t->table[t->rows.first];
+    struct range rows = {SIZE_MAX, 0};
+    int32_t at[2] = {INT32_MAX, 0}; /* the least and the largest of the queries */
+
+    for (size_t c = t->rows.first; c < t->rows.end; c++) {
+        at[0] = t->at[c] < at[0] ? t->at[c] : at[0];
+        at[1] = t->at[c] > at[1] ? t->at[c] : at[1];
+    }
+    for (size_t k = keys.first; k < keys.end; k++) {
+        for (size_t i = 0; i < 2; i++) {
+            int32_t distance = t->key_at[k - t->keys.first] - at[i];
+            size_t row = (size_t)look_up(table, farthest, distance);
+            rows.first = size_min(rows.first, row);
+            rows.end = size_max(rows.end, row + 1);
+        }
+    }
+    return rows;
+}
+
+/* Writes the scores of some queries or keys, `x` [count, size], and some positional rows
+ * of a head to `scores` [count, rows of `part`]: 0 where the model has no such rows. */
+static void score_positions(const struct tile *t, const float *x, size_t x_ld,
+                            size_t count, enum model_array_id which, struct range part,
+                            float *scores) {
+    const struct model_array *array = &t->model->arrays[which];
+    const attn_model_info *info = &t->model->info;
+    size_t first = t->work->row_heads[t->rows.first] * info->width.score;
+    size_t width = part.end - part.first, ends[KERNEL_FEW_MAX];
+    float *rows[KERNEL_FEW_MAX];
+
+    for (size_t i = 0; i < count; i++) {
+        ends[i] = width;
+        rows[i] = scores + i * width;
+    }
+    if (array->numbers == NULL) {
+        memset(scores, 0, count * width * sizeof *scores);
+        return;
+    }
+    t->work->kernels->in_float32->score(&(struct query_panel){
+        .queries = x,
+        .queries_ld = x_ld,
+        .num_queries = count,
+        .keys = array->numbers + part.first * array->columns + first,
+        .keys_ld = array->columns,
+        .key_len = width,
+        .end_keys = ends,
+        .score_size = info->width.score,
+        .scale = (float)info->score.scale,
+        .weights = rows,
+        .scratch =
+            run_thread(t->work->run, t->work->thread, t->work->run->thread.kernels),
+    });
+}
+
+/* Copies some keys of a panel as rows of float32, [keys, size]. */
+static void unpack_keys(const struct tile *t, const struct query_panel *panel,
+                        struct range keys, float *to) {
+    size_t size = t->model->info.width.score;
+    const bool pairs = t->work->kernels->k_step == 2;
+
+    for (size_t k = keys.first; k < keys.end; k++) {
+        size_t own = panel->keys_in_panels ? k % KEY_BLOCK : 0;
+        size_t block = size_min(panel->key_len - (k - own), KEY_BLOCK);
+        size_t step = panel->keys_in_panels ? block : 1;
+        const float *from = panel->keys + (k - own) * panel->keys_ld + own;
+        for (size_t d = 0; d < size; d++, to++) {
+            uint32_t word;
+            memcpy(&word, from + (d >> pairs) * step, sizeof word);
+            if (pairs)
+                word = d % 2 == 0 ? word << 16 : word & 0xffff0000U;
+            memcpy(to, &word, sizeof word);
+        }
+    }
+}
+
+/* Fills the tile of one head with terms of content: products with the rows of all
+ * distances, of which each pair takes its own. */
+static void fill_content(const struct tile *t, const struct query_panel *panel) {
+    const attn_model_info *info = &t->model->info;
+    const int32_t farthest = narrow_position(info->score.bias_distance);
+    const struct range rows = find_position_rows(t, t->keys);
+    size_t size = info->width.score, room = KERNEL_FEW_MAX * info->score.position_rows;
+    float *of_queries =
+        run_thread(t->work->run, t->work->thread, t->work->run->thread.positions);
+    float *of_keys = of_queries + room, *unpacked = of_keys + room;
+
+    score_positions(t, panel->queries, panel->queries_ld, t->rows.end - t->rows.first,
+                    MODEL_POSITION_KEYS, rows, of_queries);
+    for (struct range keys = t->keys; keys.first < t->keys.end; keys.first = keys.end) {
+        keys.end = size_min(keys.first + KERNEL_FEW_MAX, t->keys.end);
+        const struct range part = find_position_rows(t, keys);
+        unpack_keys(t, panel, keys, unpacked);
+        score_positions(t, unpacked, size, keys.end - keys.first, MODEL_POSITION_QUERIES,
+                        part, of_keys);
+
+        for (size_t c = t->rows.first; c < t->rows.end; c++) {
+            size_t r = c - t->rows.first;
+            const float *of_query = of_queries + r * (rows.end - rows.first);
+            for (size_t k = keys.first; k < keys.end; k++) {
+                const float *of_key =
+                    of_keys + (k - keys.first) * (part.end - part.first);
+                int32_t distance = t->key_at[k - t->keys.first] - t->at[c];
+                size_t row = (size_t)look_up(t->table[c], farthest, distance);
+                float term = of_query[row - rows.first] + of_key[row - part.first];
+                t->data[r * t->row_step + k * t->key_step] =
+                    term + (term - term); /* never -INFINITY */
+            }
+        }
+    }
+}
+
 /* Adds the biases of the request, some keys at a time, whose part of the tile stays in
  * the first-level cache. It is a pass of its own, so that no compiler fuses the sums with
  * products: their bits would depend on the form of the tile. */
@@ -183,7 +300,8 @@ static void add_given(const struct tile *t, size_t first) {
 }
 
 /* Fills the tile with what follows from positions. */
-static void fill_by_position(struct tile *tile, size_t first, bool few, float *line) {
+static void fill_by_position(struct tile *tile, size_t first, bool few, float *line,
+                             const struct query_panel *panel) {
     const struct panel_work *work = tile->work;
     const attn_bias kind = tile->model->info.score.bias;
 
@@ -192,6 +310,8 @@ static void fill_by_position(struct tile *tile, size_t first, bool few, float *l
     bool from_line = has_line && !few && is_regular(tile);
     if (from_line)
         fill_from_line(tile, line);
+    if (kind == ATTN_BIAS_CONTENT)
+        fill_content(tile, panel);
     if (few)
         fill_rows(tile);
     else if (!from_line || work->mask->by_pair)
@@ -241,7 +361,7 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
         memset(tile.data, 0,
                (few ? num_rows * row : key_len * columns) * sizeof *tile.data);
     if (by_position)
-        fill_by_position(&tile, first, few, tile.data + key_len * columns);
+        fill_by_position(&tile, first, few, tile.data + key_len * columns, panel);
     if (given) {
         add_given(&tile, first);
         pace_add(num_rows * (tile.keys.end - tile.keys.first));

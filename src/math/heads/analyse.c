@@ -7,6 +7,7 @@
 #include "math/heads/parts.h"
 #include "math/mask.h"
 #include "math/plan/plan.h"
+#include "math/reserve.h"
 #include "math/run/run.h"
 
 #define ROWS_STEPS 8 /* of counting the rows of a sequence */
@@ -31,37 +32,32 @@ static attn_request of_targets(const attn_request *request) {
     return copy;
 }
 
-/* The scratch of an analysis, and where its results about targets are behind it. */
-struct heads_scratch {
-    size_t keys, weights, targets; /* offsets in bytes */
-};
+/* Takes the results about targets, behind the scratch of their run. Returns the bytes of
+ * all; SIZE_MAX: more than fit. */
+static size_t lay_out_targets(const attn_sizes *run, void *scratch,
+                              attn_result *ret_result) {
+    struct reserve block = {scratch, run->scratch_bytes / sizeof(float)};
+    size_t bytes = SIZE_MAX;
 
-/* Finds where results about targets are: behind the scratch of their run. Returns the
- * bytes of all; SIZE_MAX: more than fit. */
-static size_t lay_out_targets(const attn_sizes *run, struct heads_scratch *ret_scratch) {
-    size_t bytes = run->scratch_bytes;
-
-    ret_scratch->keys = bytes;
-    size_add_mul_saturating(&bytes, run->top, sizeof(int64_t));
-    ret_scratch->weights = bytes;
-    size_add_mul_saturating(&bytes, run->top, sizeof(float));
-    ret_scratch->targets = bytes;
-    size_add_mul_saturating(&bytes, run->target_weights, sizeof(float));
-    size_add_saturating(&bytes, ATTN_ALIGNMENT - 1);
-    return bytes < SIZE_MAX ? bytes - bytes % ATTN_ALIGNMENT : SIZE_MAX;
+    *ret_result = (attn_result){
+        .top_keys = reserve_take(&block, run->top, sizeof(int64_t) / sizeof(float)),
+        .top_weights = reserve_take(&block, run->top, 1),
+        .target_weights = reserve_take(&block, run->target_weights, 1)};
+    size_mul(block.floats, sizeof(float), &bytes);
+    return bytes;
 }
 
 /* Adds the second run, over targets, to the sizes of an analysis. */
 static attn_status add_targets_run(const attn_model *model, const attn_request *request,
                                    attn_sizes *sizes, attn_error *ret_error) {
     const attn_request copy = of_targets(request);
-    struct heads_scratch at;
+    attn_result result;
     attn_sizes run;
     attn_status status = attn_plan(model, &copy, &run, ret_error);
     if (status != ATTN_OK)
         return status;
 
-    size_t bytes = lay_out_targets(&run, &at);
+    size_t bytes = lay_out_targets(&run, NULL, &result);
     if (bytes == SIZE_MAX)
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     sizes->scratch_bytes = size_max(sizes->scratch_bytes, bytes);
@@ -146,17 +142,13 @@ static void add_targets(const attn_request *request, size_t first_row, size_t qu
 static void weigh_targets(const attn_model *model, const attn_request *request,
                           void *scratch, attn_heads *heads) {
     const attn_request copy = of_targets(request);
-    struct heads_scratch at;
+    attn_result result;
     attn_sizes sizes;
     size_t first_row = 0;
 
-    if (attn_plan(model, &copy, &sizes, NULL) != ATTN_OK)
+    if (scratch == NULL || attn_plan(model, &copy, &sizes, NULL) != ATTN_OK)
         return; /* never: attn_heads_plan() has accepted it */
-    lay_out_targets(&sizes, &at);
-    char *bytes = scratch;
-    const attn_result result = {.top_keys = (int64_t *)(void *)(bytes + at.keys),
-                                .top_weights = (float *)(void *)(bytes + at.weights),
-                                .target_weights = (float *)(void *)(bytes + at.targets)};
+    lay_out_targets(&sizes, scratch, &result);
     attn_run(model, &copy, &sizes, scratch, &result);
     for (size_t s = 0; s < request->num_sequences; s++) {
         add_targets(request, first_row, request->query_lens[s], &result, heads);

@@ -23,6 +23,8 @@
 #define BIAS_FLOPS      32
 #define SCATTERED_FLOPS 512
 
+#define POSITION_FLOPS 4 /* of a number of a key, for all positions near its queries */
+
 #define SEQUENCE_STEPS 64 /* of planning one */
 #define PANELS_COLUMNS 16 /* narrower tiles gain nothing from keys in panels */
 #define PANELS_READ    3  /* panels of queries that read rows as fast, all in all */
@@ -82,7 +84,8 @@ static bool has_uneven_biases(const attn_model *model, const struct mask *mask,
     if (mask->bias != NULL)
         return true;
     return model->info.score.bias != ATTN_BIAS_NONE &&
-           (model->info.score.bias == ATTN_BIAS_ALIBI_ROUNDED || heads > 1 ||
+           (model->info.score.bias == ATTN_BIAS_ALIBI_ROUNDED ||
+            model->info.score.bias == ATTN_BIAS_CONTENT || heads > 1 ||
             query_len <= model->engine.kernels->few ||
             !mask_is_even(mask->positions, query_len) ||
             !mask_is_even(mask->key_positions, mask->key_len));
@@ -124,6 +127,9 @@ static bool plan_attention(struct plan *plan, size_t sequence, const struct mask
     bool biased = has_uneven_biases(model, mask, query_len, items.shared);
     double pair_flops = find_pair_flops(mask->by_pair, biased);
 
+    pair_flops += (double)((info->score.position_keys ? 2 : 0) +
+                           (info->score.position_queries ? POSITION_FLOPS : 0)) *
+                  (double)score_size;
     if (items.kind == SEQUENCE_DIRECT) {
         score_size = info->width.key;
         result_size = info->width.value;

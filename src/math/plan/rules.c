@@ -22,6 +22,7 @@ enum sequence_kind plan_find_kind(const struct plan *plan, size_t sequence) {
         return SEQUENCE_DIRECT;
     if (plan->kind != PLAN_HEADS && plan->layer.group > 1 &&
         request->need_weights != ATTN_WEIGHTS_MEAN &&
+        model->info.score.bias != ATTN_BIAS_CONTENT && /* panels are of one head then */
         query_len < model->engine.kernels->columns)
         return SEQUENCE_GROUPED;
     return SEQUENCE_HEADWISE;

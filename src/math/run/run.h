@@ -59,14 +59,15 @@ static inline size_t ranges_below(struct ranges ranges, size_t item) {
 struct run_thread {
     /* The attention. */
     float *kernels;
-    float *total;    /* merged results of a panel, and one chunk's outputs */
-    float *chunks;   /* [max_chunks] maxima and sums of the chunks */
-    float *queries;  /* of a group of heads; or nothing */
-    float *bias;     /* see attend/bias.c; nothing without biases */
-    float *weights;  /* of a panel, unless they are a result */
-    float *top;      /* the largest weights of a row */
-    float *prefix;   /* float64: sums of a row up to each key, with many spans */
-    float *gathered; /* keys and values of a head; none with the mean */
+    float *total;     /* merged results of a panel, and one chunk's outputs */
+    float *chunks;    /* [max_chunks] maxima and sums of the chunks */
+    float *queries;   /* of a group of heads; or nothing */
+    float *bias;      /* see attend/bias.c; nothing without biases */
+    float *positions; /* see attend/bias.c; nothing without terms of content */
+    float *weights;   /* of a panel, unless they are a result */
+    float *top;       /* the largest weights of a row */
+    float *prefix;    /* float64: sums of a row up to each key, with many spans */
+    float *gathered;  /* keys and values of a head; none with the mean */
     /* Finishing rows. */
     float *rotation;
     float *tile; /* [KEY_BLOCK, score_size] */

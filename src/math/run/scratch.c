@@ -164,6 +164,8 @@ static void take_of_attention(struct run *run, struct reserve *block) {
         take(block, batch->grouped, rows, size_max(score_size, info->width.head));
     /* A tile [keys, columns] in either layout, and a line of keys + columns - 1. */
     thread->bias = take(block, biased, bias_keys + 1, KERNEL_COLUMNS_MAX + 1);
+    thread->positions = take(block, info->score.position_rows > 0, KERNEL_FEW_MAX,
+                             2 * info->score.position_rows + score_size);
     thread->weights = take(block, one_by_one, plan_weights_ld(longest), rows);
     thread->top = take(block, 1, request->reduce.top_k, REDUCE_TOP_FLOATS);
     thread->prefix =

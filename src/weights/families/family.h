@@ -86,7 +86,7 @@ struct family_weights {
 };
 
 /* Which projections have a bias; each text has some letters of q, k, v, o, g for the
- * gate, and Q and K for latent rows. */
+ * gate, Q and K for latent rows, and r and R for positional keys and queries. */
 struct family_biases {
     const char *always;
     const char *if_set; /* where `keys` is true */

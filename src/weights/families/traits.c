@@ -220,6 +220,7 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
     if (layer->info.score.bias != ATTN_BIAS_BUCKETS)
         return;
 
+    bias->table_columns = layer->info.num_heads;
     bias->both_sides = traits->stack->stack->mask == MASK_NONE;
     bias->table_rows =
         config_get_count(section, "relative_attention_num_buckets", BUCKETS);
@@ -238,11 +239,11 @@ static bool has_letter(const char *letters, char letter) {
 }
 
 static void read_biases(const struct traits *traits, struct layer *layer) {
-    static const char letters[] = "qkvogQK";
+    static const char letters[] = "qkvogQKrR";
     const struct family *family = traits->source.family;
     bool conditional = config_get_bool(traits->source.section, family->biases.keys);
 
-    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
+    for (size_t i = 0; i < LAYER_NUM_LINEARS; i++) {
         layer->linears[i].has_bias =
             has_letter(family->biases.always, letters[i]) ||
             (conditional && has_letter(family->biases.if_set, letters[i]));

@@ -73,13 +73,24 @@ struct layer_rotation {
     const struct json_t *long_factors;  /* longrope: for sequences that are longer */
 };
 
-/* Of ATTN_BIAS_BUCKETS: a bias of a score, as a function of j - i. */
+/* Of ATTN_BIAS_BUCKETS and ATTN_BIAS_CONTENT: a bias of a score, as a function of
+ * j - i. */
 struct layer_bias {
-    const struct safetensors_tensor *table; /* [table_rows, H], buckets first */
-    size_t table_rows, table_layer;         /* which layer has it */
-    size_t num_buckets;
+    /* [table_rows, H], buckets first; of content [table_rows, table_columns], rows that
+     * positional keys and queries are projected from, or which are those of all heads */
+    const struct safetensors_tensor *table;
+    size_t table_rows, table_columns;
+    size_t table_layer; /* which layer has it */
+    size_t num_buckets; /* of content: 0 means a row for each distance */
     size_t max_distance;
     bool both_sides; /* keys after the query have buckets of their own */
+    /* Of content. */
+    size_t own_row;             /* of distance 0 */
+    bool descending;            /* a key before the query has a row after it */
+    struct layer_norm norm;     /* of the table; its name is as that of the table in
+                                  family.h, NULL: none */
+    double norm_eps;            /* of a layer norm */
+    const char *projections[2]; /* linears of keys and queries in the module, or NULL */
 };
 
 /* A linear map, y = x W^T + b, whose outputs are heads of D rows each. */
@@ -99,6 +110,9 @@ struct layer_linear {
      * Weights of heads are then [head_rows, M]. NULL: none. */
     const struct safetensors_tensor *stage, *stage_bias;
 };
+
+/* Linears that make no linear of a model: they project a table of content. */
+enum { LAYER_POSITION_KEY = ATTN_NUM_LINEARS, LAYER_POSITION_QUERY, LAYER_NUM_LINEARS };
 
 struct layer {
     /* Its model, but for the name. Of latent attention, the rotated numbers are the last
@@ -120,5 +134,5 @@ struct layer {
     const struct safetensors_tensor *sinks; /* [H], or NULL */
     /* Query [A, D], key [A, D] and score [A] of additive scoring; NULL: it is not. */
     const struct safetensors_tensor *additive[3];
-    struct layer_linear linears[ATTN_NUM_LINEARS]; /* ATTN_GATE: weight may be NULL */
+    struct layer_linear linears[LAYER_NUM_LINEARS]; /* ATTN_GATE: weight may be NULL */
 };

@@ -197,6 +197,8 @@ attn_status layer_read_model(const struct layer *layer, attn_model *model,
     if (status == ATTN_OK && bias == ATTN_BIAS_BUCKETS)
         status = distance_read_biases(
             &layer->bias, heads, model->arrays[MODEL_DISTANCE_BIAS].numbers, ret_error);
+    else if (status == ATTN_OK && bias == ATTN_BIAS_CONTENT)
+        status = distance_read_content(layer, model, ret_error);
     else if (status == ATTN_OK && bias != ATTN_BIAS_NONE)
         distance_fill_slopes(bias, heads, model->arrays[MODEL_SLOPES].numbers);
     return status;

@@ -88,6 +88,11 @@ static void print_dims(const size_t *shape, size_t rank, bool expected, char *re
         snprintf(ret_text + used, text_size - used, "]");
 }
 
+void tensor_print_shape(const struct safetensors_tensor *tensor,
+                        char ret_text[SHAPE_TEXT_SIZE]) {
+    print_dims(tensor->shape, tensor->rank, false, ret_text, SHAPE_TEXT_SIZE);
+}
+
 static bool is_size(size_t size, size_t expected) {
     return expected == TENSOR_ANY || size == expected;
 }
@@ -112,9 +117,9 @@ void tensor_fit(const struct safetensors_tensor *tensor, size_t *rows, size_t *c
     bool turned = filled && matrix &&
                   (expected[0] != TENSOR_ANY || expected[1] != TENSOR_ANY) &&
                   is_size(shape[1], expected[0]) && is_size(shape[0], expected[1]);
-    char want[64], got[64];
+    char want[SHAPE_TEXT_SIZE], got[SHAPE_TEXT_SIZE];
     print_dims(expected, rank, true, want, sizeof want);
-    print_dims(shape, tensor->rank, false, got, sizeof got);
+    tensor_print_shape(tensor, got);
     if (tensor->rank == rank && !filled)
         reason = "it must not be empty";
     error_set(error, ATTN_E_SHAPE, "tensor '%.80s' has shape %s, expected %s: %s%s",

@@ -42,6 +42,12 @@ const struct safetensors_tensor *
 tensor_view_find_head(const struct tensor_view *of_heads,
                       const struct safetensors_tensor *first, size_t head);
 
+enum { SHAPE_TEXT_SIZE = 64 };
+
+/* Writes the shape of a tensor, "[2,3]"; a long one is cut. */
+void tensor_print_shape(const struct safetensors_tensor *tensor,
+                        char ret_text[SHAPE_TEXT_SIZE]);
+
 #define TENSOR_ANY 0 /* any size but 0 */
 
 /* Checks that a tensor, which may be NULL, is [*rows, *columns], or [*rows] when columns

@@ -125,7 +125,7 @@ static bool read_sent_bias(const struct wire_source *source,
 
     if (value->shape != NULL && !wire_rank_check(source, value, 1, NUM_AXES, SHAPES))
         return false;
-    if (value->bytes == NULL)
+    if (value->bytes == NULL || value->shape == NULL)
         return read_bias_text(source, find_bias_words(source, field, value), bias);
     bias->rank = value->rank;
     memcpy(bias->shape, value->shape, value->rank * sizeof *value->shape);

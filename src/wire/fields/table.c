@@ -55,6 +55,7 @@ const struct wire_field wire_fields[WIRE_NUM_FIELDS] = {
     {ID(WEIGHTS_QUERIES), "weights_queries", ALL | EITHER, WIRE_INTEGERS, SELECTIONS,
      wire_read_selection},
     {ID(BINARY_OUTPUT), "binary_data_output", PARAM, WIRE_OPTION},
+    {ID(CODEC), "content_type", PARAM, WIRE_OPTION},
     {ID(TIMEOUT_MS), "timeout_ms", ALL, WIRE_OPTION, OPTIONS, wire_read_timeout_ms,
      TO(request.timeout_ns)},
     {ID(TIMEOUT), "timeout", PARAM, WIRE_OPTION, OPTIONS, wire_read_timeout,

@@ -76,7 +76,8 @@ static void print_scores(const attn_model_info *info, struct buf *body) {
     static const char *const biases[] = {[ATTN_BIAS_NONE] = NULL,
                                          [ATTN_BIAS_ALIBI] = "alibi",
                                          [ATTN_BIAS_BUCKETS] = "buckets",
-                                         [ATTN_BIAS_ALIBI_ROUNDED] = "alibi"};
+                                         [ATTN_BIAS_ALIBI_ROUNDED] = "alibi",
+                                         [ATTN_BIAS_CONTENT] = "content"};
     double scale = info->score.scale;
     if (info->score.kind == ATTN_ADDITIVE)
         scale = 0; /* which is printed as null */

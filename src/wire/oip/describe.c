@@ -165,60 +165,47 @@ static void print_duration(const char *before, const char *name, uint64_t count,
 }
 
 /* Adds those numbers of requests that were computed together at least once. */
-static void print_batches(const struct wire_oip_batch *batches, struct buf *body) {
+static void print_batches(const struct wire_oip_batches *batches, struct buf *body) {
     const char *before = "";
 
     buf_append_text(body, ",\"batch_stats\":[");
     for (size_t i = 0; i < WIRE_OIP_BATCH_MAX; i++) {
-        const struct wire_oip_batch *batch = &batches[i];
-        if (batch->count == 0)
+        const struct wire_oip_batches *batch = &batches[i];
+        uint64_t count = obs_get(&batch->count);
+        if (count == 0)
             continue;
         buf_append_format(body, "%s{\"batch_size\":%zu", before, i + 1);
-        print_duration(",", "compute_input", batch->count, batch->input_ns, body);
-        print_duration(",", "compute_infer", batch->count, batch->infer_ns, body);
-        print_duration(",", "compute_output", batch->count, batch->output_ns, body);
+        print_duration(",", "compute_input", count, obs_get(&batch->input_ns), body);
+        print_duration(",", "compute_infer", count, obs_get(&batch->infer_ns), body);
+        print_duration(",", "compute_output", count, obs_get(&batch->output_ns), body);
         buf_append_text(body, "}");
         before = ",";
     }
     buf_append_text(body, "]");
 }
 
-static void print_statistics(const attn_model_info *info,
-                             const struct wire_oip_statistics *statistics,
-                             struct buf *body) {
-    const struct {
-        const char *name;
-        const struct wire_oip_duration *duration;
-    } durations[] = {{"success", &statistics->success},
-                     {"fail", &statistics->fail},
-                     {"queue", &statistics->queue},
-                     {"compute_input", &statistics->compute_input},
-                     {"compute_infer", &statistics->compute_infer},
-                     {"compute_output", &statistics->compute_output}};
+void wire_oip_print_statistics(const attn_model_info *info,
+                               const struct wire_oip_statistics *statistics,
+                               struct buf *body) {
+    static const char *const names[] = {
+        "success", "fail", "queue", "compute_input", "compute_infer", "compute_output"};
+    uint64_t successes = obs_get(&statistics->num_successes), executions = 0;
 
+    for (size_t i = 0; i < WIRE_OIP_BATCH_MAX; i++)
+        executions += obs_get(&statistics->batches[i].count);
     print_string(body, "{\"name\":", info->name, ",\"version\":\"" WIRE_OIP_VERSION "\"");
     buf_append_format(body,
                       ",\"last_inference\":%" PRIu64 ",\"inference_count\":%" PRIu64
                       ",\"execution_count\":%" PRIu64 ",\"inference_stats\":",
-                      statistics->last_inference, statistics->inference_count,
-                      statistics->execution_count);
-    for (size_t i = 0; i < sizeof durations / sizeof durations[0]; i++)
-        print_duration(i == 0 ? "{" : ",", durations[i].name,
-                       durations[i].duration->count, durations[i].duration->ns, body);
+                      obs_get(&statistics->last), successes, executions);
+    for (size_t i = 0; i < WIRE_NUM_TIMES; i++)
+        print_duration(i == 0 ? "{" : ",", names[i],
+                       i == WIRE_TIME_FAIL ? obs_get(&statistics->num_failures)
+                                           : successes,
+                       obs_get(&statistics->ns[i]), body);
     buf_append_text(body, "}");
     print_batches(statistics->batches, body);
     buf_append_text(body, "}");
-}
-
-void wire_oip_print_statistics(const attn_model *const *models,
-                               const struct wire_oip_statistics *statistics, size_t count,
-                               struct buf *body) {
-    buf_append_text(body, "{\"model_stats\":[");
-    for (size_t i = 0; i < count; i++) {
-        buf_append_text(body, i > 0 ? "," : "");
-        print_statistics(attn_model_get_info(models[i]), &statistics[i], body);
-    }
-    buf_append_text(body, "]}");
 }
 
 void wire_oip_print_index(const struct wire_oip_listing *listings, size_t count,

@@ -5,27 +5,34 @@
 #pragma once
 
 #include "base/buf.h"
+#include "obs/counter.h"
 
 #include <attnd/model.h>
-#include <stdint.h>
-
-struct wire_oip_duration {
-    uint64_t count, ns;
-};
+#include <stdbool.h>
 
 #define WIRE_OIP_BATCH_MAX 64 /* requests */
 
-/* The executions for one number of requests, and what all their requests took in ns. */
-struct wire_oip_batch {
-    uint64_t count, input_ns, infer_ns, output_ns;
+/* Of requests for inference. The last four are counted for successes only. */
+enum wire_oip_time {
+    WIRE_TIME_SUCCESS, /* from the complete request to the reply or its first piece */
+    WIRE_TIME_FAIL,    /* that time of others; 0 where no worker had them */
+    WIRE_TIME_QUEUE,   /* waiting for a worker, or while it ran cheaper requests */
+    WIRE_TIME_INPUT,   /* reading the body */
+    WIRE_TIME_INFER,   /* the layer */
+    WIRE_TIME_OUTPUT,  /* writing the reply or its first piece */
+    WIRE_NUM_TIMES
 };
 
-/* One model's requests for inference, as the statistics extension counts them. */
+/* One model's requests for inference, as the statistics extension counts them. Any thread
+ * may count and read; zeroed, there were none. */
 struct wire_oip_statistics {
-    uint64_t inference_count, execution_count, last_inference; /* ms since 1970 */
-    struct wire_oip_duration success, fail, queue;
-    struct wire_oip_duration compute_input, compute_infer, compute_output;
-    struct wire_oip_batch batches[WIRE_OIP_BATCH_MAX]; /* of 1 request, of 2, ... */
+    obs_counter num_successes, num_failures;
+    obs_counter ns[WIRE_NUM_TIMES];
+    /* The executions of 1 request, of 2, ..., and what all their requests took. */
+    struct wire_oip_batches {
+        obs_counter count, input_ns, infer_ns, output_ns;
+    } batches[WIRE_OIP_BATCH_MAX];
+    obs_counter last; /* when the last inference ended, in ms since 1970 */
 };
 
 void wire_oip_print_server(struct buf *body);
@@ -33,9 +40,9 @@ void wire_oip_print_model(const attn_model_info *info, struct buf *body);
 void wire_oip_print_ready(const attn_model_info *info, bool ready, struct buf *body);
 void wire_oip_print_config(const attn_model_info *info, struct buf *body);
 
-/* {"model_stats":[...]} of `count` models. */
-void wire_oip_print_statistics(const attn_model *const *models,
-                               const struct wire_oip_statistics *statistics, size_t count,
+/* An element of {"model_stats":[...]}. */
+void wire_oip_print_statistics(const attn_model_info *info,
+                               const struct wire_oip_statistics *statistics,
                                struct buf *body);
 
 /* An entry of the index: a model that is configured. */

@@ -44,10 +44,14 @@ static const struct wire_keys input_keys = {
               [DATA] = "data"},
 };
 
-static const struct wire_keys input_parameter_keys = {.owner = "an input's parameters",
-                                                      .where = "",
-                                                      .count = 1,
-                                                      .names = {"binary_data_size"}};
+enum { BINARY_SIZE, CODEC, NUM_PARAMETERS };
+
+static const struct wire_keys input_parameter_keys = {
+    .owner = "an input's parameters",
+    .where = "",
+    .count = NUM_PARAMETERS,
+    .names = {[BINARY_SIZE] = "binary_data_size", [CODEC] = "content_type"},
+};
 
 static bool refuse_missing(struct wire_problem *problem, const char *whose,
                            const char *key) {
@@ -263,10 +267,23 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
         input->name, input->count, plural_of(input->count), data->commas + 1);
 }
 
+bool wire_oip_codec_check(const struct wire_cursor *cursor,
+                          const struct wire_span *span) {
+    char word[WIRE_WORD_MAX + 1] = "np";
+
+    if (span->start != NULL && !wire_word_read(cursor, span, "content_type", word))
+        return false;
+    return strcmp(word, "np") == 0 ||
+           wire_problem_set(cursor->problem, WIRE_E_WRONG_DTYPE, "content_type",
+                            "content_type is '%.40s', but tensors are arrays of numbers; "
+                            "send np, or leave it out",
+                            word);
+}
+
 bool wire_oip_input_scan(struct wire_cursor *cursor, struct wire_place *place,
                          void *context) {
     struct wire_oip_scan *scan = context;
-    struct wire_span members[NUM_MEMBERS], binary_size = {0};
+    struct wire_span members[NUM_MEMBERS], options[NUM_PARAMETERS] = {{0}};
     struct wire_place parameters_place = {.field = "parameters"};
     const struct wire_field *field = wire_fields;
     const struct oip_type *type = types;
@@ -277,7 +294,8 @@ bool wire_oip_input_scan(struct wire_cursor *cursor, struct wire_place *place,
     if (members[PARAMETERS].start != NULL) {
         struct wire_cursor parameters = wire_cursor_at(cursor, &members[PARAMETERS]);
         if (!wire_object_scan(&parameters, &parameters_place, INPUT_DEPTH + 1,
-                              &input_parameter_keys, &binary_size))
+                              &input_parameter_keys, options) ||
+            !wire_oip_codec_check(cursor, &options[CODEC]))
             return false;
     }
 
@@ -289,5 +307,5 @@ bool wire_oip_input_scan(struct wire_cursor *cursor, struct wire_place *place,
     *wire_source_set(&scan->source, field) = (struct wire_value){.name = field->name};
     return read_input_shape(cursor, &members[SHAPE], input, scan->shapes[field->id]) &&
            read_datatype(cursor, &members[DATATYPE], field->kind, input, &type) &&
-           find_data(cursor, members, &binary_size, type, &scan->binary, input);
+           find_data(cursor, members, &options[BINARY_SIZE], type, &scan->binary, input);
 }

@@ -33,3 +33,8 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
  * compared with the data: binary data has the right size, and JSON has at least count - 1
  * commas. A name may appear once. */
 wire_element_reader wire_oip_input_scan;
+
+/* Checks the codec that a client of MLServer states at `span`, which may be empty. It is
+ * "np", since tensors are arrays of numbers: Wrong dtype, Wrong type, Malformed JSON, Out
+ * of memory. */
+bool wire_oip_codec_check(const struct wire_cursor *cursor, const struct wire_span *span);

@@ -28,7 +28,11 @@ static const struct wire_keys output_keys = {
     .owner = "an output", .count = 2, .names = {"name", "parameters"}};
 
 static const struct wire_keys output_parameter_keys = {
-    .owner = "an output's parameters", .where = "", .count = 1, .names = {"binary_data"}};
+    .owner = "an output's parameters",
+    .where = "",
+    .count = 2,
+    .names = {"binary_data", "content_type"},
+};
 
 static const struct wire_keys index_keys = {
     .owner = "a request for the index", .count = 1, .names = {"ready"}};
@@ -60,7 +64,8 @@ static bool find_parameters(const struct wire_cursor *cursor,
     wire_fields_take(members, source);
     source->values[WIRE_FIELD_WEIGHTS_HEADS].bare = true;
     source->values[WIRE_FIELD_WEIGHTS_QUERIES].bare = true;
-    return wire_bool_read(cursor, &binary->text, "binary_data_output",
+    return wire_oip_codec_check(cursor, &source->values[WIRE_FIELD_CODEC].text) &&
+           wire_bool_read(cursor, &binary->text, "binary_data_output",
                           &scan->binary_output);
 }
 
@@ -117,7 +122,7 @@ static bool read_output_element(struct wire_cursor *cursor, struct wire_place *p
     struct wire_oip_scan *scan = context;
     size_t index = place->index[0];
     struct wire_oip_reply *reply = &scan->reply;
-    struct wire_span members[2], binary = {0};
+    struct wire_span members[2], options[2] = {{0}};
     struct wire_place parameters = {.field = "parameters"};
     enum result_id which = RESULT_OUTPUTS;
 
@@ -135,14 +140,15 @@ static bool read_output_element(struct wire_cursor *cursor, struct wire_place *p
 
     if (members[1].start != NULL) {
         struct wire_cursor there = wire_cursor_at(cursor, &members[1]);
-        if (!wire_object_scan(&there, &parameters, 4, &output_parameter_keys, &binary))
+        if (!wire_object_scan(&there, &parameters, 4, &output_parameter_keys, options) ||
+            !wire_oip_codec_check(cursor, &options[1]))
             return false;
     }
 
     size_t i = reply->num_outputs++; /* fits, as they differ */
     reply->outputs[i].which = which;
     reply->outputs[i].binary = scan->binary_output;
-    return wire_bool_read(cursor, &binary, "binary_data", &reply->outputs[i].binary);
+    return wire_bool_read(cursor, &options[0], "binary_data", &reply->outputs[i].binary);
 }
 
 /* --- the request --- */

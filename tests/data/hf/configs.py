@@ -74,6 +74,8 @@ OWN = [
     ("gemma3n_text", {"query_pre_attn_scalar": 256}),
     ("qwen3_vl_moe_text", {"sliding_window": 8}),
     ("dots1", {"sliding_window": 0}),
+    ("deberta-v2", {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 256,
+                    "norm_rel_ebd": "layer_norm", "share_att_key": True}),
     ("gpt2", {"hidden_size": 96, "num_attention_heads": 4, "num_hidden_layers": 3}),
 ]
 

@@ -94,7 +94,7 @@ static size_t set_linear_rows(const struct locator *locator, size_t which) {
     size_t key_in = info->latent.key > 0 ? info->latent.key - shared : width;
     const struct {
         size_t heads, rows, in_size;
-    } sizes[ATTN_NUM_LINEARS] = {
+    } sizes[LAYER_NUM_LINEARS] = {
         [ATTN_QUERY] = {info->num_heads, info->width.score, query_in},
         [ATTN_KEY] = {info->num_kv_heads, info->width.score - shared, key_in},
         [ATTN_VALUE] = {info->num_kv_heads, info->width.head, key_in},
@@ -102,6 +102,8 @@ static size_t set_linear_rows(const struct locator *locator, size_t which) {
         [ATTN_GATE] = {info->num_heads, info->width.head, width},
         [ATTN_LATENT_QUERY] = {1, info->latent.query, width},
         [ATTN_LATENT_KEY] = {1, info->latent.key, width},
+        [LAYER_POSITION_KEY] = {info->num_heads, info->width.score, width},
+        [LAYER_POSITION_QUERY] = {info->num_heads, info->width.score, width},
     };
 
     linear->in_size = sizes[which].in_size;
@@ -124,6 +126,8 @@ static const char *name_linear(const struct locator *locator, size_t which) {
     const attn_model_info *info = &locator->layer->info;
     bool is_gated = locator->family->weights.split == SPLIT_GATED;
 
+    if (which >= LAYER_POSITION_KEY)
+        return locator->layer->bias.projections[which - LAYER_POSITION_KEY];
     if (which == ATTN_LATENT_QUERY)
         return info->latent.query > 0 ? "q_a_proj" : NULL;
     if (which == ATTN_LATENT_KEY)
@@ -142,9 +146,10 @@ _Static_assert(SIZE_MAX / CONFIG_COUNT_MAX / CONFIG_COUNT_MAX >= 64,
                "rows and columns of all heads overflow");
 
 static void locate_linears(const struct locator *locator) {
-    static const size_t order[ATTN_NUM_LINEARS] = {
-        ATTN_LATENT_QUERY, ATTN_QUERY, ATTN_LATENT_KEY, ATTN_KEY,
-        ATTN_VALUE,        ATTN_GATE,  ATTN_OUTPUT};
+    static const size_t order[LAYER_NUM_LINEARS] = {
+        ATTN_LATENT_QUERY, ATTN_QUERY,         ATTN_LATENT_KEY,
+        ATTN_KEY,          ATTN_VALUE,         ATTN_GATE,
+        ATTN_OUTPUT,       LAYER_POSITION_KEY, LAYER_POSITION_QUERY};
     struct layer *layer = locator->layer;
 
     if (locator->family->weights.split == SPLIT_QUARTERS &&
@@ -155,7 +160,7 @@ static void locate_linears(const struct locator *locator) {
         return;
     }
 
-    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
+    for (size_t i = 0; i < LAYER_NUM_LINEARS; i++) {
         size_t which = order[i];
         const char *name = name_linear(locator, which);
 
@@ -166,34 +171,45 @@ static void locate_linears(const struct locator *locator) {
     }
 }
 
-/* Finds the sinks, and the table of the bias by distance: in the module of a layer, or
- * under the prefix. */
-static void locate_tables(const struct locator *locator) {
-    const char *table = locator->family->distance.table;
-    struct layer *layer = locator->layer;
-    char name[MATCH_NAME_SIZE] = "";
+/* Returns the tensor `name` + `ending`, [rows, columns], which must be there: in the
+ * module of a layer, or behind a '/' under the prefix. */
+static const struct safetensors_tensor *locate_table(const struct locator *locator,
+                                                     size_t index, const char *name,
+                                                     const char *ending, size_t rows,
+                                                     size_t columns) {
+    const struct safetensors_tensor *tensor;
+    char found[MATCH_NAME_SIZE] = "";
 
-    if (layer->sinks_name != NULL) {
-        layer->sinks =
-            locator_find(locator, layer->info.layer, layer->sinks_name, "", name);
-        if (layer->sinks == NULL)
-            locator_refuse_missing(locator, name);
-        locator_check(locator, layer->sinks, layer->info.num_heads, VECTOR);
-    }
-    if (layer->info.score.bias != ATTN_BIAS_BUCKETS)
-        return;
-
-    if (table[0] == '/') {
-        snprintf(name, sizeof name, "%s%s", locator->stack->prefix, table + 1);
-        layer->bias.table = tensor_view_find(locator->tensors, name);
+    if (name[0] == '/') {
+        snprintf(found, sizeof found, "%s%s%s", locator->stack->prefix, name + 1, ending);
+        tensor = tensor_view_find(locator->tensors, found);
     } else {
-        layer->bias.table =
-            locator_find(locator, layer->bias.table_layer, table, "", name);
+        tensor = locator_find(locator, index, name, ending, found);
     }
-    if (layer->bias.table == NULL)
-        locator_refuse_missing(locator, name);
-    locator_check(locator, layer->bias.table, layer->bias.table_rows,
-                  layer->info.num_heads);
+    if (tensor == NULL)
+        locator_refuse_missing(locator, found);
+    locator_check(locator, tensor, rows, columns);
+    return tensor;
+}
+
+/* Finds the sinks, and the table of the bias by distance. */
+static void locate_tables(const struct locator *locator) {
+    struct layer *layer = locator->layer;
+    struct layer_bias *bias = &layer->bias;
+
+    if (layer->sinks_name != NULL)
+        layer->sinks = locate_table(locator, layer->info.layer, layer->sinks_name, "",
+                                    layer->info.num_heads, VECTOR);
+    if (bias->table_rows > 0)
+        bias->table =
+            locate_table(locator, bias->table_layer, locator->family->distance.table, "",
+                         bias->table_rows, bias->table_columns);
+    if (bias->norm.name == NULL)
+        return;
+    bias->norm.weight =
+        locate_table(locator, 0, bias->norm.name, ".weight", bias->table_columns, VECTOR);
+    bias->norm.bias =
+        locate_table(locator, 0, bias->norm.name, ".bias", bias->table_columns, VECTOR);
 }
 
 static bool begins_with(const char *name, const char *start, size_t size) {
@@ -244,7 +260,7 @@ static bool is_known_tensor(const struct locator *locator,
         &layer->query_norm,  &layer->key_norm,          &layer->out_norm,
         &layer->norm_before, &layer->latent_query_norm, &layer->latent_key_norm};
 
-    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++) {
+    for (size_t i = 0; i < LAYER_NUM_LINEARS; i++) {
         const struct layer_linear *linear = &layer->linears[i];
         const struct safetensors_scale *scale =
             linear->weight != NULL ? linear->weight->scale : NULL;

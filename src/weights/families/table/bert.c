@@ -39,6 +39,83 @@ static void stretch_rotation(const struct layer_source *source, struct layer *la
     layer->rotation.factor = pow(factor, 2 / (double)layer->rotation.dims);
 }
 
+/* Returns a count, where one below 1 stands for another. */
+static size_t count_unless_negative(const struct config_section *section, const char *key,
+                                    size_t otherwise) {
+    const json_t *value = config_find(section, key, NULL);
+
+    if (json_is_number(value) && json_number_value(value) < 1)
+        return otherwise;
+    return config_get_count(section, key, otherwise);
+}
+
+/* Returns whether pos_att_type, a text such as "p2c|c2p" or a list, has a term. */
+static bool has_term(const struct config_section *section, const char *term) {
+    const json_t *types = config_find(section, "pos_att_type", NULL);
+    bool has = wordlist_has(json_string_value(types), term);
+
+    for (size_t i = 0; i < json_array_size(types); i++)
+        has |= wordlist_has(json_string_value(json_array_get(types, i)), term);
+    return has;
+}
+
+/* Adds the terms of content and position. Where keys and queries share projections with
+ * the positions, those are the layer's own. */
+static void add_content(const struct layer_source *source, struct layer *layer) {
+    const struct config_section *section = source->section;
+    struct layer_bias *bias = &layer->bias;
+    bool keys = has_term(section, "c2p"), queries = has_term(section, "p2c");
+    bool own = config_get_bool(section, "share_att_key");
+    bool relative = config_get_bool(section, "relative_attention");
+    size_t longest = count_unless_negative(
+        section, "max_relative_positions",
+        config_get_count(section, "max_position_embeddings=512", 512));
+    size_t span = count_unless_negative(section, "position_buckets", longest);
+
+    layer->info.score.scale /= sqrt(1 + keys + queries); /* also without positions */
+    layer->info.score.bias = ATTN_BIAS_NONE;
+    if (!relative || !(keys || queries))
+        return;
+    bias->num_buckets = count_unless_negative(section, "position_buckets", 0);
+    bias->max_distance = longest;
+    if (bias->num_buckets % 2 != 0 || bias->num_buckets == 2 ||
+        (bias->num_buckets > 0 && longest < bias->num_buckets / 2 + 2))
+        error_keep(section->error, ATTN_E_VALUE,
+                   "%zu buckets up to distance %zu are not possible", span, longest);
+    bias->table_rows = layer->info.score.position_rows = 2 * span;
+    bias->table_columns = config_get_count(section, "hidden_size=1536", 1536);
+    bias->own_row = span;
+    bias->descending = true;
+    if (keys)
+        bias->projections[0] = own ? "self.key_proj" : "self.pos_key_proj";
+    if (queries)
+        bias->projections[1] = own ? "self.query_proj" : "self.pos_query_proj";
+    if (wordlist_has(config_get_text(section, "norm_rel_ebd", NULL), "layer_norm"))
+        bias->norm.name = "/encoder.LayerNorm";
+    bias->norm_eps = config_get_number(section, "layer_norm_eps", 1e-7);
+    layer->info.score.bias = ATTN_BIAS_CONTENT;
+    layer->info.score.bias_distance = longest;
+    layer->info.score.position_keys = keys;
+    layer->info.score.position_queries = queries;
+}
+
+/* Adds the positional keys that all heads share. */
+static void add_relative_keys(const struct layer_source *source, struct layer *layer) {
+    const struct config_section *section = source->section;
+    size_t before = config_get_index(section, "left_max_position_embeddings=64");
+    size_t after = config_get_index(section, "right_max_position_embeddings=8");
+
+    if (config_is_null(section, "position_embeddings_type"))
+        return;
+    layer->bias.table_rows = layer->info.score.position_rows = before + after + 1;
+    layer->bias.table_columns = layer->info.width.score;
+    layer->bias.table_layer = source->index;
+    layer->bias.own_row = before;
+    layer->info.score.bias = ATTN_BIAS_CONTENT;
+    layer->info.score.bias_distance = before > after ? before : after;
+    layer->info.score.position_keys = true;
+}
+
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define NORM_BEHIND "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta"
@@ -146,6 +223,17 @@ const struct family families_bert[] = {
         .biases.always = "qkvo", .weights.ignored = NORM_BEHIND,
         .distance.kind = ATTN_BIAS_BUCKETS,
         .distance.table = "/encoder.relative_attention_bias.weight"},
+    {   .type = "deberta-v2", .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
+        "attention.", NULL, 24, 1536, 24, MASK_NONE, {"self.query_proj", "self.key_proj",
+        "self.value_proj", "output.dense"})}, .biases.always = "qkvorR",
+        .weights.ignored = BEHIND_OUTPUT, .adjust = add_content,
+        .distance.table = "/encoder.rel_embeddings.weight"},
+    {   .type = "wav2vec2-bert", .stacks = {STACK(KEYS_COMMON, "encoder.layers.#.",
+        "self_attn.", "self_attn_layer_norm", 16, 1024, 24, MASK_NONE, {"linear_q",
+        "linear_k", "linear_v", "linear_out"})}, .biases.always = "qkvo",
+        LAYER_NORM("layer_norm_eps", 1e-5), .adjust = add_relative_keys,
+        .demands = "position_embeddings_type=relative_key",
+        .distance.table = "distance_embedding.weight"},
     WAV2VEC2("wav2vec2"),
     WAV2VEC2("hubert"),
     WAV2VEC2("unispeech"),
