@@ -25,8 +25,8 @@ from urllib3.util import Retry
 
 SEQUENCES = ("queries", "keys", "values")
 INDICES = ("weights_heads", "weights_queries")
-INTEGERS = ("valid_lens", "positions", "key_positions", "spans", "targets", "top_in", "query_rows", *INDICES)
-NUMBERS = ("head_mask", "bias", "sinks", "slopes", "row_weights")
+INTEGERS = ("valid_lens", "prefix_lens", "positions", "key_positions", "spans", "targets", "top_in", "query_rows", *INDICES)
+NUMBERS = ("head_mask", "bias", "attn_mask", "sinks", "slopes", "row_weights")
 RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads", "lse": "lse",
            "scores": "scores", "spans": "span_weights", "top": "top_weights", "target": "target_weights",
            "received": "received", "entropy": "entropy", "blocks": "block_weights",
@@ -81,7 +81,7 @@ class Client:
         [Tq, H, head_size], lse [Tq, H], and with B before them. A list of arrays [Tq, width] is a
         ragged batch: each result is then a list, with an array for each sequence.
 
-        Options: keys, values, valid_lens, causal, window, positions, key_positions (for three axes
+        Options: keys, values, valid_lens, prefix_lens, bias, attn_mask, causal, window, positions, key_positions (for three axes
         [3, T] or [B, 3, T]), need, need_weights (True or "mean"), weights_heads and weights_queries (lists, or one index),
         head_mask, timeout_ms, priority. float16 and bfloat16 are sent as they are, other numbers
         as float32."""
@@ -105,8 +105,8 @@ class Client:
         num_heads (and num_kv_heads) heads lie side by side instead: [Tq, H·D]. PyTorch has H before
         Tq, so transpose first. A list of arrays is a ragged batch.
 
-        Options: scale, softcap, causal, window, positions, key_positions, valid_lens, sinks, slopes,
-        bias, need and what its words need (spans, top_k, top_in, targets, block, row_weights), weights_heads,
+        Options: scale, softcap, causal, window, positions, key_positions, valid_lens, prefix_lens, sinks, slopes,
+        bias or attn_mask, need and what its words need (spans, top_k, top_in, targets, block, row_weights), weights_heads,
         weights_queries, num_heads, num_kv_heads, timeout_ms, priority."""
         fields = {"queries": queries, "keys": keys, "values": values, **options}
         rank = sequence_rank(fields)
@@ -357,12 +357,13 @@ def encode(fields, as_json, rank=2):
         fields["targets"] = without_nulls(fields["targets"])
     if as_json:
         for name in (*SEQUENCES, *NUMBERS):
-            value = fields.get(name)
+            value = None if is_mask(name, fields.get(name)) else fields.get(name)
             for array in value if isinstance(value, list) else [value]:
                 if hasattr(array, "dtype"):
                     to_rows(array)  # which refuses what is not meant as numbers
-        if "bias" in fields:
-            fields["bias"] = with_nulls(fields["bias"])
+        for name in ("bias", "attn_mask"):
+            if name in fields and not is_mask(name, fields[name]):
+                fields[name] = with_nulls(fields[name])
         return json.dumps(to_lists(fields)).encode(), {"Content-Type": "application/json"}
 
     tensors, options = {}, {}
@@ -375,7 +376,9 @@ def encode(fields, as_json, rank=2):
         if is_per_row or name in SEQUENCES and is_list_of(value, rank):
             value = join(name, value, lens_name, tensors)
 
-        if name in SEQUENCES or name in NUMBERS:
+        if is_mask(name, value):
+            tensors[name] = np.asarray(value, bool, order="C")
+        elif name in SEQUENCES or name in NUMBERS:
             tensors[name] = to_rows(value)
         elif name in INTEGERS:
             value = np.asarray(value)
@@ -411,6 +414,11 @@ def without_nulls(targets):
     return targets if hasattr(targets, "dtype") or np.isscalar(targets) else [without_nulls(x) for x in targets]
 
 
+def is_mask(name, value):
+    """Whether that is a mask of booleans."""
+    return name == "attn_mask" and np.asarray(to_lists(value)).dtype == bool
+
+
 def with_nulls(bias):
     """Returns a bias whose -inf JSON can have."""
     bias = np.asarray(to_lists(bias), np.float64)
@@ -424,7 +432,7 @@ def to_rows(value):
         array = array.view(BFLOAT16)
     if array.dtype != BFLOAT16 and array.dtype.kind not in "fi":
         raise TypeError(f"numbers are {array.dtype}, but attnd takes floats and integers; send bits of bfloat16 as "
-                        ".view(BFLOAT16), and of a mask 0 where it sees and -inf where not")
+                        ".view(BFLOAT16), and booleans as attn_mask, True where a query sees a key")
     is_half = array.dtype == BFLOAT16 or array.dtype.kind == "f" and array.itemsize == 2
     return np.asarray(array, array.dtype.newbyteorder("<") if is_half else "<f4", order="C")
 
@@ -494,7 +502,8 @@ def to_safetensors(tensors, metadata):
     header, end = {"__metadata__": metadata}, 0
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.nbytes
-        dtype = "BF16" if tensor.dtype == BFLOAT16 else f"{tensor.dtype.kind}{8 * tensor.itemsize}".upper()
+        dtype = "BF16" if tensor.dtype == BFLOAT16 else "BOOL" if tensor.dtype == bool else \
+            f"{tensor.dtype.kind}{8 * tensor.itemsize}".upper()
         header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # where tensors are aligned, attnd does not copy them

@@ -112,6 +112,9 @@ typedef struct attn_request {
     const size_t *axis_positions;     /* sequence after sequence [ATTN_AXES, Tq] */
     const size_t *axis_key_positions; /* sequence after sequence [ATTN_AXES, Tk] */
     bool causal;                      /* no key's position is larger than the query's */
+    /* [B]: of each sequence so many keys, the first rows, which `causal` does not hide;
+     * all else may. NULL: none. None may exceed its sequence's Tk. */
+    const size_t *prefix_lens;
     size_t window, chunk; /* see attn_model_info; 0: none. Not the model's default */
     /* Added to the scores, after softcap. -INFINITY masks a key, as valid_lens do; other
      * numbers are finite. That of key k and query q of head h in sequence s is at
@@ -196,10 +199,10 @@ typedef struct attn_sizes {
  *
  * Errors, with one line in ret_error (which may be NULL) and *ret_sizes untouched:
  * ATTN_E_SHAPE for an empty batch or sequence, or more tokens than the context length;
- * ATTN_E_VALUE for a number in valid_lens over Tk, a position over ATTN_POSITION_MAX, or
- * a selected head or query that does not exist; ATTN_E_UNSUPPORTED for encoded
- * keys with a model, or for positions of three axes without sections; ATTN_E_OVERFLOW
- * when a size cannot be computed. */
+ * ATTN_E_VALUE for a number in valid_lens or prefix_lens over Tk, a position over
+ * ATTN_POSITION_MAX, or a selected head or query that does not exist; ATTN_E_UNSUPPORTED
+ * for encoded keys with a model, or for positions of three axes without sections;
+ * ATTN_E_OVERFLOW when a size cannot be computed. */
 ATTN_API attn_status attn_plan(const attn_model *model, const attn_request *request,
                                attn_sizes *ret_sizes, attn_error *ret_error);
 

@@ -71,6 +71,7 @@ static void find_common(const attn_request *request, attn_request *ret_common) {
     ret_common->axis_positions = request->axis_positions != NULL ? given : NULL;
     ret_common->axis_key_positions = request->axis_key_positions != NULL ? given : NULL;
     ret_common->causal = needs_mask(request) && request->causal;
+    ret_common->prefix_lens = needs_mask(request) ? request->prefix_lens : NULL;
     ret_common->num_weights_heads = ret_common->num_weights_queries = 0; /* of none */
     ret_common->head_mask = NULL;
     ret_common->parallel = NULL;
@@ -237,6 +238,7 @@ void join_pack(const attn_model *model, const attn_request *const *requests, siz
     ret_joined->axis_positions = shape.axes ? to.axes : NULL;
     ret_joined->axis_key_positions = shape.key_axes ? to.key_axes : NULL;
     ret_joined->causal = needs_mask(requests[0]) && requests[0]->causal;
+    ret_joined->prefix_lens = needs_mask(requests[0]) ? requests[0]->prefix_lens : NULL;
 
     for (size_t i = 0; i < count; i++)
         copy_request(model, requests[i], &to);

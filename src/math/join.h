@@ -32,8 +32,9 @@
  * kind of weights, none of them selected, and their head_mask has equal numbers; NULL is
  * equal to ones. Where two inputs of one are the same tensor, they are so in the other,
  * since such inputs are projected together. Lengths and valid_lens may differ; so may
- * causal, unless one has a window, chunks or positions. Positions both have, or none. All
- * else is the same byte by byte, so requests begin as zeros. */
+ * causal and prefix_lens, unless one has a window, chunks or positions; then neither has
+ * prefix_lens. Positions both have, or none. All else is the same byte by byte, so
+ * requests begin as zeros. */
 bool join_possible(const attn_model *model, const attn_request *a, const attn_request *b);
 
 /* Returns a hash of all that requests must have in common: those that can be joined have

@@ -38,6 +38,9 @@ void mask_init(struct mask *mask, const attn_request *request, size_t sequence,
         .causal = request->causal,
         .window = request->window,
         .chunk = request->chunk,
+        .prefix_len = request->causal && request->prefix_lens != NULL
+                          ? request->prefix_lens[sequence]
+                          : 0,
         .bias_head_ld = request->bias_head_ld,
         .bias_row_ld = request->bias_row_ld,
     };
@@ -53,7 +56,7 @@ void mask_init(struct mask *mask, const attn_request *request, size_t sequence,
 
 struct mask_allowed mask_find_allowed(const struct mask *mask, size_t query) {
     size_t position = mask_position(mask, query), window = mask->window;
-    struct mask_allowed allowed = {0, SIZE_MAX - 1};
+    struct mask_allowed allowed = {0, SIZE_MAX - 1, SIZE_MAX - 1};
 
     if (window > 0 && mask->causal)
         allowed.low = position >= window ? position - window + 1 : 0;
@@ -66,8 +69,9 @@ struct mask_allowed mask_find_allowed(const struct mask *mask, size_t query) {
     if (mask->chunk > 0) {
         size_t begin = position - position % mask->chunk;
         allowed.low = begin > allowed.low ? begin : allowed.low;
-        if (allowed.high - begin >= mask->chunk)
-            allowed.high = begin + mask->chunk - 1;
+        allowed.prefix_high = begin + mask->chunk - 1;
+        if (allowed.high > allowed.prefix_high)
+            allowed.high = allowed.prefix_high;
     }
     return allowed;
 }
@@ -89,12 +93,14 @@ static size_t count_keys_before(const struct mask *mask, size_t count, size_t po
     return first;
 }
 
-static bool is_allowed(struct mask_allowed allowed, size_t position) {
-    return position - allowed.low <= allowed.high - allowed.low;
+/* Whether the positions allow a key. */
+static bool is_allowed(const struct mask *mask, struct mask_allowed allowed, size_t key) {
+    size_t high = key < mask->prefix_len ? allowed.prefix_high : allowed.high;
+    return mask_key_position(mask, key) - allowed.low <= high - allowed.low;
 }
 
 bool mask_attends(const struct mask *mask, size_t query, size_t key) {
-    return is_allowed(mask_find_allowed(mask, query), mask_key_position(mask, key));
+    return is_allowed(mask, mask_find_allowed(mask, query), key);
 }
 
 struct mask_keys mask_bound_keys(const struct mask *mask, size_t query) {
@@ -103,7 +109,10 @@ struct mask_keys mask_bound_keys(const struct mask *mask, size_t query) {
     struct mask_keys keys = {0, valid};
 
     if (!mask->by_pair && compares_positions(mask)) {
+        size_t prefix = mask->prefix_len < valid ? mask->prefix_len : valid;
+        prefix = count_keys_before(mask, prefix, allowed.prefix_high + 1);
         keys.end = count_keys_before(mask, valid, allowed.high + 1);
+        keys.end = keys.end > prefix ? keys.end : prefix;
         keys.first = count_keys_before(mask, keys.end, allowed.low);
     }
     return keys;
@@ -111,13 +120,13 @@ struct mask_keys mask_bound_keys(const struct mask *mask, size_t query) {
 
 /* The keys of one query are compared with these, one by one. */
 struct comparison {
-    const size_t *positions; /* of keys; NULL: they are not compared */
-    struct mask_allowed allowed;
-    const float *bias; /* [Tk]; NULL: none */
+    const struct mask *mask;
+    struct mask_allowed allowed; /* where mask->by_pair is set */
+    const float *bias;           /* [Tk]; NULL: none */
 };
 
 static bool is_hidden(const struct comparison *c, size_t key) {
-    return (c->positions != NULL && !is_allowed(c->allowed, c->positions[key])) ||
+    return (c->mask->by_pair && !is_allowed(c->mask, c->allowed, key)) ||
            (c->bias != NULL && c->bias[key] == -INFINITY);
 }
 
@@ -148,12 +157,11 @@ static size_t find_end(const struct comparison *c, struct mask_keys keys) {
 }
 
 struct mask_keys mask_find_keys(const struct mask *mask, size_t head, size_t query) {
-    const struct comparison c = {mask->by_pair ? mask->key_positions : NULL,
-                                 mask_find_allowed(mask, query),
+    const struct comparison c = {mask, mask_find_allowed(mask, query),
                                  mask_bias(mask, head, query)};
     struct mask_keys keys = mask_bound_keys(mask, query);
 
-    if (c.positions == NULL && c.bias == NULL)
+    if (!mask->by_pair && c.bias == NULL)
         return keys;
     keys.end = find_end(&c, keys);
     keys.first = find_first(&c, keys);
@@ -169,7 +177,7 @@ struct mask_sum mask_sum_keys(const struct mask *mask, size_t query,
         end = keys.end - k < PACE_PIECE ? keys.end : k + PACE_PIECE;
         pace_add(end - k);
         for (; k < end; k++) {
-            bool attends = is_allowed(allowed, mask->key_positions[k]);
+            bool attends = is_allowed(mask, allowed, k);
             sum.count += attends;
             sum.rows += attends ? k : 0;
         }

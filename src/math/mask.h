@@ -4,6 +4,7 @@
  *
  * A query attends to a key when valid_lens, the causal mask, the window, the chunk and
  * the bias all allow it. valid_lens count rows of keys; the next three compare positions.
+ * The causal mask hides none of the first prefix_len rows.
  * Where key positions ascend, as they nearly always do, and no bias is -INFINITY, the
  * keys of a query are one range of rows. */
 #pragma once
@@ -19,6 +20,7 @@ struct mask {
     const size_t *key_positions; /* [Tk]; NULL: 0, 1, 2, ... */
     bool causal;
     size_t window, chunk; /* 0: none */
+    size_t prefix_len;    /* keys that `causal` does not hide; 0 without it */
     /* Keys have no order that the causal mask, the window or a chunk could use: of a
      * range of keys, a query attends to those that mask_attends() allows. */
     bool by_pair;
@@ -49,6 +51,7 @@ struct mask_keys mask_bound_keys(const struct mask *mask, size_t query);
 /* Positions that a query attends to, both included. */
 struct mask_allowed {
     size_t low, high;
+    size_t prefix_high; /* instead of `high`, of the first mask->prefix_len keys */
 };
 
 struct mask_allowed mask_find_allowed(const struct mask *mask, size_t query);

@@ -37,7 +37,7 @@ Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, qu
                     keys=ADDRESS, encoded_keys=ADDRESS, keys_type=ctypes.c_char_p, packed=ADDRESS,
                     values=ADDRESS, valid_lens=ADDRESS, valid_lens_per_query=FLAG,
                     positions=ADDRESS, key_positions=ADDRESS, axis_positions=ADDRESS,
-                    axis_key_positions=ADDRESS, causal=FLAG, window=SIZE, chunk=SIZE, bias=ADDRESS,
+                    axis_key_positions=ADDRESS, causal=FLAG, prefix_lens=ADDRESS, window=SIZE, chunk=SIZE, bias=ADDRESS,
                     bias_sequence_ld=SIZE, bias_head_ld=SIZE, bias_row_ld=SIZE, head_mask=ADDRESS,
                     need_weights=ctypes.c_int, reduce=Reductions, weights_heads=ADDRESS,
                     num_weights_heads=SIZE, weights_queries=ADDRESS, num_weights_queries=SIZE,

@@ -64,6 +64,11 @@ static void check_valid_lens(const attn_request *batch) {
     }
 }
 
+static void check_prefix_lens(const attn_request *batch) {
+    for (size_t b = 0; batch->prefix_lens != NULL && b < batch->num_sequences; b++)
+        fuzz_check(batch->prefix_lens[b] <= batch->key_lens[b], "a prefix over its keys");
+}
+
 static void check_positions(const size_t *positions, size_t count) {
     for (size_t i = 0; positions != NULL && i < count; i++)
         fuzz_check(positions[i] <= ATTN_POSITION_MAX, "a position over its limit");
@@ -93,8 +98,11 @@ static void check_attended(const attn_request *batch, const attn_model_info *inf
         if (batch->valid_lens != NULL)
             valid = batch->valid_lens[batch->valid_lens_per_query ? first_query + q
                                                                   : sequence];
-        if (batch->causal && valid > q + 1)
-            valid = q + 1;
+        size_t end = batch->prefix_lens != NULL && batch->prefix_lens[sequence] > q + 1
+                         ? batch->prefix_lens[sequence]
+                         : q + 1;
+        if (batch->causal && valid > end)
+            valid = end;
         if (valid > 0)
             check_numbers(queries + q * info->width.query, info->width.query, true);
         check_numbers(keys, valid * info->width.key, true);
@@ -185,6 +193,7 @@ void fuzz_check_request(const struct wire_request *request, bool finite) {
     if (batch->head_mask != NULL)
         check_numbers(batch->head_mask, info->num_heads, true);
     check_valid_lens(batch);
+    check_prefix_lens(batch);
     check_positions(batch->positions, queries);
     check_positions(batch->key_positions, keys);
     fuzz_check(batch->window <= ATTN_POSITION_MAX, "a window over its limit");

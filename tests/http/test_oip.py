@@ -316,7 +316,7 @@ def test_model_metadata_describes_inputs_and_outputs(client, server, version):
     info = server.get("/v1/models/torch_kdim_vdim").json()
     assert metadata["versions"] == ["1"] and metadata["platform"] == "attnd"
     inputs = {tensor["name"]: tensor for tensor in metadata["inputs"]}
-    assert list(inputs) == ["queries", "keys", "values", "valid_lens", "head_mask", "weights_heads",
+    assert list(inputs) == ["queries", "keys", "values", "valid_lens", "prefix_lens", "head_mask", "weights_heads",
                             "weights_queries", "bias", "attn_mask", "positions", "key_positions"]
     assert inputs["valid_lens"]["datatype"] == "INT64" and inputs["attn_mask"]["datatype"] == "BOOL"
     outputs = {tensor["name"]: tensor["shape"] for tensor in metadata["outputs"]}

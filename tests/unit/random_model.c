@@ -307,6 +307,18 @@ static void add_valid_lens(uint64_t *state, struct random_request *r,
     request->valid_lens = r->valid_lens;
 }
 
+static void add_prefix_lens(const uint64_t *state, struct random_request *r) {
+    uint64_t own = *state ^ 0x9e3779b97f4a7c15; /* as in add_ends() */
+    attn_request *request = &r->request;
+
+    if (random_between(&own, 0, 2) > 0)
+        return;
+    r->prefix_lens = random_sizes(&own, request->num_sequences, 1);
+    for (size_t s = 0; s < request->num_sequences; s++)
+        r->prefix_lens[s] = random_between(&own, 0, request->key_lens[s]);
+    request->prefix_lens = r->prefix_lens;
+}
+
 /* Returns a random number of distinct indices below `limit`, in random order; NULL
  * selects all. */
 static size_t *random_selection(uint64_t *state, size_t limit, size_t *ret_count) {
@@ -359,6 +371,7 @@ void random_request_init(uint64_t *state, const attn_model *model, size_t max_qu
     request->values = r.values = random_floats(state, num_keys * info->width.value);
     add_valid_lens(state, &r, num_queries);
     request->causal = random_between(state, 0, 1) == 1;
+    add_prefix_lens(state, &r);
     request->need_weights = (attn_need_weights)random_between(state, 0, 2);
     add_selection(state, info, &r);
     if (random_between(state, 0, 1) == 1) {
@@ -472,6 +485,7 @@ void random_request_deinit(struct random_request *request) {
     free(request->query_lens);
     free(request->key_lens);
     free(request->valid_lens);
+    free(request->prefix_lens);
     free(request->weights_heads);
     free(request->weights_queries);
     free(request->queries);

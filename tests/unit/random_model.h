@@ -57,7 +57,7 @@ void random_add_features(uint64_t *state, unsigned features, attn_model_info *in
 struct random_request {
     attn_request request;
     attn_sizes sizes;
-    size_t *query_lens, *key_lens, *valid_lens, *weights_heads;
+    size_t *query_lens, *key_lens, *valid_lens, *prefix_lens, *weights_heads;
     ptrdiff_t *weights_queries;
     size_t *positions, *key_positions, *axis_positions, *axis_key_positions;
     float *queries, *keys, *values, *head_mask, *bias;

@@ -21,13 +21,16 @@ bool ref_attends(const attn_request *request, const struct ref_position *at, siz
         if (k >= request->valid_lens[row])
             return false;
     }
-    if (request->causal && j > i)
+    if (request->causal && j > i &&
+        (request->prefix_lens == NULL || k >= request->prefix_lens[at->sequence]))
         return false;
     if (request->chunk > 0 && i / request->chunk != j / request->chunk)
         return false;
     if (request->window == 0)
         return true;
-    return request->causal ? distance < request->window : distance <= request->window;
+    if (request->causal)
+        return j > i || distance < request->window;
+    return distance <= request->window;
 }
 
 void ref_find_axes(const attn_model_info *info, const size_t *positions,

@@ -47,6 +47,31 @@ static attn_result make_result(const attn_sizes *sizes) {
     return result;
 }
 
+/* Returns the request of one sequence, whose first rows in the batch are given. */
+static inline attn_request request_of_sequence(const attn_model_info *info,
+                                               const attn_request *batch, size_t sequence,
+                                               size_t query, size_t key) {
+    attn_request one = *batch;
+
+    one.num_sequences = 1;
+    one.query_lens += sequence;
+    one.key_lens += sequence;
+    one.queries += query * info->width.query;
+    one.keys += key * info->width.key;
+    one.values += key * info->width.value;
+    if (one.valid_lens != NULL)
+        one.valid_lens += one.valid_lens_per_query ? query : sequence;
+    if (one.prefix_lens != NULL)
+        one.prefix_lens += sequence;
+    one.positions = one.positions != NULL ? one.positions + query : NULL;
+    one.key_positions = one.key_positions != NULL ? one.key_positions + key : NULL;
+    if (one.axis_positions != NULL)
+        one.axis_positions += ATTN_AXES * query;
+    if (one.axis_key_positions != NULL)
+        one.axis_key_positions += ATTN_AXES * key;
+    return one;
+}
+
 /* Fills all memory with NaN, then runs; the caller frees the results. */
 static attn_result run(const attn_model *model, const attn_request *request,
                        attn_sizes *ret_sizes) {

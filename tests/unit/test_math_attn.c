@@ -329,6 +329,8 @@ static void test_plan_refuses_a_valid_len_over_the_keys(void **state) {
     expect_refused(&request, ATTN_E_VALUE, "valid_lens of sequence 0");
     request.valid_lens_per_query = true;
     expect_refused(&request, ATTN_E_VALUE, "valid_lens of sequence 0");
+    request.prefix_lens = four;
+    expect_refused(&request, ATTN_E_VALUE, "prefix_lens of sequence 0");
 }
 
 static void test_plan_refuses_a_selection_that_does_not_exist(void **state) {

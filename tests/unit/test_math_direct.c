@@ -145,6 +145,8 @@ static attn_request take_sequence(const attn_model *model, const attn_request *b
         one.values += batch->key_lens[s] * info->width.value;
         if (batch->valid_lens != NULL)
             one.valid_lens += batch->valid_lens_per_query ? batch->query_lens[s] : 1;
+        if (batch->prefix_lens != NULL)
+            one.prefix_lens++;
     }
     one.query_lens += sequence;
     one.key_lens += sequence;

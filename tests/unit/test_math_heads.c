@@ -231,7 +231,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
         if (i % 2 == 0) {
             r.request.key_lens = r.request.query_lens;
             r.request.keys = r.request.values = r.request.queries;
-            r.request.valid_lens = NULL;
+            r.request.valid_lens = r.request.prefix_lens = NULL;
             assert_int_equal(attn_plan(model, &r.request, &r.sizes, NULL), ATTN_OK);
         }
         random_request_add(&seed, RANDOM_POSITIONS | RANDOM_WINDOW, model, &r);

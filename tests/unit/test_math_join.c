@@ -18,6 +18,8 @@
 /* cmocka.h needs those above. */
 #include <cmocka.h>
 
+#include "share_inputs.h"
+
 #define GROUP_MAX 9
 #define UNTOUCHED 0xA5 /* bytes behind what join_pack() may write */
 
@@ -78,9 +80,6 @@ static void assert_same_bits(const float *got, const float *want, size_t count) 
     }
 }
 
-/* Which inputs of a request are one tensor. */
-enum sharing { ALL_DIFFER, VALUES_ARE_KEYS, ALL_ARE_ONE, SHARING_COUNT };
-
 /* A random model with the engine under test; inputs that are shared are equally wide. */
 static attn_model *make_model(uint64_t *seed, enum sharing sharing) {
     attn_model_info info = random_model_info(seed);
@@ -94,27 +93,6 @@ static attn_model *make_model(uint64_t *seed, enum sharing sharing) {
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
-}
-
-/* Makes inputs one tensor. Where all are one, lengths of keys are those of queries in
- * another order. */
-static void share_inputs(struct random_request *r, enum sharing sharing) {
-    size_t count = r->request.num_sequences, row = 0;
-
-    if (sharing != ALL_DIFFER)
-        r->request.values = r->request.keys;
-    if (sharing != ALL_ARE_ONE)
-        return;
-    r->request.keys = r->request.values = r->request.queries;
-    for (size_t s = 0; s < count; s++) {
-        size_t key_len = r->query_lens[count - 1 - s];
-        r->key_lens[s] = key_len;
-        for (size_t q = 0; r->valid_lens != NULL && q < r->query_lens[s]; q++, row++) {
-            size_t at = r->request.valid_lens_per_query ? row : s;
-            if (r->valid_lens[at] > key_len)
-                r->valid_lens[at] = key_len;
-        }
-    }
 }
 
 /* Gives a request what it must have as the first one of its group: the kind of mask, and
@@ -131,8 +109,10 @@ static void follow(const attn_model *model, const attn_request *first,
     request->need_heads = first->need_heads;
     request->need_lse = first->need_lse;
     if (first->window + first->chunk > 0 || first->positions != NULL ||
-        first->key_positions != NULL)
+        first->key_positions != NULL) {
         request->causal = first->causal;
+        request->prefix_lens = NULL;
+    }
     request->window = first->window;
     request->chunk = first->chunk;
     request->positions = first->positions != NULL ? r->positions : NULL;
@@ -336,6 +316,20 @@ static void test_masks_may_differ(void **state) {
     pair.b.causal = true;
     pair.b.valid_lens = one;
     expect_joinable(&pair, true);
+
+    pair = make_pair();
+    pair.a.causal = pair.b.causal = true;
+    pair.b.prefix_lens = one;
+    expect_joinable(&pair, true);
+}
+
+static void test_prefixes_within_windows_are_not_joined(void **state) {
+    (void)state;
+    struct pair pair = make_pair();
+    pair.a.causal = pair.b.causal = true;
+    pair.a.window = pair.b.window = 2;
+    pair.b.prefix_lens = one;
+    expect_joinable(&pair, false);
 }
 
 static void test_masks_by_position_must_be_alike(void **state) {
@@ -472,6 +466,7 @@ int main(void) {
         cmocka_unit_test(test_joined_small_requests_have_the_bits_of_each_alone),
         cmocka_unit_test(test_joined_long_requests_have_the_bits_of_each_alone),
         cmocka_unit_test(test_masks_may_differ),
+        cmocka_unit_test(test_prefixes_within_windows_are_not_joined),
         cmocka_unit_test(test_masks_by_position_must_be_alike),
         cmocka_unit_test(test_other_results_are_not_joined),
         cmocka_unit_test(test_other_weights_are_not_joined),

@@ -278,21 +278,7 @@ static void compare_bits(uint64_t *seed, unsigned features, size_t longest) {
 
     bool native = strcmp(info->engine.name, "native") == 0;
     for (size_t s = 0; native && s < r.request.num_sequences; s++) {
-        attn_request one = r.request;
-        one.num_sequences = 1;
-        one.query_lens += s;
-        one.key_lens += s;
-        one.queries += query * info->width.query;
-        one.keys += key * info->width.key;
-        one.values += key * info->width.value;
-        if (one.valid_lens != NULL)
-            one.valid_lens += one.valid_lens_per_query ? query : s;
-        one.positions = one.positions != NULL ? one.positions + query : NULL;
-        one.key_positions = one.key_positions != NULL ? one.key_positions + key : NULL;
-        if (one.axis_positions != NULL)
-            one.axis_positions += ATTN_AXES * query;
-        if (one.axis_key_positions != NULL)
-            one.axis_key_positions += ATTN_AXES * key;
+        attn_request one = request_of_sequence(info, &r.request, s, query, key);
         attn_result alone = run(model, &one, &sizes);
         size_t rows = info->num_heads * info->width.head;
         if (sizes.outputs > 0)

@@ -148,18 +148,7 @@ static void test_bits_do_not_depend_on_neighbours(void **state) {
         attn_result batch = run(&e->model, all, &sizes);
         size_t heads = sizes.entropy / sizes.num_queries, block = 0;
         for (size_t s = 0; s < all->num_sequences; s++) {
-            one = *all;
-            one.num_sequences = 1;
-            one.query_lens += s;
-            one.key_lens += s;
-            one.queries += query * e->model.info.width.query;
-            one.keys += key * e->model.info.width.key;
-            one.values += key * e->model.info.width.value;
-            if (one.valid_lens != NULL)
-                one.valid_lens += one.valid_lens_per_query ? query : s;
-            one.positions = one.positions != NULL ? one.positions + query : NULL;
-            one.key_positions =
-                one.key_positions != NULL ? one.key_positions + key : NULL;
+            one = request_of_sequence(&e->model.info, all, s, query, key);
             attn_result alone = run(&e->model, &one, &sizes);
             attn_result part = {.entropy = batch.entropy + row,
                                 .received = batch.received + key * heads,

@@ -24,6 +24,8 @@ struct tile {
     /* Of each row: its position, those that it attends to, and the slope or the biases by
      * distance of its head. */
     int32_t at[KERNEL_COLUMNS_MAX], low[KERNEL_COLUMNS_MAX], high[KERNEL_COLUMNS_MAX];
+    size_t prefix; /* of the keys in key_at, the first ones go up to these instead */
+    int32_t prefix_high[KERNEL_COLUMNS_MAX];
     float slope[KERNEL_COLUMNS_MAX];
     const float *table[KERNEL_COLUMNS_MAX]; /* its entry for distance 0 */
     float lowest; /* what a bias below the range of float32 becomes */
@@ -44,6 +46,9 @@ static void find_positions(struct tile *t, size_t first) {
     const struct model_array *table = &model->arrays[MODEL_DISTANCE_BIAS];
     size_t farthest = model->info.score.bias_distance;
 
+    t->prefix = first + t->keys.first < mask->prefix_len
+                    ? mask->prefix_len - first - t->keys.first
+                    : 0;
     for (size_t k = t->keys.first; k < t->keys.end; k++)
         t->key_at[k - t->keys.first] =
             narrow_position(mask_key_position(mask, first + k));
@@ -54,6 +59,7 @@ static void find_positions(struct tile *t, size_t first) {
         t->at[c] = narrow_position(mask_position(mask, query));
         t->low[c] = narrow_position(allowed.low);
         t->high[c] = narrow_position(allowed.high);
+        t->prefix_high[c] = narrow_position(allowed.prefix_high);
         if (model->arrays[MODEL_SLOPES].numbers != NULL)
             t->slope[c] = model->arrays[MODEL_SLOPES].numbers[head];
         else if (table->numbers != NULL)
@@ -114,7 +120,7 @@ static void fill_rows(const struct tile *t) {
 
     for (size_t c = t->rows.first; c < t->rows.end; c++) {
         float *to = t->data + (c - t->rows.first) * t->row_step + t->keys.first;
-        const int32_t at = t->at[c], low = t->low[c], high = t->high[c];
+        const int32_t at = t->at[c], low = t->low[c];
         const float slope = t->slope[c], *table = t->table[c];
         const float own = rounded_product(slope, at);
 
@@ -124,8 +130,10 @@ static void fill_rows(const struct tile *t) {
             to[k] = scale * (rounded_product(slope, t->key_at[k]) - own);
         for (size_t k = 0; kind == ATTN_BIAS_BUCKETS && k < count; k++)
             to[k] = look_up(table, farthest, t->key_at[k] - at);
-        for (size_t k = 0; t->work->mask->by_pair && k < count; k++)
+        for (size_t k = 0; t->work->mask->by_pair && k < count; k++) {
+            const int32_t high = k < t->prefix ? t->prefix_high[c] : t->high[c];
             to[k] = ((t->key_at[k] < low) | (t->key_at[k] > high)) ? -INFINITY : to[k];
+        }
     }
 }
 
@@ -141,7 +149,7 @@ static void fill_keys(const struct tile *t, bool biased) {
         own[c] = rounded_product(t->slope[c], t->at[c]);
     for (size_t k = 0; k < count; k++) {
         float *to = t->data + (t->keys.first + k) * t->key_step;
-        const int32_t at = t->key_at[k];
+        const int32_t at = t->key_at[k], *high = k < t->prefix ? t->prefix_high : t->high;
 
         for (size_t c = 0; kind == ATTN_BIAS_ALIBI && c < width; c++)
             to[c] = t->slope[c] * (float)(at - t->at[c]);
@@ -150,7 +158,7 @@ static void fill_keys(const struct tile *t, bool biased) {
         for (size_t c = 0; kind == ATTN_BIAS_BUCKETS && c < width; c++)
             to[c] = look_up(t->table[c], farthest, at - t->at[c]);
         for (size_t c = 0; t->work->mask->by_pair && c < width; c++)
-            to[c] = ((at < t->low[c]) | (at > t->high[c])) ? -INFINITY : to[c];
+            to[c] = ((at < t->low[c]) | (at > high[c])) ? -INFINITY : to[c];
     }
 }
 

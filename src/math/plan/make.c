@@ -30,21 +30,23 @@
 #define PANELS_READ    3  /* panels of queries that read rows as fast, all in all */
 #define PHASE_BYTES    (32.0 * 1024 * 1024) /* of keys and values that are copied */
 
-/* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
-static bool valid_lens_fit(const attn_request *request, size_t sequence,
-                           size_t first_query) {
-    size_t key_len = request->key_lens[sequence];
+/* Returns the name of a member with a length over the keys of one sequence, whose first
+ * query is `first_query` of the batch, or NULL. */
+static const char *find_excess(const attn_request *request, size_t sequence,
+                               size_t first_query) {
+    const size_t *lens = request->valid_lens, key_len = request->key_lens[sequence];
+    size_t count = request->valid_lens_per_query ? request->query_lens[sequence] : 1;
 
-    if (request->valid_lens == NULL)
-        return true;
-    if (!request->valid_lens_per_query)
-        return request->valid_lens[sequence] <= key_len;
-    for (size_t q = 0; q < request->query_lens[sequence]; q++) {
+    if (request->prefix_lens != NULL && request->prefix_lens[sequence] > key_len)
+        return "prefix_lens";
+    if (lens != NULL)
+        lens += request->valid_lens_per_query ? first_query : sequence;
+    for (size_t i = 0; lens != NULL && i < count; i++) {
         pace_add(1);
-        if (request->valid_lens[first_query + q] > key_len)
-            return false;
+        if (lens[i] > key_len)
+            return "valid_lens";
     }
-    return true;
+    return NULL;
 }
 
 /* Checks that selected heads and queries exist. */
@@ -91,14 +93,13 @@ static bool has_uneven_biases(const attn_model *model, const struct mask *mask,
 
 /* Returns how many keys a query costs in a sequence: with a window or chunks those of its
  * panel. An estimate; positions are taken to be consecutive. */
-static size_t count_read_keys(const attn_model *model, const attn_request *request,
-                              size_t key_len) {
-    size_t window = request->window, chunk = request->chunk, reach = key_len;
+static size_t count_read_keys(const attn_model *model, const struct mask *mask) {
+    size_t window = mask->window, key_len = mask->key_len, reach = key_len;
 
     if (window > 0 && window < key_len)
-        reach = window * (request->causal ? 1 : 2);
-    if (chunk > 0 && chunk < reach)
-        reach = chunk;
+        reach = window * (mask->causal ? 1 : 2) + mask->prefix_len;
+    if (mask->chunk > 0 && mask->chunk < reach)
+        reach = mask->chunk;
     size_t keys = reach + model->engine.kernels->columns + KEY_BLOCK;
     return keys < key_len ? keys : key_len;
 }
@@ -121,8 +122,7 @@ static bool plan_attention(struct plan *plan, size_t sequence, const struct mask
     size_t query_len = request->query_lens[sequence];
     size_t score_size = model->engine.score_size, result_size = info->width.head;
     double scored = (double)plan->layer.num_scored;
-    double read_keys =
-        (double)(mask->by_pair ? key_len : count_read_keys(model, request, key_len));
+    double read_keys = (double)(mask->by_pair ? key_len : count_read_keys(model, mask));
     double pairs = (double)query_len * read_keys;
     bool biased = has_uneven_biases(model, mask, query_len, items.shared);
     double pair_flops = find_pair_flops(mask->by_pair, biased);
@@ -183,9 +183,10 @@ static attn_status plan_sequence(struct plan *plan, size_t sequence,
         batch->num_queries > INT_MAX || batch->num_keys > INT_MAX ||
         !results_add(&plan->wanted, sequence, batch->results))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
-    if (!valid_lens_fit(request, sequence, first_query))
+    const char *excess = find_excess(request, sequence, first_query);
+    if (excess != NULL)
         return error_set(ret_error, ATTN_E_VALUE,
-                         "valid_lens of sequence %zu is over its %zu keys", sequence,
+                         "%s of sequence %zu is over its %zu keys", excess, sequence,
                          key_len);
     attn_status status =
         mask_check_positions(request, sequence, first_query, first_key, ret_error);

@@ -51,6 +51,7 @@ bool wire_read_name(const struct wire_source *source, const struct wire_value *v
 /* --- rows.c: integers for each row --- */
 
 wire_field_reader wire_read_valid_lens;
+wire_field_reader wire_read_prefix_lens;
 wire_field_reader wire_read_positions; /* of queries or keys */
 wire_field_reader wire_read_query_rows;
 

@@ -14,7 +14,7 @@
 #define T    WIRE_AXIS_ROWS
 #define PAIR WIRE_AXIS_PAIR
 
-/* --- valid_lens --- */
+/* --- valid_lens and prefix_lens --- */
 
 /* The sequence that the next length belongs to. */
 struct lens_state {
@@ -81,6 +81,35 @@ bool wire_read_valid_lens(struct wire_decoder *decoder, const struct wire_field 
     batch->valid_lens = list.numbers;
     batch->valid_lens_per_query = wire_form_has(list.form, WIRE_AXIS_ROWS);
     return check_no_mask(batch, decoder->source->problem);
+}
+
+/* Without a causal mask all keys are seen already: most likely causal was forgotten. */
+static bool check_causal_prefix(const struct wire_decoder *decoder,
+                                const struct wire_value *value) {
+    return decoder->request.batch.causal ||
+           wire_problem_set(decoder->source->problem, WIRE_E_MISSING_KEY, "causal",
+                            "%s has keys that a causal mask does not hide, but the "
+                            "request is not causal; send \"causal\": true, or leave it "
+                            "out",
+                            value->name);
+}
+
+bool wire_read_prefix_lens(struct wire_decoder *decoder, const struct wire_field *field,
+                           const struct wire_value *value) {
+    static const struct wire_form batched = {1, {B}};
+    static const struct wire_form single[] = {{1, {B}}, {0, {B}}};
+    bool batch = decoder->tensors.queries.batched;
+    struct lens_state state = {&decoder->tensors, 0, 0};
+    struct wire_integer_list list =
+        wire_integer_list_make(decoder, value, batch ? &batched : single, batch ? 1 : 2);
+
+    (void)field;
+    list.allow = allow_len;
+    list.context = &state;
+    if (!wire_integer_list_read(&list))
+        return false;
+    decoder->request.batch.prefix_lens = list.numbers;
+    return check_causal_prefix(decoder, value);
 }
 
 /* --- positions --- */

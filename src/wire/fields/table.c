@@ -40,6 +40,8 @@ const struct wire_field wire_fields[WIRE_NUM_FIELDS] = {
      wire_read_positions},
     {ID(CAUSAL), "causal", ALL | PARAM, WIRE_OPTION, OPTIONS, wire_read_bool,
      TO(request.batch.causal)},
+    {ID(PREFIX_LENS), "prefix_lens", ALL | INPUT, WIRE_INTEGERS, MASKS,
+     wire_read_prefix_lens},
     {ID(WINDOW), "window", ALL | PARAM, WIRE_OPTION, OPTIONS, wire_read_integer,
      TO(request.batch.window), 0, ATTN_POSITION_MAX,
      "it is a number of positions, of which 0 means no window"},
