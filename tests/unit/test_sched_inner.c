@@ -28,8 +28,8 @@ static void look_often(struct sched_job *job, struct sched_worker *worker) {
     count_run(job, worker);
 }
 
-/* Linux takes the rest of its time from a thread that yields: beside two busy loops a core
- * a worker that yielded between all pieces had a hundredth of a core. */
+/* Linux takes the rest of its time from a thread that yields: beside two busy loops a
+ * core, a worker that yielded between all pieces had a hundredth of one. */
 static void test_a_worker_yields_once_in_a_time_slice(void **state) {
     struct sched_job job = {.run = look_often, .client = &client, .cost = 1000000000};
     struct sched_pool *pool = create_pool(&one_worker);
