@@ -11,6 +11,8 @@
 
 /* A large job runs inside another one that has used this many times its cost. */
 #define SHORTER_SHARE 8
+/* How long a worker keeps its core: about a time slice of Linux. */
+#define YIELD_NS 2000000
 
 bool sched_job_is_over(const struct sched_job *job) {
     return atomic_load_explicit(&job->cancelled, memory_order_relaxed) ||
@@ -163,11 +165,19 @@ static struct sched_worker *begin_inner_job(struct sched_worker *worker) {
     return job != NULL ? inner : NULL;
 }
 
+/* An HTTP thread needs a core for a moment only. Linux takes the rest of its time slice
+ * from a thread that yields, so one that yields too often hardly runs beside others. */
+static void yield_core(struct sched_worker *worker) {
+    if (worker->is_outer && clock_now_ns() >= worker->next_yield) {
+        sched_yield();
+        worker->next_yield = clock_now_ns() + YIELD_NS;
+    }
+}
+
 void sched_checkpoint(void *context) {
     struct sched_worker *worker = context, *inner;
 
-    if (worker->is_outer)
-        sched_yield(); /* an HTTP thread needs a core for a moment only */
+    yield_core(worker);
     while (worker->inner != NULL && (inner = begin_inner_job(worker)) != NULL) {
         worker_run(inner);
 

@@ -19,6 +19,7 @@ struct sched_worker {
     struct arena arena;         /* reset after every job */
     struct sched_worker *inner; /* NULL: this is the innermost, for cheap jobs alone */
     bool is_outer;              /* the outermost of its thread */
+    int64_t next_yield;         /* clock_now_ns: not before */
 
     /* About the job that runs. The thread itself changes them under the pool's lock, and
      * reads them without it. */

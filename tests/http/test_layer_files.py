@@ -107,15 +107,20 @@ def served(tmp_path_factory):
         yield {case.name: case for case in cases}, server, texts
 
 
+def assert_attends(server, name, case, x):
+    """The weights and outputs of a case are those of float64."""
+    reply = server.attention({"model": name, "queries": x.tolist(), "need": ["weights", "outputs"]}).json()
+    weights, outputs = attend(case.tensors, x.astype(float), case.heads, **case.expected)
+    assert np.abs(np.array(reply["attention_weights"]) - weights).max() <= 1e-5, name
+    assert np.abs(np.array(reply["outputs"]) - outputs).max() <= 1e-5 * np.abs(outputs).max(), name
+
+
 def test_results_are_those_of_the_classes(served):
     """Halves of a head are rotated; queries and keys are normed before."""
     cases, server, _ = served
     x = np.random.default_rng(8).normal(size=(ROWS, WIDTH)).astype(np.float32)
     for name, case in cases.items():
-        reply = server.attention({"model": name, "queries": x.tolist(), "need": ["weights", "outputs"]}).json()
-        weights, outputs = attend(case.tensors, x.astype(float), case.heads, **case.expected)
-        assert np.abs(np.array(reply["attention_weights"]) - weights).max() <= 1e-5, name
-        assert np.abs(np.array(reply["outputs"]) - outputs).max() <= 1e-5 * np.abs(outputs).max(), name
+        assert_attends(server, name, case, x)
 
 
 def test_start_and_inspect_say_that_shared_keys_are_not_rotated(served):
@@ -301,10 +306,7 @@ def test_tensors_with_names_of_ones_own_make_the_same_layer(own):
     cases, server = own
     x = np.random.default_rng(8).normal(size=(ROWS, WIDTH)).astype(np.float32)
     for name, case in cases.items():
-        reply = server.attention({"model": name, "queries": x.tolist(), "need": ["weights", "outputs"]}).json()
-        weights, outputs = attend(case.tensors, x.astype(float), case.heads, **case.expected)
-        assert np.abs(np.array(reply["attention_weights"]) - weights).max() <= 1e-5, name
-        assert np.abs(np.array(reply["outputs"]) - outputs).max() <= 1e-5 * np.abs(outputs).max(), name
+        assert_attends(server, name, case, x)
         assert server.get(f"/v1/models/{name}").json()["layout"] == "own"
     assert f"model=no_output reason=\"{NOTE}\"" in server.read_log()
 

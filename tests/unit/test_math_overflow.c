@@ -262,6 +262,12 @@ static void test_powers_of_two_that_cancel_change_nothing(void **state) {
         bool scaled = info.score.bias == ATTN_BIAS_ALIBI_ROUNDED;
         multiply(model->arrays[MODEL_SLOPES].numbers, info.num_heads,
                  scaled ? queries + keys - 8 : -5);
+        const struct model_array *position_keys = &model->arrays[MODEL_POSITION_KEYS],
+                                 *position_queries = position_keys + 1;
+        multiply(position_keys->numbers, position_keys->rows * position_keys->columns,
+                 keys);
+        multiply(position_queries->numbers,
+                 position_queries->rows * position_queries->columns, queries);
         for (size_t h = 0; info.score.sinks && i % 4 == 0 && h < info.num_heads; h++)
             multiply(model->arrays[MODEL_SINKS].numbers + h, 1,
                      random_exponent(&seed, 126));

@@ -2,8 +2,43 @@
 /* test_sched_inner.c: tests of jobs that run inside larger ones. */
 #include "sched_fixture.h"
 
+#include "base/clock.h"
+
+#include <sched.h>
+
 static const struct sched_options one_worker = {
     .num_workers = 1, .queue_slots = 1, .max_delay = 100000000000};
+
+/* Counts for the thread that calls it, in place of the one of libc. */
+static _Thread_local size_t num_yields;
+
+int sched_yield(void) {
+    num_yields++;
+    return 0;
+}
+
+static void look_often(struct sched_job *job, struct sched_worker *worker) {
+    size_t before = num_yields;
+    int64_t begun = clock_now_ns();
+
+    for (size_t i = 0; i < 100000; i++)
+        sched_checkpoint(worker);
+    size_t most = (size_t)(clock_now_ns() - begun) / 2000000 + 1;
+    assert_in_range(num_yields - before, 1, most);
+    count_run(job, worker);
+}
+
+/* Linux takes the rest of its time from a thread that yields: beside two busy loops a
+ * core, a worker that yielded between all pieces had a hundredth of one. */
+static void test_a_worker_yields_once_in_a_time_slice(void **state) {
+    struct sched_job job = {.run = look_often, .client = &client, .cost = 1000000000};
+    struct sched_pool *pool = create_pool(&one_worker);
+
+    (void)state;
+    sched_submit(pool, &job);
+    sched_pool_destroy(pool);
+    assert_int_equal(atomic_load(&num_runs), 1);
+}
 
 enum { INNER_TASKS = 20000 };
 
@@ -261,6 +296,7 @@ static void test_a_job_that_goes_on_is_charged_for_an_hour_at_most(void **state)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_worker_yields_once_in_a_time_slice),
         cmocka_unit_test(test_cheap_jobs_run_between_tasks_of_a_large_one),
         cmocka_unit_test(test_inner_jobs_do_not_run_inner_jobs),
         cmocka_unit_test(test_a_much_shorter_job_runs_inside_a_long_one),
