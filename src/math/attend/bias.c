@@ -278,25 +278,54 @@ static void fill_content(const struct tile *t, const struct query_panel *panel) 
     }
 }
 
-/* Adds the biases of the request, some keys at a time, whose part of the tile stays in
- * the first-level cache. It is a pass of its own, so that no compiler fuses the sums with
- * products: their bits would depend on the form of the tile. */
-static void add_given(const struct tile *t, size_t first) {
+static inline float add_to(float score, float bias, float lowest) {
+    bool masked = (score == -INFINITY) | (bias == -INFINITY);
+    return masked ? -INFINITY : keep_in_range(score + bias, lowest);
+}
+
+/* Adds the biases of the request to the tile of attend_few(). */
+static void add_to_rows(const struct tile *t, size_t first) {
     const struct panel_work *work = t->work;
-    const size_t step = 16;
+
+    for (size_t c = t->rows.first; c < t->rows.end; c++) {
+        const float *bias =
+            mask_bias(work->mask, work->row_heads[c], work->row_queries[c]) + first;
+        float *to = t->data + (c - t->rows.first) * t->row_step;
+        for (size_t k = t->keys.first; k < t->keys.end; k++)
+            to[k] = add_to(to[k], bias[k], t->lowest);
+    }
+}
+
+/* Likewise to the tile of attend(), some keys at a time: their biases are transposed
+ * first, so that compilers vectorise the sums. */
+static void add_to_keys(const struct tile *t, size_t first) {
+    const struct panel_work *work = t->work;
+    const size_t step = 16, width = t->rows.end;
+    float biases[16][KERNEL_COLUMNS_MAX];
 
     for (size_t from = t->keys.first, end; from < t->keys.end; from = end) {
         end = t->keys.end - from < step ? t->keys.end : from + step;
-        for (size_t c = t->rows.first; c < t->rows.end; c++) {
+        for (size_t c = 0; c < width; c++) {
             const float *bias =
                 mask_bias(work->mask, work->row_heads[c], work->row_queries[c]) + first;
-            float *to = t->data + (c - t->rows.first) * t->row_step + from * t->key_step;
-            for (size_t k = from; k < end; k++, to += t->key_step) {
-                bool masked = (*to == -INFINITY) | (bias[k] == -INFINITY);
-                *to = masked ? -INFINITY : keep_in_range(*to + bias[k], t->lowest);
-            }
+            for (size_t k = from; k < end; k++)
+                biases[k - from][c] = bias[k];
+        }
+        for (size_t k = from; k < end; k++) {
+            float *to = t->data + k * t->key_step;
+            for (size_t c = 0; c < width; c++)
+                to[c] = add_to(to[c], biases[k - from][c], t->lowest);
         }
     }
+}
+
+/* Adds the biases of the request. It is a pass of its own, so that no compiler fuses the
+ * sums with products: their bits would depend on the form of the tile. */
+static void add_given(const struct tile *t, size_t first, bool few) {
+    if (few)
+        add_to_rows(t, first);
+    else
+        add_to_keys(t, first);
 }
 
 /* Fills the tile with what follows from positions. */
@@ -363,7 +392,7 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     if (by_position)
         fill_by_position(&tile, first, few, tile.data + key_len * columns, panel);
     if (given) {
-        add_given(&tile, first);
+        add_given(&tile, first, few);
         pace_add(num_rows * (tile.keys.end - tile.keys.first));
     }
 }

@@ -148,23 +148,48 @@ static bool refuse_bias(const struct sent_bias *bias, const size_t expected[NUM_
     return false;
 }
 
+/* How many numbers are neither finite nor -INFINITY, 0, and 1. */
+struct bias_counts {
+    size_t refused, zeros, ones;
+};
+
+static struct bias_counts count_bias_numbers(const float *numbers, size_t count) {
+    struct bias_counts counts = {0, 0, 0};
+
+    for (size_t i = 0; i < count; i++) {
+        counts.refused += !(numbers[i] <= FLT_MAX); /* NaN, too */
+        counts.zeros += numbers[i] == 0;
+        counts.ones += numbers[i] == 1;
+    }
+    return counts;
+}
+
+/* Refuses the first number from `i` on that is neither finite nor -INFINITY. */
+static bool refuse_bias_number(const struct sent_bias *bias, size_t i,
+                               struct wire_problem *ret_problem) {
+    struct wire_place place = {.field = bias->value->name, .depth = bias->rank};
+
+    while (bias->numbers[i] <= FLT_MAX)
+        i++;
+    for (size_t axis = bias->rank, rest = i; axis-- > 0; rest /= bias->shape[axis])
+        place.index[axis] = rest % bias->shape[axis];
+    return wire_refuse_not_finite(&place, bias->numbers[i], ret_problem);
+}
+
 /* Checks that no number is NaN or infinite, but for -INFINITY. A mask of 0 and 1 alone
  * would not mask anything. */
 static bool check_bias_numbers(const struct sent_bias *bias, size_t count, bool mask,
                                struct wire_problem *ret_problem) {
     size_t zeros = 0, ones = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        struct wire_place place = {.field = bias->value->name, .depth = bias->rank};
-        if (i % PACE_PIECE == 0)
-            pace_add(count - i < PACE_PIECE ? count - i : PACE_PIECE);
-        zeros += bias->numbers[i] == 0;
-        ones += bias->numbers[i] == 1;
-        if (bias->numbers[i] <= FLT_MAX) /* false for NaN */
-            continue;
-        for (size_t axis = bias->rank, rest = i; axis-- > 0; rest /= bias->shape[axis])
-            place.index[axis] = rest % bias->shape[axis];
-        return wire_refuse_not_finite(&place, bias->numbers[i], ret_problem);
+    for (size_t i = 0, size; i < count; i += size) {
+        size = count - i < PACE_PIECE ? count - i : PACE_PIECE;
+        pace_add(size);
+        const struct bias_counts piece = count_bias_numbers(bias->numbers + i, size);
+        if (piece.refused > 0)
+            return refuse_bias_number(bias, i, ret_problem);
+        zeros += piece.zeros;
+        ones += piece.ones;
     }
     return !mask || zeros == 0 || ones == 0 || zeros + ones < count ||
            wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, bias->value->name,
