@@ -41,9 +41,7 @@ static bool find_parts(const struct tensor_view *tensors, const char *name,
 static bool find_output(const struct tensor_view *module, bool turned,
                         const struct safetensors_tensor *parts[NUM_PARTS]) {
     const struct safetensors_tensor *query = parts[0], *key = parts[1], *value = parts[2];
-    size_t hidden = turned        ? query->shape[0]
-                    : key == NULL ? query->shape[0] / 3
-                                  : query->shape[0];
+    size_t hidden = query->shape[0] / (key == NULL && !turned ? 3 : 1);
 
     for (size_t i = 0; i < module->count; i++) {
         const struct safetensors_tensor *tensor = &module->tensors[i];

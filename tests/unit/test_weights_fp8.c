@@ -214,6 +214,15 @@ static void test_two_scales_and_a_norm_in_fp8_are_refused(void **state) {
     assert_text_has(error.text, "input_layernorm.weight' is in FP8, but not a matrix");
 }
 
+static void assert_opens(const char *config, struct weights_file *made) {
+    struct folder *folder = NULL;
+    attn_error error = {.text = ""};
+
+    if (open_made_file(config, made, &folder, &error) != ATTN_OK)
+        fail_msg("%s", error.text);
+    folder_close(folder);
+}
+
 /* Its own quant_method rounds more than weights, see test_weights_traits.c. */
 static void test_bitnet_may_be_stored_in_fp8(void **state) {
     static const struct fp8_case one = {FP8 "}}", "_scale", "F32", "[]", 1, ""};
@@ -222,31 +231,23 @@ static void test_bitnet_may_be_stored_in_fp8(void **state) {
         "\"num_key_value_heads\":2,\"num_hidden_layers\":1,"
         "\"quantization_config\":{\"quant_method\":\"fp8\"}}";
     struct weights_file made = {.header_size = 0};
-    struct folder *folder = NULL;
-    attn_error error = {.text = ""};
     (void)state;
 
     make_layer(&one, &made);
     file_add_f32(&made, "layers.0.self_attn.attn_sub_norm.weight", 8, 0, 1);
-    if (open_made_file(config, &made, &folder, &error) != ATTN_OK)
-        fail_msg("%s", error.text);
-    folder_close(folder);
+    assert_opens(config, &made);
 }
 
 /* FP8 outside the layers, as of experts, may be as it likes. */
 static void test_other_tensors_do_not_matter(void **state) {
     static const struct fp8_case block = {BLOCK, "_scale_inv", "F32", "[3,2]", 6, ""};
     struct weights_file made = {.header_size = 0};
-    struct folder *folder = NULL;
-    attn_error error = {.text = ""};
     (void)state;
 
     make_layer(&block, &made);
     file_add(&made, "layers.0.mlp.weight", "F8_E4M3", "[2,2]", "8888", 4);
     file_add(&made, "layers.0.mlp.empty", "F8_E4M3", "[0,2]", "", 0);
-    if (open_made_file(BLOCK, &made, &folder, &error) != ATTN_OK)
-        fail_msg("%s", error.text);
-    folder_close(folder);
+    assert_opens(BLOCK, &made);
 }
 
 /* Those of jansson do not take part, see test_weights_robust.c. */

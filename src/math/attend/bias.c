@@ -248,6 +248,7 @@ static void fill_content(const struct tile *t, const struct query_panel *panel) 
     const attn_model_info *info = &t->model->info;
     const int32_t farthest = narrow_position(info->score.bias_distance);
     const struct range rows = find_position_rows(t, t->keys);
+    const bool has_queries = t->model->arrays[MODEL_POSITION_QUERIES].numbers != NULL;
     size_t size = info->width.score, room = KERNEL_FEW_MAX * info->score.position_rows;
     float *of_queries =
         run_thread(t->work->run, t->work->thread, t->work->run->thread.positions);
@@ -258,7 +259,8 @@ static void fill_content(const struct tile *t, const struct query_panel *panel) 
     for (struct range keys = t->keys; keys.first < t->keys.end; keys.first = keys.end) {
         keys.end = size_min(keys.first + KERNEL_FEW_MAX, t->keys.end);
         const struct range part = find_position_rows(t, keys);
-        unpack_keys(t, panel, keys, unpacked);
+        if (has_queries)
+            unpack_keys(t, panel, keys, unpacked);
         score_positions(t, unpacked, size, keys.end - keys.first, MODEL_POSITION_QUERIES,
                         part, of_keys);
 
@@ -300,11 +302,12 @@ static void add_to_rows(const struct tile *t, size_t first) {
  * first, so that compilers vectorise the sums. */
 static void add_to_keys(const struct tile *t, size_t first) {
     const struct panel_work *work = t->work;
-    const size_t step = 16, width = t->rows.end;
-    float biases[16][KERNEL_COLUMNS_MAX];
+    enum { STEP = 16 };
+    const size_t width = t->rows.end;
+    float biases[STEP][KERNEL_COLUMNS_MAX];
 
     for (size_t from = t->keys.first, end; from < t->keys.end; from = end) {
-        end = t->keys.end - from < step ? t->keys.end : from + step;
+        end = size_min(from + STEP, t->keys.end);
         for (size_t c = 0; c < width; c++) {
             const float *bias =
                 mask_bias(work->mask, work->row_heads[c], work->row_queries[c]) + first;

@@ -24,6 +24,13 @@ struct sent_bias {
 
 /* --- numbers --- */
 
+/* Whether the datatype that was stated is one of booleans, which a mask may have. */
+static bool is_stated_boolean(const struct wire_field *field,
+                              const struct wire_value *value) {
+    return field->kind == WIRE_MASK && value->dtype != NULL &&
+           strcmp(value->dtype->name, "BOOL") == 0;
+}
+
 /* Returns the words that a text has: booleans where its first element, or the datatype
  * that was stated, is one. */
 static enum wire_words find_bias_words(const struct wire_source *source,
@@ -34,7 +41,7 @@ static enum wire_words find_bias_words(const struct wire_source *source,
     if (field->kind != WIRE_MASK)
         return WIRE_NULLS;
     if (value->dtype != NULL)
-        return strcmp(value->dtype->name, "BOOL") == 0 ? WIRE_BOOLEANS : WIRE_NULLS;
+        return is_stated_boolean(field, value) ? WIRE_BOOLEANS : WIRE_NULLS;
     wire_cursor_levels(&cursor);
     const char *type = wire_cursor_type(&cursor);
     return type != NULL && strcmp(type, "boolean") == 0 ? WIRE_BOOLEANS : WIRE_NULLS;
@@ -129,8 +136,7 @@ static bool read_sent_bias(const struct wire_source *source,
         return read_bias_text(source, find_bias_words(source, field, value), bias);
     bias->rank = value->rank;
     memcpy(bias->shape, value->shape, value->rank * sizeof *value->shape);
-    if (field->kind == WIRE_MASK && value->count > 0 &&
-        strcmp(value->dtype->name, "BOOL") == 0)
+    if (value->count > 0 && is_stated_boolean(field, value))
         return read_bias_bytes(source, bias);
     return wire_numbers_read(source, value, &bias->numbers);
 }
