@@ -125,8 +125,8 @@ static void fit_heads(struct sizer *sizer, size_t which,
 
 /* --- one tensor for all heads --- */
 
-/* Returns whether a packed weight of that shape is [E, 3E]. One of heads that are together
- * a ninth of the rows wide is not: the output weight, [out, H*D], tells. */
+/* Returns whether a packed weight of that shape is [E, 3E]. Where the output weight,
+ * [out, H*D], is a third of the rows wide, the shape has another reason. */
 static bool is_turned(const struct sizer *sizer, size_t rows, size_t columns) {
     const struct layout *layout = sizer->layout;
     const struct safetensors_tensor *output =
