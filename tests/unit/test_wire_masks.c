@@ -35,7 +35,9 @@ struct mask_body {
 #define OIP_MASK(name, datatype, data)                                                   \
     "{\"name\":\"" name "\",\"shape\":[1,2],\"datatype\":\"" datatype "\"," data "}"
 #define OIP_BINARY(size) "\"parameters\":{\"binary_data_size\":" size "}"
-#define TEXT(text)       .bytes = (text), .size = sizeof(text) - 1, .json_size = WIRE_NO_SIZE
+
+/* A body of JSON alone. */
+#define TEXT(text) .bytes = (text), .size = sizeof(text) - 1, .json_size = WIRE_NO_SIZE
 /* The binary data of a body behind its JSON. */
 #define DATA(text, data)                                                                 \
     .bytes = text data, .size = sizeof(text data) - 1, .json_size = sizeof(text) - 1
