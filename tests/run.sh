@@ -90,7 +90,7 @@ BINARY=${BINARY:-$build/src/attnd} PYTHONPYCACHEPREFIX=$venv/compiled \
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
     --numprocesses="${PYTEST_PROCESSES:-3}" --dist=worksteal \
     --junitxml="$junit" ${PYTEST_OPTIONS:-} \
-    "$root/tests/http" "$root/tests/faults" "$root/tests/ui" || true
+    "$root/tests/http" "$root/tests/python" "$root/tests/faults" "$root/tests/ui" || true
 failed=0
 if [ -n "${FAULTS_LONG:-}" ]; then
     BINARY=${BINARY:-$build/src/attnd} "$venv/bin/python" "$root/tests/load/reliability.py" --long \

@@ -140,7 +140,7 @@ def choose_results(results: Results, fields: Fields) -> Results:
     if "top_weights" in results:
         results["top_weights"] = results["top_keys"], results["top_weights"]
     words = need_words(fields) or [word for word, name in RESULTS.items() if name in results]
-    return {word: results[RESULTS[word]] for word in words}
+    return {word: results[RESULTS.get(word, word)] for word in words}
 
 
 def is_ragged(fields: Fields, rank: int) -> bool:

@@ -57,23 +57,29 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 }  # the type that is returned, and those of the arguments
 
 
+class _Library(ctypes.CDLL):
+    """libattnd, whose functions are found when they are first called."""
+
+    def __getitem__(self, name_or_ordinal: Any) -> Any:
+        try:
+            function = super().__getitem__(name_or_ordinal)
+        except AttributeError:
+            raise ImportError(f"{self._name} has no {name_or_ordinal}(): it is older than this package; build both from "
+                              "one source") from None
+        function.restype, *function.argtypes = SIGNATURES[name_or_ordinal]
+        return function
+
+
 @functools.cache
-def library() -> ctypes.CDLL:
+def library() -> _Library:
     """Returns libattnd: that beside this package, that of ATTND_LIBRARY, or that of the system."""
     beside = Path(__file__).with_name(LIBRARY)
     path = str(beside) if beside.exists() else os.environ.get("ATTND_LIBRARY") or LIBRARY
     try:
-        loaded = ctypes.CDLL(path)
+        return _Library(path)
     except OSError as error:
         raise ImportError(f"{path} cannot be loaded ({error}); install attnd's wheel, or set ATTND_LIBRARY to the "
                           "libattnd.so of a build") from None
-    for name, (result, *arguments) in SIGNATURES.items():
-        try:
-            function = getattr(loaded, name)
-        except AttributeError:
-            raise ImportError(f"{path} has no {name}(): it is older than this package; build both from one source") from None
-        function.restype, function.argtypes = result, arguments
-    return loaded
 
 
 @functools.cache
@@ -200,14 +206,21 @@ def run_interruptible(compute: Callable[[], int], stop: c_int) -> int:
     if threading.current_thread() is not threading.main_thread():
         return compute()
     results: list[int] = []
-    thread = threading.Thread(target=lambda: results.append(compute()), name="attnd", daemon=True)
-    thread.start()
+    done = threading.Event()  # join() takes a thread for ended when an interrupt comes in it: bpo-45274
+
+    def work() -> None:
+        try:
+            results.append(compute())
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name="attnd", daemon=True).start()
     try:
-        thread.join()
+        done.wait()
     except BaseException:
         stop.value = 1
-        while thread.is_alive():
+        while not done.is_set():
             with contextlib.suppress(KeyboardInterrupt):
-                thread.join()
+                done.wait()
         raise
     return results[0]
