@@ -39,6 +39,7 @@ MAX_WAIT = 30  # seconds before each; attnd asks for no more
 MAX_REPLY = (1 << 30) + (1 << 16)
 PLAIN = {"Accept-Encoding": "identity"}  # attnd compresses no results, and what is unpacked has no limit
 PIECE = 1 << 20  # bytes that are sent or read at once
+START = "start attnd there, or give its address"
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview  # the path of a file, or what it has
 Headers = Any  # a mapping whose names may have capitals or not
@@ -83,7 +84,7 @@ class Client:
         self.max_reply = max_reply
         self.headers = {**PLAIN, **(headers or {})}
         self.kept: dict[str, tuple[Any, float | None]] = {}  # what to put again, by the name of a capture
-        self.explain: Callable[[], str] = lambda: "start attnd there, or give its address"
+        self.explain: Callable[[], str] = lambda: START
         self._connection, self._process = connect(self.url, self.path, timeout), os.getpid()
 
     def __enter__(self) -> Client:
@@ -201,7 +202,7 @@ class Client:
                 break
             except NoReply:
                 self.close()
-                raise self._no_reply() from None
+                raise no_reply(self.address, self.timeout) from None
             except http.client.HTTPException as error:
                 self.close()
                 if not isinstance(error, ConnectionError):
@@ -225,7 +226,7 @@ class Client:
                 raise NoAnswer(f"the reply of {self.address} ended {response.length} bytes early; {self.explain()}")
             is_whole = True
         except TimeoutError:
-            raise self._no_reply() from None
+            raise no_reply(self.address, self.timeout) from None
         except (OSError, http.client.HTTPException) as error:
             raise error if isinstance(error, Error) else \
                 NoAnswer(f"the reply of {self.address} ended early; {self.explain()}: {error!r}") from None
@@ -234,10 +235,6 @@ class Client:
             if not is_whole:
                 self.close()
         return response.status, response.headers, data
-
-    def _no_reply(self) -> NoReply:
-        return NoReply(f"no reply from {self.address} within {self.timeout} s; if it computes for longer, "
-                       f"use Client(timeout={10 * self.timeout:g})")
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -357,17 +354,27 @@ class AsyncClient:
 
     async def request(self, method: str, path: str, source: Source | None = None,
                       headers: Mapping[str, str] | None = None) -> Reply:
+        import aiohttp
         for retries in range(MAX_RETRIES + 1):
-            data = bytearray()
-            with open_source(source) as body:
-                async with self.session.request(method, self.url + path, data=body, headers=headers,
-                                                allow_redirects=False) as reply:
-                    refuse_encoding(reply.status, reply.headers)
-                    async for piece in reply.content.iter_any():
-                        add_piece(reply.status, data, piece, self.max_reply)
-            if retries == MAX_RETRIES or not is_busy(reply.status, reply.headers):
+            try:
+                reply = await self._exchange(method, path, source, headers)
+            except (asyncio.TimeoutError, TimeoutError):
+                raise no_reply(self.address, self.timeout) from None
+            except (OSError, aiohttp.ClientError) as error:
+                raise NoAnswer(f"no answer from {self.address}; {START}: {error}") from None
+            if retries == MAX_RETRIES or not is_busy(*reply[:2]):
                 break
-            await asyncio.sleep(wait_of(reply.headers))
+            await asyncio.sleep(wait_of(reply[1]))
+        return reply
+
+    async def _exchange(self, method: str, path: str, source: Any, headers: Mapping[str, str] | None) -> Reply:
+        data = bytearray()
+        with open_source(source) as body:
+            async with self.session.request(method, self.url + path, data=body, headers=headers,
+                                            allow_redirects=False) as reply:
+                refuse_encoding(reply.status, reply.headers)
+                async for piece in reply.content.iter_any():
+                    add_piece(reply.status, data, piece, self.max_reply)
         return reply.status, reply.headers, data
 
 
@@ -417,6 +424,11 @@ def add_piece(status: int, data: bytearray, piece: bytes, most: int) -> None:
     if len(data) + len(piece) > most:
         raise not_understood(status, f"it has more than {most} bytes; raise max_reply, or select rows or heads")
     data += piece
+
+
+def no_reply(address: str, timeout: float) -> NoReply:
+    return NoReply(f"no reply from {address} within {timeout} s; if it computes for longer, "
+                   f"use Client(timeout={10 * timeout:g})")
 
 
 def not_understood(status: int, detail: str) -> AttentionError:
