@@ -2,6 +2,7 @@
 """Attention in the process: the server's bytes, torch's meaning, and what ends a call."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import attnd
 from attnd import _native
 from attnd.client import Client
 from dot_product import attend
+from programs import ROOT
 from server import PATIENCE
 
 
@@ -319,3 +321,11 @@ def test_library_of_another_kind_is_refused():
 def test_unknown_name_of_the_package_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'attnd' has no attribute 'atend'"):
         attnd.atend
+
+
+def test_statuses_are_those_of_the_header():
+    text = (ROOT / "include/attnd/status.h").read_text()
+    names = re.findall(r"^    (ATTN_\w+)(?: = 0)?,", text, re.M)
+    assert names[0] == "ATTN_OK" and len(names) == len(_native.STATUSES)
+    for name, kind in (("ATTN_E_NOMEM", MemoryError), ("ATTN_E_SHAPE", ValueError), ("ATTN_E_IO", OSError)):
+        assert issubclass(_native.STATUSES[names.index(name)], kind)

@@ -42,7 +42,6 @@ _ERROR, _HANDLE = POINTER(_Error), POINTER(c_void_p)
 _CALL = (c_int, c_void_p, c_void_p, c_char_p, POINTER(_Array), c_size_t, POINTER(c_int), _HANDLE, _ERROR)
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "attn_version": (c_char_p,),
-    "attn_init": (c_int, _ERROR),
     "attn_pool_create": (c_int, c_size_t, _HANDLE, _ERROR),
     "attn_pool_destroy": (None, c_void_p),
     "attn_call": _CALL,
@@ -80,13 +79,6 @@ def library() -> _Library:
     except OSError as error:
         raise ImportError(f"{path} cannot be loaded ({error}); install attnd's wheel, or set ATTND_LIBRARY to the "
                           "libattnd.so of a build") from None
-
-
-@functools.cache
-def prepare_engines() -> None:
-    """Prepares OpenBLAS and the matrix tiles of the CPU, which models may compute with."""
-    error = _Error()
-    check(library().attn_init(byref(error)), error)
 
 
 def version() -> str:
