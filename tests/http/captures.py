@@ -11,22 +11,25 @@ from server import ROOT
 sys.path.insert(0, str(ROOT / "docs/examples"))
 
 import capture
+from attnd._files import read_safetensors
+from attnd._masks import cut
+from attnd._tensors import to_float
 
 FOLDER = ROOT / "tests/data/captures"
 
 
 def recorded_layers(folder=FOLDER):
-    """Yields for each layer of each family its name, its request as docs/examples/capture.py makes it of what an
+    """Yields for each layer of each family its name, its request as the package makes it of what an
     attention function gets, eager's weights without padding, and the window that was recorded."""
     for path in sorted(folder.glob("*.safetensors")):
-        tensors, metadata = capture.read_safetensors(path)
+        tensors, metadata = read_safetensors(path)
         for layer in metadata["layers"].split():
             found = {name.removeprefix(f"{layer}."): tensor for name, tensor in tensors.items()
                      if name.startswith(f"{layer}.") and name.count(".") == layer.count(".") + 1}
             texts = {name: json.loads(metadata[f"{layer}.{name}"]) for name in ("scale", "softcap", "causal", "window",
                      "window_sides") if f"{layer}.{name}" in metadata}
             visible = found["mask"] > -1e30 if "mask" in found else texts["causal"]
-            request = capture.cut(found["queries"], found["keys"], found["values"], visible, found.get("bias"),
+            request = cut(found["queries"], found["keys"], found["values"], visible, found.get("bias"),
                                   is_self="cross" not in layer)
             request |= {name: texts[name] for name in ("scale", "softcap") if name in texts}
             request |= {name: found[name] for name in ("sinks",) if name in found}
@@ -40,7 +43,7 @@ def recorded_layers(folder=FOLDER):
 def compute_weights(queries, keys, scale, values=None, causal=False, window=None, softcap=None, bias=None, sinks=None,
                     positions=None):
     """Returns the weights [H, Tq, Tk] of a request of one sequence, in float64."""
-    queries, keys = (capture.to_float(rows).astype(np.float64) for rows in (queries, keys))
+    queries, keys = (to_float(rows).astype(np.float64) for rows in (queries, keys))
     keys = np.repeat(keys, queries.shape[1] // keys.shape[1], axis=1)
     scores = scale * np.einsum("qhd,khd->hqk", queries, keys)
     if softcap is not None:

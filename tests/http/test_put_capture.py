@@ -20,6 +20,7 @@ from server import ROOT, Server, steady_address
 sys.path.insert(0, str(ROOT / "docs/examples"))
 
 import capture
+from attnd import captured
 from attention_client import BFLOAT16, AsyncClient, AttentionError, Client
 from capture import Captured, CaptureError
 
@@ -332,6 +333,7 @@ def test_page_shows_what_put_and_attend_print(server, monkeypatch, capsys):
     page = (ROOT / "docs/inspect.md").read_text().split("## Ask the same capture often")[1]
     code, shown = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.S).groups()
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(capture, "Client", lambda: Client(server.url))
+    for module in (captured, capture):
+        monkeypatch.setattr(module, "Client", lambda: Client(server.url))
     exec(code, {})
     assert capsys.readouterr().out == shown
