@@ -9,7 +9,6 @@ import types
 
 import numpy as np
 import pytest
-import requests
 import safetensors.numpy
 
 from captures import FOLDER, NumpyClient, compute_weights, recorded_layers
@@ -20,7 +19,7 @@ from server import ROOT
 import capture
 from attnd import _files, _masks, _runs, recording
 from attnd import captured as captured_module
-from attention_client import BFLOAT16, decode_words, encode, to_safetensors
+from attnd.client import BFLOAT16, decode_words, encode, to_safetensors
 from capture import Captured, CaptureError
 
 RNG = np.random.default_rng(0)
@@ -371,7 +370,7 @@ def test_attend_that_cannot_says_what_to_do(options, error, message):
 
 
 def test_attend_where_nobody_listens_says_what_to_do():
-    with closed_port() as port, pytest.raises(requests.ConnectionError, match=(
+    with closed_port() as port, pytest.raises(ConnectionError, match=(
             f"no answer from http://127.0.0.1:{port}; start attnd there, or give its address: ")):
         Captured({"2": [make_request()]}).attend(2, client=f"127.0.0.1:{port}")
 

@@ -11,7 +11,7 @@ from server import ROOT, Server
 
 import capture
 from attnd import captured
-from attention_client import Client
+from attnd import Client
 
 LAYERS = {name: rest for name, *rest in recorded_layers()}
 TOLERANCE = 1e-5

@@ -7,7 +7,7 @@ import json
 import pathlib
 import struct
 
-from attention_client import from_safetensors
+from ._safetensors import from_safetensors
 
 
 class CaptureError(Exception):

@@ -5,7 +5,7 @@ import importlib
 
 import numpy as np
 
-from attention_client import BFLOAT16
+from ._arrays import BFLOAT16
 
 
 def add_bias(bias, other):

@@ -8,7 +8,8 @@ import pathlib
 
 import numpy as np
 
-from attention_client import AttentionError, Client, to_safetensors
+from ._safetensors import to_safetensors
+from .client import AttentionError, Client
 
 from ._files import CaptureError, describe, read_safetensors
 

@@ -101,15 +101,13 @@ static void note_body(struct wire_decoder *decoder) {
 /* Reads what belongs to the rows of the tensors. */
 static bool read_row_fields(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
-    /* Numbers of arrays may be anything; those of text are finite. */
-    bool arrays = wire_has_strings(source) || source->requests == WIRE_OIP_INPUT;
 
     return wire_reduce_check_need(decoder) &&
            read_phase(decoder, WIRE_PHASE_REDUCTIONS) && wire_reduce_check_top(decoder) &&
            read_phase(decoder, WIRE_PHASE_TARGETS) &&
            read_phase(decoder, WIRE_PHASE_SELECTIONS) && wire_selection_check(decoder) &&
            read_phase(decoder, WIRE_PHASE_MASKS) &&
-           (!arrays || wire_finite_check(decoder));
+           (!source->has_arrays || wire_finite_check(decoder));
 }
 
 bool wire_decode(struct wire_decoder *decoder, size_t extra) {
