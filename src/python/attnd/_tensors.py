@@ -1,30 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of torch as arrays."""
+"""Tensors of torch as arrays, for what a capture keeps."""
+
+from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import numpy as np
 
-from ._arrays import BFLOAT16
+from ._arrays import BFLOAT16, Array
 
 
-def add_bias(bias, other):
-    """Returns the sum of two biases that may be None; `other` is a tensor."""
-    other = None if other is None else to_float(to_numpy(other))
-    return other if bias is None else bias if other is None else bias + other
-
-
-def to_numpy(tensor):
-    """Returns a tensor as an array; bfloat16 by its bits."""
+def to_numpy(tensor: Any) -> Array:
+    """Return a tensor as an array: bfloat16 by its bits, float64 as float32."""
     tensor = tensor.detach().cpu().contiguous()
     if str(tensor.dtype) == "torch.bfloat16":
-        return tensor.view(importlib.import_module("torch").uint16).numpy().view(BFLOAT16)
-    array = tensor.numpy()
+        bits: Array = tensor.view(importlib.import_module("torch").uint16).numpy()
+        return bits.view(BFLOAT16)
+    array: Array = tensor.numpy()
     return array.astype("<f4") if array.dtype == np.float64 else array
 
 
-def to_float(array):
-    """Returns float32; bfloat16 is its upper half."""
+def to_float(array: Array) -> Array:
+    """Return float32; bfloat16 is its upper half."""
     if array.dtype == BFLOAT16:
         return (array.view("<u2").astype("<u4") << 16).view("<f4")
     return np.asarray(array, np.float32)

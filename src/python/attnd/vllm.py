@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that vLLM and vLLM-Hook write."""
 
+from __future__ import annotations
+
 import json
+import os
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from ._arrays import Array
 from ._files import CaptureError, describe, read_safetensors
 from .captured import Captured
 
 
-def read_hidden_states(path, ids, num_hidden_layers=None):
-    """Returns the hidden states [tokens, width] of a file of vLLM by layer, and its token ids. `ids` are those
+def read_hidden_states(path: str | os.PathLike[str], ids: Sequence[int],
+                       num_hidden_layers: int | None = None) -> tuple[dict[int, Array], Array]:
+    """Return the hidden states [tokens, width] of a file of vLLM by layer, and its token ids. `ids` are those
     of its configuration, `eagle_aux_hidden_state_layer_ids`, in that order: the file does not have them. Each
     goes to the layer of that number, served with pre_norm=true."""
     tensors, _ = read_safetensors(path, lock=True)
@@ -30,8 +37,8 @@ def read_hidden_states(path, ids, num_hidden_layers=None):
     return {number: hidden[:, place] for place, number in enumerate(ids)}, tensors["token_ids"]
 
 
-def read_vllm_hook(run):
-    """Returns a Captured for each request that vLLM-Hook wrote into a run's folder, or for each pass where the
+def read_vllm_hook(run: str | os.PathLike[str]) -> list[Captured]:
+    """Return a Captured for each request that vLLM-Hook wrote into a run's folder, or for each pass where the
     files do not say which passes belong together. The ranks of several GPUs become one."""
     folders = sorted(pathlib.Path(run).glob("tp_rank_*"), key=lambda path: int(path.name.split("_")[-1]))
     if not folders:
@@ -47,15 +54,15 @@ def read_vllm_hook(run):
     return captured
 
 
-def read_rank(folder, num_ranks):
-    """Returns for each request or pass of one rank its layers."""
+def read_rank(folder: pathlib.Path, num_ranks: int) -> list[dict[str, list[dict[str, Any]]]]:
+    """Return for each request or pass of one rank its layers."""
     if not (folder / "qk.safetensors").exists():
         raise CaptureError(f"{folder} has no qk.safetensors; set VLLM_HOOK_USE_SAFETENSORS=1 for vLLM-Hook, which "
                            "writes a pickle otherwise")
     tensors, _ = read_safetensors(folder / "qk.safetensors")
     sidecar = json.loads((folder / "qk.json").read_text())
     num_heads = sidecar["config"]["num_attention_heads"] // num_ranks
-    found = []
+    found: list[dict[str, list[dict[str, Any]]]] = []
     for entry in sidecar["layer_order"]:
         queries, keys = tensors[entry["key_q"]], tensors[entry["key_k"]]
         head_size = queries.shape[-1] // num_heads  # its own head_dim is wrong for some models
@@ -69,8 +76,8 @@ def read_rank(folder, num_ranks):
     return found
 
 
-def passes(sidecar, queries, keys):
-    """Returns the queries, keys and positions of each pass, or of each request where it is known."""
+def passes(sidecar: dict[str, Any], queries: Array, keys: Array) -> list[tuple[Array, Array, Array]]:
+    """Return the queries, keys and positions of each pass, or of each request where it is known."""
     if sidecar.get("compact_all_tokens"):
         key_ends, ends = np.cumsum(sidecar["k_full_lens"]), sidecar["k_prefix_ends"]
         lens, first, result = iter(sidecar["q_seq_lens"]), 0, []
