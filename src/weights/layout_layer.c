@@ -125,6 +125,18 @@ static void fit_heads(struct sizer *sizer, size_t which,
 
 /* --- one tensor for all heads --- */
 
+/* Returns whether a packed weight of that shape is [E, 3E]. Where the output weight,
+ * [out, H*D], is a third of the rows wide, the shape has another reason. */
+static bool is_turned(const struct sizer *sizer, size_t rows, size_t columns) {
+    const struct layout *layout = sizer->layout;
+    const struct safetensors_tensor *output =
+        tensor_view_find(sizer->view, layout->linears[LINEAR_OUTPUT].weight);
+    bool narrow = layout->wide && output != NULL && output->rank == 2 && rows % 3 == 0 &&
+                  output->shape[1] == rows / 3;
+
+    return columns % 3 == 0 && columns / 3 == rows && !narrow;
+}
+
 /* Checks a weight that has the rows of query, key and value in one tensor. */
 static void fit_packed(struct sizer *sizer, size_t which,
                        const struct safetensors_tensor *weight) {
@@ -133,7 +145,7 @@ static void fit_packed(struct sizer *sizer, size_t which,
     size_t rows = TENSOR_ANY, columns = TENSOR_ANY;
 
     tensor_fit(weight, &rows, &columns, "it is a matrix", sizer->error);
-    bool square = columns % 3 == 0 && columns / 3 == rows; /* [E, 3E] */
+    bool square = is_turned(sizer, rows, columns);
     bool turned = square || layout->transposed;
     size_t out = turned ? columns : rows, in = turned ? rows : columns;
     sizer->hidden = layout->wide && out % 3 == 0 ? out / 3 : in;

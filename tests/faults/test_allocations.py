@@ -191,8 +191,10 @@ def test_every_failing_allocation_of_a_stop_is_survived():
     data, _ = make_requests()["streamed reply"]
     for nth in itertools.count(1):
         with faulty_server(*OPTIONS) as (server, control), Connection(server.port) as connection:
-            connection.send(data)
+            connection.send(data[:-1])
+            assert exchange(server.port, HEALTH).status == 200  # so the connection was accepted, too
             control.arm(ALLOCATIONS, nth)
+            connection.send(data[-1:])
             server.process.send_signal(signal.SIGTERM)
             server.process.wait(60)
             failed = control.disarm()

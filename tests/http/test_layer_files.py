@@ -430,6 +430,15 @@ def test_inspect_proposes_a_packed_weight(tmp_path, shape, turned):
     assert run_attnd("inspect", line.split("NAME=")[1].replace("N,", "4,")).returncode == 0
 
 
+@pytest.mark.parametrize("names,options", [(("qkv", "proj"), ""), (("in", "out"), ",qkv=in,o=out")])
+def test_a_packed_weight_of_narrow_heads_is_not_transposed(tmp_path, names, options):
+    """Its shape alone could be [E, 3E]; the output weight says that heads are together 3 wide."""
+    path = tmp_path / "m.safetensors"
+    write_safetensors(path, {f"{names[0]}.weight": np.ones((9, 27)), f"{names[1]}.weight": np.ones((27, 3))})
+    printed = run_attnd("inspect", f"{path},num_heads=3{options}")
+    assert printed.returncode == 0 and "query 27, key 27" in printed.stdout, (printed.stdout, printed.stderr)
+
+
 @pytest.mark.parametrize("tensors", [
     {"to_q.weight": (8, 8), "to_k.weight": (8, 8), "to_v.weight": (8, 8), "to_out.0.weight": (8, 8), "norm_q.weight": (8,)},
     {"to_q.weight": (8, 8), "to_k.weight": (8, 8), "to_v.weight": (8, 8), "to_out.0.weight": (8, 8), "to_k_ip.weight": (8, 8)},

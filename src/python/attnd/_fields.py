@@ -4,7 +4,7 @@ them, and calls in the process pass them on, so both mean the same."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,8 @@ def need_words(fields: Fields) -> list[str] | None:
     need = fields.get("need")
     if need is None:
         return None
+    if not isinstance(need, Iterable):
+        raise TypeRefused(f"need is of the type {type(need).__name__}, but must be a word or a list of words")
     return need.split(",") if isinstance(need, str) else [str(word) for word in need]
 
 
@@ -140,7 +142,7 @@ def choose_results(results: Results, fields: Fields) -> Results:
     if "top_weights" in results:
         results["top_weights"] = results["top_keys"], results["top_weights"]
     words = need_words(fields) or [word for word, name in RESULTS.items() if name in results]
-    return {word: results[RESULTS[word]] for word in words}
+    return {word: results[RESULTS.get(word, word)] for word in words}
 
 
 def is_ragged(fields: Fields, rank: int) -> bool:

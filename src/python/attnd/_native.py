@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import DTYPES, TYPES, Array
-from ._errors import Error, FileError, InvalidError, OutOfMemory, Stopped, UnsupportedError
+from ._errors import Error, FileError, InvalidError, OutOfMemory, Stopped, TypeRefused, UnsupportedError
 
 LIBRARY = "libattnd.so.1"
 STATUSES: tuple[type[Error], ...] = (
@@ -42,7 +42,6 @@ _ERROR, _HANDLE = POINTER(_Error), POINTER(c_void_p)
 _CALL = (c_int, c_void_p, c_void_p, c_char_p, POINTER(_Array), c_size_t, POINTER(c_int), _HANDLE, _ERROR)
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "attn_version": (c_char_p,),
-    "attn_init": (c_int, _ERROR),
     "attn_pool_create": (c_int, c_size_t, _HANDLE, _ERROR),
     "attn_pool_destroy": (None, c_void_p),
     "attn_call": _CALL,
@@ -57,30 +56,29 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 }  # the type that is returned, and those of the arguments
 
 
+class _Library(ctypes.CDLL):
+    """libattnd, whose functions are found when they are first called."""
+
+    def __getitem__(self, name_or_ordinal: Any) -> Any:
+        try:
+            function = super().__getitem__(name_or_ordinal)
+        except AttributeError:
+            raise ImportError(f"{self._name} has no {name_or_ordinal}(): it is older than this package; build both from "
+                              "one source") from None
+        function.restype, *function.argtypes = SIGNATURES[name_or_ordinal]
+        return function
+
+
 @functools.cache
-def library() -> ctypes.CDLL:
+def library() -> _Library:
     """Returns libattnd: that beside this package, that of ATTND_LIBRARY, or that of the system."""
     beside = Path(__file__).with_name(LIBRARY)
     path = str(beside) if beside.exists() else os.environ.get("ATTND_LIBRARY") or LIBRARY
     try:
-        loaded = ctypes.CDLL(path)
+        return _Library(path)
     except OSError as error:
         raise ImportError(f"{path} cannot be loaded ({error}); install attnd's wheel, or set ATTND_LIBRARY to the "
                           "libattnd.so of a build") from None
-    for name, (result, *arguments) in SIGNATURES.items():
-        try:
-            function = getattr(loaded, name)
-        except AttributeError:
-            raise ImportError(f"{path} has no {name}(): it is older than this package; build both from one source") from None
-        function.restype, function.argtypes = result, arguments
-    return loaded
-
-
-@functools.cache
-def prepare_engines() -> None:
-    """Prepares OpenBLAS and the matrix tiles of the CPU, which models may compute with."""
-    error = _Error()
-    check(library().attn_init(byref(error)), error)
 
 
 def version() -> str:
@@ -168,7 +166,7 @@ _NOTHING = c_char()  # where an array without numbers lies
 def describe_array(name: str, array: Array) -> _Array:
     """Returns an attn_array of the same memory, which `array` must outlive."""
     if array.dtype not in TYPES:
-        array = array.astype("<f8")  # refuses what has no number
+        raise TypeRefused(f"{name} is {array.dtype}, which attnd does not read; send float32")
     return _Array(name.encode(), TYPES[array.dtype].encode(), array.ndim, (c_size_t * array.ndim)(*array.shape),
                   (c_ssize_t * array.ndim)(*array.strides), array.ctypes.data)
 
@@ -179,11 +177,10 @@ def call(options: Mapping[str, Any], arrays: Mapping[str, Array], model: c_void_
     head attends to. `options` are printed as JSON. Raises `Error`, or what interrupts the main thread."""
     function = library().attn_call_heads if heads else library().attn_call
     sent = (_Array * len(arrays))(*(describe_array(name, array) for name, array in arrays.items()))
-    handle, error, stop, pool = c_void_p(), _Error(), c_int(0), state.get()
+    handle, error, stop, pool, text = c_void_p(), _Error(), c_int(0), state.get(), json.dumps(options).encode()
 
-    def compute() -> int:
-        status: int = function(pool.handle, model, json.dumps(options).encode(), sent, len(sent), byref(stop),
-                               byref(handle), byref(error))
+    def compute(_: object = arrays) -> int:  # which must live until all is read
+        status: int = function(pool.handle, model, text, sent, len(sent), byref(stop), byref(handle), byref(error))
         return status
 
     try:
@@ -200,14 +197,21 @@ def run_interruptible(compute: Callable[[], int], stop: c_int) -> int:
     if threading.current_thread() is not threading.main_thread():
         return compute()
     results: list[int] = []
-    thread = threading.Thread(target=lambda: results.append(compute()), name="attnd", daemon=True)
-    thread.start()
+    done = threading.Event()  # join() takes a thread for ended when an interrupt comes in it: bpo-45274
+
+    def work() -> None:
+        try:
+            results.append(compute())
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name="attnd", daemon=True).start()
     try:
-        thread.join()
+        done.wait()
     except BaseException:
         stop.value = 1
-        while thread.is_alive():
+        while not done.is_set():
             with contextlib.suppress(KeyboardInterrupt):
-                thread.join()
+                done.wait()
         raise
     return results[0]

@@ -55,11 +55,28 @@ class AttentionError(Error):
         super().__init__(f"{problem['title']}: {problem['detail']}")
         self.problem = problem
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.problem,)
+
+class _Settings:
+    """Where a server is, and how it is asked."""
+
+    def __init__(self, url: str = "http://127.0.0.1:8080", json: bool = False, timeout: float = 60,
+                 max_reply: int = MAX_REPLY, headers: Mapping[str, str] | None = None) -> None:
+        self.url, self.path = split_address(url)
+        self.address, self.json, self.timeout = url if self.path else self.url, json, timeout
+        self.max_reply = max_reply
+        self.headers = {**PLAIN, **(headers or {})}
+        self.kept: dict[str, tuple[Any, float | None]] = {}  # what to put again, by the name of a capture
+        self.explain: Callable[[], str] = lambda: "start attnd there, or give its address"
+
+    def no_answer(self, error: BaseException) -> NoAnswer:
+        return NoAnswer(f"no answer from {self.address}; {self.explain()}: {error}")
+
+    def no_reply(self) -> NoReply:
+        return NoReply(f"no reply from {self.address} within {self.timeout} s; if it computes for longer, "
+                       f"use Client(timeout={10 * self.timeout:g})")
 
 
-class Client:
+class Client(_Settings):
     """A connection to one attnd. Not for several threads at once; make one for each.
 
     Parameters
@@ -76,25 +93,13 @@ class Client:
         More headers of each request, such as {"Authorization": "Bearer KEY"}.
     """
 
-    def __init__(self, url: str = "http://127.0.0.1:8080", json: bool = False, timeout: float = 60,
-                 max_reply: int = MAX_REPLY, headers: Mapping[str, str] | None = None) -> None:
-        self.url, self.path = split_address(url)
-        self.address, self.json, self.timeout = url if self.path else self.url, json, timeout
-        self.max_reply = max_reply
-        self.headers = {**PLAIN, **(headers or {})}
-        self.kept: dict[str, tuple[Any, float | None]] = {}  # what to put again, by the name of a capture
-        self.explain: Callable[[], str] = lambda: "start attnd there, or give its address"
-        self._connection, self._process = connect(self.url, self.path, timeout), os.getpid()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    _connection: http.client.HTTPConnection | None = None
+    _process = 0  # whose connection that is
 
     def close(self) -> None:
         """Closes the connection; the next request opens another."""
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def attend(self, model: str | None = None, queries: Any = None, capture: str | None = None, **options: Any) -> Any:
         """Asks a model for attention, or with `capture` a capture of that name, see `put_capture`.
@@ -192,7 +197,7 @@ class Client:
     def _exchange(self, method: str, path: str, source: Source, headers: Mapping[str, str]) -> Reply:
         """Sends one request, and a question once more when its connection was closed before the reply: that
         changes nothing on the server. Not when the reply takes long: attnd would compute it twice."""
-        if self._process != os.getpid():  # after a fork the connection is the parent's
+        if self._connection is None or self._process != os.getpid():  # after a fork it is the parent's
             self._connection, self._process = connect(self.url, self.path, self.timeout), os.getpid()
         connection, is_last = self._connection, method not in ("GET", "POST")
         while True:
@@ -201,7 +206,7 @@ class Client:
                 break
             except NoReply:
                 self.close()
-                raise self._no_reply() from None
+                raise self.no_reply() from None
             except http.client.HTTPException as error:
                 self.close()
                 if not isinstance(error, ConnectionError):
@@ -211,7 +216,7 @@ class Client:
                 self.close()
                 failure = error
             if is_last or not isinstance(failure, ConnectionError):
-                raise NoAnswer(f"no answer from {self.address}; {self.explain()}: {failure}") from None
+                raise self.no_answer(failure) from None
             is_last = True
         return self._read(response)
 
@@ -225,7 +230,7 @@ class Client:
                 raise NoAnswer(f"the reply of {self.address} ended {response.length} bytes early; {self.explain()}")
             is_whole = True
         except TimeoutError:
-            raise self._no_reply() from None
+            raise self.no_reply() from None
         except (OSError, http.client.HTTPException) as error:
             raise error if isinstance(error, Error) else \
                 NoAnswer(f"the reply of {self.address} ended early; {self.explain()}: {error!r}") from None
@@ -234,10 +239,6 @@ class Client:
             if not is_whole:
                 self.close()
         return response.status, response.headers, data
-
-    def _no_reply(self) -> NoReply:
-        return NoReply(f"no reply from {self.address} within {self.timeout} s; if it computes for longer, "
-                       f"use Client(timeout={10 * self.timeout:g})")
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -259,11 +260,8 @@ def connect(url: str, path: str | None, timeout: float) -> http.client.HTTPConne
     if path is not None:
         return UnixConnection(path, **options)
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise InvalidError(f"{url!r} is no address of attnd; use http://HOST:PORT, https://HOST:PORT or unix:PATH, "
-                           "and headers={'Authorization': ...} for a key")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname, parts.port, **options)
+    return kind(parts.hostname or "", parts.port, **options)
 
 
 def send(connection: http.client.HTTPConnection, method: str, path: str, source: Source,
@@ -290,17 +288,9 @@ def is_readable(file: int, seconds: float) -> bool:
     return bool(poll.poll(1000 * seconds))
 
 
-class AsyncClient:
+class AsyncClient(_Settings):
     """The same for asyncio, for any number of requests at once: `async with AsyncClient() as
     client: outputs, weights = await client.attend(...)`. It needs aiohttp."""
-
-    def __init__(self, url: str = "http://127.0.0.1:8080", json: bool = False, timeout: float = 60,
-                 max_reply: int = MAX_REPLY, headers: Mapping[str, str] | None = None) -> None:
-        self.url, self.path = split_address(url)
-        self.address, self.json, self.timeout = url if self.path else self.url, json, timeout
-        self.max_reply = max_reply
-        self.headers = {**PLAIN, **(headers or {})}
-        self.kept: dict[str, tuple[Any, float | None]] = {}
 
     async def __aenter__(self) -> AsyncClient:
         import aiohttp  # only here, so that Client does not need it
@@ -357,17 +347,27 @@ class AsyncClient:
 
     async def request(self, method: str, path: str, source: Source | None = None,
                       headers: Mapping[str, str] | None = None) -> Reply:
+        import aiohttp
         for retries in range(MAX_RETRIES + 1):
-            data = bytearray()
-            with open_source(source) as body:
-                async with self.session.request(method, self.url + path, data=body, headers=headers,
-                                                allow_redirects=False) as reply:
-                    refuse_encoding(reply.status, reply.headers)
-                    async for piece in reply.content.iter_any():
-                        add_piece(reply.status, data, piece, self.max_reply)
-            if retries == MAX_RETRIES or not is_busy(reply.status, reply.headers):
+            try:
+                reply = await self._exchange(method, path, source, headers)
+            except (asyncio.TimeoutError, TimeoutError):
+                raise self.no_reply() from None
+            except (OSError, aiohttp.ClientError) as error:
+                raise self.no_answer(error) from None
+            if retries == MAX_RETRIES or not is_busy(*reply[:2]):
                 break
-            await asyncio.sleep(wait_of(reply.headers))
+            await asyncio.sleep(wait_of(reply[1]))
+        return reply
+
+    async def _exchange(self, method: str, path: str, source: Any, headers: Mapping[str, str] | None) -> Reply:
+        data = bytearray()
+        with open_source(source) as body:
+            async with self.session.request(method, self.url + path, data=body, headers=headers,
+                                            allow_redirects=False) as reply:
+                refuse_encoding(reply.status, reply.headers)
+                async for piece in reply.content.iter_any():
+                    add_piece(reply.status, data, piece, self.max_reply)
         return reply.status, reply.headers, data
 
 
@@ -376,7 +376,12 @@ def split_address(address: str) -> tuple[str, str | None]:
     socket, or None."""
     if address.startswith("unix:"):
         return "http://localhost", address[len("unix:"):]
-    return (address if "://" in address else "http://" + address).rstrip("/"), None
+    url = (address if "://" in address else "http://" + address).rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise InvalidError(f"{address!r} is no address of attnd; use http://HOST:PORT, https://HOST:PORT or unix:PATH, "
+                           "and headers={'Authorization': ...} for a key")
+    return url, None
 
 
 def capture_path(name: str, ttl: float | None = None) -> str:
