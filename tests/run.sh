@@ -68,7 +68,11 @@ meson setup $reconfigure "$build" "$root" ${MESON_OPTIONS:-}
 # shellcheck disable=SC2086 # a list of targets
 ninja -C "$build" ${MESON_TEST_OPTIONS:+src/attnd src/attnd-bench}
 
+# Python keeps what it compiles beside the packages, also where the environment says that it should not:
+# the tests and all that they import take each process eight seconds to compile.
 venv=${VENV:-$build/venv}
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX="$venv/compiled"
 if ! cmp -s "$root/tests/requirements.txt" "$venv/installed.txt"; then
     python3 -m venv --clear "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$root/tests/requirements.txt"
@@ -82,11 +86,9 @@ rm -f "$testlog" "$junit"
 # shellcheck disable=SC2086 # a list of options
 CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --print-errorlogs \
     ${MESON_TEST_OPTIONS:-} || true
-# An idle process takes tests from the one that has most left; else they stay in their order. Compiled
-# tests are kept beside the packages, since to compile them takes each process five seconds.
+# An idle process takes tests from the one that has most left; else they stay in their order.
 # shellcheck disable=SC2086 # a list of options
-BINARY=${BINARY:-$build/src/attnd} PYTHONPYCACHEPREFIX=$venv/compiled \
-    HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \
+BINARY=${BINARY:-$build/src/attnd} HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
     --numprocesses="${PYTEST_PROCESSES:-3}" --dist=worksteal \
     --junitxml="$junit" ${PYTEST_OPTIONS:-} \

@@ -26,7 +26,7 @@
 /* Ranges that attn_reductions.top_in may have, each of which takes a look at its keys. */
 #define ATTN_TOP_RANGES_MAX 1024
 
-#define ATTN_PLAN_WORDS 128 /* of attn_sizes.plan */
+#define ATTN_PLAN_WORDS 192 /* of attn_sizes.plan */
 
 #define ATTN_POSITION_MAX 0x7fffffff /* of a query or key */
 

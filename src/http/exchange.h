@@ -78,7 +78,7 @@ struct exchange_work {
     struct exchange_codec codec; /* set by job_submit() */
     int64_t submitted;           /* clock_now_ns; set by job_submit() */
     /* A decoded request may wait for a worker once more. */
-    struct arena decoded;        /* released when the request has been computed */
+    struct arena decoded;        /* zeroed; released when the request was computed */
     struct inference *inference; /* in `decoded` */
     bool abandoned;              /* the client left before it was computed */
     bool deferred;               /* it waits for its turn, not for a worker */

@@ -383,8 +383,8 @@ static struct exchange *create_exchange(struct http_thread *thread,
     peer->exchange = exchange;
     peer->request = &exchange->memory;
     connection_begin_phase(peer, CONNECTION_BODY);
-    memory_share_init(&exchange->memory, &peer->list->limits->memory, peer->client);
 
+    exchange->memory.memory = &peer->list->limits->memory;
     exchange->thread = thread;
     exchange->options = thread->options;
     exchange->generation = generation_acquire(thread->options->models);
@@ -394,8 +394,6 @@ static struct exchange *create_exchange(struct http_thread *thread,
     exchange->connection = connection;
     exchange->record.started = clock_now_ns();
     buf_init(&exchange->reply.text, SIZE_MAX); /* the budget limits it */
-    arena_init(&exchange->work.decoded, 0);
-    stream_init(&exchange->reply.stream);
     thread->num_exchanges++;
     find_client(exchange);
     observe_begin(exchange);

@@ -24,9 +24,8 @@ static void attend_in_phases(struct run *run) {
 void attn_run_steps(const attn_model *model, const attn_request *request,
                     const attn_sizes *sizes, void *scratch, const attn_result *result,
                     unsigned steps) {
-    const struct plan plan = run_get_plan(model, request, sizes);
     struct run run;
-    run_init(&run, &plan, scratch, result);
+    run_init(&run, model, request, sizes, scratch, result);
 
     if ((steps & ATTN_STEP_PROJECT_IN) != 0 && !model->info.projection.given) {
         run_project_inputs(&run);
@@ -34,6 +33,8 @@ void attn_run_steps(const attn_model *model, const attn_request *request,
         run_fold_queries(&run);
     }
     if ((steps & ATTN_STEP_ATTEND) != 0) {
+        if (plan_wants(run.plan, RESULT_BY_ROW))
+            run_find_rows(&run);
         attend_in_phases(&run);
         run_project_sums(&run);
         run_finish_sums(&run);

@@ -49,7 +49,7 @@ Result = structure(outputs=ADDRESS, weights=ADDRESS, heads=ADDRESS, contribution
 Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, heads=SIZE,
                   contributions=SIZE, lse=SIZE, scores=SIZE,
                   span_weights=SIZE, top=SIZE, target_weights=SIZE, received=SIZE, entropy=SIZE,
-                  block_weights=SIZE, scratch_bytes=SIZE, flops=ctypes.c_double, plan=SIZE * 128)
+                  block_weights=SIZE, scratch_bytes=SIZE, flops=ctypes.c_double, plan=SIZE * 192)
 UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED
 
 

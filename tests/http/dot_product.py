@@ -11,7 +11,7 @@ from safetensors_file import as_stored, make_safetensors, parse_safetensors
 PATH = "/v1/attention/dot-product"
 SAFETENSORS = "application/vnd.safetensors"
 TENSORS = ("queries", "keys", "values", "bias", "sinks", "slopes", "row_weights")
-INTEGERS = ("valid_lens", "positions", "key_positions", "weights_heads", "weights_queries", "query_lens", "key_lens")
+INTEGERS = ("valid_lens", "prefix_lens", "positions", "key_positions", "weights_heads", "weights_queries", "query_lens", "key_lens")
 
 
 def find_visible(queries, keys, causal=False, window=0, positions=None, key_positions=None, valid_lens=None):

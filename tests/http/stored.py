@@ -17,7 +17,7 @@ from scrape import wait_for_value
 PATH = "/v1/captures"
 MIB = 1 << 20
 LEAST = 65536  # bytes that each capture counts at least
-FLOATS = ("queries", "keys", "values", "bias", "sinks", "slopes", "row_weights")
+FLOATS = ("queries", "keys", "values", "bias", "attn_mask", "sinks", "slopes", "row_weights")
 POSITIONS = ("positions", "key_positions")
 OPTIONS = ("scale", "softcap", "causal", "window")
 FLOAT_TYPES = ("F32", "BF16", "F16", "F64")
@@ -246,7 +246,7 @@ def as_sent(layer, question):
             sent["positions"] = np.arange(first, end)
         if bias is not None and bias.shape[-2] > 1:
             bias = bias[..., first:end, :]
-    if bias is not None:
+    if bias is not None and "attn_mask" not in fields:
         sent["bias"] = bias
     if "num_heads" in fields:  # then heads lie side by side in every tensor
         sent["num_kv_heads"] = numbers["keys"].shape[1]
@@ -260,7 +260,8 @@ def to_safetensors(fields, dtypes=None):
                if name in fields and name != "targets"}
     if "targets" in fields:
         tensors["targets"] = np.array([pair or [0, 0] for pair in fields["targets"]])
-    types = {name: (dtypes or {}).get(name, "I64" if name in INTEGER_FIELDS else "F32") for name in tensors}
+    types = {name: (dtypes or {}).get(name, "I64" if name in INTEGER_FIELDS else
+                                      "BOOL" if array.dtype == bool else "F32") for name, array in tensors.items()}
     words = {name: ",".join(value) if isinstance(value, list) else str(value).lower() if name != "layer" else str(value)
              for name, value in fields.items() if name not in tensors and value is not None}
     return make_safetensors(tensors, types, words)

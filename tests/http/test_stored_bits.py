@@ -28,7 +28,7 @@ JSON = "application/json"
 WORDS = ("heads", "weights", "lse", "scores", "spans", "top", "target", "received", "entropy", "blocks")
 SELECTED = set(WORDS) - {"heads", "lse"}  # of which weights_heads and weights_queries select
 FIELDS = ("layer", "query_rows", "queries", "num_heads", "scale", "softcap", "causal", "window", "sinks", "slopes", "bias",
-          "positions", "key_positions", "need", "spans", "top_k", "top_in", "targets", "block", "row_weights",
+          "attn_mask", "prefix_lens", "positions", "key_positions", "need", "spans", "top_k", "top_in", "targets", "block", "row_weights",
           "weights_heads", "weights_queries", "valid_lens", "timeout_ms", "priority")
 
 
@@ -77,8 +77,18 @@ def choose_rows(rng, layer, question):
         question |= {"queries": question["queries"].reshape(count, -1), "num_heads": layer.heads}
     stored_bias = layer.tensors.get("bias")
     if stored_bias is not None and stored_bias.shape[-2] > 1:
-        question["bias"] = random_bias(rng, layer.heads, count, num_keys).astype(np.float32)
+        question |= random_addition(rng, layer, count)
     return count
+
+
+def random_addition(rng, layer, num_rows):
+    """Returns a bias, or an attn_mask of numbers or booleans, which goes before a stored bias, too."""
+    bias = random_bias(rng, layer.heads, num_rows, len(layer.tensors["keys"])).astype(np.float32)
+    if rng.random() < 0.5:
+        return {"bias": bias}
+    if rng.random() < 0.3:
+        bias = bias[0, 0] if bias.ndim == 3 else bias[0]
+    return {"attn_mask": bias if rng.random() < 0.5 else bias > -0.5}
 
 
 def add_overriding(rng, layer, question, num_rows):
@@ -88,16 +98,19 @@ def add_overriding(rng, layer, question, num_rows):
                           ("causal", bool(rng.random() < 0.5)), ("window", int(rng.integers(0, num_keys + 2))),
                           ("sinks", rng.normal(size=layer.heads).astype(np.float32)),
                           ("slopes", rng.normal(size=layer.heads).astype(np.float32)),
-                          ("bias", random_bias(rng, layer.heads, num_rows, num_keys).astype(np.float32)),
                           ("positions", random_positions(rng, num_rows, num_keys)),
                           ("key_positions", rng.integers(0, 2 * num_keys, num_keys))):
         if rng.random() < 0.12:
             question[option] = value
+    if rng.random() < 0.2 and not {"bias", "attn_mask"} & set(question):
+        question |= random_addition(rng, layer, num_rows)
     causal = question.get("causal", layer.options.get("causal"))
     num_stored = len(layer.tensors.get("queries", ()))
     stored = "queries" not in question and ("positions" in layer.tensors or num_stored == num_keys)
     if causal and num_rows != num_keys and not stored and "positions" not in question:
         question["positions"] = random_positions(rng, num_rows, num_keys)
+    if causal and rng.random() < 0.3:
+        question["prefix_lens"] = int(rng.integers(0, num_keys + 1))
     if rng.random() < 0.3:
         lens = np.array(no_mask(rng.integers(0, num_keys + 1, num_rows)))
         question["valid_lens"] = lens if rng.random() < 0.5 else int(lens[0])
@@ -278,6 +291,11 @@ BAD = {
     "two words": {"need": ["lse", "lse"]},
     "two kinds": {"need": ["lse"], "need_weights": True},
     "mask": {"attn_mask": [[1]]},
+    "mask of other rows": {"attn_mask": [[True] * 3] * 3},
+    "mask beside a bias": {"attn_mask": [True] * 3, "bias": [[0] * 3]},
+    "booleans as bias": {"bias": [[True, False, True]]},
+    "prefix": {"prefix_lens": 4, "causal": True, "positions": [1, 2]},
+    "prefix of no causal mask": {"prefix_lens": 2},
     "mask of another name": {"mask": [[1]]},
     "model": {"model": "a"},
     "spans alone": {"spans": [[0, 1]]},

@@ -207,9 +207,11 @@ static void begin_scene(struct scene *scene, size_t left) {
     memset(scene, 0, sizeof *scene);
     sched_budget_init(&scene->budget, 3 * 64 * KIB + left);
     memory_init(&scene->memory, &scene->budget, 0);
-    memory_share_init(&scene->complete, &scene->memory, &scene->clients[0]);
+    scene->complete.memory = &scene->memory;
+    scene->complete.client = &scene->clients[0];
     for (size_t i = 0; i < 3; i++) {
-        memory_share_init(&scene->shares[i], &scene->memory, &scene->clients[i / 2]);
+        scene->shares[i].memory = &scene->memory;
+        scene->shares[i].client = &scene->clients[i / 2];
         buf_init(&scene->bodies[i], 1024 * KIB);
         upload_begin(&scene->uploads[i], &scene->shares[i], &scene->bodies[i]);
         scene->uploads[i].started -= seconds[i] * SECOND_NS;
@@ -266,8 +268,7 @@ static void test_upload_of_a_client_that_holds_much_is_dropped_first(void **stat
     (void)state;
 
     begin_scene(&scene, 2048 * KIB);
-    struct memory_share held;
-    memory_share_init(&held, &scene.memory, &scene.clients[1]);
+    struct memory_share held = {&scene.memory, &scene.clients[1], 0};
     assert_true(memory_reserve(&held, 2048 * KIB, &problem));
     assert_true(memory_reserve(&scene.complete, 1, &problem));
     assert_true(is_dropped(&scene, 2) && !is_dropped(&scene, 0));
@@ -282,8 +283,7 @@ static void test_nothing_is_dropped_in_vain(void **state) {
     (void)state;
 
     begin_scene(&scene, 0);
-    struct memory_share held;
-    memory_share_init(&held, &scene.memory, &scene.clients[1]);
+    struct memory_share held = {&scene.memory, &scene.clients[1], 0};
     assert_true(upload_end(&scene.uploads[2])); /* complete, so it stays */
     assert_false(memory_reserve(&scene.complete, 193 * KIB, &problem));
     assert_int_equal(problem.status, 413);
@@ -329,13 +329,12 @@ static void test_upload_that_asks_in_vain_drops_itself_alone(void **state) {
 static void test_upload_that_holds_nothing_is_not_dropped(void **state) {
     struct scene scene;
     struct wire_problem problem;
-    struct memory_share share;
+    struct memory_share share = {&scene.memory, &scene.clients[0], 0};
     struct upload announced;
     struct buf body;
     (void)state;
 
     begin_scene(&scene, 0);
-    memory_share_init(&share, &scene.memory, &scene.clients[0]);
     buf_init(&body, 64 * KIB);
     upload_begin(&announced, &share, &body);
     announced.started -= 100 * SECOND_NS;

@@ -323,9 +323,13 @@ static void test_masks_may_differ(void **state) {
     expect_joinable(&pair, true);
 }
 
-static void test_prefixes_within_windows_are_not_joined(void **state) {
+static void test_biases_and_prefixes_within_windows_are_not_joined(void **state) {
     (void)state;
     struct pair pair = make_pair();
+    pair.b.bias = row_of_b;
+    expect_joinable(&pair, false);
+
+    pair = make_pair();
     pair.a.causal = pair.b.causal = true;
     pair.a.window = pair.b.window = 2;
     pair.b.prefix_lens = one;
@@ -466,7 +470,7 @@ int main(void) {
         cmocka_unit_test(test_joined_small_requests_have_the_bits_of_each_alone),
         cmocka_unit_test(test_joined_long_requests_have_the_bits_of_each_alone),
         cmocka_unit_test(test_masks_may_differ),
-        cmocka_unit_test(test_prefixes_within_windows_are_not_joined),
+        cmocka_unit_test(test_biases_and_prefixes_within_windows_are_not_joined),
         cmocka_unit_test(test_masks_by_position_must_be_alike),
         cmocka_unit_test(test_other_results_are_not_joined),
         cmocka_unit_test(test_other_weights_are_not_joined),

@@ -211,10 +211,11 @@ static attn_status try_folder(const char *path, attn_error *ret_error) {
 
 /* Those of jansson do not take part, see test_weights_robust.c. */
 static void test_each_allocation_may_fail(void **state) {
-    static const char *const folders[] = {FOLDERS "bert", FOLDERS "gpt2"};
+    static const char *const folders[] = {FOLDERS "bert", FOLDERS "gpt2",
+                                          FOLDERS "deberta-v2_apart"};
     (void)state;
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         for (size_t nth = 1;; nth++) {
             attn_error error = {.text = ""};
             fail_alloc_at(nth);

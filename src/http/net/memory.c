@@ -30,13 +30,6 @@ void memory_deinit(struct memory *memory) {
     pthread_mutex_destroy(&memory->lock);
 }
 
-void memory_share_init(struct memory_share *share, struct memory *memory,
-                       struct client *client) {
-    share->memory = memory;
-    share->client = client;
-    atomic_init(&share->bytes, 0);
-}
-
 bool memory_lacked_since(struct memory *memory, int64_t time) {
     return atomic_load(&memory->lack) > time;
 }

@@ -38,8 +38,8 @@ struct memory {
     atomic_int_fast64_t lack; /* clock_now_ns, when a reservation last failed; or 0 */
 };
 
-/* The memory that one request has reserved. Its owner changes it; an upload's is released
- * by the thread that drops the upload. */
+/* The memory that one request has reserved, at first none. Its owner changes it; an
+ * upload's is released by the thread that drops the upload. */
 struct memory_share {
     struct memory *memory;
     struct client *client;
@@ -67,9 +67,6 @@ struct upload {
  * the one that receives bodies is the last. */
 void memory_init(struct memory *memory, struct sched_budget *budget, size_t connections);
 void memory_deinit(struct memory *memory);
-
-void memory_share_init(struct memory_share *share, struct memory *memory,
-                       struct client *client);
 
 /* Adds `bytes` to the share of a complete request, for which uploads may be dropped.
  * Otherwise returns false with *ret_problem set: 413 when the request could never fit,

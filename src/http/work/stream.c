@@ -7,14 +7,9 @@
 
 #include <string.h>
 
-void stream_init(struct http_stream *stream) {
-    *stream = (struct http_stream){0};
-    arena_init(&stream->arena, 0);
-}
-
 void stream_deinit(struct http_stream *stream) {
     arena_deinit(&stream->arena);
-    stream_init(stream);
+    *stream = (struct http_stream){0};
 }
 
 void stream_write_piece(struct http_stream *stream) {

@@ -17,7 +17,7 @@
  * reply begins. */
 typedef size_t stream_fill(void *source, char *piece, size_t size);
 
-/* A member of an exchange, with the same owner. */
+/* A member of an exchange, with the same owner. Zeroed, there is no stream. */
 struct http_stream {
     /* Holds `piece`, and may hold what `source` needs. Before the stream begins, it may
      * keep a decoded request while that waits. */
@@ -29,7 +29,6 @@ struct http_stream {
     size_t size, sent;
 };
 
-void stream_init(struct http_stream *stream);
 void stream_deinit(struct http_stream *stream);
 
 /* On a worker: writes the first piece. `source` must live until stream_deinit(), for

@@ -162,15 +162,14 @@ static void weigh_targets(const attn_model *model, const attn_request *request,
 void attn_heads_add(const attn_model *model, const attn_request *request,
                     const attn_sizes *sizes, void *scratch, attn_heads *heads) {
     const attn_request copy = without_weights(model, request);
-    const struct plan plan = run_get_plan(model, &copy, sizes);
     struct run run;
 
-    run_init(&run, &plan, scratch, &(attn_result){0});
+    run_init(&run, model, &copy, sizes, scratch, &(attn_result){0});
     run_project_inputs(&run);
     run_finish_rows(&run);
     run_attend(&run);
     run_finish_sums(&run);
-    if (plan.layer.sums)
+    if (run.plan->layer.sums)
         heads_contribute(&run, heads->gram, &heads->squared_norm);
     heads_even(&run);
     heads->sinks = model->info.score.sinks;

@@ -314,6 +314,9 @@ static void plan_layer(struct plan *plan) {
         .norms_keys = info->pre_norm.applied && model_has_own_keys(info),
     };
     layer->gates = info->linears[ATTN_GATE].weight && layer->sums;
+    layer->sums_in_result = plan->kind != PLAN_HEADS &&
+                            (request->need_heads || (!request->omit_outputs &&
+                                                     !info->linears[ATTN_OUTPUT].weight));
     layer->norms_sums = info->out_norm.kind != ATTN_NORM_NONE && layer->sums;
     layer->finishes_values = model->effects.finishes_values && layer->sums;
     layer->key_panels =
@@ -324,9 +327,8 @@ static void plan_layer(struct plan *plan) {
     layer->packs_values = layer->packs && layer->key_panels && layer->sums &&
                           request->need_weights != ATTN_WEIGHTS_MEAN;
     for (size_t h = 0; h < info->num_heads; h++) {
-        bool summed = plan_sums_head(plan, h);
-        layer->num_summed += summed;
-        layer->num_scored += summed || plan_weighs_head(plan, h);
+        layer->num_summed += plan_sums_head(plan, h);
+        layer->num_scored += plan_scores_head(plan, h);
     }
     if (request->packed != NULL)
         plan_packed(plan);

@@ -15,6 +15,7 @@
 #define REDUCE_TOP_FLOATS    2  /* of a key and its weight */
 #define REDUCE_SPANS_FEW     32 /* more are differences of sums up to each key */
 #define PLAN_DIRECT_ROWS     16 /* queries of a head whose projections are one item */
+#define PLAN_ARRAYS_MAX      40 /* in scratch memory */
 
 /* The most ranges that H heads can form when a gap follows each range. */
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
@@ -92,9 +93,10 @@ struct plan_layer {
     /* Projected values are changed before the attention. They are projected as float
      * rows, and become pairs afterwards where the kernels read pairs. */
     bool finishes_values;
-    bool norms_keys; /* the norm before the layer is applied to keys and values too */
-    bool gates;      /* heads' outputs are wanted, and gated */
-    bool norms_sums; /* heads' outputs are wanted, and normed */
+    bool norms_keys;     /* the norm before the layer is applied to keys and values too */
+    bool gates;          /* heads' outputs are wanted, and gated */
+    bool norms_sums;     /* heads' outputs are wanted, and normed */
+    bool sums_in_result; /* heads' outputs are a result, and written there */
 };
 
 /* The sums over all sequences, and the largest of them. */
@@ -137,6 +139,16 @@ struct plan_scratch {
     size_t head_ld;        /* from a row of one head's inputs to the next, whole words */
 };
 
+/* Where the arrays of a run are in scratch memory. run/scratch.c lists them. */
+struct plan_arrays {
+    size_t count;
+    struct {
+        size_t member; /* of struct run, which points to it: an offset */
+        size_t first;  /* of the memory, in floats */
+    } items[PLAN_ARRAYS_MAX];
+    size_t thread_floats; /* from an array of one thread to that of the next */
+};
+
 /* Floating-point operations of each step. */
 struct plan_flops {
     double all, finish, fold, attend, merge, sum, finish_sums, heads, even;
@@ -153,6 +165,7 @@ struct plan {
     struct plan_rows keys, values;
     struct plan_scratch scratch;
     struct plan_flops flops;
+    struct plan_arrays arrays;
 };
 
 /* Returns how many rows are converted, and then projected, at a time: strips
@@ -180,6 +193,7 @@ static inline bool plan_wants(const struct plan *plan, enum result_kind kind) {
     return (plan->wanted.kinds & kind) != 0;
 }
 
-/* Makes a plan. Errors: those of attn_plan(), and *ret_plan is unspecified then. */
+/* Makes a plan, but for its arrays. Errors: those of attn_plan(), and *ret_plan is
+ * unspecified then. */
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error);

@@ -3,6 +3,7 @@
 #include "math/plan/rules.h"
 
 #include "base/size.h"
+#include "math/mask.h"
 
 bool plan_is_plain(const attn_model *model, const attn_request *request) {
     return !model->effects.indirect && request->positions == NULL &&
@@ -28,7 +29,12 @@ enum sequence_kind plan_find_kind(const struct plan *plan, size_t sequence) {
     return SEQUENCE_HEADWISE;
 }
 
-bool plan_weighs_head(const struct plan *plan, size_t head) {
+bool plan_sums_head(const struct plan *plan, size_t head) {
+    return plan->layer.sums && mask_head_factor(plan->request, head) != 0.0F;
+}
+
+/* Returns whether weights or scores of a head are computed for their own sake. */
+static bool weighs_head(const struct plan *plan, size_t head) {
     const attn_request *request = plan->request;
 
     if (plan->kind == PLAN_HEADS || request->need_lse)
@@ -42,6 +48,10 @@ bool plan_weighs_head(const struct plan *plan, size_t head) {
             return true;
     }
     return false;
+}
+
+bool plan_scores_head(const struct plan *plan, size_t head) {
+    return plan_sums_head(plan, head) || weighs_head(plan, head);
 }
 
 struct plan_items plan_items(const struct plan *plan, size_t sequence) {

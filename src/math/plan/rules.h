@@ -2,7 +2,6 @@
 /* rules.h: which way a sequence is computed, and what of it is wanted. */
 #pragma once
 
-#include "math/mask.h"
 #include "math/model.h"
 #include "math/plan/plan.h"
 
@@ -38,14 +37,11 @@ struct plan_items {
 
 struct plan_items plan_items(const struct plan *plan, size_t sequence);
 
-/* Returns whether a head's weights or scores are computed, even if it adds nothing to
- * the outputs. */
-bool plan_weighs_head(const struct plan *plan, size_t head);
-
 /* Returns whether a head's outputs are wanted. */
-static inline bool plan_sums_head(const struct plan *plan, size_t head) {
-    return plan->layer.sums && mask_head_factor(plan->request, head) != 0.0F;
-}
+bool plan_sums_head(const struct plan *plan, size_t head);
+
+/* Returns whether a head's scores are computed: for its outputs, or its weights. */
+bool plan_scores_head(const struct plan *plan, size_t head);
 
 /* Returns whether spans are so many that sums up to each key are made first. */
 static inline bool plan_sums_prefixes(const attn_request *request) {

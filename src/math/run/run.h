@@ -82,7 +82,7 @@ struct run_thread {
 struct run {
     const attn_model *model;
     const attn_request *request;
-    const struct plan *plan;
+    const struct plan *plan; /* own_plan */
     /* The heads whose scores are computed, those whose values are summed, and the words
      * of the latter in `context`, or one empty range. */
     struct ranges scored, summed, summed_words;
@@ -133,6 +133,7 @@ struct run {
     size_t *first_items;      /* [B + 1]: items before each sequence, see run_items() */
     struct run_thread thread; /* of thread 0; others have theirs thread_floats apart */
     size_t thread_floats;
+    struct plan own_plan;
 };
 
 /* Returns which of the selected queries one is, by its row in the sequence; or -1. */
@@ -157,7 +158,7 @@ static inline double run_phase_flops(const struct run *run, double flops) {
            (double)run->model->info.num_kv_heads;
 }
 
-/* Plans, see plan_make(), and measures the scratch memory: attn_plan(), in full. */
+/* Plans, see plan_make(), and lays out the scratch memory: attn_plan(), in full. */
 attn_status run_plan(const attn_model *model, const attn_request *request,
                      enum plan_kind kind, attn_sizes *ret_sizes, attn_error *ret_error);
 
@@ -165,13 +166,13 @@ attn_status run_plan(const attn_model *model, const attn_request *request,
 struct plan run_get_plan(const attn_model *model, const attn_request *request,
                          const attn_sizes *sizes);
 
-/* Finds the arrays of a run whose plan is set. Returns the bytes of all; SIZE_MAX: more
- * than fit. */
-size_t run_lay_out(struct run *run, void *scratch, const attn_result *result);
+/* Sets up a run of the plan of run_plan(), with the results that are wanted. */
+void run_init(struct run *run, const attn_model *model, const attn_request *request,
+              const attn_sizes *sizes, void *scratch, const attn_result *result);
 
-/* Sets up a run of a plan, with the results that are wanted. */
-void run_init(struct run *run, const struct plan *plan, void *scratch,
-              const attn_result *result);
+/* Finds where weights and scores of the heads and queries that are selected go. Only with
+ * results by row, before the attention. */
+void run_find_rows(struct run *run);
 
 /* Returns how many items a task has, of `count` items with so many operations in all. No
  * thread shall wait long for the last task of another. Nor shall a task take longer than

@@ -105,4 +105,4 @@ def describe(array: Array) -> str:
 
 def widen(array: Array) -> Array:
     """Returns the float32 of bits of bfloat16, and any other array as it is."""
-    return (array.view("<u2").astype("<u4") << 16).view("<f4") if array.dtype == BFLOAT16 else array
+    return (array.view("<u2").astype("<u4") << np.uint32(16)).view("<f4") if array.dtype == BFLOAT16 else array
