@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from .client import AsyncClient as AsyncClient
     from .client import AttentionError as AttentionError
     from .client import Client as Client
+    from .head_table import HeadTable as HeadTable
+    from .layers import Layer as Layer
+    from .layers import Model as Model
+    from .layers import load as load
     from .server import serve as serve
 
     __version__: str
@@ -27,7 +31,7 @@ _HOMES = {  # the module of each name, which is imported when the name is first 
     "BFLOAT16": "_arrays", "Error": "_errors",
     "dot_product": "attention", "heads": "attention", "sdpa": "attention", "set_threads": "attention",
     "AsyncClient": "client", "AttentionError": "client", "Client": "client",
-    "serve": "server",
+    "HeadTable": "head_table", "Layer": "layers", "Model": "layers", "load": "layers", "serve": "server",
 }
 
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
