@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captures that are put once and asked by name: the client of attnd, and capture.py of docs/examples."""
+"""Captures that are put once and asked by name: by the client, and by the capture kit."""
 
 import asyncio
 import contextlib

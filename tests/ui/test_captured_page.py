@@ -19,7 +19,7 @@ WORDS = "<s> ▁The ▁quick Ġbrown ĠfÃ¼x jumps ▁Über Ċ ▁the ▁dog".s
 
 
 def make_request(rng, num_queries=10, num_keys=10, **options):
-    """Returns what capture.py keeps of a call: four heads, of which two share keys."""
+    """Returns what a capture keeps of a call: four heads, of which two share keys."""
     return {"queries": rng.normal(size=(num_queries, 4, 8)).astype(np.float32),
             "keys": rng.normal(size=(num_keys, 2, 8)).astype(np.float32), **options}
 

@@ -485,8 +485,7 @@ def test_saved_request_gets_the_same_reply(open_view, server, fragment, ending):
 
 
 def test_copied_command_gets_what_is_on_screen(open_view, server):
-    page = open_view("#model=journey&row=5&key=2&off=0")
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = open_view("#model=journey&row=5&key=2&off=0", permissions=["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy curl command").click()
     expect(page.locator("#status")).to_have_text("The command is copied.")
     command = page.evaluate("navigator.clipboard.readText()")
