@@ -72,7 +72,7 @@ def test_capture_is_drawn_without_a_model(bare_page, tmp_path):
     wait_for_about(page, "Layer 3 of text.safetensors")
     assert page.locator("#problem").is_hidden() and page.locator("#compare-title").is_hidden()
     assert page.locator("#layer option").all_inner_texts() == ["3", "14"]
-    assert "text.safetensors.3: 4 heads of 8, rows 32 wide, causal, 2 key heads, window 4" \
+    assert "text.safetensors.3: 4 heads of 8, causal, 2 key heads, window 4" \
         in page.locator("#facts").inner_text()
 
     weights, saved = read_weights(page)
