@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries and keys of a model that runs elsewhere, for attnd to compute their attention weights.
 
-Copy it beside your program, with attention_client.py. It needs numpy and requests; `capture` works on
+Copy it beside your program. It needs the package attnd; `capture` works on
 models of torch and transformers. docs/inspect.md shows its use."""
 
 import contextlib
@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 
-from attention_client import BFLOAT16, AttentionError, Client, from_safetensors, to_safetensors
+from attnd.client import BFLOAT16, AttentionError, Client, from_safetensors, to_safetensors
 
 MASKS = {"sdpa": "sdpa_mask", "eager": "eager_mask"}  # the mask of each kernel that can be captured
 TENSORS = ("queries", "keys", "values", "bias", "sinks", "slopes", "positions", "key_positions")

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from attention_client import Client
+from attnd import Client
 from capture import Captured, load
 
 QUESTION = ("queries", "positions", "bias", "sinks")  # which no part keeps

@@ -9,7 +9,6 @@ import types
 
 import numpy as np
 import pytest
-import requests
 import safetensors.numpy
 
 from captures import FOLDER, NumpyClient, compute_weights, recorded_layers
@@ -18,7 +17,7 @@ from safetensors_file import make_safetensors, write_safetensors
 from server import ROOT
 
 import capture
-from attention_client import BFLOAT16, decode_words, encode, to_safetensors
+from attnd.client import BFLOAT16, decode_words, encode, to_safetensors
 from capture import Captured, CaptureError
 
 RNG = np.random.default_rng(0)
@@ -327,6 +326,9 @@ def write_hidden(path, **tensors):
      "has 2 layers, but ids has 1"),
     (lambda folder: capture.read_hidden_states(FOLDER / "vllm-hidden-states/qwen3-float32.safetensors", [0, 2], 2),
      "id 2 is what leaves the last layer"),
+    (lambda folder: capture.read_hidden_states(write_hidden(folder / "x", hidden_states=normal(4, 1, 3),
+                                                            token_ids=np.arange(6)), [0]),
+     "has 4 rows, but 6 token_ids: .* start vllm with --no-enable-prefix-caching"),
     (lambda folder: capture.read_vllm_hook(folder), "has no folder tp_rank_0"),
     (lambda folder: [(folder / "tp_rank_0").mkdir(), capture.read_vllm_hook(folder)], "VLLM_HOOK_USE_SAFETENSORS=1"),
     (lambda folder: [(folder / "x").write_bytes(b"PK\3\4 pickle"), capture.load(folder / "x")],
@@ -369,7 +371,7 @@ def test_attend_that_cannot_says_what_to_do(options, error, message):
 
 
 def test_attend_where_nobody_listens_says_what_to_do():
-    with closed_port() as port, pytest.raises(requests.ConnectionError, match=(
+    with closed_port() as port, pytest.raises(ConnectionError, match=(
             f"no answer from http://127.0.0.1:{port}; start attnd there, or give its address: ")):
         Captured({"2": [make_request()]}).attend(2, client=f"127.0.0.1:{port}")
 
@@ -450,7 +452,7 @@ def test_nulls_of_a_reply_are_infinities_and_keys_that_are_none():
 def test_file_is_small_and_needs_numpy_and_requests_only():
     text = (ROOT / "docs/examples/capture.py").read_text()
     modules = set(re.findall(r"^(?:import|from) (\w+)", text, re.M))
-    assert modules - set(sys.stdlib_module_names) == {"numpy", "attention_client"} and text.count("\n") < 490
+    assert modules - set(sys.stdlib_module_names) == {"numpy", "attnd"} and text.count("\n") < 490
 
 
 # docs/inspect.md

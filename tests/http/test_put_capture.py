@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captures that are put once and asked by name: attention_client.py and capture.py of docs/examples."""
+"""Captures that are put once and asked by name: the client of attnd, and capture.py of docs/examples."""
 
 import asyncio
 import contextlib
@@ -13,14 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-import requests
 
 from server import ROOT, Server, steady_address
 
 sys.path.insert(0, str(ROOT / "docs/examples"))
 
 import capture
-from attention_client import BFLOAT16, AsyncClient, AttentionError, Client
+from attnd import BFLOAT16, AsyncClient, AttentionError, Client
 from capture import Captured, CaptureError
 
 FILE = ROOT / "docs/examples/tiny-gpt2/capture.safetensors"
@@ -223,7 +222,7 @@ def test_put_waits_while_the_server_is_busy(make_client, busy):
     ((503, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}), AttentionError)])
 def test_put_that_may_have_been_read_is_not_sent_again(reply, error):
     with Replies(reply, (201, {})) as replies:
-        with pytest.raises(requests.ConnectionError if reply is None else error):
+        with pytest.raises(ConnectionError if reply is None else error):
             Client(replies.url).put_capture("text", FILE)
         assert len(replies.requests) == 1
 

@@ -10,7 +10,7 @@ from captures import recorded_layers
 from server import ROOT, Server
 
 import capture
-from attention_client import Client
+from attnd import Client
 
 LAYERS = {name: rest for name, *rest in recorded_layers()}
 TOLERANCE = 1e-5

@@ -16,7 +16,7 @@ from server import ROOT, Server, clean_environment
 sys.path.insert(0, str(ROOT / "docs/examples"))
 
 import sharded
-from attention_client import Client
+from attnd import Client
 from capture import Captured
 
 SCRIPT = ROOT / "docs/examples/sharded.py"
