@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_entry_heads.c: what heads do over several calls of a program, with a model and
- * without. */
+ * without, and in a process that was forked; ThreadSanitizer cannot follow one. */
 #include "random_model.h"
 #include "seed.h"
 
@@ -10,11 +10,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 /* cmocka.h needs those above. */
 #include <cmocka.h>
 
 static attn_pool *pool;
-static float numbers[2 * 40 * 2 * 16];
+static float numbers[700 * 2 * 64];
 
 static int make_pool(void **state) {
     (void)state;
@@ -109,10 +111,33 @@ static void test_heads_without_a_model(void **state) {
     attn_reply_destroy(reply);
 }
 
+static void test_a_forked_process_has_threads_of_its_own(void **state) {
+    static const size_t shape[] = {700, 2, 64};
+    const attn_array arrays[] = {{"queries", "F32", 3, shape, NULL, numbers},
+                                 {"keys", "F32", 3, shape, NULL, numbers}};
+    attn_reply *expected = call_heads(NULL, NULL, arrays, 2);
+    int code = -1;
+
+    (void)state;
+    pid_t child = fork();
+    attn_reply *reply = call_heads(NULL, NULL, arrays, 2);
+    int differs = strcmp(attn_reply_text(expected), attn_reply_text(reply)) != 0;
+    attn_reply_destroy(reply);
+    attn_reply_destroy(expected);
+    if (child == 0) {
+        attn_pool_destroy(pool);
+        _exit(differs);
+    }
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_int_equal(code, 0);
+    assert_int_equal(differs, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heads_add_up_over_calls),
         cmocka_unit_test(test_heads_without_a_model),
+        cmocka_unit_test(test_a_forked_process_has_threads_of_its_own),
     };
     return cmocka_run_group_tests(tests, make_pool, drop_pool);
 }

@@ -169,7 +169,7 @@ void attn_heads_add(const attn_model *model, const attn_request *request,
     run_finish_rows(&run);
     run_attend(&run);
     run_finish_sums(&run);
-    if (plan.layer.sums)
+    if (run.plan->layer.sums)
         heads_contribute(&run, heads->gram, &heads->squared_norm);
     heads_even(&run);
     heads->sinks = model->info.score.sinks;
