@@ -94,7 +94,7 @@ BINARY=${BINARY:-$build/src/attnd} OPENBLAS_NUM_THREADS=1 HYPOTHESIS_STORAGE_DIR
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
     --numprocesses="${PYTEST_PROCESSES:-$((2 * $(nproc)))}" --dist=worksteal \
     --junitxml="$junit" ${PYTEST_OPTIONS:-} \
-    "$root/tests/http" "$root/tests/faults" "$root/tests/ui" || true
+    "$root/tests/http" "$root/tests/python" "$root/tests/faults" "$root/tests/ui" || true
 failed=0
 if [ -n "${FAULTS_LONG:-}" ]; then
     BINARY=${BINARY:-$build/src/attnd} "$venv/bin/python" "$root/tests/load/reliability.py" --long \

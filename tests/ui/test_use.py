@@ -608,7 +608,7 @@ def test_server_without_a_model_says_what_it_serves(browser):
         view = View(browser, server)
         view.page.goto(server.url)
         text = expect_problem(view.page, "No model is loaded.")
-        assert "docs/examples/capture.py" in text and "--demo" in text
+        assert "attnd.capture of Python" in text and "--demo" in text
         view.close()
 
 
