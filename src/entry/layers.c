@@ -152,10 +152,11 @@ attn_status attn_layers_open(const char *path, const char *options,
         return status;
 
     struct attn_layers *layers = calloc(1, sizeof *layers);
-    if (layers == NULL)
-        status = error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    else
-        status = model_spec_read(path, options, &layers->spec, ret_error);
+    if (layers == NULL) {
+        entry_end(before);
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    }
+    status = model_spec_read(path, options, &layers->spec, ret_error);
     if (status == ATTN_OK)
         status = open_layers(layers, ret_error);
     if (status == ATTN_OK)

@@ -2,24 +2,10 @@
 /* attn.c: runs the layer in three steps, each of which waits for the one before. Queries,
  * keys and values are projected; each panel of queries of each head attends; the outputs
  * are projected. Threads of the caller share a step that is large enough. */
-#include "base/size.h"
 #include "math/attend/attend.h"
 #include "math/plan/plan.h"
 #include "math/run/run.h"
 #include "math/steps.h"
-
-/* Attends with the key heads of one phase after the other. Those that are given are
- * copied before. */
-static void attend_in_phases(struct run *run) {
-    size_t heads = run->model->info.num_kv_heads, step = run->plan->layer.phase_heads;
-
-    for (size_t first = 0; first < heads; first += step) {
-        run->phase = (struct range){first, size_min(first + step, heads)};
-        if (run->model->info.projection.given)
-            run_pack_keys(run);
-        run_attend(run);
-    }
-}
 
 void attn_run_steps(const attn_model *model, const attn_request *request,
                     const attn_sizes *sizes, void *scratch, const attn_result *result,
@@ -35,7 +21,7 @@ void attn_run_steps(const attn_model *model, const attn_request *request,
     if ((steps & ATTN_STEP_ATTEND) != 0) {
         if (plan_wants(run.plan, RESULT_BY_ROW))
             run_find_rows(&run);
-        attend_in_phases(&run);
+        run_attend(&run);
         run_project_sums(&run);
         run_finish_sums(&run);
         if (request->need_heads && !model->info.linears[ATTN_OUTPUT].weight &&

@@ -204,8 +204,10 @@ attn_status checkpoint_open(const char *path, const attn_model_options *options,
                             struct checkpoint **ret_checkpoint, attn_error *ret_error) {
     struct checkpoint *made = calloc(1, sizeof *made);
     attn_error error;
-    if (made == NULL)
-        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    if (made == NULL) {
+        error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+        return ATTN_E_NOMEM;
+    }
 
     attn_status status = safetensors_open_file(path, &made->file, &error);
     if (status == ATTN_OK)

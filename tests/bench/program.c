@@ -11,6 +11,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,8 +139,10 @@ static void compare(attn_pool *pool, size_t threads, size_t rounds, size_t token
 
     if (numbers == NULL || results == NULL)
         fail("out of memory");
-    for (size_t i = 0; i < 2 * count; i++)
-        numbers[i] = (float)(rand() % 2000 - 1000) / 1000;
+    for (uint32_t i = 0, seed = 1; i < 2 * count; i++) {
+        seed = seed * 1664525 + 1013904223; /* Numerical Recipes */
+        numbers[i] = (float)(seed >> 8) / (1 << 23) - 1;
+    }
     for (size_t i = 0; i < rounds; i++) {
         library[i] = time_library(numbers, numbers + count, tokens, threads, results,
                                   results + tokens * HEADS);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_entry_call.c: calls of a program in its process: arrays of all types and strides
- * against the same numbers as JSON, threads, forks, stops, errors and lack of memory. */
+ * against the same numbers as JSON, threads, stops, errors and lack of memory. */
 #include "base/dtype.h"
 #include "fail_alloc.h"
 #include "random_model.h"
@@ -17,8 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 /* cmocka.h needs those above. */
 #include <cmocka.h>
 
@@ -359,7 +357,7 @@ static void test_failing_allocations(void **state) {
     }
 }
 
-/* --- threads and processes --- */
+/* --- threads --- */
 
 #define LONG_ROWS 700
 
@@ -388,34 +386,6 @@ static void test_eight_threads_share_a_pool(void **state) {
         assert_int_equal(pthread_create(&threads[i], NULL, call_often, expected), 0);
     for (int i = 0; i < 8; i++)
         pthread_join(threads[i], NULL);
-    attn_reply_destroy(expected);
-}
-
-/* In a child that was forked: its exit code tells. */
-static int call_in_child(const attn_reply *expected) {
-    attn_reply *reply = NULL;
-    attn_status status =
-        attn_call(pool, NULL, long_options, long_arrays, 2, NULL, &reply, NULL);
-    const attn_array *received = status == ATTN_OK ? attn_reply_array(reply, 0) : NULL;
-    bool same =
-        received != NULL && memcmp(received->data, attn_reply_array(expected, 0)->data,
-                                   count_of(received) * sizeof(float)) == 0;
-    attn_reply_destroy(reply);
-    attn_pool_destroy(pool);
-    return same ? 0 : 1;
-}
-
-static void test_a_forked_process_has_threads_of_its_own(void **state) {
-    attn_reply *expected = call(long_options, long_arrays, 2);
-    int code = -1;
-
-    (void)state;
-    pid_t child = fork();
-    if (child == 0)
-        _exit(call_in_child(expected));
-    assert_int_equal(waitpid(child, &code, 0), child);
-    assert_int_equal(code, 0);
-    assert_same_reply(expected, call(long_options, long_arrays, 2));
     attn_reply_destroy(expected);
 }
 
@@ -459,7 +429,6 @@ int main(void) {
         cmocka_unit_test(test_stop_ends_a_call),
         cmocka_unit_test(test_failing_allocations),
         cmocka_unit_test(test_eight_threads_share_a_pool),
-        cmocka_unit_test(test_a_forked_process_has_threads_of_its_own),
         cmocka_unit_test(test_a_model_computes_as_by_json),
     };
     return cmocka_run_group_tests(tests, make_pool, drop_pool);

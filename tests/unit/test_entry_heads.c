@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_entry_heads.c: what heads do over several calls of a program, with a model and
- * without. */
+ * without, and in a process that was forked; ThreadSanitizer cannot follow one. */
 #include "random_model.h"
 #include "seed.h"
 
+#include <attnd/heads.h>
 #include <attnd/program.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 /* cmocka.h needs those above. */
 #include <cmocka.h>
 
 static attn_pool *pool;
-static float numbers[2 * 40 * 2 * 16];
+static float numbers[700 * 2 * 64];
 
 static int make_pool(void **state) {
     (void)state;
@@ -109,10 +112,63 @@ static void test_heads_without_a_model(void **state) {
     attn_reply_destroy(reply);
 }
 
+/* Compares the entropy of each head with that of its rows, for keys of both kinds of
+ * layout and of 16 bits. */
+static void test_entropy_is_that_of_attention(void **state) {
+    static const char options[] = "{\"causal\":true,\"need\":[\"entropy\"]}";
+    static uint16_t keys[300 * 2 * 32];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        memcpy(&keys[i], (const char *)&numbers[i] + 2, 2);
+    for (size_t rows = 5; rows <= 300; rows += 295) {
+        const size_t shape[] = {rows, 4, 32}, key_shape[] = {rows, 2, 32};
+        const attn_array arrays[] = {{"queries", "F32", 3, shape, NULL, numbers},
+                                     {"keys", "BF16", 3, key_shape, NULL, keys}};
+        attn_reply *heads = call_heads(NULL, options, arrays, 2), *reply = NULL;
+        assert_int_equal(attn_call(pool, NULL, options, arrays, 2, NULL, &reply, NULL),
+                         ATTN_OK);
+        const attn_head_sums *sums = attn_reply_array(heads, 0)->data;
+        const float *entropy = attn_reply_array(reply, 0)->data;
+        for (size_t h = 0; h < 4; h++) {
+            double sum = 0;
+            for (size_t row = 0; row < rows; row++)
+                sum += (double)entropy[row * 4 + h];
+            assert_true(fabs(sums[h].entropy - sum) <= 1e-5 * sum);
+        }
+        attn_reply_destroy(reply);
+        attn_reply_destroy(heads);
+    }
+}
+
+static void test_a_forked_process_has_threads_of_its_own(void **state) {
+    static const size_t shape[] = {700, 2, 64};
+    const attn_array arrays[] = {{"queries", "F32", 3, shape, NULL, numbers},
+                                 {"keys", "F32", 3, shape, NULL, numbers}};
+    attn_reply *expected = call_heads(NULL, NULL, arrays, 2);
+    int code = -1;
+
+    (void)state;
+    pid_t child = fork();
+    attn_reply *reply = call_heads(NULL, NULL, arrays, 2);
+    int differs = strcmp(attn_reply_text(expected), attn_reply_text(reply)) != 0;
+    attn_reply_destroy(reply);
+    attn_reply_destroy(expected);
+    if (child == 0) {
+        attn_pool_destroy(pool);
+        _exit(differs);
+    }
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_int_equal(code, 0);
+    assert_int_equal(differs, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heads_add_up_over_calls),
         cmocka_unit_test(test_heads_without_a_model),
+        cmocka_unit_test(test_entropy_is_that_of_attention),
+        cmocka_unit_test(test_a_forked_process_has_threads_of_its_own),
     };
     return cmocka_run_group_tests(tests, make_pool, drop_pool);
 }

@@ -46,16 +46,24 @@ static json_t *parse_text(const attn_layers *layers) {
 
 /* --- golden cases --- */
 
-/* Compares nested lists with numbers, and returns where these end. */
-static const float *compare_lists(const json_t *expected, const float *numbers) {
-    if (!json_is_array(expected)) {
-        double number = json_number_value(expected);
-        assert_true(fabs(number - (double)*numbers) <= 1e-5 * (1 + fabs(number)));
-        return numbers + 1;
+/* Compares nested lists with the numbers of an array. */
+static void compare_lists(const json_t *expected, const attn_array *array) {
+    size_t count = 1;
+
+    for (size_t axis = 0; axis < array->rank; axis++)
+        count *= array->shape[axis];
+    for (size_t i = 0; i < count; i++) {
+        const json_t *at = expected;
+        for (size_t axis = 0, rest = i, step = count; axis < array->rank; axis++) {
+            assert_int_equal(json_array_size(at), array->shape[axis]);
+            step /= array->shape[axis];
+            at = json_array_get(at, rest / step);
+            rest %= step;
+        }
+        double number = json_number_value(at),
+               got = (double)((const float *)array->data)[i];
+        assert_true(fabs(number - got) <= 1e-5 * (1 + fabs(number)));
     }
-    for (size_t i = 0; i < json_array_size(expected); i++)
-        numbers = compare_lists(json_array_get(expected, i), numbers);
-    return numbers;
 }
 
 static void check_golden(const char *name, attn_pool *pool) {
@@ -79,7 +87,7 @@ static void check_golden(const char *name, attn_pool *pool) {
 
     const json_t *expected = json_object_get(golden, "expected");
     assert_string_equal(attn_reply_array(reply, 0)->name, "outputs");
-    compare_lists(json_object_get(expected, "outputs"), attn_reply_array(reply, 0)->data);
+    compare_lists(json_object_get(expected, "outputs"), attn_reply_array(reply, 0));
     attn_reply_destroy(reply);
     attn_layers_destroy(layers);
     free(request);

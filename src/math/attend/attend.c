@@ -325,7 +325,8 @@ static void attend_in_steps(const struct run *run) {
         reduce_finish(run);
 }
 
-void run_attend(const struct run *run) {
+/* Attends with the key heads of a phase. */
+static void attend_in_phase(const struct run *run) {
     const struct plan *plan = run->plan;
     const struct engine *engine = &run->model->engine;
 
@@ -345,4 +346,15 @@ void run_attend(const struct run *run) {
     if (plan->scratch.splits)
         run_items(run, run_phase_flops(run, plan->flops.merge), count_attend_items,
                   merge_items);
+}
+
+void run_attend(struct run *run) {
+    size_t heads = run->model->info.num_kv_heads, step = run->plan->layer.phase_heads;
+
+    for (size_t first = 0; first < heads; first += step) {
+        run->phase = (struct range){first, size_min(first + step, heads)};
+        if (run->model->info.projection.given)
+            run_pack_keys(run);
+        attend_in_phase(run);
+    }
 }

@@ -11,9 +11,10 @@ void run_finish_rows(const struct run *run);
 /* The last part of the first step: folds W_k into the queries of direct sequences. */
 void run_fold_queries(const struct run *run);
 
-/* The second step: every panel of queries of every head attends. Overwrites the queries,
- * and with bfloat16 keys that are not in panels. */
-void run_attend(const struct run *run);
+/* The second step: every panel of queries of every head attends, with the key heads of
+ * one phase after the other. Keys that are given are copied before. Overwrites projected
+ * queries, and with bfloat16 keys that are not in panels. */
+void run_attend(struct run *run);
 
 /* The last part of the second step: projects the weighted sums of values of direct
  * sequences to the heads' outputs. */

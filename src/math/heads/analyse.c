@@ -165,8 +165,10 @@ void attn_heads_add(const attn_model *model, const attn_request *request,
     struct run run;
 
     run_init(&run, model, &copy, sizes, scratch, &(attn_result){0});
-    run_project_inputs(&run);
-    run_finish_rows(&run);
+    if (!model->info.projection.given) {
+        run_project_inputs(&run);
+        run_finish_rows(&run);
+    }
     run_attend(&run);
     run_finish_sums(&run);
     if (run.plan->layer.sums)
