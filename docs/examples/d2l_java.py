@@ -61,7 +61,7 @@ def rank_heads(client):
     print("  attnd prune writes a file without such heads, which is faster: docs/heads.md")
 
 
-with serve("--demo") as client:
+with serve(demo=True) as client:
     run_example(client)
     draw_weights(client)
     rank_heads(client)

@@ -30,7 +30,7 @@ def show(title, array):
 
 
 def print_tables():
-    with serve("--demo") as client:
+    with serve(demo=True) as client:
         for name in ("stacked", "journey"):
             outputs, _ = client.attend(name, np.array([SENTENCE, SENTENCE]))
             show(f"{name}: {outputs.shape}", outputs[0])

@@ -41,7 +41,7 @@ def draw_heads(weights, rows, columns, path):
 
 def main():
     request = json.loads(REQUEST.read_text())
-    with serve("--demo") as client:
+    with serve(demo=True) as client:
         _, weights = client.attend(request["model"], request["queries"], need_weights=True)
 
     print("weights:", weights.shape, "heads, queries, keys")

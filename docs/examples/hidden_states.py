@@ -69,7 +69,7 @@ if "--record" in sys.argv:
                for kernel, found in (("sdpa", fast), ("eager", eager)) for name, tensor in found.items()}, RECORDED)
 
 print(f"{source}: {len(TEXT)} tokens")
-with serve("--model", f"tiny={FOLDER}") as client:
+with serve(f"tiny={FOLDER}") as client:
     for number in range(2):
         for way, queries in (("hook", fast[f"{number}/queries"]),
                              ("hidden_states", apply_norm(fast[f"{number}/hidden"], number))):

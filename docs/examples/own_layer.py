@@ -31,7 +31,7 @@ save_file({f"{name}.weight": np.ascontiguousarray(kernel.T) for name, kernel in 
           "own_layer.safetensors", metadata={"num_heads": str(HEADS)})
 
 tokens = rng.normal(size=(2, 10, WIDTH)).astype(np.float32)  # two sequences of ten tokens
-with serve("--model", "layer=own_layer.safetensors") as client:
+with serve("layer=own_layer.safetensors") as client:
     outputs, weights = client.attend("layer", tokens, need_weights=True)
 
 heads, expected_weights = attend(tokens @ kernels["W_q"], tokens @ kernels["W_k"],

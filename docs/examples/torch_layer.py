@@ -48,7 +48,7 @@ else:
     source, (state, expected, expected_weights) = "PyTorch", compute_by_torch(torch)
 
 save_file(state, "torch_layer.safetensors", metadata={"num_heads": str(HEADS)})
-with serve("--model", "layer=torch_layer.safetensors") as client:
+with serve("layer=torch_layer.safetensors") as client:
     outputs, weights = client.attend("layer", tokens, need_weights=True)
 
 print("state dict:", ", ".join(f"{name} {list(array.shape)}" for name, array in state.items()))

@@ -18,6 +18,7 @@ typedef enum attn_status {
     ATTN_E_FORMAT,      /* a file does not follow its format */
     ATTN_E_UNSUPPORTED, /* well formed, but this build or machine cannot do it */
     ATTN_E_IO,          /* the operating system refused a read or write */
+    ATTN_E_STOPPED,     /* the caller has stopped it, see program.h */
     ATTN_E_STATUS_COUNT
 } attn_status;
 

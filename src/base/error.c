@@ -14,6 +14,7 @@ static const char *const status_texts[ATTN_E_STATUS_COUNT] = {
     [ATTN_E_FORMAT] = "malformed file",
     [ATTN_E_UNSUPPORTED] = "not supported",
     [ATTN_E_IO] = "input or output error",
+    [ATTN_E_STOPPED] = "stopped",
 };
 
 const char *attn_status_text(attn_status status) {

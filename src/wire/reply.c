@@ -142,6 +142,74 @@ void *wire_reply_begin(struct arena *arena, size_t size,
     return reply;
 }
 
+/* --- arrays --- */
+
+_Static_assert(sizeof(size_t) == sizeof(int64_t), "lengths are sent as I64");
+
+static bool all_equal(const size_t *lens, size_t count) {
+    for (size_t b = 1; b < count; b++) {
+        pace_add(1);
+        if (lens[b] != lens[0])
+            return false;
+    }
+    return true;
+}
+
+static struct wire_reply_array list_lens(const char *name, const size_t *lens,
+                                         size_t count) {
+    return (struct wire_reply_array){.name = name,
+                                     .dtype = "I64",
+                                     .rank = 1,
+                                     .shape = {count},
+                                     .bytes = count * sizeof *lens,
+                                     .data = lens};
+}
+
+static struct wire_reply_array list_result(const struct wire_reply *reply,
+                                           enum result_id id, bool packed) {
+    const struct result *row = &result_table[id];
+    size_t count = wire_reply_count(reply, id);
+    struct wire_reply_array array = {.name = row->name,
+                                     .dtype = row->integers ? "I64" : "F32",
+                                     .bytes = count * result_number_bytes(id),
+                                     .data = result_numbers(&reply->result, id)};
+
+    if (!packed) {
+        array.rank = wire_reply_shape(reply, id, array.shape);
+        return array;
+    }
+    array.rank = (row->kinds & RESULT_BY_ROW) != 0
+                     ? 1
+                     : results_shape(&reply->wanted, id, 0, array.shape);
+    array.shape[0] = count;
+    for (size_t axis = 1; axis < array.rank; axis++)
+        array.shape[0] /= array.shape[axis];
+    return array;
+}
+
+size_t wire_reply_list(const struct wire_reply *reply, bool lens_sent,
+                       struct wire_reply_array ret_arrays[WIRE_REPLY_ARRAYS_MAX]) {
+    const attn_request *batch = &reply->batch;
+    bool packed = lens_sent || !all_equal(batch->query_lens, batch->num_sequences) ||
+                  !all_equal(batch->key_lens, batch->num_sequences);
+    size_t count = 0;
+
+    if (packed)
+        ret_arrays[count++] =
+            list_lens("query_lens", batch->query_lens, batch->num_sequences);
+    if (packed && (reply->wanted.kinds & RESULT_BY_ROW) != 0)
+        ret_arrays[count++] =
+            list_lens("key_lens", batch->key_lens, batch->num_sequences);
+
+    /* Integers come before floats, so that all are aligned. */
+    for (int i = 0; i < 2 * NUM_RESULTS; i++) {
+        enum result_id id = i % NUM_RESULTS;
+        if (reply->wanted.has[id] && result_table[id].integers == (i < NUM_RESULTS))
+            ret_arrays[count++] = list_result(reply, id, packed);
+    }
+    return count;
+}
+
 /* --- segments --- */
 
 _Static_assert(WIRE_NUMBER_ROOM <= WIRE_PIECE_MIN,

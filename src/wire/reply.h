@@ -26,6 +26,17 @@ struct wire_reply {
     bool batched;                 /* false: one sequence, without the batch axis */
 };
 
+/* query_lens, key_lens, and results */
+#define WIRE_REPLY_ARRAYS_MAX (2 + NUM_RESULTS)
+
+/* An array of a reply in binary, and its numbers; the names are constants. */
+struct wire_reply_array {
+    const char *name, *dtype;
+    size_t rank, shape[WIRE_REPLY_RANK_MAX];
+    size_t bytes;
+    const void *data;
+};
+
 /* A part of a reply that is ready: bytes, or float32 to be printed as JSON, with commas
  * between them. */
 struct wire_segment {
@@ -58,6 +69,13 @@ size_t wire_reply_count(const struct wire_reply *reply, enum result_id id);
 /* Writes the shape of a result whose sequences are equally long, and returns its rank. */
 size_t wire_reply_shape(const struct wire_reply *reply, enum result_id id,
                         size_t ret_shape[WIRE_REPLY_RANK_MAX]);
+
+/* Lists the arrays of a reply in binary, integers first, and returns how many there are.
+ * Where sequences differ in length, or `lens_sent`, the rows of all sequences follow each
+ * other as in [sum of query_lens, width], and lengths come with them. What is made of
+ * rows of weights, which differ in width, is [count] then. */
+size_t wire_reply_list(const struct wire_reply *reply, bool lens_sent,
+                       struct wire_reply_array ret_arrays[WIRE_REPLY_ARRAYS_MAX]);
 
 /* The beginning of a reply: checks the result, and allocates an encoder of `size` bytes,
  * whose first member is a struct wire_reply, and copies of the lengths, since an encoder

@@ -23,7 +23,7 @@ from statistics import median
 
 import numpy as np
 
-import attnd  # finds tests/http
+import library  # finds tests/http
 from layer_peers import make_numpy
 from peers import machine_text, parse_shape
 from problems import make_problem

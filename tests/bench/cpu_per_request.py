@@ -16,7 +16,7 @@ import requests
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/http"))
-from attnd import bench_command  # noqa: E402
+from library import bench_command  # noqa: E402
 from safetensors_file import make_safetensors, write_safetensors  # noqa: E402
 
 ROUNDS, EACH, WARM = 5, 40, 20

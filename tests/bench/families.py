@@ -39,7 +39,7 @@ from time import sleep
 
 import numpy as np
 
-from attnd import bench_command
+from library import bench_command
 from beside_numpy import start_attnd
 from family_layers import FAMILIES, compute_rows, count_gflop, make_layer_problem, write_folder
 from family_modules import (MODULES, compute_module_rows, make_module_problem, make_transformers_module,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-import attnd  # finds tests/http
+import library  # finds tests/http
 from safetensors_file import read_safetensors, write_safetensors
 
 POSITIONS = 32768  # that every folder allows

@@ -42,7 +42,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnd import bench_attnd, make_attnd
+from library import bench_attnd, make_attnd
 from layer_peers import make_numpy, make_onnxruntime, make_openvino
 from plot import draw
 from problems import Shape, count_gflop, make_problem

@@ -12,13 +12,15 @@ import pytest
 
 from checkpoints import random_tensors, write_layer
 from folders import FOLDERS, copy_layers
+from openblas import needs_openblas
 from safetensors_file import write_safetensors
 from server import run_bench
 
+pytestmark = needs_openblas  # else there is no attnd-bench
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/bench"))
 
-import attnd
+import library
 
 
 def run_once(*options):
@@ -272,7 +274,7 @@ def test_text_report_of_wire_has_rate_and_ratio():
 # --- tests/bench, which calls the library by copies of its structs ---
 
 TYPES = {"size_t": ctypes.c_size_t, "bool": ctypes.c_bool, "double": ctypes.c_double,
-         "attn_reductions": attnd.Reductions}
+         "attn_reductions": library.Reductions}
 
 
 def read_members(name):
@@ -293,8 +295,8 @@ def read_members(name):
 
 
 @pytest.mark.parametrize("name,structure", [
-    ("attn_engine_options", attnd.Engine), ("attn_reductions", attnd.Reductions),
-    ("attn_request", attnd.Request),
-    ("attn_result", attnd.Result), ("attn_sizes", attnd.Sizes)])
+    ("attn_engine_options", library.Engine), ("attn_reductions", library.Reductions),
+    ("attn_request", library.Request),
+    ("attn_result", library.Result), ("attn_sizes", library.Sizes)])
 def test_structs_of_the_comparisons_are_those_of_the_headers(name, structure):
     assert structure._fields_ == list(read_members(name))

@@ -16,7 +16,7 @@ from reload import wait_until
 from server import Server
 from stored import PATH, hash_of, small_file, small_layer
 
-import attention_client
+import attnd
 
 pytestmark = [pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed"),
               pytest.mark.alone]
@@ -43,7 +43,7 @@ def expected_answers():
     """Returns what one server replies to the same question when the tensors are sent."""
     answers = {}
     with Server() as server:
-        client = attention_client.Client(server.url)
+        client = attnd.Client(server.url)
         for seed, name in enumerate(FILES):
             tensors = {key: np.float32(array) for key, array in small_layer(seed).tensors.items()}
             answers[name] = client.dot_product(**tensors, causal=True, need=QUESTION["need"])
@@ -88,7 +88,7 @@ class Asker(threading.Thread):
 
     def run(self):
         try:
-            client = attention_client.Client(f"http://127.0.0.1:{self.proxy.port}")
+            client = attnd.Client(f"http://127.0.0.1:{self.proxy.port}")
             for name, file in FILES.items():
                 self.repeat(lambda: client.put_capture(name, file))
             while not self.stop.is_set():
@@ -104,7 +104,7 @@ class Asker(threading.Thread):
                 return call()
             except requests.ConnectionError:
                 self.lost += 1
-            except attention_client.AttentionError as error:
+            except attnd.AttentionError as error:
                 if error.problem["status"] not in (502, 503):
                     raise
                 self.lost += 1

@@ -18,7 +18,7 @@ import pytest
 from server import ROOT, Server, clean_environment
 
 PAGE = ROOT / "docs/clients.md"
-CLIENT = ROOT / "docs/examples/attention_client.py"
+PACKAGE = ROOT / "src/python/attnd"
 PAGE_ADDRESS = "127.0.0.1:8080"  # replaced by that of our server
 PAGE_PYTHON = "venv/bin/python "
 TOLERANCE = 2e-6
@@ -94,6 +94,13 @@ def replace_addresses(text, addresses):
     return text
 
 
+def copy_package(folder, addresses):
+    """Writes the package to the folder, where snippets find it, with the address of our server as its default."""
+    shutil.copytree(PACKAGE, folder / PACKAGE.name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    client = folder / PACKAGE.name / "client.py"
+    client.write_text(replace_addresses(client.read_text(), addresses))
+
+
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_snippets_print_what_the_page_shows(tmp_path):
     ran, addresses = 0, {}
@@ -103,9 +110,7 @@ def test_snippets_print_what_the_page_shows(tmp_path):
         for language, text, expected in read_page():
             if text.startswith("attnd "):
                 servers.enter_context(start_server(text, tmp_path, addresses))
-                continue
-            if text.startswith("cp docs/examples/"):
-                (tmp_path / CLIENT.name).write_text(replace_addresses(CLIENT.read_text(), addresses))
+                copy_package(tmp_path, addresses)
                 continue
             if text.startswith(NOT_RUN):
                 continue

@@ -16,8 +16,8 @@ from server import ROOT, Server, clean_environment
 sys.path.insert(0, str(ROOT / "docs/examples"))
 
 import sharded
-from attention_client import Client
-from capture import Captured
+from attnd import Client
+from attnd.captured import Captured
 
 SCRIPT = ROOT / "docs/examples/sharded.py"
 NUM_QUERIES, NUM_KEYS, HEADS, KV_HEADS, SIZE = 9, 41, 6, 2, 16

@@ -6,22 +6,18 @@ import contextlib
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-import requests
 
 from http1 import Connection, post_bytes
 from proxy import bound_socket, replace_once
 from server import ROOT
 from test_unix_socket import OTHER, SMALL, as_root, path, start, wait_for_clients  # noqa: F401 (fixtures)
 
-sys.path.insert(0, str(ROOT / "docs/examples"))
-
-from attention_client import AsyncClient, Client
+from attnd import AsyncClient, Client
 
 pytestmark = pytest.mark.alone
 
@@ -39,7 +35,7 @@ def test_python_clients_take_the_path(start, path):
     for got in (client.attend("d2l", rows, need_weights=True), asyncio.run(attend())):
         assert all(np.array_equal(a, b) for a, b in zip(got, expected))
     server.stop()
-    with pytest.raises(requests.ConnectionError, match=f"^no answer from unix:{path}; start attnd there"):
+    with pytest.raises(ConnectionError, match=f"^no answer from unix:{path}; start attnd there"):
         client.attend("d2l", rows)
 
 

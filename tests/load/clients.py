@@ -22,9 +22,9 @@ import requests
 import tritonclient.http as triton
 from safetensors.numpy import load, save
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs/examples"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/python"))
 
-from attention_client import AsyncClient, Client
+from attnd import AsyncClient, Client
 
 REPEATS = 5
 TIMEOUT = 300  # seconds

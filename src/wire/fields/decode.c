@@ -41,13 +41,9 @@ static bool find_model(struct wire_decoder *decoder) {
 }
 
 static bool read_model_tensors(struct wire_decoder *decoder) {
-    const struct wire_source *source = decoder->source;
-
     if (!wire_tensors_read(decoder) || !wire_tensor_rows_read(decoder))
         return false;
     wire_request_set_tensors(decoder);
-    decoder->need.has[RESULT_TARGET_WEIGHTS] |=
-        source->input->targets_alone && wire_is_sent(source, WIRE_FIELD_TARGETS);
     return true;
 }
 
@@ -101,15 +97,15 @@ static void note_body(struct wire_decoder *decoder) {
 /* Reads what belongs to the rows of the tensors. */
 static bool read_row_fields(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
-    /* Numbers of arrays may be anything; those of text are finite. */
-    bool arrays = wire_has_strings(source) || source->requests == WIRE_OIP_INPUT;
 
+    decoder->need.has[RESULT_TARGET_WEIGHTS] |=
+        source->input->targets_alone && wire_is_sent(source, WIRE_FIELD_TARGETS);
     return wire_reduce_check_need(decoder) &&
            read_phase(decoder, WIRE_PHASE_REDUCTIONS) && wire_reduce_check_top(decoder) &&
            read_phase(decoder, WIRE_PHASE_TARGETS) &&
            read_phase(decoder, WIRE_PHASE_SELECTIONS) && wire_selection_check(decoder) &&
            read_phase(decoder, WIRE_PHASE_MASKS) &&
-           (!arrays || wire_finite_check(decoder));
+           (!source->has_arrays || wire_finite_check(decoder));
 }
 
 bool wire_decode(struct wire_decoder *decoder, size_t extra) {

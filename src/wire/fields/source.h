@@ -26,6 +26,7 @@ struct wire_source {
     const char *text; /* for line and column; NULL where options are texts of their own */
     unsigned requests; /* one of WIRE_TO_...; WIRE_OIP_... */
     bool heads_axis;   /* heads are an axis of queries, keys and values */
+    bool has_arrays;   /* some values may be arrays, of numbers that were not checked */
     struct wire_value values[WIRE_NUM_FIELDS]; /* by id */
     uint64_t sent; /* a bit for each row of the table, of these values */
 };
@@ -57,7 +58,7 @@ static inline bool wire_is_sent(const struct wire_source *source, enum wire_fiel
     return wire_value_is_sent(&source->values[id]);
 }
 
-/* Whether options are strings of their own, and lengths may be tensors: safetensors. */
+/* Whether options are strings of their own: safetensors. */
 static inline bool wire_has_strings(const struct wire_source *source) {
     return source->text == NULL;
 }

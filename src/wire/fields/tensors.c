@@ -162,7 +162,7 @@ static bool check_levels(const struct wire_source *source, const struct wire_val
 
     if (value->rank >= min + axis && value->rank <= max + axis)
         return true;
-    if (wire_has_strings(source))
+    if (source->has_arrays && source->requests != WIRE_OIP_INPUT)
         snprintf(joined, sizeof joined, ", or [sum of %s, %s] with %s", lens, row, lens);
     if (min != max)
         snprintf(wanted, sizeof wanted, "[B, T, %s], or [T, %s]%s%s", row, row, joined,

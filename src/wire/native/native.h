@@ -5,6 +5,8 @@
 
 #include "wire/fields/source.h"
 
+#include <attnd/program.h>
+
 /* Finds the fields of a body without reading their values. `requests` is one of
  * WIRE_TO_.... Allocates nothing, except for a key that has escapes. Returns false with
  * *ret_problem set: Malformed JSON, Wrong type, Unknown key or Duplicate key in the
@@ -18,3 +20,13 @@ wire_read wire_native_read;
 /* POST /v1/attention/dot-product, and attention of the capture of the input. */
 wire_read wire_native_read_given;
 extern const struct wire_writer wire_native_writer;
+
+/* --- for programs --- */
+
+/* Reads a request whose body has the options, an object that may lack all, and whose
+ * fields may be arrays in the memory of a program: for the only model of the input, or
+ * without one. float32 that lies row by row at a multiple of 4 bytes is not copied, nor
+ * are 16-bit keys without a model: wire_request.in_body. */
+bool wire_arrays_read(const struct wire_input *input, const attn_array *arrays,
+                      size_t num_arrays, struct wire_request *ret_request,
+                      struct wire_problem *ret_problem);

@@ -168,7 +168,7 @@ static bool read_body(const struct wire_input *input, unsigned requests,
                       struct wire_problem *ret_problem) {
     struct safetensors_header header = {0};
     struct wire_source source = {
-        .input = input, .problem = ret_problem, .requests = requests};
+        .input = input, .problem = ret_problem, .requests = requests, .has_arrays = true};
     struct wire_decoder decoder = {.source = &source};
     const char *data = NULL;
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/examples/attention_client.py: what it sends, what it returns, and when it tries again."""
+"""The clients of the Python package: what it sends, what it returns, and when it tries again."""
 
 import asyncio
 import contextlib
 import json
 import re
 import socket
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 import ml_dtypes  # tritonclient needs it, too
 import numpy as np
 import pytest
-import requests
 import safetensors.numpy
 
 from http1 import Connection, post_bytes
-from server import ROOT
 
-sys.path.insert(0, str(ROOT / "docs/examples"))
-
-import attention_client
-from attention_client import BFLOAT16, AsyncClient, AttentionError, Client, encode
+import attnd.client
+from attnd.client import BFLOAT16, AsyncClient, AttentionError, Client, encode
 
 RNG = np.random.default_rng(0)
 
@@ -83,6 +78,12 @@ REQUESTS = {
                   "weights_queries": np.int64(1)},
     "ragged with one index": {"queries": RAGGED, "need_weights": True, "weights_heads": 2,
                               "weights_queries": 0},
+    "bias": {"queries": rows(2, 3), "need_weights": True,
+             "bias": np.where(RNG.random((2, 1, 3, 3)) < 0.3, -np.inf, RNG.normal(size=(2, 5, 3, 3))).astype(np.float32)},
+    "attn_mask": {"queries": rows(3), "need_weights": True, "attn_mask": np.float16([0.5, -2, -np.inf])},
+    "attn_mask of booleans": {"queries": rows(2, 3), "need_weights": True, "attn_mask": RNG.random((5, 3, 3)) < 0.6},
+    "attn_mask of lists": {"queries": rows(3), "need_weights": True, "attn_mask": [True, False, True]},
+    "ragged prefixes": {"queries": RAGGED, "need_weights": True, "causal": True, "prefix_lens": [3, 5]},
     "numpy's numbers": {"queries": rows(3), "need_weights": np.bool_(True), "priority": np.int64(1),
                         "causal": np.bool_(True), "valid_lens": np.int64(2),
                         "weights_heads": [np.int64(2), np.int32(0)], "weights_queries": range(2)},
@@ -90,10 +91,11 @@ REQUESTS = {
 
 
 def to_plain(value):
-    """The JSON of a field, by a way of its own: every array and number through tolist()."""
+    """The JSON of a field, by a way of its own: every array and number through tolist(), with null for -inf."""
     if isinstance(value, (list, range)):
         return [to_plain(item) for item in value]
-    return np.asarray(value).tolist()
+    array = np.asarray(value)
+    return (np.where(np.isneginf(array), None, array) if array.dtype.kind == "f" else array).tolist()
 
 
 def assert_same(got, expected, is_list):
@@ -237,7 +239,7 @@ def test_error_has_the_problem(demo_server, attend):
 def test_error_that_is_not_json_has_its_status_and_text(demo_server):
     """libmicrohttpd itself refuses headers of this size, with a page."""
     client = Client(demo_server.url)
-    client.session.headers["X-Large"] = "x" * 100_000
+    client.headers["X-Large"] = "x" * 100_000
     with pytest.raises(AttentionError, match="Status 4.*: .*<html>") as caught:
         client.attend("d2l", rows(3))
     assert caught.value.problem["status"] in (413, 431)
@@ -284,7 +286,7 @@ def test_client_tries_again_after_503(start_server, attend):
 @pytest.mark.alone
 @each_way
 def test_last_503_is_raised(start_server, attend, monkeypatch):
-    monkeypatch.setattr(attention_client, "MAX_RETRIES", 1)
+    monkeypatch.setattr(attnd.client, "MAX_RETRIES", 1)
     server, holder = fill(start_server)
     with holder, pytest.raises(AttentionError) as caught:
         attend(server.url, "d2l", rows(1200))
@@ -353,8 +355,8 @@ NOT_A_REPLY = {
 @pytest.mark.parametrize("attend", [attend_safetensors, attend_asyncio])
 @pytest.mark.parametrize("name", NOT_A_REPLY)
 def test_reply_that_attnd_does_not_write_is_an_error_of_its_own(attend, name, monkeypatch):
-    for client in (Client, AsyncClient):
-        monkeypatch.setattr(client.__init__, "__defaults__", (*client.__init__.__defaults__[:-1], 100000))
+    monkeypatch.setattr(Client.__init__, "__defaults__", (*Client.__init__.__defaults__[:-2], 100000, None))
+    assert AsyncClient.__init__ is Client.__init__
     with one_server(NOT_A_REPLY[name]) as (url, _):
         with pytest.raises(AttentionError, match="^Reply not understood: ") as caught:
             attend(url, "d2l", rows(2))
@@ -370,28 +372,86 @@ def test_redirect_is_not_followed(attend):
         assert len(got) == 1 and got_there == []
 
 
-def test_request_that_gets_no_reply_in_time_is_sent_once():
+def attend_briefly(url):
+    Client(url, timeout=0.3).attend("d2l", rows(2))
+
+
+def attend_briefly_asyncio(url):
+    async def attend():
+        async with AsyncClient(url, timeout=0.3) as client:
+            await client.attend("d2l", rows(2))
+    asyncio.run(attend())
+
+
+@pytest.mark.parametrize("attend", [attend_briefly, attend_briefly_asyncio])
+def test_request_that_gets_no_reply_in_time_is_sent_once(attend):
     """The server accepts the connection and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with pytest.raises(requests.ReadTimeout, match=r"within 0.3 s; .* Client\(timeout=3\)"):
-            Client(address, timeout=0.3).attend("d2l", rows(2))
+        with pytest.raises(TimeoutError, match=r"within 0.3 s; .* Client\(timeout=3\)") as caught:
+            attend(f"127.0.0.1:{listener.getsockname()[1]}")
+        assert isinstance(caught.value, attnd.Error)
         listener.setblocking(False)
         listener.accept()[0].close()
         with pytest.raises(BlockingIOError):
             listener.accept()
 
 
+@each_way
+def test_address_where_nobody_listens_is_named(attend):
+    with socket.socket() as bound:  # which has a port and does not listen
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionError, match="^no answer from http://127.0.0.1:.*; start attnd there, or give") as caught:
+            attend(f"127.0.0.1:{bound.getsockname()[1]}", "d2l", rows(2))
+    assert isinstance(caught.value, attnd.Error)
+
+
+def test_reply_that_ends_early_is_an_error():
+    with one_server(reply_of(b"half", Content_Length=8)) as (url, got):
+        with pytest.raises(ConnectionError, match="ended 4 bytes early"):
+            Client(url).attend("d2l", rows(2))
+    assert len(got) == 1
+
+
+def test_server_that_speaks_another_protocol_is_an_error():
+    with one_server(b"220 mail.example.org ready\r\n") as (url, _):
+        with pytest.raises(AttentionError, match="^Reply not understood: .* does not speak HTTP"):
+            Client(url).attend("d2l", rows(2))
+
+
+def test_connection_that_the_server_has_closed_is_opened_again():
+    """Also for what is sent once only."""
+    reply = reply_of(b'{"name": "text"}', Content_Type="application/json")
+    with one_server(reply, reply) as (url, got):
+        client = Client(url, headers={"Authorization": "Bearer KEY"})
+        for _ in range(2):
+            assert client.put_capture("text", b"file")["name"] == "text"
+            assert attnd.client.is_readable(client._connection.sock.fileno(), 60)
+    assert [request.count(b"Authorization: Bearer KEY\r\n") for request in got] == [1, 1]
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://user:password@host"])
+def test_address_of_another_kind_is_refused(url):
+    with pytest.raises(ValueError, match="is no address of attnd; use http://HOST:PORT"):
+        Client(url)
+
+
+@each_way
+@pytest.mark.parametrize("options", [{"scale": object()}, {"causal": 1j}])
+def test_options_of_a_type_that_json_lacks_are_refused(demo_server, attend, options):
+    with pytest.raises(TypeError, match=f"^{next(iter(options))} is"):
+        attend(demo_server.url, rows(3)[:, None], rows(3)[:, None], method="dot_product", **options)
+
+
 @pytest.mark.parametrize("after", ["1000000000", "9" * 40])
 def test_wait_is_within_reason(after):
-    assert attention_client.is_busy(503, {"Retry-After": after})
-    assert attention_client.wait_of({"Retry-After": after}) == attention_client.MAX_WAIT
-    assert attention_client.wait_of({"Retry-After": "2"}) == 2
+    assert attnd.client.is_busy(503, {"Retry-After": after})
+    assert attnd.client.wait_of({"Retry-After": after}) == attnd.client.MAX_WAIT
+    assert attnd.client.wait_of({"Retry-After": "2"}) == 2
 
 
 @pytest.mark.parametrize("after", ["", "\u00b2", "-1", "Fri, 27 Nov 2026 12:00:00 GMT"])
 def test_wait_that_is_no_number_is_none(after):
-    assert not attention_client.is_busy(503, {"Retry-After": after})
+    assert not attnd.client.is_busy(503, {"Retry-After": after})
 
 
 @pytest.mark.parametrize("fields, words", [

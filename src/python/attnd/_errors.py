@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attnd raises: each error is an `Error`, and the one of Python that it is a kind of."""
+
+
+class Error(Exception):
+    """Whatever attnd refuses or cannot do. Its text says what is wrong, and the remedy."""
+
+
+class InvalidError(Error, ValueError):
+    """Sizes, numbers or options that disagree, or a file that does not follow its format."""
+
+
+class TypeRefused(Error, TypeError):
+    """An argument of a type that has no meaning there."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """Memory that could not be had, or a size that cannot be addressed."""
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """Well formed, but this machine or this library cannot do it."""
+
+
+class FileError(Error, OSError):
+    """The operating system refused a read or a write."""
+
+
+class NoAnswer(Error, ConnectionError):
+    """No server took the request, or the connection ended."""
+
+
+class NoReply(Error, TimeoutError):
+    """A server took the request, and did not reply within the timeout."""
+
+
+class Stopped(Error, TimeoutError):
+    """A call ended before it was done, since its timeout_ms was over."""
