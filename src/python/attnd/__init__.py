@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from .client import AttentionError as AttentionError
     from .client import Client as Client
     from .drawing import Picture as Picture
+    from .head_table import HeadTable as HeadTable
+    from .layers import Layer as Layer
+    from .layers import Model as Model
+    from .layers import load as load
     from .recording import CaptureWarning as CaptureWarning
     from .recording import capture as capture
     from .server import serve as serve
@@ -35,7 +39,7 @@ _HOMES = {  # the module of each name, which is imported when the name is first 
     "BFLOAT16": "_arrays", "Error": "_errors",
     "dot_product": "attention", "heads": "attention", "sdpa": "attention", "set_threads": "attention",
     "AsyncClient": "client", "AttentionError": "client", "Client": "client",
-    "serve": "server",
+    "HeadTable": "head_table", "Layer": "layers", "Model": "layers", "load": "layers", "serve": "server",
     "Captured": "captured", "CaptureError": "_files", "CaptureWarning": "recording", "Picture": "drawing",
     "capture": "recording", "open": "captured", "read_hidden_states": "vllm", "read_vllm_hook": "vllm",
 }

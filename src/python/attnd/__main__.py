@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m attnd heads: what the heads of a layer, or of all layers of a folder, attend to over a file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from ._analysis import run_heads
+from ._errors import Error, InvalidError
+from ._rows import States, read_rows
+from .head_table import COLUMNS, HeadTable
+from .layers import Model, load
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    columns = ["layer", *[name for name, *_ in COLUMNS]]
+    parser = argparse.ArgumentParser("python -m attnd", allow_abbrev=False, description="What each head attends to, and how "
+                                     "much the outputs depend on it: docs/heads.md.")
+    parser.add_argument("command", choices=["heads"])
+    parser.add_argument("model", nargs="?", metavar="FILE|FOLDER[,KEY=VALUE]...",
+                        help="a layer, or the layers of a folder, with the keys of attnd --model; none for a capture")
+    parser.add_argument("--data", metavar="FILE", required=True,
+                        help="requests, one JSON body of POST /v1/attention on each line or one in safetensors; "
+                        "hidden_states of many layers, with targets if you like; or a capture")
+    parser.add_argument("--layers", metavar="ID[,ID]...",
+                        help="the ids of the layers in hidden_states, in the order of the file: 0,8,16 or 0-29")
+    parser.add_argument("--sort", choices=columns, help="the column to sort by, the largest number first")
+    parser.add_argument("--json", action="store_true", help="print for each layer what POST /v1/heads replies")
+    options = parser.parse_args(arguments)
+    for name in ("--data", "--layers", "--sort"):
+        if sum(word.partition("=")[0] == name for word in arguments) > 1:
+            parser.error(f"{name} is given twice; give it once")
+    if options.json and options.sort:
+        parser.error("--sort is for the table; leave it or --json out")
+
+    try:
+        table = analyse(options.model, options.data, options.layers)
+        print(table.to_json() if options.json else table.sort(options.sort or "layer"), flush=True)
+    except BrokenPipeError:  # of a reader such as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (Error, OSError) as error:
+        print(f"attnd: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def analyse(operand: str | None, path: str, layers: str | None) -> HeadTable:
+    """Return the table of all layers that the file at `path` has rows for."""
+    data = read_rows(path)
+    if layers is not None and not isinstance(data, States):
+        raise InvalidError(f"{path}: it has no hidden_states, whose layers --layers lists")
+    if isinstance(data, dict) is not (operand is None):
+        raise InvalidError(f"{path} is " + ("for a layer; name its file or folder, too" if operand is None else
+                                            "a capture, which needs no file or folder; leave it out"))
+    if isinstance(data, dict):
+        return HeadTable({name: run_heads([request], None) | {"model": name} for name, request in data.items()})
+    model = open_operand(operand or "")
+    if isinstance(data, States):
+        if model.family is None:
+            raise InvalidError(f"{model.path} is one layer; name the folder of the model whose hidden_states {path} has")
+        return model.heads(data, layers=layers)
+    if len(model) > 1:
+        raise InvalidError(f"{path} has rows of one layer, but {model.path} has {len(model)} layers, whose rows differ; choose "
+                           f"one, as in {model.path},layer={model[0].name}, or save the hidden_states of each")
+    layer = model[0]
+    return HeadTable({layer.name: run_heads(data, layer.handle(), reporter()) | {"model": layer.name}})
+
+
+def open_operand(text: str) -> Model:
+    """Return the model of FILE[,KEY=VALUE]...; a list of layers may have commas, too."""
+    path, *pairs = text.split(",")
+    options: dict[str, str] = {}
+    key = ""
+    for pair in pairs:
+        before, equals, value = pair.partition("=")
+        if not equals and key == "layers":
+            options[key] += f",{pair}"
+            continue
+        if not equals or not value or not before:
+            raise InvalidError(f"{text}: {pair!r} is not KEY=VALUE")
+        key, options[before] = before, value
+    return load(path, **options)
+
+
+def reporter() -> Callable[[int], None]:
+    """Return a function that says on standard error how far an analysis has got, when that takes long."""
+    began, due = time.monotonic(), 1.0
+
+    def report(count: int) -> None:
+        nonlocal due
+        passed = time.monotonic() - began
+        if passed >= due:
+            print(f"attnd: {count} request{'' if count == 1 else 's'} analysed in {passed:.0f} s", file=sys.stderr)
+            due = 2 * passed  # fewer lines, the longer it takes
+
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())

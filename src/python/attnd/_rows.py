@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows for layers from files: requests of the server, hidden states of an engine, captures."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from ._arrays import Array
+from ._errors import InvalidError
+from ._tensor_file import Tensors, is_safetensors, read_tensors
+
+PathLike = str | os.PathLike[str]
+REMEDY = ("give the JSON of one POST /v1/attention on each line, or safetensors with queries, hidden_states "
+          "or a capture")
+RESULTS = ("need", "need_weights", "weights_heads", "weights_queries")  # what a server would send does not matter
+STATES = ("hidden_states", "token_ids", "targets")
+
+
+@dataclasses.dataclass
+class Request:
+    """One body of POST /v1/attention: its place in the file for errors, options, and arrays."""
+
+    place: str
+    options: dict[str, Any]
+    arrays: Tensors
+
+    def without_results(self) -> Request:
+        """Return the request without what it wants to get."""
+        kept = {name: value for name, value in self.options.items() if name not in (*RESULTS, "model")}
+        return Request(self.place, kept, {name: value for name, value in self.arrays.items() if name not in RESULTS})
+
+
+@dataclasses.dataclass
+class States:
+    """What enters some layers: [tokens, layers, width], or with layers first.
+
+    `targets` are [tokens, 2], or None. `num_ids` counts the tokens of the prompt, where that is known.
+    """
+
+    place: str
+    states: Array
+    targets: Array | None = None
+    num_ids: int = 0
+
+
+Capture = dict[str, Request]  # of layers that ran elsewhere, by name
+
+
+def read_rows(path: PathLike) -> Iterator[Request] | States | Capture:
+    """Return what the file at `path` has, or what a pipe brings. Requests are read when they are used."""
+    name = os.fspath(path)
+    file = open(path, "rb")  # which requests are read from later
+    begin = file.read(9)
+    if begin.startswith((b"PK\3\4", b"\x93NUMPY")) or begin[:1] == b"\x80" and not is_safetensors(begin):
+        raise InvalidError(f"{name} is a file of torch.save(), of NumPy or a pickle; give its rows to "
+                           "attnd.load(...)[0].heads(rows), or write them with save_file() of safetensors")
+    if not is_safetensors(begin):
+        return read_lines(file, begin, name)
+    with file:
+        tensors, metadata = read_tensors(file, name, begin)
+    options = {key: parse_text(text) for key, text in metadata.items() if key != "format"}
+    if "layers" in metadata:
+        return read_capture(name, tensors, options)
+    if "hidden_states" in tensors:
+        return read_states(name, tensors)
+    return iter([Request(name, options, tensors)])
+
+
+def parse_text(text: str) -> Any:
+    """Return what a text of the metadata means: JSON, or else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def read_lines(file: BinaryIO, begin: bytes, name: str) -> Iterator[Request]:
+    """Return the requests on the lines of a file, or the only one, which may have many lines."""
+    count = 0
+    with file:
+        lines = itertools.chain((begin + file.readline()).splitlines(True), file)
+        for number, line in enumerate(lines, 1):
+            if not line.strip(b" \t\r\n"):
+                continue
+            count += 1
+            place = f"{name}:{number}"
+            try:
+                request = parse_object(line.rstrip(b"\r\n"))
+            except ValueError as error:
+                try:
+                    request = parse_object(line + b"".join(lines) if count == 1 else b"")
+                except ValueError:
+                    raise InvalidError(f"{place}: {error}; {REMEDY}") from None
+            yield Request(place, request, {})
+    if count == 0:
+        raise InvalidError(f"{name} has no request; {REMEDY}")
+
+
+def parse_object(text: bytes) -> dict[str, Any]:
+    """Return the object that is JSON; a ValueError says why it is none."""
+    found = json.loads(text, object_pairs_hook=to_object)
+    if not isinstance(found, dict):
+        raise ValueError("it must be an object")
+    return found
+
+
+def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these pairs, whose names must differ."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def read_states(name: str, tensors: Tensors) -> States:
+    """Return the hidden states of a file, as vLLM writes them or with layers first."""
+    unknown = [tensor for tensor in tensors if tensor not in STATES]
+    if unknown:
+        raise InvalidError(f"{name}: {unknown[0]!r} is no tensor beside hidden_states; known are {', '.join(STATES[1:])}")
+    ids = tensors.get("token_ids")
+    return States(name, tensors["hidden_states"], tensors.get("targets"), 0 if ids is None else ids.size)
+
+
+def read_capture(name: str, tensors: Tensors, options: dict[str, Any]) -> Capture:
+    """Return the layers of a file that `Captured.save` wrote."""
+    layers: Capture = {str(layer): Request(f"{name}: layer {layer}", {}, {}) for layer in options.pop("layers")}
+    options.pop("tokens", None)
+    for place, value in itertools.chain(tensors.items(), options.items()):
+        layer, _, field = place.rpartition(".")
+        if layer not in layers:
+            raise InvalidError(f"{name}: {place!r} is of no layer of the capture; its layers are {', '.join(layers)}")
+        (layers[layer].arrays if place in tensors else layers[layer].options)[field] = value
+    for request in layers.values():
+        request.arrays.pop("values", None)  # which weights do not need
+    return layers
