@@ -474,7 +474,7 @@ def write_hidden(path, **tensors):
     (lambda folder: vllm.read_hidden_states(FOLDER / "vllm-hidden-states/qwen3-float32.safetensors", [0, 2], 2),
      "id 2 is what leaves the last layer"),
     (lambda folder: vllm.read_hidden_states(write_hidden(folder / "x", hidden_states=normal(4, 1, 3),
-                                                            token_ids=np.arange(6)), [0]),
+                                                         token_ids=np.arange(6)), [0]),
      "has 4 rows, but 6 token_ids: .* start vllm with --no-enable-prefix-caching"),
     (lambda folder: vllm.read_vllm_hook(folder), "has no folder tp_rank_0"),
     (lambda folder: [(folder / "tp_rank_0").mkdir(), vllm.read_vllm_hook(folder)], "VLLM_HOOK_USE_SAFETENSORS=1"),
