@@ -48,7 +48,7 @@ typedef struct attn_head_sums {
 typedef struct attn_heads {
     size_t num_heads;
     attn_head_sums *sums; /* [H] */
-    double *gram;         /* [H, H], symmetric */
+    double *gram; /* [H, H], symmetric; NULL: of queries and keys without a model */
     double squared_norm;  /* of all outputs, bias included */
     attn_head_sums even;  /* of a head that weighs all allowed keys alike, sinks apart */
     size_t rows;          /* of queries */
@@ -61,7 +61,8 @@ typedef struct attn_heads {
 /* Means over the rows, and words for them. */
 typedef struct attn_head {
     /* How much the outputs change when this head alone is left out: the norm of the
-     * change divided by the norm of the outputs. 0 when all outputs are 0. */
+     * change divided by the norm of the outputs. 0 when all outputs are 0; NAN without a
+     * model. */
     double importance;
     double entropy; /* nats */
     double mass_on_first;

@@ -35,8 +35,9 @@ typedef struct attn_array {
     const void *data; /* at any alignment; may be NULL where a size is 0 */
 } attn_array;
 
-typedef struct attn_pool attn_pool;   /* threads that share the work of calls */
-typedef struct attn_reply attn_reply; /* what one call returned */
+typedef struct attn_pool attn_pool;     /* threads that share the work of calls */
+typedef struct attn_reply attn_reply;   /* what one call returned */
+typedef struct attn_layers attn_layers; /* an opened file or folder */
 
 /* Makes a pool of so many threads, of which the caller of attn_call() is one; 0: as many
  * as the process may use CPUs. Threads start with the first call, and once more with the
@@ -72,15 +73,60 @@ ATTN_API attn_status attn_call(attn_pool *pool, const attn_model *model,
                                size_t num_arrays, const int *stop, attn_reply **ret_reply,
                                attn_error *ret_error);
 
+/* Describes what heads do, as POST /v1/heads: results that the options ask for are left
+ * out. Without a model (NULL) it does so for given queries and keys, whose importance is
+ * null. attn_reply_text() is the body that the server sends, and the reply has one array,
+ * "sums". Among the arrays of a later call for the same heads, it makes the reply that of
+ * all requests together; only this library can read it. All else is as in attn_call(). */
+ATTN_API attn_status attn_call_heads(attn_pool *pool, const attn_model *model,
+                                     const char *options, const attn_array *arrays,
+                                     size_t num_arrays, const int *stop,
+                                     attn_reply **ret_reply, attn_error *ret_error);
+
 /* Returns array `index` of a reply, which belongs to it; NULL behind the last. They have
  * the names, types and shapes of a reply in safetensors. Thread-safe. */
 ATTN_API const attn_array *attn_reply_array(const attn_reply *reply, size_t index);
 
-/* Returns a JSON object of all that is not an array: the model's name. It belongs to the
- * reply. Thread-safe. */
+/* Returns a JSON object of all that is not an array: the model's name, and what heads do.
+ * It belongs to the reply. Thread-safe. */
 ATTN_API const char *attn_reply_text(const attn_reply *reply);
 
 ATTN_API void attn_reply_destroy(attn_reply *reply); /* accepts NULL */
+
+/* Opens a file or folder as --model does. `options` is a JSON object of the keys of
+ * --model, such as "layer", "num_heads", "pre_norm" or "precision", or NULL. Reads no
+ * weights. Errors, in one line: those of attn_model_load(), and ATTN_E_FORMAT or _VALUE
+ * for options. The caller owns *ret_layers. */
+ATTN_API attn_status attn_layers_open(const char *path, const char *options,
+                                      attn_layers **ret_layers, attn_error *ret_error);
+
+/* Returns {"path", "family", "layers"} as JSON; the family of a single file is null. A
+ * layer has the members of GET /v1/models, where "name" is the part behind the folder's
+ * ("3", "decoder.3.cross"), of a single file "model". Further members:
+ *
+ *     "cross"        whether keys come from another stack
+ *     "borrows"      the name of the layer that has its keys and values, or null
+ *     "norm_before"  whether the model has a norm before it, applied or not
+ *     "features"     what it has besides plain attention; "" for none
+ *     "tensors"      each tensor with a part for each head: "array" ("query.weight"),
+ *                    "name", "file", "shape", "dtype", "transposed", and "heads" parts of
+ *                    "rows" rows. Part h begins at row "first" + h / "group_heads" *
+ *                    "group_rows" + h % "group_heads" * "rows"; rows of output.weight are
+ *                    its inputs. A tensor of one head alone has its "head", too.
+ *
+ * It belongs to `layers`. Thread-safe. */
+ATTN_API const char *attn_layers_text(const attn_layers *layers);
+
+/* Returns the model of layer `index` of the text, and reads its weights at the first
+ * time; it belongs to `layers`. Calls attn_init() before the first model of the process.
+ * Thread-safe. Errors, in one line: those of attn_model_load() and attn_init(); ATTN_E_IO
+ * when a file was replaced since it was opened; ATTN_E_VALUE for no such layer. */
+ATTN_API attn_status attn_layers_get(attn_layers *layers, size_t index,
+                                     const attn_model **ret_model, attn_error *ret_error);
+
+/* Closes the files and releases the models, which no call may use any more. Accepts
+ * NULL. */
+ATTN_API void attn_layers_destroy(attn_layers *layers);
 
 #ifdef __cplusplus
 }

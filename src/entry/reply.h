@@ -7,6 +7,7 @@
 
 #include <attnd/program.h>
 
+/* Begins as zero. */
 struct attn_reply {
     struct arena arena; /* of all that the reply has */
     char *text;

@@ -4,6 +4,7 @@
 #include "models/spec.h"
 
 #include "base/error.h"
+#include "safetensors/parse.h"
 #include "weights/families/folder.h"
 #include "weights/families/tensors.h"
 
@@ -169,6 +170,82 @@ attn_status model_spec_parse(const char *text, bool named, struct model_spec *re
             status = parse_pair(pair, option, text, &spec, ret_error);
     }
 
+    if (status == ATTN_OK)
+        *ret_spec = spec;
+    else
+        model_spec_deinit(&spec);
+    return status;
+}
+
+#define NUMBER_BYTES 32 /* of a printed number */
+
+/* Writes the value of a key, of a string without a copy. Returns NULL for lists, objects
+ * and null. */
+static const char *value_text(const json_t *value, char ret_number[NUMBER_BYTES]) {
+    if (json_is_string(value))
+        return json_string_value(value);
+    if (json_is_boolean(value))
+        return json_is_true(value) ? "true" : "false";
+    if (!json_is_number(value))
+        return NULL;
+    if (json_is_integer(value))
+        snprintf(ret_number, NUMBER_BYTES, "%lld", (long long)json_integer_value(value));
+    else
+        snprintf(ret_number, NUMBER_BYTES, "%.17g", json_real_value(value));
+    return ret_number;
+}
+
+/* Copies the path and KEY=VALUE of each key to spec->text, and reads them there. */
+static attn_status read_keys(const char *path, json_t *object, struct model_spec *spec,
+                             attn_error *ret_error) {
+    char number[NUMBER_BYTES], *out;
+    size_t size = strlen(path) + 1;
+    attn_status status = ATTN_OK;
+    const char *key, *text;
+    json_t *value;
+
+    json_object_foreach(object, key, value) {
+        text = value_text(value, number);
+        if (text == NULL && !json_is_null(value))
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "options: %.80s is a list or an object; give a string, a "
+                             "number or a boolean",
+                             key);
+        size += strlen(key) + (text != NULL ? strlen(text) : 0) + 2;
+    }
+    spec->text = malloc(size);
+    if (spec->text == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    out = stpcpy(spec->text, path) + 1;
+    spec->path = spec->text;
+    json_object_foreach(object, key, value) {
+        text = value_text(value, number);
+        if (text == NULL || status != ATTN_OK)
+            continue;
+        char *pair = out;
+        out = stpcpy(stpcpy(stpcpy(out, key), "="), text) + 1;
+        status = parse_pair(pair, "options", "", spec, ret_error);
+    }
+    return status;
+}
+
+attn_status model_spec_read(const char *path, const char *keys,
+                            struct model_spec *ret_spec, attn_error *ret_error) {
+    const char *text = keys != NULL ? keys : "{}";
+    struct model_spec spec = {.text = NULL};
+    json_t *object = NULL;
+    json_error_t error;
+
+    attn_status status = parse_json(text, strlen(text), 0, &object, &error);
+    if (status == ATTN_E_NOMEM)
+        return error_set(ret_error, status, "out of memory");
+    if (status != ATTN_OK || !json_is_object(object))
+        status = error_set(ret_error, ATTN_E_FORMAT,
+                           "options: %.160s; give a JSON object of the keys of --model",
+                           status != ATTN_OK ? error.text : "it is not an object");
+    else
+        status = read_keys(path, object, &spec, ret_error);
+    json_decref(object);
     if (status == ATTN_OK)
         *ret_spec = spec;
     else

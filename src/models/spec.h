@@ -27,6 +27,11 @@ struct model_spec {
 attn_status model_spec_parse(const char *text, bool named, struct model_spec *ret_spec,
                              attn_error *ret_error);
 
+/* Makes the spec of a path, which may have commas, and of a JSON object of keys; NULL:
+ * none. Numbers and booleans may be so in JSON. Otherwise as model_spec_parse(). */
+attn_status model_spec_read(const char *path, const char *keys,
+                            struct model_spec *ret_spec, attn_error *ret_error);
+
 /* Frees the memory; a zeroed struct is fine. */
 void model_spec_deinit(struct model_spec *spec);
 

@@ -30,6 +30,7 @@ struct safetensors {
     uint64_t size;               /* bytes of the whole file */
     uint64_t data_size;          /* bytes past the header */
     struct safetensors_header header;
+    char path[]; /* "" of a file in memory */
 };
 
 /* Reads `size` bytes at `offset` of the file. */
@@ -136,11 +137,13 @@ static attn_status finish_open(struct safetensors *file, const char *path,
 
 attn_status safetensors_open_file(const char *path, struct safetensors **ret_file,
                                   attn_error *ret_error) {
-    struct safetensors *file = calloc(1, sizeof *file);
+    struct safetensors *file = calloc(1, sizeof *file + strlen(path) + 1);
     if (file == NULL)
         return open_no_memory(ret_error);
     attn_status status;
     struct stat stat;
+
+    strcpy(file->path, path);
 
     /* O_NONBLOCK: opening a fifo must not wait for a writer */
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -165,7 +168,7 @@ fail:
 attn_status safetensors_open_memory(const void *memory, size_t size,
                                     struct safetensors **ret_file,
                                     attn_error *ret_error) {
-    struct safetensors *file = calloc(1, sizeof *file);
+    struct safetensors *file = calloc(1, sizeof *file + 1);
     if (file == NULL)
         return open_no_memory(ret_error);
     file->fd = -1;
@@ -181,6 +184,10 @@ void safetensors_close(struct safetensors *file) {
         close(file->fd);
     safetensors_header_deinit(&file->header);
     free(file);
+}
+
+const char *safetensors_get_path(const struct safetensors *file) {
+    return file->path;
 }
 
 const struct safetensors_tensor *safetensors_get_tensors(const struct safetensors *file,

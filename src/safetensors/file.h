@@ -20,6 +20,9 @@ attn_status safetensors_open_memory(const void *memory, size_t size,
 /* Closes the file; NULL is fine. Borrowed tensors and metadata become invalid. */
 void safetensors_close(struct safetensors *file);
 
+/* Borrows the path that the file was opened by; "" of one in memory. */
+const char *safetensors_get_path(const struct safetensors *file);
+
 /* Borrows all tensors, sorted by name as strcmp() does. */
 const struct safetensors_tensor *safetensors_get_tensors(const struct safetensors *file,
                                                          size_t *ret_count);

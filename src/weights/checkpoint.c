@@ -195,20 +195,53 @@ attn_status attn_model_load(const char *name, const char *path,
     return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }
 
+struct checkpoint {
+    struct safetensors *file;
+    struct single_layer single;
+};
+
+attn_status checkpoint_open(const char *path, const attn_model_options *options,
+                            struct checkpoint **ret_checkpoint, attn_error *ret_error) {
+    struct checkpoint *made = calloc(1, sizeof *made);
+    attn_error error;
+    if (made == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+
+    attn_status status = safetensors_open_file(path, &made->file, &error);
+    if (status == ATTN_OK)
+        status = find_layer("model", made->file, options, &made->single, &error);
+    if (status == ATTN_OK) {
+        *ret_checkpoint = made;
+        return ATTN_OK;
+    }
+    checkpoint_close(made);
+    return name_file(path, &error, ret_error);
+}
+
+const struct layer *checkpoint_get_layer(const struct checkpoint *checkpoint) {
+    return &checkpoint->single.layer;
+}
+
+void checkpoint_close(struct checkpoint *checkpoint) {
+    if (checkpoint == NULL)
+        return;
+    safetensors_close(checkpoint->file);
+    free(checkpoint);
+}
+
 attn_status checkpoint_describe(const char *path, const attn_model_options *options,
                                 const attn_engine_options *engine, bool check_weights,
                                 attn_model_info *ret_info, attn_error *ret_error) {
-    struct safetensors *file = NULL;
-    struct single_layer single;
+    struct checkpoint *checkpoint = NULL;
     attn_error error;
 
-    attn_status status = safetensors_open_file(path, &file, &error);
+    attn_status status = checkpoint_open(path, options, &checkpoint, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (check_weights)
+        status = check_numbers(&checkpoint->single, &error);
     if (status == ATTN_OK)
-        status = find_layer("described", file, options, &single, &error);
-    if (status == ATTN_OK && check_weights)
-        status = check_numbers(&single, &error);
-    if (status == ATTN_OK)
-        status = model_describe(&single.layer.info, engine, ret_info, &error);
-    safetensors_close(file);
+        status = model_describe(&checkpoint->single.layer.info, engine, ret_info, &error);
+    checkpoint_close(checkpoint);
     return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }

@@ -2,6 +2,7 @@
 """Tests of the Python package. They use the helpers of tests/http, and libattnd beside BINARY."""
 
 import os
+import random
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from programs import BINARY
 from server import Server, is_sanitized
 
 os.environ["ATTND_LIBRARY"] = str(BINARY.with_name("libattnd.so"))
+os.environ.setdefault("PROPERTY_SEED", str(random.randrange(2**32)))
 
 # A library with a sanitizer cannot be loaded by a Python without one.
 collect_ignore_glob = ["test_*.py"] if BINARY.exists() and is_sanitized() else []

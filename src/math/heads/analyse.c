@@ -12,19 +12,22 @@
 
 #define ROWS_STEPS 8 /* of counting the rows of a sequence */
 
-/* Returns the request as the steps of the layer shall see it. */
-static attn_request without_weights(const attn_request *request) {
+/* Returns the request as the steps of the layer shall see it. Without a model, outputs
+ * say nothing of the heads. */
+static attn_request without_weights(const attn_model *model,
+                                    const attn_request *request) {
     attn_request copy = *request;
     copy.need_weights = ATTN_WEIGHTS_NONE;
-    copy.omit_outputs = copy.need_heads = copy.need_lse = false;
+    copy.need_heads = copy.need_lse = false;
+    copy.omit_outputs = model->info.projection.given;
     copy.need_contributions = false;
     copy.reduce = (attn_reductions){0};
     return copy;
 }
 
 /* Returns the request that finds what the heads weigh targets with. */
-static attn_request of_targets(const attn_request *request) {
-    attn_request copy = without_weights(request);
+static attn_request of_targets(const attn_model *model, const attn_request *request) {
+    attn_request copy = without_weights(model, request);
     copy.omit_outputs = true;
     copy.weights_heads = NULL;
     copy.weights_queries = NULL;
@@ -50,7 +53,7 @@ static size_t lay_out_targets(const attn_sizes *run, void *scratch,
 /* Adds the second run, over targets, to the sizes of an analysis. */
 static attn_status add_targets_run(const attn_model *model, const attn_request *request,
                                    attn_sizes *sizes, attn_error *ret_error) {
-    const attn_request copy = of_targets(request);
+    const attn_request copy = of_targets(model, request);
     attn_result result;
     attn_sizes run;
     attn_status status = attn_plan(model, &copy, &run, ret_error);
@@ -67,7 +70,7 @@ static attn_status add_targets_run(const attn_model *model, const attn_request *
 
 attn_status attn_heads_plan(const attn_model *model, const attn_request *request,
                             attn_sizes *ret_sizes, attn_error *ret_error) {
-    const attn_request copy = without_weights(request);
+    const attn_request copy = without_weights(model, request);
     attn_sizes sizes;
 
     attn_status status = run_plan(model, &copy, PLAN_HEADS, &sizes, ret_error);
@@ -141,7 +144,7 @@ static void add_targets(const attn_request *request, size_t first_row, size_t qu
 /* Runs the attention once more, for targets. */
 static void weigh_targets(const attn_model *model, const attn_request *request,
                           void *scratch, attn_heads *heads) {
-    const attn_request copy = of_targets(request);
+    const attn_request copy = of_targets(model, request);
     attn_result result;
     attn_sizes sizes;
     size_t first_row = 0;
@@ -158,7 +161,7 @@ static void weigh_targets(const attn_model *model, const attn_request *request,
 
 void attn_heads_add(const attn_model *model, const attn_request *request,
                     const attn_sizes *sizes, void *scratch, attn_heads *heads) {
-    const attn_request copy = without_weights(request);
+    const attn_request copy = without_weights(model, request);
     struct run run;
 
     run_init(&run, model, &copy, sizes, scratch, &(attn_result){0});
@@ -166,7 +169,8 @@ void attn_heads_add(const attn_model *model, const attn_request *request,
     run_finish_rows(&run);
     run_attend(&run);
     run_finish_sums(&run);
-    heads_contribute(&run, heads->gram, &heads->squared_norm);
+    if (run.plan->layer.sums)
+        heads_contribute(&run, heads->gram, &heads->squared_norm);
     heads_even(&run);
     heads->sinks = model->info.score.sinks;
     add_sums(&run, heads);

@@ -112,7 +112,7 @@ static const char *find_rest_pattern(const attn_heads *heads, const attn_head_su
 static bool head_is_finite(const attn_heads *heads, size_t head) {
     bool finite = isfinite(heads->sums[head].entropy);
 
-    for (size_t h = 0; finite && h < heads->num_heads; h++)
+    for (size_t h = 0; finite && heads->gram != NULL && h < heads->num_heads; h++)
         finite = isfinite(heads->gram[head * heads->num_heads + h]);
     return finite;
 }
@@ -128,10 +128,13 @@ bool attn_heads_are_finite(const attn_heads *heads, size_t *ret_head) {
 
 void attn_heads_describe(const attn_heads *heads, size_t head, attn_head *ret_head) {
     const attn_head_sums *s = &heads->sums[head];
+    const double *gram = heads->gram;
     const char **tag = ret_head->tags;
 
     *ret_head = (attn_head){
-        .importance = relative_norm(heads, heads->gram[head * heads->num_heads + head]),
+        .importance = gram != NULL
+                          ? relative_norm(heads, gram[head * heads->num_heads + head])
+                          : (double)NAN,
         .entropy = mean_of(s->entropy, heads->rows),
         .mass_on_first = mean_of(s->first, heads->rows),
         .mass_on_sink =

@@ -306,8 +306,8 @@ static void plan_layer(struct plan *plan) {
         .key_width = info->num_kv_heads * engine->score_size,
         .value_width = info->num_kv_heads * info->width.head,
         .hidden = info->num_heads * info->width.head,
-        .sums = plan->kind == PLAN_HEADS || !request->omit_outputs ||
-                request->need_heads || request->need_contributions,
+        .sums =
+            !request->omit_outputs || request->need_heads || request->need_contributions,
         .by_head = engine->native && !info->projection.given &&
                    info->width.head % columns == 0 && engine->score_size % columns == 0,
         .finishes = model->effects.finishes,

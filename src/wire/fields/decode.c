@@ -41,13 +41,9 @@ static bool find_model(struct wire_decoder *decoder) {
 }
 
 static bool read_model_tensors(struct wire_decoder *decoder) {
-    const struct wire_source *source = decoder->source;
-
     if (!wire_tensors_read(decoder) || !wire_tensor_rows_read(decoder))
         return false;
     wire_request_set_tensors(decoder);
-    decoder->need.has[RESULT_TARGET_WEIGHTS] |=
-        source->input->targets_alone && wire_is_sent(source, WIRE_FIELD_TARGETS);
     return true;
 }
 
@@ -102,6 +98,8 @@ static void note_body(struct wire_decoder *decoder) {
 static bool read_row_fields(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
 
+    decoder->need.has[RESULT_TARGET_WEIGHTS] |=
+        source->input->targets_alone && wire_is_sent(source, WIRE_FIELD_TARGETS);
     return wire_reduce_check_need(decoder) &&
            read_phase(decoder, WIRE_PHASE_REDUCTIONS) && wire_reduce_check_top(decoder) &&
            read_phase(decoder, WIRE_PHASE_TARGETS) &&

@@ -81,6 +81,10 @@ void wire_native_heads_print(const char *model, const attn_heads *heads,
         add_head(heads, h, reply);
     }
 
+    if (heads->gram == NULL) {
+        buf_append_text(reply, "]}");
+        return;
+    }
     buf_append_text(reply, "],\"gram\":[");
     for (size_t i = 0; i < num_heads * num_heads; i++) {
         const char *before = i == 0 ? "[" : i % num_heads == 0 ? "],[" : ",";

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* call.h: one call of a program, between the functions that take it through its
+ * phases. */
+#pragma once
+
+#include "entry/crew.h"
+#include "entry/reply.h"
+
+struct call {
+    struct crew_call crew;
+    attn_parallel parallel; /* of the request */
+    bool analyses;          /* what heads do, instead of attention */
+    const attn_array *sums; /* where sums of heads begin; NULL: at 0 */
+    struct arena arena;     /* of what is read, and scratch */
+    size_t reserved, free;  /* bytes; `free` is 0 until it is asked for */
+    struct wire_request request;
+    attn_sizes sizes;
+    attn_reply *reply;
+    struct wire_problem problem;
+};
+
+/* wire_input.reserve, whose context is a call: refuses more than is free. */
+bool call_reserve(void *context, size_t bytes, struct wire_problem *ret_problem);
+
+/* Returns whether the call is not over; false with call->problem set. */
+bool call_check_limit(struct call *call);
+
+/* Reserves and allocates `bytes` of scratch, unless the call is over; NULL with
+ * call->problem set. */
+void *call_alloc_scratch(struct call *call, size_t bytes);
