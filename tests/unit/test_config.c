@@ -184,7 +184,6 @@ static void test_every_defect_of_the_file_is_named(void **state) {
     refuse_file("{\"workers\": 2, \"workers\": 3}", "duplicate");
     refuse_file("{\"wrokers\": 2}", "wrokers: unknown option");
     refuse_file("{\"config\": \"x\"}", "config: unknown option");
-    refuse_file("{\"keep\": 1}", "keep: is only a flag, of attnd prune");
     refuse_file("{\"workers\": -2}", "workers: '-2'");
     refuse_file("{\"workers\": true}", "workers: wrong type");
     refuse_file("{\"workers\": 2.5}", "workers: wrong type");
@@ -259,22 +258,6 @@ static void test_options_of_other_programs_name_what_to_do_instead(void **state)
                 "api_key is not an option; write it into a file for --api-key-file");
     struct config config = accept_words("", "ATTND_API_KEY=5");
     assert_int_equal(config.ignored_variables.count, 1);
-    config_deinit(&config);
-}
-
-static void test_option_of_another_command_is_refused(void **state) {
-    (void)state;
-    struct config config;
-    attn_error error;
-    refuse_words("--data x", "", "option of attnd heads and prune, not of attnd serve");
-    refuse_words("--heads 1", "", "--heads is an option of attnd prune");
-
-    assert_int_equal(read_command(COMMAND_HEADS, "f --keep 1", "", &config, &error),
-                     ATTN_E_VALUE);
-    assert_non_null(strstr(error.text, "--keep is an option of attnd prune, not of attnd "
-                                       "heads"));
-    assert_int_equal(
-        read_command(COMMAND_PRUNE, "--data x --keep 1", "", &config, &error), ATTN_OK);
     config_deinit(&config);
 }
 
@@ -418,7 +401,6 @@ int main(void) {
         cmocka_unit_test(test_empty_variables_and_service_links_are_ignored),
         cmocka_unit_test(test_unknown_variables_are_named),
         cmocka_unit_test(test_options_of_other_programs_name_what_to_do_instead),
-        cmocka_unit_test(test_option_of_another_command_is_refused),
         cmocka_unit_test(test_every_failing_allocation_is_reported),
         cmocka_unit_test(test_model_specification_is_parsed),
         cmocka_unit_test(test_operand_is_a_specification_without_a_name),
