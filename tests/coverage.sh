@@ -28,7 +28,7 @@ if ! command -v gcovr >/dev/null; then
 fi
 
 [ ! -d "$build" ] || find "$build" -name '*.gcda' -delete
-BUILD_DIR=$build MESON_OPTIONS="-Db_coverage=true -Dbuildtype=debug ${MESON_OPTIONS:-}" \
+BUILD_DIR=$build UNIT_SAMPLE=${UNIT_SAMPLE:-1} MESON_OPTIONS="-Db_coverage=true -Dbuildtype=debug ${MESON_OPTIONS:-}" \
     sh tests/run.sh "$@"
 
 excluded=

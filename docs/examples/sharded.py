@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from attnd import Client
-from capture import Captured, load
+from attnd.captured import Captured, open_capture
 
 QUESTION = ("queries", "positions", "bias", "sinks")  # which no part keeps
 
@@ -60,7 +60,7 @@ def merge(replies, parts, sinks=None):
 if __name__ == "__main__":
     if len(sys.argv) < 4:
         sys.exit(__doc__)
-    request = load(sys.argv[1]).request(sys.argv[2])
+    request = open_capture(sys.argv[1]).request(sys.argv[2])
     parts = split(len(request["keys"]), len(sys.argv[3:]))
     asks = [put(take(request, part), Client(url)) for part, url in zip(parts, sys.argv[3:])]
     question = {name: request[name] for name in QUESTION if name in request}

@@ -13,9 +13,10 @@ extern "C" {
  * what comes after it. It is a constant: do not free it. Thread-safe. */
 ATTN_API const char *attn_version(void);
 
-/* Prepares OpenBLAS: one thread per call, since the caller's threads share the work. Asks
- * the operating system for the matrix tiles (AMX) of Intel's Xeons, for all threads; they
- * need a large alternate signal stack in threads that have one (AT_MINSIGSTKSZ).
+/* Prepares OpenBLAS, unless the library was built without it: one thread per call, since
+ * the caller's threads share the work. Asks the operating system for the matrix tiles
+ * (AMX) of Intel's Xeons, for all threads; they need a large alternate signal stack in
+ * threads that have one (AT_MINSIGSTKSZ).
  *
  * Call it once, before other threads run and before any model is loaded.
  *

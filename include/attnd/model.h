@@ -59,7 +59,8 @@ extern "C" {
 typedef struct attn_model_info {
     char name[ATTN_NAME_MAX + 1];
     struct {
-        const char *name;      /* "native" or "openblas": what computes the projections */
+        const char *name;      /* what computes the projections: "native"; or "openblas",
+                                * in a build without it "plain" */
         const char *cpu;       /* instruction set of the kernels: "avx512", "avx2", ... */
         const char *precision; /* "f32" or "bf16": of the factors of products */
         double difference;     /* see attn_engine_options.serve_only; else 0 */
@@ -222,7 +223,8 @@ typedef struct attn_model_options {
 typedef struct attn_engine_options {
     /* "auto", "native", "openblas". The native engine multiplies by weights that are
      * packed at load, with kernels of the library; openblas calls cblas. "auto" is native
-     * where the CPU has fast kernels. */
+     * where the CPU has fast kernels. A build without OpenBLAS refuses "openblas"; it has
+     * "plain" in its place, slow loops, and "auto" is always native. */
     const char *engine;
     /* "auto", "amx", "avx512", "avx2", "neon", "portable": instruction set of the
      * kernels. "amx" computes float32 by "avx512" where the operating system refuses
@@ -232,13 +234,14 @@ typedef struct attn_engine_options {
      * bfloat16 (8 bits of mantissa); sums, softmax, inputs and outputs are float32. */
     const char *precision;
     /* Load a model that serves requests and nothing else. A native engine is compared
-     * with OpenBLAS on a small request; info.engine.difference is the largest difference
-     * of the outputs, relative to the largest output, or, with bf16, to the largest sum
-     * of magnitudes that an output is summed from. When it exceeds the tolerance of the
-     * precision, the model gets engine "openblas" and "f32". The weights as they were
-     * loaded are released while the native engine packs its own, so that both together
-     * never need much more memory than the weights in float32. The engine cannot be
-     * replaced afterwards. attn_init() must have succeeded. */
+     * with OpenBLAS, or plain, on a small request; info.engine.difference is the largest
+     * difference of the outputs, relative to the largest output, or, with bf16, to the
+     * largest sum of magnitudes that an output is summed from. When it exceeds the
+     * tolerance of the precision, the model gets engine "openblas", or "plain", and
+     * "f32". The weights as they were loaded are released while the native engine packs
+     * its own, so that both together never need much more memory than the weights in
+     * float32. The engine cannot be replaced afterwards. attn_init() must have
+     * succeeded. */
     bool serve_only;
 } attn_engine_options;
 

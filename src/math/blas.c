@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blas.c: checks and prepares OpenBLAS, and calls it: all of library.h. */
+/* blas.c: matrix products by OpenBLAS, which it checks and prepares. */
 #include "math/blas.h"
 
 #include "base/error.h"
-#include "math/kernels/kernels.h"
 
-#include <attnd/library.h>
 #include <cblas.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,14 +18,11 @@ enum { BLAS_SERIAL = 0, BLAS_PTHREADS = 1 };
 #define LIBRARY_LINK "libopenblas.so.0-x86_64-linux-gnu"
 #endif
 
-static char blas_text[160] = "BLAS: attn_init() was not called";
+const char *const blas_engine = "openblas";
 
-const char *attn_version(void) {
-    return ATTND_VERSION;
-}
+static char openblas_text[160] = "BLAS: attn_init() was not called";
 
-attn_status attn_init(attn_error *ret_error) {
-    const char *refused; /* it matters only to a model whose engine needs tiles */
+attn_status blas_init(attn_error *ret_error) {
     struct rlimit limit;
     int parallel = openblas_get_parallel();
 
@@ -46,25 +41,13 @@ attn_status attn_init(attn_error *ret_error) {
                          openblas_get_config());
 
     openblas_set_num_threads(1);
-    kernels_have_matrix(&refused);
-    snprintf(blas_text, sizeof blas_text, "%s, core %s", openblas_get_config(),
+    snprintf(openblas_text, sizeof openblas_text, "%s, core %s", openblas_get_config(),
              openblas_get_corename());
     return ATTN_OK;
 }
 
-const char *attn_blas_text(void) {
-    return blas_text;
-}
-
-void attn_warm_up(void) {
-    enum { SIZE = 64 };
-    float a[SIZE * SIZE], product[SIZE * SIZE];
-    const struct blas_matrix matrix = {a, SIZE};
-
-    memset(a, 0, sizeof a);
-    for (int i = 0; i < 16; i++) /* long enough for the threads to overlap */
-        blas_multiply_transposed(SIZE, SIZE, SIZE, 1.0F, matrix, matrix, 0.0F, product,
-                                 SIZE);
+const char *blas_text(void) {
+    return openblas_text;
 }
 
 /* A product with one row goes to gemv, since gemm would pack b for nothing. c is zeroed

@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blas.h: matrix products by OpenBLAS. blas.c is the only user of cblas.
+/* blas.h: matrix products that check the native engine, and may take its place. blas.c
+ * makes them by OpenBLAS and is the only user of cblas; plain.c by loops, in a build
+ * without it.
  *
  * Matrices are row-major; ld is the distance between rows in floats. Sizes and ld are at
  * most INT_MAX, which attn_plan() and attn_model_create() check. Thread-safe for distinct
- * results, after attn_init(). */
+ * results, after blas_init(). */
 #pragma once
 
+#include <attnd/status.h>
 #include <stddef.h>
+
+/* The engine that multiplies by these: "openblas", or "plain" in a build without it. */
+extern const char *const blas_engine;
+
+/* Checks and prepares the library that multiplies, as attn_init() does. */
+attn_status blas_init(attn_error *ret_error);
+
+/* Returns one line about that library; see attn_blas_text(). */
+const char *blas_text(void);
 
 /* A matrix and the distance between its rows. */
 struct blas_matrix {

@@ -268,27 +268,32 @@ static attn_status choose_kernels(struct engine *engine,
     if (options != NULL && options->precision != NULL)
         precision = options->precision;
 
-    bool automatic = strcmp(name, "auto") == 0, openblas = strcmp(name, "openblas") == 0;
+    bool automatic = strcmp(name, "auto") == 0, blas = strcmp(name, blas_engine) == 0;
+    bool openblas = strcmp(blas_engine, "openblas") == 0;
     bool bf16 = strcmp(precision, "bf16") == 0;
-    engine->kernels = kernels_get(cpu, bf16 && !openblas);
+    engine->kernels = kernels_get(cpu, bf16 && !blas);
     if (engine->kernels == NULL && !bf16 && strcmp(cpu, "amx") == 0 &&
         !kernels_have_matrix(&engine->fallback) && engine->fallback != NULL)
         engine->kernels = kernels_get("avx512", false);
     if (engine->kernels == NULL)
         return refuse_kernels(cpu, bf16, ret_error);
-    if (!automatic && !openblas && strcmp(name, "native") != 0)
+    if (!openblas && strcmp(name, "openblas") == 0)
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "this build has no OpenBLAS; use engine auto or native");
+    if (!automatic && !blas && strcmp(name, "native") != 0)
         return error_set(ret_error, ATTN_E_VALUE,
                          "unknown engine '%s'; use auto, native or openblas", name);
     if (!bf16 && strcmp(precision, "f32") != 0)
         return error_set(ret_error, ATTN_E_VALUE,
                          "unknown precision '%s'; use f32 or bf16", precision);
-    if (bf16 && openblas)
+    if (bf16 && blas)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "engine openblas computes in f32 only; use precision f32, or "
-                         "engine native");
+                         "engine %s computes in f32 only; use precision f32, or "
+                         "engine native",
+                         blas_engine);
 
     engine->native =
-        automatic ? strcmp(engine->kernels->name, "portable") != 0 : !openblas;
+        automatic ? !openblas || strcmp(engine->kernels->name, "portable") != 0 : !blas;
     return ATTN_OK;
 }
 
@@ -366,7 +371,7 @@ size_t engine_step(const struct engine *engine, const struct linear *linear) {
     return engine->native ? engine->kernels->columns : linear->out;
 }
 
-/* engine_project() by cblas. */
+/* engine_project() by the products of blas.h. */
 static void project_by_blas(const struct linear *linear, struct range columns,
                             const struct range *depth, size_t num_depths, const float *x,
                             size_t x_ld, size_t rows, float *y, size_t y_ld) {

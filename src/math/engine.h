@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine.h: how the projections of a layer are computed.
  *
- * The native engine multiplies by weights that were packed once. The openblas
- * engine calls cblas on the weights as they are. The attention between the projections is
- * the same for both. */
+ * The native engine multiplies by weights that were packed once. The other one, openblas
+ * or plain, multiplies by blas.h, with the weights as they are. The attention between the
+ * projections is the same for both. */
 #pragma once
 
 #include "math/kernels/kernels.h"
@@ -41,7 +41,7 @@ struct engine {
                           additive_size */
     struct linear linears[ATTN_NUM_LINEARS]; /* of no outputs: there is none */
     float *additive_score; /* owned: [additive_size]; NULL: not additive */
-    float *folded[2];      /* owned, of openblas: query and key with additive scoring */
+    float *folded[2];      /* owned, unless native: query and key with additive scoring */
     float *packed;         /* owned, of native: all panels */
     size_t bytes;          /* of what is owned */
 };
@@ -57,7 +57,7 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
                         struct engine *ret_engine, attn_error *ret_error);
 
 /* Makes an engine for a layer of the sizes in `info`. The caller releases it by
- * engine_deinit(). The openblas engine copies no weights, except for additive scoring,
+ * engine_deinit(). The other engine copies no weights, except for additive scoring,
  * which it folds; the others must stay until then.
  *
  * The native engine has a copy of its own. Weights that are owned are released panel by

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/heap.h"
+#include "math/blas.h"
 #include "math/reserve.h"
 
 #include <attnd/attention.h>
@@ -239,7 +240,7 @@ static struct layer_weights list_weights(attn_model *model, bool owned) {
 }
 
 static void describe_engine(const struct engine *engine, attn_model_info *info) {
-    info->engine.name = engine->native ? "native" : "openblas";
+    info->engine.name = engine->native ? "native" : blas_engine;
     info->engine.cpu = engine->kernels->name;
     info->engine.precision = engine->kernels->k_step == 2 ? "bf16" : "f32";
 }
@@ -278,12 +279,11 @@ attn_status attn_model_set_engine(attn_model *model, const attn_engine_options *
     return remake_engine(model, &weights, options, 0, ret_error);
 }
 
-attn_status model_use_openblas(attn_model *model, const char *cpu,
-                               attn_error *ret_error) {
-    const attn_engine_options openblas = {.engine = "openblas", .cpu = cpu};
+attn_status model_use_blas(attn_model *model, const char *cpu, attn_error *ret_error) {
+    const attn_engine_options blas = {.engine = blas_engine, .cpu = cpu};
     const struct layer_weights weights = list_weights(model, true);
 
-    return remake_engine(model, &weights, &openblas, 0, ret_error);
+    return remake_engine(model, &weights, &blas, 0, ret_error);
 }
 
 attn_status model_pack(attn_model *model, const attn_engine_options *options,

@@ -107,12 +107,12 @@ static inline bool model_has_own_keys(const attn_model_info *info) {
  * ATTN_E_NOMEM. The caller refuses sizes of 0. */
 attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model);
 
-/* Gives a model engine openblas with the kernels `cpu`, and releases the weights that it
- * has folded (additive scoring). No other thread may use the model. Errors: as
+/* Gives a model the engine of blas.h with the kernels `cpu`, and releases the weights
+ * that it has folded (additive scoring). No other thread may use the model. Errors: as
  * attn_model_set_engine(). The model can then only be destroyed. */
-attn_status model_use_openblas(attn_model *model, const char *cpu, attn_error *ret_error);
+attn_status model_use_blas(attn_model *model, const char *cpu, attn_error *ret_error);
 
-/* Replaces the engine of model_use_openblas() by a native one, which `options` must
+/* Replaces the engine of model_use_blas() by a native one, which `options` must
  * choose, and releases the weights while that packs its own. So both together never need
  * much more than the larger. No other thread may use the model.
  *
@@ -121,7 +121,7 @@ attn_status model_pack(attn_model *model, const attn_engine_options *options,
                        attn_error *ret_error);
 
 /* Gives a model the engine of `options`, warms it up on a small request, and compares a
- * native one with OpenBLAS on the same request. That engine computes first, from the
+ * native one with that of blas.h on the same request. That one computes first, from the
  * weights as they were loaded; then model_pack() replaces it. So what is compared is what
  * serves. *ret_agree is whether the outputs differ by no more than the tolerance of the
  * precision; else the model may only be destroyed. Sets info.engine.difference.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify.c: prepares a model to serve: packs its weights, and compares the native engine
- * with OpenBLAS, and the attention of both with a plain one. That is done once in a
+ * with that of blas.h, and the attention of both with a plain one. That is done once in a
  * process for all models of the same sizes. The request of noise that this needs also
  * warms threads up and is timed. */
 #include "base/clock.h"
@@ -33,8 +33,8 @@ struct trial {
     float *input;    /* [rows, widest input] */
     void *scratch;   /* of the last run */
     float *outputs;  /* [rows, out_size], of the model's engine */
-    float *expected; /* [rows, out_size], of OpenBLAS */
-    float *heads;    /* [rows, H*D], of OpenBLAS, with need_heads */
+    float *expected; /* [rows, out_size], of the engine of blas.h */
+    float *heads;    /* [rows, H*D], of the same, with need_heads */
     bool need_heads;
     double largest_sum; /* see find_largest_sum(); or 0 */
     attn_sizes sizes;
@@ -197,7 +197,7 @@ static attn_status check_attention(const attn_model *model, attn_error *ret_erro
     return ATTN_OK;
 }
 
-/* Packs the weights, and compares the outputs with those of OpenBLAS. */
+/* Packs the weights, and compares the outputs with those of blas.h. */
 static attn_status pack_and_compare(attn_model *model, const attn_engine_options *options,
                                     struct trial *trial, bool *ret_agree,
                                     attn_error *ret_error) {
@@ -226,7 +226,7 @@ attn_status model_prepare_to_serve(attn_model *model, const attn_engine_options 
         return status;
 
     if (trial_init(&trial, &model->info, ROWS_TO_COMPARE))
-        status = model_use_openblas(model, asked.kernels->name, ret_error);
+        status = model_use_blas(model, asked.kernels->name, ret_error);
     else
         status = refuse_warm_up(model, ATTN_E_NOMEM, ret_error);
     if (status == ATTN_OK) {

@@ -272,8 +272,11 @@ void load_log_model(const attn_model *model) {
     const attn_model_info *info = attn_model_get_info(model);
     const char *note = checkpoint_find_note(info);
 
-    if (info->engine.difference > 0 && strcmp(info->engine.name, "openblas") == 0)
-        log_write(LOG_WARN, "engines disagree, using openblas",
+    if (info->engine.difference > 0 && strcmp(info->engine.name, "native") != 0)
+        log_write(LOG_WARN,
+                  strcmp(info->engine.name, "openblas") == 0
+                      ? "engines disagree, using openblas"
+                      : "engines disagree, using plain loops",
                   LOG_TEXT("model", info->name),
                   LOG_NUMBER("parts_per_million_apart",
                              info->engine.difference < 1e3 ? info->engine.difference * 1e6

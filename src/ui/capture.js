@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* capture.js: a file of captured queries and keys, as docs/examples/capture.py saves it. It is
+/* capture.js: a file of captured queries and keys, as Captured.save() of Python writes it. It is
  * shown as a model whose layers go to POST v1/attention/dot-product, or are asked by name where
  * the server keeps the file (kept.js). Tensors are read when
  * their layer is chosen, so that the file may be larger than memory. */
@@ -11,7 +11,7 @@ const HEADER_MAX = 2 ** 28; /* bytes */
 
 /* An error of a capture, with what makes one. */
 const captureProblem = (name, what) => new Problem({ title: "Malformed capture", field: "queries",
-  detail: `${name}: ${what}; Captured.save() of docs/examples/capture.py writes what this page opens` });
+  detail: `${name}: ${what}; Captured.save() of the Python package writes what this page opens` });
 
 /* Returns {metadata, entries, begin} of a safetensors file, or null: entries are where its
  * tensors are, from `begin` on. */

@@ -43,5 +43,5 @@ function refuseWithoutQueries(tensors, name) {
     throw new Error(`there is no tensor 'queries', but ${names.slice(0, 4).join(", ")}`
       + `${names.length > 4 ? " and others" : ""}. If these are weights, serve them with attnd --model NAME=${quoteShell(name)}; `
       + "if they are rows, save them under the name queries; if they are a capture, let Captured.save() of "
-      + "docs/examples/capture.py write it, with its layers");
+      + "the Python package write it, with its layers");
 }

@@ -374,7 +374,7 @@ async function compute() {
   byId("status").textContent = "Computing …";
   try {
     if (!model)
-      throw new Problem({ title: "No model is loaded.", detail: "Drop queries and keys that docs/examples/capture.py has saved, "
+      throw new Problem({ title: "No model is loaded.", detail: "Drop queries and keys that attnd.capture of Python has saved, "
         + "which need none. For layers start attnd with --model NAME=FILE, --model-dir DIR or --demo." });
     const { about, request, queryLabels, keyLabels } = await readInput(model);
     if (signal.aborted)

@@ -31,8 +31,8 @@ def chunked(body, size):
     return head + b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
 
 
-def infer(binary, **members):
-    inputs = [tensor("queries", np.array([ROWS], np.float32), binary=binary)]
+def infer(binary, inputs=(), **members):
+    inputs = [tensor("queries", np.array([ROWS], np.float32), binary=binary), *inputs]
     body, headers = pack(inputs, **members)
     lines = [f"{name}: {value}" for name, value in headers.items()]
     return post_as("application/octet-stream" if headers else "application/json", body, *lines,
@@ -45,6 +45,9 @@ def make_requests():
     many = rng.normal(size=(200, 100)).round(3).tolist()
     body = native(ROWS, need_weights=True, causal=False, valid_lens=2, head_mask=[1, 0.5])
     packed = make_safetensors({"queries": np.array(ROWS)}, "F32", {"model": "journey"})
+    seen = np.array([[True, False, False], [True, False, True], [False, True, True]])
+    masked = make_safetensors({"queries": np.array(ROWS), "attn_mask": seen, "prefix_lens": [2]},
+                              {"queries": "F32", "attn_mask": "BOOL", "prefix_lens": "I64"}, {"model": "journey"})
     half = make_safetensors({"queries": np.array(ROWS)}, "F16",
                             {"model": "journey", "need_weights": "true"})
     binary_outputs = [{"name": "outputs", "parameters": {"binary_data": True}}]
@@ -55,6 +58,11 @@ def make_requests():
         "streamed reply": post_bytes(native(many, "d2l", need_weights=True)),
         "chunked": chunked(body, 40),
         "expect": post_bytes(body, "Expect: 100-continue"),
+        "bias": post_bytes(native(ROWS, bias=[[0, -1, None]], prefix_lens=2)),
+        "attn_mask": post_bytes(native(ROWS, attn_mask=seen.tolist())),
+        "attn_mask, safetensors": post_as(SAFETENSORS, masked),
+        "bias, OIP": infer(False, inputs=[tensor("bias", np.array([0.5, -1, 2]))]),
+        "attn_mask, OIP binary": infer(True, inputs=[tensor("attn_mask", seen, "BOOL", True)]),
         "safetensors": post_as(SAFETENSORS, packed),
         "safetensors, F16 and JSON reply": post_as(SAFETENSORS, half, "Accept: application/json"),
         "OIP, JSON": infer(False),

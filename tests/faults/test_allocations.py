@@ -80,9 +80,11 @@ def make_capture():
                    "positions": np.arange(2, 5)}, {"queries": "BF16", "keys": "F16"}, {"causal": True, "scale": 0.5})
     file = make_file({"0": layer, "encoder.1": layer}, ["a"] * 5)
     question = {"layer": "encoder.1", "query_rows": [1, 3], "need": ["heads", "weights", "lse"]}
+    masked = {"layer": "0", "attn_mask": [[True] * 4 + [False]] * 3, "prefix_lens": 4}
     binary = make_safetensors({"weights_heads": np.array([1])}, "I64", {"layer": "0", "need": "top", "top_k": "2"})
     path = "/v1/captures/text/attention"
-    return file, [post_bytes(json.dumps(question).encode(), path=path), post_as(SAFETENSORS, binary, path=path),
+    return file, [post_bytes(json.dumps(question).encode(), path=path),
+                  post_bytes(json.dumps(masked).encode(), path=path), post_as(SAFETENSORS, binary, path=path),
                   get_bytes("/v1/captures"), get_bytes("/v1/captures/text")]
 
 

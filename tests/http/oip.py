@@ -8,7 +8,7 @@ import requests
 
 HEADER = "Inference-Header-Content-Length"
 NUMPY = {"FP32": np.float32, "FP16": np.float16, "FP64": np.float64, "INT32": np.int32,
-         "INT64": np.int64}
+         "INT64": np.int64, "BOOL": np.bool_}
 
 
 def bfloat16_bytes(array):

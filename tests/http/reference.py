@@ -53,9 +53,10 @@ def log_sum_exp(scores):
     return scores.max() + np.log(np.exp(scores - scores.max()).sum())
 
 
-def attend_head(head, additive, queries, keys, values, visible, _plain):
+def attend_head(head, additive, queries, keys, values, visible, bias, _plain):
     """Returns outputs [Tq, D], weights [Tq, Tk] and lse [Tq] of one head. `visible` [Tq, Tk] says
-    which keys a query may attend to. A query without a visible key attends to all keys equally."""
+    which keys a query may attend to, and `bias` [Tq, Tk] is added to the scores. A query without a
+    visible key attends to all keys equally."""
     q, k, v = head.query(queries), head.key(keys), head.value(values)
     weights, lse = np.zeros((len(q), len(k))), np.full(len(q), -np.inf)
     for i, row in enumerate(visible):
@@ -67,6 +68,7 @@ def attend_head(head, additive, queries, keys, values, visible, _plain):
         else:
             from_query, from_key, score = additive
             scores = np.tanh(from_query @ q[i] + k[row] @ from_key.T) @ score
+        scores = scores + bias[i, row]
         lse[i] = log_sum_exp(scores)
         weights[i, row] = np.exp(scores - lse[i])
     return weights @ v, weights, lse
@@ -87,31 +89,34 @@ def no_mask(lens):
     return lens if max(np.max(row) for row in rows) != 1 else [np.zeros_like(row).tolist() for row in lens]
 
 
-def visible_keys(valid_lens, positions, key_positions, causal, window):
-    """Returns [Tq, Tk]. valid_lens [Tq] counts keys, whatever their positions are."""
+def visible_keys(valid_lens, positions, key_positions, causal, window, prefix=0):
+    """Returns [Tq, Tk]. valid_lens [Tq] counts keys, whatever their positions are, and so does `prefix`,
+    the first keys, which `causal` does not hide."""
     visible = np.arange(len(key_positions))[None, :] < valid_lens[:, None]
     distance = positions[:, None] - key_positions[None, :]
     if causal:
-        visible &= distance >= 0
+        visible &= (distance >= 0) | (np.arange(len(key_positions)) < prefix)
     if window:
         visible &= distance < window if causal else np.abs(distance) <= window
     return visible
 
 
 def compute(layer, queries, keys, values, valid_lens=None, causal=None, head_mask=None,
-            positions=None, key_positions=None, window=None, arithmetic=Exact):
+            positions=None, key_positions=None, window=None, arithmetic=Exact, prefix=0, bias=0):
     """Computes one sequence: queries [Tq, query_size] and so on; valid_lens is None, a number or
-    [Tq], positions are None or [Tq] and [Tk]."""
+    [Tq], positions are None or [Tq] and [Tk]. `bias` is a number, or [Tk] up to [H, Tq, Tk], whose
+    -inf hides a key."""
     queries, keys, values = (np.asarray(x, np.float64) for x in (queries, keys, values))
     num_queries, num_keys = len(queries), len(keys)
     lens = np.broadcast_to(num_keys if valid_lens is None else valid_lens, (num_queries,))
     visible = visible_keys(
         lens, np.asarray(range(num_queries) if positions is None else positions, np.int64),
         np.asarray(range(num_keys) if key_positions is None else key_positions, np.int64),
-        layer.causal if causal is None else causal, window or 0)
+        layer.causal if causal is None else causal, window or 0, prefix)
+    bias = np.broadcast_to(bias, (len(layer.heads), num_queries, num_keys))
     plain = positions is None and key_positions is None and not window
-    results = [arithmetic.attend_head(head, layer.additive, queries, keys, values, visible, plain)
-               for head in layer.heads]
+    results = [arithmetic.attend_head(head, layer.additive, queries, keys, values, visible & (added > -np.inf), added,
+                                      plain) for head, added in zip(layer.heads, bias)]
     factors = np.ones(len(layer.heads)) if head_mask is None else head_mask
     heads = [factor * outputs for factor, (outputs, _, _) in zip(factors, results)]
     concatenated = np.concatenate(heads, axis=1)
@@ -149,9 +154,26 @@ def each_sequence(request):
                                                    each("valid_lens"), positions, key_positions)]
 
 
+def each_bias(request, count):
+    """Returns what each sequence adds to its scores, for its bias or attn_mask: 0, or [Tk] up to [H, Tq, Tk]."""
+    bias = request.get("attn_mask", request.get("bias"))
+    if bias is None:
+        return [0] * count
+    bias = np.array(bias)
+    if bias.dtype == bool:
+        bias = np.where(bias, 0, -np.inf)
+    else:
+        bias = np.where(bias == None, -np.inf, bias).astype(np.float64)  # noqa: E711 (of each number)
+    return np.broadcast_to(bias, (count, *bias.shape[1:])) if bias.ndim == 4 else [bias] * count
+
+
 def compute_request(layer, request, arithmetic=Exact):
     """Computes a batched request. Returns a Result for each sequence."""
-    return [compute(layer, *sequence, arithmetic) for sequence in each_sequence(request)]
+    sequences = each_sequence(request)
+    biases = each_bias(request, len(sequences))
+    prefixes = request.get("prefix_lens") or [0] * len(sequences)
+    return [compute(layer, *sequence, arithmetic, prefix, bias)
+            for sequence, prefix, bias in zip(sequences, prefixes, biases)]
 
 
 def attend_request(layer, request):

@@ -73,7 +73,7 @@ class Bf16:
         k = round_bf16(self.project(head.key, keys))
         return self.product(round_bf16(q * scale), k) * np.log(2)
 
-    def attend_head(self, head, additive, queries, keys, values, visible, plain):
+    def attend_head(self, head, additive, queries, keys, values, visible, bias, plain):
         """As reference.attend_head()."""
         direct = (plain and additive is None and len(keys) >= DIRECT_KEYS_MIN and
                   len(queries) <= len(head.value.weight) // 4)
@@ -83,7 +83,7 @@ class Bf16:
             if not row.any():
                 weights[i] = 1 / len(keys)
                 continue
-            scores[i] = self.sum(scores[i], 1.0)
+            scores[i] = self.sum(scores[i] + bias[i], 1.0)
             lse[i] = log_sum_exp(scores[i, row])
             weights[i, row] = np.exp(scores[i, row] - lse[i])
         if direct:

@@ -27,7 +27,7 @@ def wait_until(condition, what, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"{what}: not within {seconds} s"
-        time.sleep(0.002)
+        time.sleep(0.01)
 
 
 def wait_for_log(server, text, count=1):

@@ -26,8 +26,10 @@ SANITIZER_REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime
 
 
 def clean_environment(**changes):
-    """Our own environment without ATTND_* variables, which would configure the daemon."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ATTND_")}
+    """Our own environment without ATTND_* variables, which would configure the daemon, and without the number of
+    threads that tests/run.sh has for numpy."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith("ATTND_") and name != "OPENBLAS_NUM_THREADS"}
     return kept | changes
 
 

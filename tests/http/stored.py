@@ -113,7 +113,7 @@ def random_capture(rng, count=None):
 
 
 def make_file(layers, tokens=None, metadata=None):
-    """Returns the file that Captured.save() of docs/examples/capture.py would write of these layers."""
+    """Returns the file that Captured.save() of the package would write of these layers."""
     tensors = {f"{name}.{key}": array for name, layer in layers.items() for key, array in layer.tensors.items()}
     dtypes = {f"{name}.{key}": layer.dtypes.get(key, "I64" if key in POSITIONS else "F32")
               for name, layer in layers.items() for key in layer.tensors}

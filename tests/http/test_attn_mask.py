@@ -218,6 +218,62 @@ def test_layer_takes_masks_in_every_format(demo_server, shape):
             np.testing.assert_array_equal(np.float32(got), np.float32(replies[0]))
 
 
+@pytest.mark.parametrize("field", ["attn_mask", "bias"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_layer_makes_rows_of_lowest_numbers_even(demo_server, field, causal):
+    """Over the keys that the layer's own mask leaves; elsewhere they mask."""
+    seen = np.random.default_rng(11).random((2, 4, 4)) < 0.5
+    seen[:, [1, 3]] = False
+    seen[:, [0, 2], 0] = True
+    own = np.tri(4, dtype=bool) if causal else np.ones((4, 4), bool)
+    expected = np.where(seen.any(-1, keepdims=True), 0, own / own.sum(-1, keepdims=True))
+    masked = ask_model(demo_server, attn_mask=seen.tolist(), causal=causal)
+    for dtype, lowest in (("F32", LOWEST), ("BF16", -3.3895313892515355e38)):
+        mask = np.where(seen, 0, lowest)
+        raw = make_safetensors({"queries": X, field: mask}, {"queries": "F32", field: dtype},
+                               {"model": "journey", "need": "weights", "causal": str(causal).lower()})
+        reply = requests.post(demo_server.url + "/v1/attention", timeout=60, data=raw, headers={"Content-Type": SAFETENSORS})
+        assert reply.status_code == 200, reply.text
+        for got in (parse_safetensors(reply.content)[0]["attention_weights"],
+                    ask_model(demo_server, **{field: mask.tolist()}, causal=causal)):
+            rows = ~seen.any(-1)
+            np.testing.assert_allclose(got[:, rows], np.broadcast_to(expected, got.shape)[:, rows], atol=1e-6)
+            np.testing.assert_allclose(got[:, ~rows], masked[:, ~rows], atol=1e-6)
+
+
+BAD_OF_LAYERS = {
+    "bias of booleans": ({"bias": [[True] * 4] * 4}, "Wrong type", "booleans as attn_mask"),
+    "both": ({"attn_mask": [True] * 4, "bias": [0] * 4}, "Unknown key", "remove one of them"),
+    "another Tk": ({"attn_mask": [True] * 3}, "Shape mismatch", "of which all but Tk may be 1"),
+    "heads": ({"bias": [[[0] * 4] * 4] * 3}, "Shape mismatch", "[H, Tq, Tk]"),
+    "0 and 1": ({"attn_mask": [1, 0, 1, 1]}, "Out of range", "send booleans, where true is"),
+    "large": ({"bias": [0, 0, 0, 1e39]}, "Out of range", "float32"),
+    "several lengths": ({"queries": [X[0].tolist(), X[1, :2].tolist()], "attn_mask": [True] * 4}, "Shape mismatch",
+                        "sequences of several lengths"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_OF_LAYERS)
+def test_layer_refuses_a_bad_mask_with_the_remedy(demo_server, name):
+    changes, title, detail = BAD_OF_LAYERS[name]
+    problem = requests.post(demo_server.url + "/v1/attention", timeout=60, json=MODEL | changes).json()
+    assert (problem["status"], problem["title"]) == (400, title) and detail in problem["detail"], problem
+
+
+def test_layer_refuses_infinities_with_null_and_booleans_as_bias_in_every_format(demo_server):
+    url = demo_server.url + "/v1/attention"
+    body = json.dumps(MODEL | {"bias": [0, 0, 0, float("-inf")]})
+    problem = requests.post(url, timeout=60, data=body, headers={"Content-Type": "application/json"}).json()
+    assert problem["status"] == 400 and "null in bias" in problem["detail"] and "such as 0" not in problem["detail"], problem
+    raw = make_safetensors({"queries": X, "bias": np.ones(4)}, {"queries": "F32", "bias": "BOOL"}, {"model": "journey"})
+    problem = requests.post(url, timeout=60, data=raw, headers={"Content-Type": SAFETENSORS}).json()
+    assert problem["status"] == 400 and "booleans as attn_mask" in problem["detail"], problem
+    inputs = [{"name": "queries", "shape": list(X.shape), "datatype": "FP32", "data": X.ravel().tolist()},
+              {"name": "bias", "shape": [4], "datatype": "BOOL", "data": [True] * 4}]
+    reply = requests.post(demo_server.url + "/v2/models/journey/infer", timeout=60, json={"inputs": inputs})
+    assert reply.status_code == 400 and "booleans as attn_mask" in reply.json()["error"], reply.text
+
+
 def test_bias_of_booleans_names_attn_mask(demo_server):
     rows = np.ones((2, 1, 3), np.float32)
     reply = post(demo_server.url, make_safetensors({"queries": rows, "keys": rows, "bias": np.ones((2, 2))},

@@ -12,9 +12,11 @@ import pytest
 
 from checkpoints import random_tensors, write_layer
 from folders import FOLDERS, copy_layers
+from openblas import needs_openblas
 from safetensors_file import write_safetensors
 from server import run_bench
 
+pytestmark = needs_openblas  # else there is no attnd-bench
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/bench"))
 

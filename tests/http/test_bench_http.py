@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 from http1 import closed_port
+from openblas import needs_openblas
 from programs import BENCH
 from safetensors_file import make_safetensors
 from server import ROOT, Server, run_bench
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, needs_openblas]  # else there is no attnd-bench
 
 
 def load(url, *options, code=0):

@@ -15,6 +15,7 @@ import requests
 
 from checkpoints import write_layer
 from http1 import closed_port
+from openblas import HAS_OPENBLAS, needs_openblas
 from safetensors_file import write_raw
 from server import BINARY, GOLDEN, ROOT, run_attnd
 from test_golden import CASES, model_argument
@@ -373,7 +374,7 @@ def test_inspect_describes_golden_file(name):
         assert re.search(rf"^  heads +{heads} of size \d+$", result.stdout, re.M), result.stdout
 
 
-@pytest.mark.parametrize("engine", ["native", "openblas"])
+@pytest.mark.parametrize("engine", ["native", pytest.param("openblas", marks=needs_openblas)])
 @pytest.mark.parametrize("name", ["additive_scoring", "d2l_sizes"])
 def test_inspect_prints_the_memory_that_serving_takes(name, engine):
     options = ["--model", model_argument(CASES[name]), "--engine", engine]
@@ -490,9 +491,23 @@ def test_health_of_an_address_where_nobody_listens_exits_1(host):
 
 def test_unsupported_precision_is_refused_with_a_remedy():
     for options, remedy in ((["--cpu", "portable"], "precision bf16 needs AMX, or AVX512-BF16"),
-                            (["--engine", "openblas"], "use precision f32, or engine native")):
+                            *[(["--engine", "openblas"], "use precision f32, or engine native")] * HAS_OPENBLAS):
         result = run_attnd("--check-config", "--demo", "--precision", "bf16", *options)
         assert result.returncode == 1 and remedy in result.stderr, result
+
+
+@pytest.mark.skipif(HAS_OPENBLAS, reason="this attnd was built with OpenBLAS")
+def test_engine_openblas_is_refused_where_it_was_left_out():
+    for command in ["--check-config", "--demo"], ["inspect", GOLDEN / "d2l_example.safetensors,num_heads=5"]:
+        result = run_attnd(*command, "--engine", "openblas")
+        assert result.returncode == 1 and "no OpenBLAS; use engine auto or native" in result.stderr, result
+
+
+@pytest.mark.skipif(HAS_OPENBLAS, reason="this attnd was built with OpenBLAS")
+def test_address_space_may_be_limited_where_openblas_was_left_out():
+    result = subprocess.run(["prlimit", f"--as={4 << 30}", BINARY, "--demo", "--check-config"], capture_output=True,
+                            text=True, timeout=60)
+    assert result.returncode == 0, result
 
 
 def test_model_may_have_its_own_precision():
@@ -504,6 +519,7 @@ def test_model_may_have_its_own_precision():
     assert re.search("native, (amx|avx512) kernels, bf16", result.stdout)
 
 
+@needs_openblas
 def test_inspect_reports_the_requested_engine():
     result = run_attnd("inspect", "--engine", "openblas", "--cpu", "portable",
                        GOLDEN / "llms_from_scratch_wrapper.safetensors")

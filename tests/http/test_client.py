@@ -78,6 +78,12 @@ REQUESTS = {
                   "weights_queries": np.int64(1)},
     "ragged with one index": {"queries": RAGGED, "need_weights": True, "weights_heads": 2,
                               "weights_queries": 0},
+    "bias": {"queries": rows(2, 3), "need_weights": True,
+             "bias": np.where(RNG.random((2, 1, 3, 3)) < 0.3, -np.inf, RNG.normal(size=(2, 5, 3, 3))).astype(np.float32)},
+    "attn_mask": {"queries": rows(3), "need_weights": True, "attn_mask": np.float16([0.5, -2, -np.inf])},
+    "attn_mask of booleans": {"queries": rows(2, 3), "need_weights": True, "attn_mask": RNG.random((5, 3, 3)) < 0.6},
+    "attn_mask of lists": {"queries": rows(3), "need_weights": True, "attn_mask": [True, False, True]},
+    "ragged prefixes": {"queries": RAGGED, "need_weights": True, "causal": True, "prefix_lens": [3, 5]},
     "numpy's numbers": {"queries": rows(3), "need_weights": np.bool_(True), "priority": np.int64(1),
                         "causal": np.bool_(True), "valid_lens": np.int64(2),
                         "weights_heads": [np.int64(2), np.int32(0)], "weights_queries": range(2)},
@@ -85,10 +91,11 @@ REQUESTS = {
 
 
 def to_plain(value):
-    """The JSON of a field, by a way of its own: every array and number through tolist()."""
+    """The JSON of a field, by a way of its own: every array and number through tolist(), with null for -inf."""
     if isinstance(value, (list, range)):
         return [to_plain(item) for item in value]
-    return np.asarray(value).tolist()
+    array = np.asarray(value)
+    return (np.where(np.isneginf(array), None, array) if array.dtype.kind == "f" else array).tolist()
 
 
 def assert_same(got, expected, is_list):

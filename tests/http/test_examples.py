@@ -19,7 +19,7 @@ import pytest
 from server import BINARY, ROOT, SCRATCH, clean_environment, run_attnd
 
 EXAMPLES = ROOT / "docs/examples"
-MODULES = {"capture", "numpy_attention", "serve", "sharded"}  # sharded needs servers
+MODULES = {"numpy_attention", "serve", "sharded"}  # sharded needs servers
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in MODULES)
 # How many differences from numpy or PyTorch each script prints.
 NUM_DIFFERENCES = {"own_layer": 2, "torch_layer": 2, "from_scratch": 2, "d2l_torch": 6, "d2l_sizes": 8,

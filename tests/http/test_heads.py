@@ -125,6 +125,32 @@ def test_heads_takes_safetensors(start_server, tmp_path):
     assert_means(reply.json(), layer, {"queries": [rows]})
 
 
+def test_heads_see_the_prefix_of_each_sequence_in_both_formats(start_server, tmp_path):
+    """A bias is not taken here, under either name."""
+    layer = write_layer(tmp_path / "layer.safetensors", 3, 4, 8)
+    server = start_server("--model", f"layer={tmp_path / 'layer.safetensors'}")
+    rows = np.random.default_rng(6).normal(size=(2, 9, 8)).astype(np.float32)
+    for options in ({"prefix_lens": [4, 0]}, {"prefix_lens": [9, 3], "valid_lens": [7, 9]}, {"prefix_lens": [2, 6], "window": 3}):
+        body = {"queries": rows.tolist(), "causal": True} | options
+        reply = server.heads(body)
+        assert reply.status_code == 200, reply.text
+        assert_heads(reply.json(), layer, body)
+        assert_means(reply.json(), layer, body)
+
+        tensors = {"queries": rows} | {name: np.array(lens) for name, lens in options.items() if name.endswith("_lens")}
+        words = {"causal": "true"} | {name: str(value) for name, value in options.items() if name == "window"}
+        raw = make_safetensors(tensors, {name: "F32" if name == "queries" else "I64" for name in tensors}, words)
+        binary = requests.post(server.url + "/v1/heads", raw, timeout=60,
+                               headers={"Content-Type": "application/vnd.safetensors"})
+        assert binary.json() == reply.json(), binary.text
+
+    problem = assert_problem(server.heads({"queries": rows[0].tolist(), "causal": True, "prefix_lens": 10}), 400, "Out of range")
+    assert problem["field"] == "prefix_lens"
+    for field, mask in (("bias", [0.5] * 9), ("attn_mask", [True] * 9)):
+        problem = assert_problem(server.heads({"queries": rows[0].tolist(), field: mask}), 400, "Unknown key")
+        assert problem["field"] == field
+
+
 def test_targets_are_what_the_weights_say(start_server, tmp_path):
     write_layer(tmp_path / "layer.safetensors", 3, 4, 8)
     server = start_server("--model", f"layer={tmp_path / 'layer.safetensors'}")

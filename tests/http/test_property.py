@@ -86,6 +86,22 @@ def random_positions(rng, query_lens, key_lens):
     return request
 
 
+def add_random_masks(rng, model, request):
+    """Adds a bias or an attn_mask of any shape, booleans or numbers of which some hide, and prefix_lens, each
+    with a chance. Batches whose sequences differ in length have no bias."""
+    query_lens, key_lens = ([len(rows) for rows in request.get(field, request["queries"])] for field in ("queries", "keys"))
+    causal = request.get("causal", model.layer.causal)
+    if causal and rng.random() < 0.3:
+        request["prefix_lens"] = [int(rng.integers(0, length + 1)) for length in key_lens]
+    if len(set(query_lens)) > 1 or len(set(key_lens)) > 1 or rng.random() < 0.6:
+        return
+    axes = [len(key_lens), len(model.layer.heads), query_lens[0]]
+    shape = [axis if rng.random() < 0.5 else 1 for axis in axes[int(rng.integers(4)):]] + key_lens[:1]
+    bias = np.where(rng.random(shape) < 0.7, rng.normal(size=shape).astype(np.float32), None)
+    field = str(rng.choice(["bias", "attn_mask", "booleans"]))
+    request["bias" if field == "bias" else "attn_mask"] = (np.not_equal(bias, None) if field == "booleans" else bias).tolist()
+
+
 def random_request(rng, model, max_queries=12, max_keys=12):
     """Returns a random batched request that the model accepts, with at most so many rows in a
     sequence."""
@@ -132,6 +148,7 @@ def compare_random_requests(server, models, number, precision, cases=range(CASES
     for case in cases:
         rng = np.random.default_rng([SEED, number, case])
         request = random_request(rng, model, **sizes)
+        add_random_masks(rng, model, request)
         what = f"PROPERTY_SEED={SEED}, {model.name}, case {case}"
         response = server.attention(request)
         assert response.status_code == 200, f"{what}: {response.text}"

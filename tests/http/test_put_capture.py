@@ -18,9 +18,10 @@ from server import ROOT, Server, steady_address
 
 sys.path.insert(0, str(ROOT / "docs/examples"))
 
-import capture
+from attnd import captured as captured_module
 from attnd import BFLOAT16, AsyncClient, AttentionError, Client
-from capture import Captured, CaptureError
+from attnd._files import CaptureError
+from attnd.captured import Captured, open_capture
 
 FILE = ROOT / "docs/examples/tiny-gpt2/capture.safetensors"
 HASH = hashlib.sha256(FILE.read_bytes()).hexdigest()
@@ -92,7 +93,7 @@ def assert_same(got, expected):
 def test_capture_is_asked_as_if_its_tensors_were_sent(server, make_client, options):
     client = make_client(server.url)
     client.put_capture("text", FILE)
-    request = capture.load(FILE).request(1)
+    request = open_capture(FILE).request(1)
     assert_same(client.attend(capture="text", layer=1, **options), client.dot_product(**request | options))
     rows = request | {"queries": request["queries"][5:9], "positions": np.arange(5, 9)} | options
     assert_same(client.attend(capture="text", layer="1", query_rows=[5, 9], **options), client.dot_product(**rows))
@@ -296,11 +297,11 @@ def test_what_was_put_is_asked_without_its_tensors(server):
 def test_loaded_capture_has_the_name_of_its_file(server, name, tmp_path):
     Captured({"3": [make_request(**REQUESTS[name])]}, ["a"]).save(tmp_path / "file")
     for path in (tmp_path / "file", FILE):
-        assert capture.load(path).put(server.url) == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert open_capture(path).put(server.url) == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_capture_that_the_server_lost_is_put_again(server):
-    captured = capture.load(FILE)
+    captured = open_capture(FILE)
     captured.put(server.url)
     before = captured.attend(1)
     Client(server.url).delete_capture(HASH)
@@ -309,7 +310,7 @@ def test_capture_that_the_server_lost_is_put_again(server):
 
 
 def test_server_that_keeps_none_is_an_error_that_tells_the_option(demo_server):
-    captured = capture.load(FILE)
+    captured = open_capture(FILE)
     with pytest.raises(CaptureError, match=rf"^{demo_server.url} keeps no captures; .* --capture-memory 4GiB$"):
         captured.put(demo_server.url)
     assert captured.attend(1, client=demo_server.url).shape == (4, 31, 31)
@@ -331,6 +332,6 @@ def test_page_shows_what_put_and_attend_print(server, monkeypatch, capsys):
     page = (ROOT / "docs/inspect.md").read_text().split("## Ask the same capture often")[1]
     code, shown = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.S).groups()
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(capture, "Client", lambda: Client(server.url))
+    monkeypatch.setattr(captured_module, "Client", lambda: Client(server.url))
     exec(code, {})
     assert capsys.readouterr().out == shown

@@ -9,7 +9,8 @@ import pytest
 from captures import recorded_layers
 from server import ROOT, Server
 
-import capture
+import attnd
+from attnd import attention
 from attnd import Client
 
 LAYERS = {name: rest for name, *rest in recorded_layers()}
@@ -34,7 +35,8 @@ def test_replay_has_the_weights_of_eager_attention(server, name, json):
 def test_uses_print_what_the_page_shows(server, monkeypatch, capsys):
     page = (ROOT / "docs/inspect.md").read_text().split("## Thirteen uses")[1]
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(capture, "Client", lambda: Client(server.url))
+    for module in (attention, attnd):
+        monkeypatch.setattr(module, "dot_product", Client(server.url).dot_product)
     names = {}
     for code, shown in re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", page, re.S):
         exec(code, names)

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from openblas import needs_openblas
 from server import BINARY
 
+pytestmark = needs_openblas  # else there is no attnd-bench
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/bench"))
 

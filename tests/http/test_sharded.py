@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "docs/examples"))
 
 import sharded
 from attnd import Client
-from capture import Captured
+from attnd.captured import Captured
 
 SCRIPT = ROOT / "docs/examples/sharded.py"
 NUM_QUERIES, NUM_KEYS, HEADS, KV_HEADS, SIZE = 9, 41, 6, 2, 16

@@ -19,7 +19,7 @@ from server import Server
 from stored import (FLOAT_TYPES, MIB, PATH, Asker, Layer, as_sent, ask, assert_nothing_kept, assert_refused, delete,
                     encode, make_file, put, random_bias, random_capture, random_positions)
 
-import capture
+from attnd import captured as capture
 
 SEED = int(os.environ["PROPERTY_SEED"])  # conftest.py sets it
 NUM_CAPTURES = 25

@@ -176,7 +176,7 @@ def test_process_holds_a_capture_once(start_server):
     if is_sanitized():
         pytest.skip("a sanitizer holds memory of its own")
     status = Path(f"/proc/{server.process.pid}/status")
-    file = file_of_size(192 * MIB)
+    file = file_of_size(96 * MIB)
     assert put(server, "large", file).status == 201
     assert ask(server, "large", {"queries": np.ones((1, 1, 64)), "need": ["top"], "top_k": 3}).status == 200
     peak = int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) * 1024
@@ -308,7 +308,7 @@ def test_description_is_read_by_those_who_outlive_its_capture(start_server):
 def test_deleted_capture_stays_for_a_request_that_uses_it(start_server):
     """It counts until that ends. The question takes seconds."""
     server = start_server("--capture-memory", 256 * MIB, "--workers", 1)
-    tokens = 2048 if is_sanitized() else 8192
+    tokens = 2048 if is_sanitized() else 4096
     rng = np.random.default_rng(0)
     layer = Layer({"queries": rng.normal(size=(tokens, 8, 64)).astype(np.float32),
                    "keys": rng.normal(size=(tokens, 1, 64)).astype(np.float32)})

@@ -23,7 +23,7 @@ from test_stored_holders import key, wait_for_captures
 
 SEED = int(os.environ["PROPERTY_SEED"])  # conftest.py sets it
 QUESTION = {"need": ["weights", "lse"]}
-THREADS, STEPS = 8, 60 if is_sanitized() else 200
+THREADS, STEPS = 8, 60 if is_sanitized() else 100
 pytestmark = pytest.mark.alone
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from checkpoints import LAYOUTS, random_checkpoint
 from compare import assert_problem
+from openblas import needs_openblas
 from ranges import LARGEST, assert_within, compute_range
 from reference import each_sequence
 from server import Server
@@ -39,7 +40,8 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=(("native", "auto"), ("native", "portable"),
-                                        ("native", "avx2"), ("openblas", "auto")), ids="-".join)
+                                        ("native", "avx2"), pytest.param(("openblas", "auto"), marks=needs_openblas)),
+                ids="-".join)
 def server(request, models):
     engine, cpu = request.param
     with Server(*(word for model in models for word in ("--model", model.argument)),

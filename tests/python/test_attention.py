@@ -129,6 +129,7 @@ def test_read_only_arrays_are_read():
     ({"keys": numbers(2, 6, 2, 9)}, ValueError, "Shape mismatch"),
     ({"keys": K, "attn_mask": "causal"}, TypeError, "attn_mask is text"),
     ({"keys": K, "scale": 1j}, TypeError, "scale is of the type complex"),
+    ({"keys": K, "need": 5}, TypeError, "need is of the type int"),
     ({"keys": K, "heads_first": True, "num_heads": 4}, ValueError, "leave it out with heads_first"),
     ({"keys": K[0, 0], "heads_first": True}, ValueError, r"keys has 2 axes; with heads_first"),
     ({"keys": K, "valid_lens": np.ones((2, 6), bool)}, TypeError, r"mask\.sum\(-1\)")])
@@ -199,6 +200,7 @@ def test_sdpa_means_what_torch_means(name):
     ({"key": numbers(2, 2, 5, 8)}, "enable_gqa=True"),
     ({"key": numbers(3, 4, 5, 8)}, "do not broadcast"),
     ({"key": numbers(5, 8)}, "have the shapes"),
+    ({"key": numbers(2, 4, 0, 8), "value": numbers(2, 4, 0, 8)}, "Empty tensor"),
     ({"need": "top"}, "top_k")])
 def test_sdpa_refuses_what_it_would_misread(options, words):
     q = numbers(2, 4, 5, 8)

@@ -13,7 +13,9 @@ import sys
 LONG_FUNCTION = 20      # lines of its body, from which on it has a blank line
 UNBROKEN_SHARE = 0.05   # of long functions that may do without: tables and switches
 # Functions of several files, at most ten. Those of math/kernels do not count: their sets share bodies.
-SHARED_FUNCTIONS = {"check_keys", "check_object", "check_ranges", "main"}
+SHARED_FUNCTIONS = {"check_keys", "check_object", "check_ranges", "main",
+                    # of math/blas.c or math/plain.c, of which a build has one
+                    "blas_init", "blas_multiply", "blas_multiply_transposed", "blas_text"}
 # Files of several folders of one room. Each protocol of wire has the same phases.
 SHARED_FILES = {"math": {"contribute", "reduce"}, "weights": {"latent"},
                 "wire": {"decode", "describe", "encode", "options"}}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of captured queries and keys, as docs/examples/capture.py saves them: dropped, and drawn."""
+"""Files of captured queries and keys, as Captured.save() of the package writes them: dropped, and drawn."""
 
 import json
 import re
@@ -344,5 +344,5 @@ def test_capture_of_another_form_is_told_what_it_has(open_view, tensors, metadat
     page = open_view("#model=journey")
     drop(page, "other.safetensors", make_safetensors(tensors, {name: "F32" for name in tensors}, metadata))
     text = expect_problem(page, "Malformed", "queries")
-    assert words in text and "docs/examples/capture.py" in text
+    assert words in text and "the Python package" in text
     assert page.locator("#model").input_value() == "journey"

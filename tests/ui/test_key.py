@@ -24,7 +24,7 @@ def keyed(tmp_path):
 
 @pytest.fixture
 def view(browser, keyed):
-    opened = View(browser, keyed)
+    opened = View(browser, keyed, permissions=["clipboard-read", "clipboard-write"])
     opened.page.goto(keyed.url)
     opened.page.locator("#key").wait_for()
     yield opened
@@ -69,7 +69,6 @@ def test_the_key_is_kept_nowhere(view, keyed):
 
 
 def test_the_copied_command_has_a_name_in_place_of_the_key(view):
-    view.context.grant_permissions(["clipboard-read", "clipboard-write"])
     enter(view.page, KEY)
     view.wait()
     view.page.get_by_role("button", name="Copy curl command").click()

@@ -485,8 +485,7 @@ def test_saved_request_gets_the_same_reply(open_view, server, fragment, ending):
 
 
 def test_copied_command_gets_what_is_on_screen(open_view, server):
-    page = open_view("#model=journey&row=5&key=2&off=0")
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = open_view("#model=journey&row=5&key=2&off=0", permissions=["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy curl command").click()
     expect(page.locator("#status")).to_have_text("The command is copied.")
     command = page.evaluate("navigator.clipboard.readText()")
@@ -609,7 +608,7 @@ def test_server_without_a_model_says_what_it_serves(browser):
         view = View(browser, server)
         view.page.goto(server.url)
         text = expect_problem(view.page, "No model is loaded.")
-        assert "docs/examples/capture.py" in text and "--demo" in text
+        assert "attnd.capture of Python" in text and "--demo" in text
         view.close()
 
 

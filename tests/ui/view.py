@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests read from the page, and what the API says of the same."""
 
+import functools
+import json
 import re
 import time
 
@@ -115,13 +117,22 @@ def read_table(page, selector):
         row => [...row.children].map(cell => cell.textContent.trim()))""")
 
 
+@functools.cache
+def context_of(browser, url, options):
+    """Returns the one context with these options, as JSON. The page stores nothing that its next tab could find. A
+    tab that stays open holds the context's one process of Chromium, since to start one takes longer than a test."""
+    context = browser.new_context(**json.loads(options))
+    context.new_page().goto(f"{url}/v2/health/live")
+    return context
+
+
 class View:
     """One tab with the page. Errors of its script, violations of its policy, dialogs, and
     requests to elsewhere are failures; they are looked at when the test is over."""
 
     def __init__(self, browser, server, **options):
         options.setdefault("viewport", {"width": 1280, "height": 1000})
-        self.context = browser.new_context(**options)
+        self.context = context_of(browser, server.url, json.dumps(options, sort_keys=True))
         self.page = self.context.new_page()
         self.server, self.problems = server, []
         self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
@@ -153,5 +164,5 @@ class View:
 
     def close(self):
         self.page.unroute_all(behavior="wait")  # a stand-in may have a request in hand
-        self.context.close()
+        self.page.close()
         assert not self.problems

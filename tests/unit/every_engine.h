@@ -5,6 +5,7 @@
 #define ATTND_TESTS_EVERY_ENGINE_H
 
 #include "how_sets_run.h"
+#include "math/blas.h"
 #include "math/kernels/kernels.h"
 
 #include <attnd/library.h>
@@ -24,7 +25,7 @@ static int init_library(void **state) {
 
 /* Returns how many tests failed. */
 static int run_with_every_engine(const struct CMUnitTest *tests, size_t count) {
-    static const char *const engines[] = {"native", "openblas"};
+    const char *const engines[] = {"native", blas_engine};
     int failures = 0;
 
     for (size_t i = 0; kernels_available(i) != NULL; i++) {

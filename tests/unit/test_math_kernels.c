@@ -3,7 +3,7 @@
  * depend on nothing else, agreement with cblas; engines chosen, verified and trimmed. */
 #include "bench/tiles.h"
 #include "fail_alloc.h"
-#include "math/kernels/kernels.h"
+#include "math/blas.h"
 #include "math/model.h"
 #include "random_model.h"
 #include "sample.h"
@@ -338,7 +338,7 @@ static void test_unknown_engine_and_missing_kernels_are_refused(void **state) {
         {{NULL, "avx1024", NULL, false}, ATTN_E_UNSUPPORTED, "avx1024"},
         {{NULL, "avx1024", "bf16", false}, ATTN_E_UNSUPPORTED, "avx1024"},
         {{NULL, "portable", "bf16", false}, ATTN_E_UNSUPPORTED, "AVX512-BF16"},
-        {{"openblas", NULL, "bf16", false}, ATTN_E_UNSUPPORTED, "f32 only"},
+        {{blas_engine, NULL, "bf16", false}, ATTN_E_UNSUPPORTED, "f32 only"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

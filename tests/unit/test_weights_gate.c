@@ -68,7 +68,7 @@ static void test_heads_of_one_tensor_are_queries_and_then_gates(void **state) {
     const attn_engine_options native = {.engine = "native"};
     attn_model_info described;
     assert_int_equal(model_describe(&model->info, &native, &described, NULL), ATTN_OK);
-    assert_int_equal(model_use_openblas(model, "portable", NULL), ATTN_OK);
+    assert_int_equal(model_use_blas(model, "portable", NULL), ATTN_OK);
     assert_int_equal(model_pack(model, &native, NULL), ATTN_OK);
     assert_true(model_weight(model, ATTN_GATE) == NULL &&
                 model_bias(model, ATTN_GATE) == NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_weights_serve.c: models that are loaded to serve only. */
 #include "fail_alloc.h"
+#include "math/blas.h"
 #include "weights_create.h"
 
 #include <attnd/library.h>
@@ -73,7 +74,7 @@ static attn_status load_two_heads(struct weights_file *made,
 }
 
 /* Engines disagree on a large bias that cancels later, see test_math_kernels.c. */
-static void test_model_whose_engines_disagree_is_left_with_openblas(void **state) {
+static void test_model_whose_engines_disagree_is_left_with_the_other(void **state) {
     (void)state;
     const float large[] = {1e8F, 1e8F, 1e8F, 1e8F}, apart[] = {1, -1, 1, -1};
     struct weights_file made = {0};
@@ -88,7 +89,7 @@ static void test_model_whose_engines_disagree_is_left_with_openblas(void **state
     assert_int_equal(load_two_heads(&made, &engine, &model), ATTN_OK);
     const attn_model_info *info = attn_model_get_info(model);
     assert_true(info->engine.difference > ATTN_TOLERANCE_F32);
-    assert_string_equal(info->engine.name, "openblas");
+    assert_string_equal(info->engine.name, blas_engine);
     assert_string_equal(info->engine.precision, "f32");
     assert_memory_equal(model_bias(model, ATTN_VALUE), large, sizeof large);
     assert_memory_equal(model_weight(model, ATTN_OUTPUT), apart, sizeof apart);
@@ -122,12 +123,27 @@ static void test_bf16_is_trusted_where_columns_cancel(void **state) {
     attn_model_destroy(model);
 }
 
+static void test_openblas_is_refused_where_it_was_left_out(void **state) {
+    (void)state;
+    const attn_engine_options engine = {.engine = "openblas"};
+    attn_model *model = NULL;
+    attn_error error;
+    attn_status status = attn_model_demo("d2l", &engine, &model, &error);
+    bool left_out = strcmp(blas_engine, "openblas") != 0;
+
+    assert_int_equal(status, left_out ? ATTN_E_UNSUPPORTED : ATTN_OK);
+    if (left_out)
+        assert_non_null(strstr(error.text, "no OpenBLAS; use engine auto or native"));
+    attn_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loading_packs_weights_once),
         cmocka_unit_test(test_attention_is_compared_once_for_its_sizes),
-        cmocka_unit_test(test_model_whose_engines_disagree_is_left_with_openblas),
+        cmocka_unit_test(test_model_whose_engines_disagree_is_left_with_the_other),
         cmocka_unit_test(test_bf16_is_trusted_where_columns_cancel),
+        cmocka_unit_test(test_openblas_is_refused_where_it_was_left_out),
     };
     return cmocka_run_group_tests_name("weights_serve", tests, init_library, NULL);
 }

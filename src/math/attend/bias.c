@@ -285,6 +285,38 @@ static inline float add_to(float score, float bias, float lowest) {
     return masked ? -INFINITY : keep_in_range(score + bias, lowest);
 }
 
+/* Copies the biases of the request for some keys to a row of `to` for each key. Those of
+ * queries of one head that follow each other are transposed at once. */
+static void copy_to_keys(const struct tile *t, size_t first, struct range keys, float *to,
+                         size_t to_ld) {
+    const struct panel_work *work = t->work;
+    const size_t *heads = work->row_heads, *queries = work->row_queries;
+
+    for (size_t c = t->rows.first, end; c < t->rows.end; c = end) {
+        for (end = c + 1; end < t->rows.end && heads[end] == heads[c] &&
+                          queries[end] == queries[c] + (end - c);
+             end++)
+            continue;
+        work->kernels->transpose(
+            mask_bias(work->mask, heads[c], queries[c]) + first + keys.first,
+            work->mask->bias_row_ld, end - c, keys.end - keys.first, to + c, to_ld);
+    }
+}
+
+/* Copies the biases of the request alone to the tile. */
+static void copy_given(const struct tile *t, size_t first, bool few) {
+    const struct panel_work *work = t->work;
+    const size_t from = t->keys.first, bytes = (t->keys.end - from) * sizeof *t->data;
+
+    if (!few)
+        copy_to_keys(t, first, t->keys, t->data + from * t->key_step, t->key_step);
+    for (size_t c = t->rows.first; few && c < t->rows.end; c++)
+        memcpy(t->data + (c - t->rows.first) * t->row_step + from,
+               mask_bias(work->mask, work->row_heads[c], work->row_queries[c]) + first +
+                   from,
+               bytes);
+}
+
 /* Adds the biases of the request to the tile of attend_few(). */
 static void add_to_rows(const struct tile *t, size_t first) {
     const struct panel_work *work = t->work;
@@ -298,26 +330,20 @@ static void add_to_rows(const struct tile *t, size_t first) {
     }
 }
 
-/* Likewise to the tile of attend(), some keys at a time: their biases are transposed
- * first, so that compilers vectorise the sums. */
+/* Likewise to the tile of attend(), some keys at a time. */
 static void add_to_keys(const struct tile *t, size_t first) {
-    const struct panel_work *work = t->work;
-    enum { STEP = 16 };
+    enum { STEP = 64 };
     const size_t width = t->rows.end;
     float biases[STEP][KERNEL_COLUMNS_MAX];
+    struct range keys = t->keys;
 
-    for (size_t from = t->keys.first, end; from < t->keys.end; from = end) {
-        end = size_min(from + STEP, t->keys.end);
-        for (size_t c = 0; c < width; c++) {
-            const float *bias =
-                mask_bias(work->mask, work->row_heads[c], work->row_queries[c]) + first;
-            for (size_t k = from; k < end; k++)
-                biases[k - from][c] = bias[k];
-        }
-        for (size_t k = from; k < end; k++) {
+    for (; keys.first < t->keys.end; keys.first = keys.end) {
+        keys.end = size_min(keys.first + STEP, t->keys.end);
+        copy_to_keys(t, first, keys, biases[0], KERNEL_COLUMNS_MAX);
+        for (size_t k = keys.first; k < keys.end; k++) {
             float *to = t->data + k * t->key_step;
             for (size_t c = 0; c < width; c++)
-                to[c] = add_to(to[c], biases[k - from][c], t->lowest);
+                to[c] = add_to(to[c], biases[k - keys.first][c], t->lowest);
         }
     }
 }
@@ -388,16 +414,19 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     panel->bias = tile.data;
     panel->bias_ld = few ? row : columns;
     panel->far_bias = given && !scores;
+    bool copied = given && kind == ATTN_BIAS_NONE; /* nothing is added to it */
     /* The kernels also read unused lanes. */
-    if (kind == ATTN_BIAS_NONE || few || num_rows < columns)
+    if ((kind == ATTN_BIAS_NONE && !copied) || few || num_rows < columns)
         memset(tile.data, 0,
                (few ? num_rows * row : key_len * columns) * sizeof *tile.data);
+    if (copied)
+        copy_given(&tile, first, few);
     if (by_position)
         fill_by_position(&tile, first, few, tile.data + key_len * columns, panel);
-    if (given) {
+    if (given && !copied)
         add_given(&tile, first, few);
+    if (given)
         pace_add(num_rows * (tile.keys.end - tile.keys.first));
-    }
 }
 
 void bias_fill(const struct panel_work *work, size_t first, bool few, bool scores,

@@ -4,7 +4,7 @@ them, and calls in the process pass them on, so both mean the same."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,8 @@ def need_words(fields: Fields) -> list[str] | None:
     need = fields.get("need")
     if need is None:
         return None
+    if not isinstance(need, Iterable):
+        raise TypeRefused(f"need is of the type {type(need).__name__}, but must be a word or a list of words")
     return need.split(",") if isinstance(need, str) else [str(word) for word in need]
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import DTYPES, TYPES, Array
-from ._errors import Error, FileError, InvalidError, OutOfMemory, Stopped, UnsupportedError
+from ._errors import Error, FileError, InvalidError, OutOfMemory, Stopped, TypeRefused, UnsupportedError
 
 LIBRARY = "libattnd.so.1"
 STATUSES: tuple[type[Error], ...] = (
@@ -166,7 +166,7 @@ _NOTHING = c_char()  # where an array without numbers lies
 def describe_array(name: str, array: Array) -> _Array:
     """Returns an attn_array of the same memory, which `array` must outlive."""
     if array.dtype not in TYPES:
-        array = array.astype("<f8")  # refuses what has no number
+        raise TypeRefused(f"{name} is {array.dtype}, which attnd does not read; send float32")
     return _Array(name.encode(), TYPES[array.dtype].encode(), array.ndim, (c_size_t * array.ndim)(*array.shape),
                   (c_ssize_t * array.ndim)(*array.strides), array.ctypes.data)
 
@@ -177,11 +177,10 @@ def call(options: Mapping[str, Any], arrays: Mapping[str, Array], model: c_void_
     head attends to. `options` are printed as JSON. Raises `Error`, or what interrupts the main thread."""
     function = library().attn_call_heads if heads else library().attn_call
     sent = (_Array * len(arrays))(*(describe_array(name, array) for name, array in arrays.items()))
-    handle, error, stop, pool = c_void_p(), _Error(), c_int(0), state.get()
+    handle, error, stop, pool, text = c_void_p(), _Error(), c_int(0), state.get(), json.dumps(options).encode()
 
-    def compute() -> int:
-        status: int = function(pool.handle, model, json.dumps(options).encode(), sent, len(sent), byref(stop),
-                               byref(handle), byref(error))
+    def compute(_: object = arrays) -> int:  # which must live until all is read
+        status: int = function(pool.handle, model, text, sent, len(sent), byref(stop), byref(handle), byref(error))
         return status
 
     try:

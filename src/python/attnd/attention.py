@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ def to_batch(array: Array, lead: tuple[int, ...], given: Any) -> Array:
     if array.ndim == 2:
         array = array[np.newaxis]
     array = np.broadcast_to(array, lead + array.shape[-3:])
-    return array.reshape(-1, *array.shape[-3:]).swapaxes(1, 2)
+    return array.reshape(math.prod(lead), *array.shape[-3:]).swapaxes(1, 2)
 
 
 def to_batch_mask(mask: Array, lead: tuple[int, ...], num_keys: int) -> Array:
@@ -167,7 +168,7 @@ def to_batch_mask(mask: Array, lead: tuple[int, ...], num_keys: int) -> Array:
     if mask.ndim <= 3 or len(lead) <= 1:
         return mask
     mask = np.broadcast_to(mask, lead + mask.shape[-3:])
-    return mask.reshape(-1, *mask.shape[-3:])
+    return mask.reshape(math.prod(lead), *mask.shape[-3:])
 
 
 def compute(fields: Fields, rank: int, model: Any = None) -> Results:

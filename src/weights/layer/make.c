@@ -238,7 +238,7 @@ static attn_status create_unprepared(const struct layer *layer,
     return status;
 }
 
-/* Replaces a model that disagrees with OpenBLAS by one that computes with it. The weights
+/* Replaces a model that disagrees with blas.h by one that computes with it. The weights
  * were released when its engine was made, so they are read once more. */
 static attn_status replace_engine(const struct layer *layer, const attn_model_info *info,
                                   attn_model **model, attn_error *ret_error) {
@@ -251,7 +251,7 @@ static attn_status replace_engine(const struct layer *layer, const attn_model_in
     if (status != ATTN_OK)
         return status;
     (*model)->info.engine.difference = difference;
-    return model_use_openblas(*model, cpu, ret_error);
+    return model_use_blas(*model, cpu, ret_error);
 }
 
 attn_status layer_create_model(const struct layer *layer, const attn_model_info *info,

@@ -156,7 +156,7 @@ static bool refuse_bias(const struct sent_bias *bias, const size_t expected[NUM_
 
 /* How many numbers are neither finite nor -INFINITY, 0, and 1. */
 struct bias_counts {
-    size_t refused, zeros, ones;
+    uint32_t refused, zeros, ones; /* of a piece: as wide as a number, for vectors */
 };
 
 static struct bias_counts count_bias_numbers(const float *numbers, size_t count) {
