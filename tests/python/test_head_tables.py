@@ -204,8 +204,8 @@ def test_capture_is_data(tmp_path):
 
 
 @pytest.mark.parametrize("metadata, words", [
-    ({"3.colour": "1"}, "layer 3: "), ({"7.causal": "true"}, "'7.causal' is of no layer of the capture"),
-    ({"x": "1"}, "'x' is of no layer")])
+    ({"3.colour": "1"}, "'3.colour', which is nothing of its layers 0, 3"), ({"7.causal": "true"}, "'7.causal', which"),
+    ({"x": "1"}, "'x', which"), ({"3.scale": '"a"'}, "scale")])
 def test_bad_captures_are_refused(tmp_path, metadata, words):
     write_capture(tmp_path / "c", **metadata)
     assert words in error_of(run_heads("--data", tmp_path / "c"))

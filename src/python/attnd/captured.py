@@ -173,7 +173,8 @@ class Captured:
         replies = {}
         for layer in self.layers if layers is None else layers:
             request = {name: value for name, value in self.request(layer, sequence).items() if name != "values"}
-            replies[str(layer)] = {"heads": attention.heads(**request, **({} if targets is None else {"targets": targets}))}
+            heads = attention.heads(**request, **({} if targets is None else {"targets": targets}))
+            replies[str(layer)] = {"model": str(layer), "heads": heads}
         return table(replies)
 
     def show(self, layer: int | str | None = None, head: int = 0, *, client: Any = None, sequence: int = 0) -> Any:
@@ -282,13 +283,20 @@ def open_capture(path: str | os.PathLike[str]) -> Captured:
     tensors, metadata = read_safetensors(path)
     if "layers" not in metadata:
         raise CaptureError(f"{path} is no capture: it has no 'layers' in its metadata, but {describe(tensors)}")
-    layers = {}
-    for layer in json.loads(metadata["layers"]):
-        request = {name: tensors[f"{layer}.{name}"] for name in TENSORS if f"{layer}.{name}" in tensors}
-        request |= {name: json.loads(metadata[f"{layer}.{name}"]) for name in OPTIONS
-                    if f"{layer}.{name}" in metadata}
-        layers[layer] = [request]
-    return Captured(layers, json.loads(metadata.get("tokens", "null")))
+    return to_captured(os.fspath(path), tensors, metadata)
+
+
+def to_captured(path: str, tensors: dict[str, Array], metadata: dict[str, str]) -> Captured:
+    """Return the capture of a file that has these tensors and this metadata."""
+    fields = {key: json.loads(text) for key, text in metadata.items() if key != "format"}
+    layers: dict[str, list[Request]] = {str(layer): [{}] for layer in fields.pop("layers")}
+    tokens = fields.pop("tokens", None)
+    for key, value in (tensors | fields).items():
+        layer, _, name = key.rpartition(".")
+        if layer not in layers or name not in (TENSORS if key in tensors else OPTIONS):
+            raise CaptureError(f"{path} has {key!r}, which is nothing of its layers {', '.join(layers)}")
+        layers[layer][0][name] = value
+    return Captured(layers, tokens)
 
 
 open = open_capture  # as attnd.open
