@@ -53,10 +53,9 @@ static int split_words(char *text, char *words[static MAX_WORDS + 1]) {
     return count;
 }
 
-/* Reads flags and variables of a command, given as words between blanks. */
-static attn_status read_command(enum command command, const char *flags,
-                                const char *variables, struct config *ret_config,
-                                attn_error *ret_error) {
+/* Reads flags and variables of serve, given as words between blanks. */
+static attn_status read_words(const char *flags, const char *variables,
+                              struct config *ret_config, attn_error *ret_error) {
     char flag_text[300], variable_text[300];
     char *argv[MAX_WORDS + 1], *environment[MAX_WORDS + 1];
     snprintf(flag_text, sizeof flag_text, "%s", flags);
@@ -64,15 +63,10 @@ static attn_status read_command(enum command command, const char *flags,
     int argc = split_words(flag_text, argv);
     split_words(variable_text, environment);
     struct config_texts operands = {NULL, 0};
-    attn_status status = config_read(&command_infos[command], argc, argv, environment,
-                                     ret_config, &operands, ret_error);
+    attn_status status = config_read(&command_infos[COMMAND_SERVE], argc, argv,
+                                     environment, ret_config, &operands, ret_error);
     config_texts_deinit(&operands);
     return status;
-}
-
-static attn_status read_words(const char *flags, const char *variables,
-                              struct config *ret_config, attn_error *ret_error) {
-    return read_command(COMMAND_SERVE, flags, variables, ret_config, ret_error);
 }
 
 static struct config accept_words(const char *flags, const char *variables) {
