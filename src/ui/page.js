@@ -362,7 +362,7 @@ function listFeatures(model) {
 function showFacts(model) {
   document.title = `${model.name}: heads in attnd`;
   byId("facts").textContent = `${model.name}: ${formatCount(model.num_heads)} heads of `
-    + `${formatCount(model.head_size)}, rows ${formatCount(model.query_size)} wide`
+    + formatCount(model.head_size) + (model.capture ? "" : `, rows ${formatCount(model.query_size)} wide`)
     + (model.family ? `, of ${model.family}${model.kind === "cross" ? ", cross-attention" : ""}` : "")
     + (model.causal ? ", causal" : "") + listFeatures(model)
     + (model.context_length ? `, up to ${formatCount(model.context_length)} tokens` : "");

@@ -25,6 +25,9 @@ git archive --format=tar HEAD | docker run --rm --interactive ${CONTAINER_OPTION
         apt install /packages/libattnd*.deb >/dev/null
         cc docs/examples/one_attention.c $(pkg-config --cflags --libs attnd) -o /tmp/one_attention
         /tmp/one_attention
+        echo "$ apt-get install ./python3-attnd*.deb"
+        apt install /packages/python3-attnd_*.deb >/dev/null
+        python3 -c "import attnd, numpy; print(attnd.dot_product(*numpy.ones((2, 1, 3, 2, 4)), need=[\"lse\"]))"
         dpkg-deb --extract /packages/attnd_*.deb /tmp/attnd
         sh tests/install/check_hardening.sh /tmp/attnd/usr/bin/* /usr/lib/*/libattnd.so.*'
 

@@ -165,10 +165,10 @@ def wait_until(condition, seconds, what):
 
 
 def settled(measure):
-    """Returns measure() once it has stayed the same for half a second: a connection that is closed
+    """Returns measure() once it has stayed the same for a fifth of a second: a connection that is closed
     here keeps its blocks and its descriptor until the server has noticed."""
     end, since, value = time.monotonic() + 10, time.monotonic(), measure()
-    while time.monotonic() < since + 0.5:
+    while time.monotonic() < since + 0.2:
         time.sleep(0.01)
         if (now := measure()) != value:
             since, value = time.monotonic(), now

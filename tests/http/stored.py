@@ -12,7 +12,7 @@ import dot_product
 from dot_product import SAFETENSORS
 from http1 import Connection
 from safetensors_file import as_stored, make_safetensors
-from scrape import wait_for_value
+from scrape import wait_for_scrape
 
 PATH = "/v1/captures"
 MIB = 1 << 20
@@ -210,8 +210,7 @@ def assert_refused(reply, status, title, field_name=None):
 def assert_nothing_kept(server, source="127.0.0.1"):
     """Waits until the memory of what was refused or deleted is released; checks that all of it is."""
     assert list_names(server, source) == []
-    wait_for_value(server, 0, "attnd_capture_bytes")
-    wait_for_value(server, 0, "attnd_captures")
+    wait_for_scrape(server, lambda scrape: scrape.sum("attnd_capture_bytes") == scrape.sum("attnd_captures") == 0)
 
 
 class Asker:

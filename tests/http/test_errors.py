@@ -178,7 +178,7 @@ KEYS = st.sampled_from(["model", "queries", "keys", "values", "valid_lens", "cau
                         "need_weights", "head_mask", "", "x"])
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, database=None,
+@settings(max_examples=100, derandomize=True, deadline=None, database=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(KEYS, VALUES, max_size=6) | VALUES)
 def test_any_json_gets_a_result_or_a_problem(demo_server, body):
@@ -189,7 +189,7 @@ def test_any_json_gets_a_result_or_a_problem(demo_server, body):
         assert_problem(response, response.status_code, response.json()["title"])
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, database=None,
+@settings(max_examples=100, derandomize=True, deadline=None, database=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damaged_json_gets_a_result_or_a_problem(demo_server, data):

@@ -476,7 +476,7 @@ def test_request_and_reply_over_their_limits_are_413(start_server, tmp_path):
 
 # --- any bytes ---
 
-ANY = settings(max_examples=300, derandomize=True, deadline=None, database=None,
+ANY = settings(max_examples=100, derandomize=True, deadline=None, database=None,
                suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captures that are put once and asked by name: the client of attnd, and capture.py of docs/examples."""
+"""Captures that are put once and asked by name: by the client, and by the capture kit."""
 
 import asyncio
 import contextlib
@@ -307,6 +307,22 @@ def test_capture_that_the_server_lost_is_put_again(server):
     Client(server.url).delete_capture(HASH)
     assert np.array_equal(captured.attend(1), before)
     assert [found["name"] for found in Client(server.url).captures()] == [HASH]
+
+
+@pytest.mark.parametrize("change", [
+    lambda request: request.update(window=4), lambda request: request.update(keys=request["keys"] * 2),
+    lambda request: request.update(scale=0.75)])
+def test_capture_that_has_changed_since_is_put_again(server, change):
+    captured = open_capture(FILE)
+    name = captured.put(server.url)
+    before = captured.attend(1)
+    with pytest.raises(ValueError, match="read-only"):
+        captured.request(1)["keys"][0] = 0
+    change(captured.request(1))
+    after = captured.attend(1)
+    assert not np.array_equal(after, before)
+    assert np.array_equal(after, captured.attend(1, client=server.url))
+    assert len(Client(server.url).captures()) == 2 and captured.kept[0][1] != name
 
 
 def test_server_that_keeps_none_is_an_error_that_tells_the_option(demo_server):

@@ -37,7 +37,7 @@ def test_every_test_of_the_browser_is_counted_when_it_cannot_run(tmp_path, varia
 
 def test_script_of_all_tests_gives_them_all_to_pytest():
     script = (ROOT / "tests/run.sh").read_text()
-    assert '"$root/tests/http" "$root/tests/faults" "$root/tests/ui"' in script
+    assert '"$root/tests/http" "$root/tests/python" "$root/tests/faults" "$root/tests/ui"' in script
 
 
 def run_function_of_ci(name, output, tmp_path):

@@ -28,7 +28,7 @@ from reference import compute_request
 from server import Server, is_sanitized
 
 NUM_CLIENTS = 64
-NUM_REQUESTS = 96  # different ones
+NUM_REQUESTS, FEW_REQUESTS = 96, 39  # different ones, of a soak of half a minute at least, and of a shorter one
 SAMPLE_SECONDS = 0.25
 # Growth of resident memory from the second quarter of the time to the last. Allocators keep a
 # little more as time passes (0.4 MB in 20 s were seen). A leak of 500 bytes for each request
@@ -63,10 +63,10 @@ class Report:
                 f"{NUM_CLIENTS} clients, {self.num_requests} requests, {len(self.wrong)} wrong")
 
 
-def make_requests(rng, checkpoints):
+def make_requests(rng, checkpoints, count):
     """Returns (body, request, expected result) of random requests with 1 to 63 tokens."""
     cases = []
-    for i in range(NUM_REQUESTS):
+    for i in range(count):
         name, layer = checkpoints[i % len(checkpoints)]
         ragged = rng.integers(1, 4)
         lens = rng.integers(1, [4, 16, 64][i % 3], size=ragged).tolist()
@@ -149,7 +149,7 @@ def run(seconds, seed=1):
         checkpoints = [(checkpoint.name, checkpoint.layer) for checkpoint in made]
         checkpoints.append(("wide", write_layer(wide, 4, 16, 64)))
         models = [checkpoint.argument for checkpoint in made] + [f"wide={wide}"]
-        cases = make_requests(rng, checkpoints)
+        cases = make_requests(rng, checkpoints, NUM_REQUESTS if seconds >= 30 else FEW_REQUESTS)
         # Under a sanitizer 64 clients wait longer than by default.
         with Server("--http-threads", 2, "--max-queue-delay", 600_000,
                     *(word for model in models for word in ("--model", model))) as server:

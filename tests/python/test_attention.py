@@ -145,6 +145,17 @@ def test_result_larger_than_memory_names_its_size_and_the_words_without_it():
         attnd.dot_product(rows, rows)
 
 
+def test_heads_say_what_they_attend_to():
+    found = attnd.heads(Q, K, causal=True, positions=range(1, 6), targets=[[0, 1]] * 5)
+    assert len(found) == 4 and {"tags", "entropy", "mass_on_target"} <= found[0].keys()
+    assert all(head["importance"] is None for head in found)
+    target = attnd.dot_product(Q, K, causal=True, positions=range(1, 6), targets=[[0, 1]] * 5, need="target")["target"]
+    np.testing.assert_allclose([head["mass_on_target"] for head in found], target.mean((0, 1)), atol=1e-6)
+    assert attnd.heads(Q.swapaxes(1, 2), K.swapaxes(1, 2), heads_first=True) == attnd.heads(Q, K)
+    with pytest.raises(ValueError, match="Shape mismatch"):
+        attnd.heads(Q, numbers(2, 6, 2, 9))
+
+
 # --- sdpa ---
 
 def reference(q, k, v, mask=None, causal=False, scale=None):

@@ -186,6 +186,18 @@ def test_decoders_have_every_step_and_their_cross_attention(family, num_beams, c
             assert np.abs(got - wanted[..., :got.shape[2]]).max() < TOLERANCE and not wanted[..., got.shape[2]:].any()
 
 
+def test_decoder_goes_on_beside_an_encoder_that_runs_again():
+    model, sources, texts = make_pair("t5"), draw_ids(2, 7), draw_ids(2, 6)
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught, capture(model) as found:
+        past = model(input_ids=sources, decoder_input_ids=texts[:, :4]).past_key_values
+        model(input_ids=sources, decoder_input_ids=texts[:, 4:], past_key_values=past)
+    assert [str(each.message) for each in caught if issubclass(each.category, CaptureWarning)] == [
+        "layers encoder.0, encoder.1: 1 of 2 calls do not continue in the last run, which is what a capture is asked about; "
+        "c.runs has all 2 runs"]
+    for layer in found.layers:
+        assert len(found.request(layer)["queries"]) == (7 if layer.startswith("encoder") else 6)
+
+
 def test_recomputed_layers_of_checkpointing_are_not_kept_twice():
     model = make("llama").train()
     model.gradient_checkpointing_enable()

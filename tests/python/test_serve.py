@@ -3,6 +3,7 @@
 
 import os
 import signal
+import tempfile
 
 import numpy as np
 import pytest
@@ -46,9 +47,10 @@ def test_models_are_named_as_their_files(tmp_path):
         assert client.attend("named", ROWS[:, :8])[0].shape == (3, 8)
 
 
-def test_second_server_on_one_socket_says_what_its_log_says(tmp_path):
-    address = f"unix:{tmp_path}/a socket"
-    with serve(demo=True, listen=address) as client:
+def test_second_server_on_one_socket_says_what_its_log_says():
+    folder = tempfile.TemporaryDirectory()  # whose path is short, as those of sockets must be
+    address = f"unix:{folder.name}/a socket"
+    with folder, serve(demo=True, listen=address) as client:
         with pytest.raises(attnd.Error, match="(?s)attnd did not start: it ended with status 1; its log ends with.*socket"):
             serve(demo=True, listen=address).start()
         assert client.attend("d2l", ROWS)[1] is None

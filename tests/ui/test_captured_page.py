@@ -19,7 +19,7 @@ WORDS = "<s> ▁The ▁quick Ġbrown ĠfÃ¼x jumps ▁Über Ċ ▁the ▁dog".s
 
 
 def make_request(rng, num_queries=10, num_keys=10, **options):
-    """Returns what capture.py keeps of a call: four heads, of which two share keys."""
+    """Returns what a capture keeps of a call: four heads, of which two share keys."""
     return {"queries": rng.normal(size=(num_queries, 4, 8)).astype(np.float32),
             "keys": rng.normal(size=(num_keys, 2, 8)).astype(np.float32), **options}
 
@@ -72,7 +72,7 @@ def test_capture_is_drawn_without_a_model(bare_page, tmp_path):
     wait_for_about(page, "Layer 3 of text.safetensors")
     assert page.locator("#problem").is_hidden() and page.locator("#compare-title").is_hidden()
     assert page.locator("#layer option").all_inner_texts() == ["3", "14"]
-    assert "text.safetensors.3: 4 heads of 8, rows 32 wide, causal, 2 key heads, window 4" \
+    assert "text.safetensors.3: 4 heads of 8, causal, 2 key heads, window 4" \
         in page.locator("#facts").inner_text()
 
     weights, saved = read_weights(page)

@@ -424,6 +424,33 @@ static void test_body_takes_no_spare_room_that_another_would_lose(void **state) 
     end_scene(&scene);
 }
 
+/* Where there are no addresses for all of it, it is moved once more. */
+static void test_large_body_stays_where_it_is(void **state) {
+    const size_t most = 6 * 1024 * KIB;
+    (void)state;
+
+    for (size_t fails = 0; fails < 2; fails++) {
+        struct scene scene;
+        begin_scene(&scene, 8 * 1024 * KIB);
+        struct buf *body = &scene.bodies[0];
+        body->max = most;
+        body->data[0] = 'a';
+        fail_alloc_at(fails == 1 ? 2 : SIZE_MAX); /* the first one is of receive() */
+        receive(&scene, 0, 4 * 1024 * KIB);
+        assert_int_equal(fail_alloc_stop(), fails);
+        assert_int_equal(scene.uploads[0].mapped, fails == 1 ? 0 : most);
+        const char *data = body->data;
+        for (size_t i = 0; i < 3; i++) {
+            assert_int_equal(atomic_load(&scene.shares[0].bytes), body->capacity);
+            receive(&scene, 0, 512 * KIB);
+            assert_true(fails == 1 || body->data == data);
+        }
+        assert_int_equal(scene.uploads[0].mapped, most);
+        assert_int_equal(body->data[0], 'a');
+        end_scene(&scene);
+    }
+}
+
 static void test_lack_of_memory_is_reported(void **state) {
     struct scene scene;
     struct client_table table;
@@ -463,6 +490,7 @@ int main(void) {
         cmocka_unit_test(test_busy_upload_is_dropped_when_it_is_idle_again),
         cmocka_unit_test(test_of_two_uploads_that_ask_at_once_one_goes_on),
         cmocka_unit_test(test_body_grows_in_steps_up_to_its_maximum),
+        cmocka_unit_test(test_large_body_stays_where_it_is),
         cmocka_unit_test(test_lack_of_memory_is_reported),
         cmocka_unit_test(test_body_takes_no_spare_room_that_another_would_lose),
     };

@@ -8,14 +8,19 @@
 #include "http/net/memory.h"
 
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/size.h"
 
 #include <sched.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* How a body grows: at first to this, then by half of what it has, but at most by the
  * largest step. */
 #define FIRST_BYTES  ((size_t)64 * 1024)
 #define LARGEST_STEP ((size_t)4 * 1024 * 1024)
+/* A body of that capacity is moved for the last time. */
+#define MAPPED_BODY_MIN ((size_t)4 * 1024 * 1024)
 
 void memory_init(struct memory *memory, struct sched_budget *budget, size_t connections) {
     memory->budget = budget;
@@ -187,6 +192,26 @@ void upload_begin(struct upload *upload, struct memory_share *share, struct buf 
     pthread_mutex_unlock(&memory->lock);
 }
 
+/* Lets a body have so many bytes, which are reserved. A large one gets addresses for its
+ * maximum at once, so that its huge pages never move, which would split them. What does
+ * not arrive is never written, and takes no memory. */
+static bool set_body_capacity(struct upload *upload, size_t capacity) {
+    struct buf *body = upload->body;
+    size_t bytes = (body->max + HEAP_ALIGNMENT - 1) / HEAP_ALIGNMENT * HEAP_ALIGNMENT;
+
+    if (capacity > upload->mapped) {
+        char *data = capacity >= MAPPED_BODY_MIN ? heap_alloc(bytes) : NULL;
+        if (data == NULL) /* small, or no addresses are left */
+            return buf_set_capacity(body, capacity) == ATTN_OK;
+        memcpy(data, body->data, body->size);
+        free(body->data);
+        body->data = data;
+        upload->mapped = bytes;
+    }
+    body->capacity = capacity;
+    return true;
+}
+
 /* Makes room for `size` bytes, and for some more when memory is not short. */
 static bool grow_body(struct upload *upload, size_t size, struct wire_problem *problem) {
     struct buf *body = upload->body;
@@ -202,9 +227,7 @@ static bool grow_body(struct upload *upload, size_t size, struct wire_problem *p
         if (!reserve_for(upload->share, upload, wanted - body->capacity, problem))
             return false;
     }
-    if (buf_set_capacity(body, wanted) == ATTN_OK)
-        return true;
-    return wire_problem_set_no_memory(problem);
+    return set_body_capacity(upload, wanted) || wire_problem_set_no_memory(problem);
 }
 
 bool upload_append(struct upload *upload, const char *data, size_t size,

@@ -60,6 +60,7 @@ struct upload {
     int64_t started; /* clock_now_ns */
     atomic_size_t received;
     atomic_int state; /* enum upload_state */
+    size_t mapped;    /* bytes at body->data, of which its capacity is reserved; or 0 */
 };
 
 /* `connections` bytes are reserved for good, so that a lack of memory closes no

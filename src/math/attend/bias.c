@@ -333,7 +333,6 @@ static void add_to_rows(const struct tile *t, size_t first) {
 /* Likewise to the tile of attend(), some keys at a time. */
 static void add_to_keys(const struct tile *t, size_t first) {
     enum { STEP = 64 };
-    const size_t width = t->rows.end;
     float biases[STEP][KERNEL_COLUMNS_MAX];
     struct range keys = t->keys;
 
@@ -342,7 +341,7 @@ static void add_to_keys(const struct tile *t, size_t first) {
         copy_to_keys(t, first, keys, biases[0], KERNEL_COLUMNS_MAX);
         for (size_t k = keys.first; k < keys.end; k++) {
             float *to = t->data + k * t->key_step;
-            for (size_t c = 0; c < width; c++)
+            for (size_t c = t->rows.first; c < t->rows.end; c++)
                 to[c] = add_to(to[c], biases[k - keys.first][c], t->lowest);
         }
     }

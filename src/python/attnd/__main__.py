@@ -59,8 +59,7 @@ def analyse(operand: str | None, path: str, layers: str | None) -> HeadTable:
                                             "a capture, which needs no file or folder; leave it out"))
     if isinstance(data, Captured):
         with naming(path):
-            table: HeadTable = data.heads()
-            return table
+            return data.heads()
     model = open_operand(operand or "")
     if isinstance(data, States):
         if model.family is None:

@@ -65,7 +65,7 @@ class Call:
     read_past: Callable[[], dict[str, Array]]  # `marks`, `keys` and `values` of these
     num_queries: int
     num_keys: int  # that the function got, which may have room for later ones
-    matches: dict[tuple[int, int], Array]  # by run and the rows of it that are before: sequences [B, B of the run]
+    matches: Matches
     ids: Array | None = None  # [B, Tq]
     rows: dict[str, Array] = dataclasses.field(default_factory=dict)  # queries, keys and values [B, T, H, D]
     mask: Array | None = None  # ranges [B or 1, Tq, 2], or booleans [B or 1, H or 1, Tq, num_keys]
@@ -230,6 +230,10 @@ def tower_of(layer: str) -> str:
     return re.sub(r"\d.*", "", layer)
 
 
+# By run, and the number of its rows that come before a call: which of its B' sequences continue, [B, B'].
+Matches = dict[tuple[Run, int], Array]
+
+
 class Runs:
     """All runs of a captured model, in the order in which they began."""
 
@@ -239,7 +243,7 @@ class Runs:
         self.calls: list[Call] = []  # since the model was last called
 
     def find_matches(self, layer: str, num_queries: int, num_keys: int, end: int, is_cross: bool, is_alone: bool,
-                     read_marks: Callable[[Any], Array]) -> tuple[dict[tuple[int, int], Array], int]:
+                     read_marks: Callable[[Any], Array]) -> tuple[Matches, int]:
         """Return what a call may continue, as `Call.matches` has it, and how many keys are before its own.
 
         `end` is behind the last key that is seen: a static cache has room for more. `is_alone` says that no
@@ -247,20 +251,20 @@ class Runs:
         """
         places = [num_keys] if is_cross else [num_keys - num_queries, end - num_queries]
         place = places[0] if end >= num_keys or is_cross else max(places[1], 0)
-        found: dict[tuple[int, int], Array] = {}
+        found: Matches = {}
         for num_past in dict.fromkeys(places[:1 + (end < num_keys)]):
             if num_past < 1 or not any(layer in run.layers for run in self.recent):
                 continue
             sample = np.arange(num_past) if is_alone else sample_rows(num_past)
             marks = read_marks(sample)
-            for number, run in enumerate(self.recent):
+            for run in self.recent:
                 if layer not in run.layers:
                     continue
                 known = run.layers[layer].rows["marks"]
                 for count in counts_before(num_past, known.count, is_cross, num_past == num_keys - num_queries):
                     same = (marks[:, np.newaxis] == known.rows[np.newaxis, :, sample + count - num_past]).all((2, 3))
                     if same.any(1).all():
-                        found.setdefault((number, -1 if is_cross else count), same)
+                        found.setdefault((run, -1 if is_cross else count), same)
                         place = num_past
             if found:
                 break
@@ -275,10 +279,9 @@ class Runs:
     def place(self, tower: str, calls: list[Call]) -> None:
         """Let the calls of layers that run together continue a run, if all agree, or begin one."""
         witness = first_of(calls)
-        for number, count in {} if witness.is_cross else witness.matches:
-            run = self.recent[number]
+        for run, count in {} if witness.is_cross else witness.matches:
             known = [call for call in calls if call.layer in run.layers]
-            found = [call.matches.get((number, -1 if call.is_cross else count)) for call in known]
+            found = [call.matches.get((run, -1 if call.is_cross else count)) for call in known]
             agreed = [same for same in found if same is not None]
             if len(agreed) == len(found) and all(call in known or not call.rows for call in calls):
                 same = np.logical_and.reduce(agreed)

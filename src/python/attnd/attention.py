@@ -158,7 +158,8 @@ def to_batch(array: Array, lead: tuple[int, ...], given: Any) -> Array:
     if array.ndim == 2:
         array = array[np.newaxis]
     array = np.broadcast_to(array, lead + array.shape[-3:])
-    return array.reshape(math.prod(lead), *array.shape[-3:]).swapaxes(1, 2)
+    batch: Array = array.reshape(math.prod(lead), *array.shape[-3:]).swapaxes(1, 2)
+    return batch
 
 
 def to_batch_mask(mask: Array, lead: tuple[int, ...], num_keys: int) -> Array:

@@ -18,6 +18,7 @@ from ._arrays import Array
 from ._files import CaptureError, describe, read_safetensors
 from ._safetensors import to_safetensors
 from .client import AttentionError, Client
+from .head_table import HeadTable
 
 TENSORS = ("queries", "keys", "values", "bias", "sinks", "slopes", "positions", "key_positions")
 OPTIONS = ("scale", "softcap", "causal", "window")
@@ -153,7 +154,7 @@ class Captured:
         """Return what tells whether a sequence was changed."""
         return {layer: dict(self.request(layer, sequence)) for layer in self.layers}
 
-    def heads(self, targets: Any = None, sequence: int = 0, layers: Iterable[int | str] | None = None) -> Any:
+    def heads(self, targets: Any = None, sequence: int = 0, layers: Iterable[int | str] | None = None) -> HeadTable:
         """Say what each head of all layers attends to, as one table that sorts and prints itself.
 
         Parameters
@@ -169,13 +170,26 @@ class Captured:
         attnd.HeadTable
             ``c.heads(targets=...).sort("target")`` has the best head first. docs/heads.md explains the numbers.
         """
-        table = importlib.import_module(".head_table", __package__).HeadTable
         replies = {}
         for layer in self.layers if layers is None else layers:
             request = {name: value for name, value in self.request(layer, sequence).items() if name != "values"}
-            heads = attention.heads(**request, **({} if targets is None else {"targets": targets}))
-            replies[str(layer)] = {"model": str(layer), "heads": heads}
-        return table(replies)
+            if "bias" in request:
+                found = describe_biased(request, targets)
+            else:
+                found = attention.heads(**request, **({} if targets is None else {"targets": targets}))
+            if not str(layer).endswith(".cross"):
+                for field, back in (("mass_on_self", 0), ("mass_on_previous", 1)):
+                    own = [place - back for place in self.positions(layer, sequence)]
+                    fill_masses(found, field, request, [None if place < 0 else [place, place + 1] for place in own])
+            replies[str(layer)] = {"model": str(layer), "heads": found}
+        return HeadTable(replies)
+
+    def positions(self, layer: int | str, sequence: int) -> list[int]:
+        """Return which key each query of self-attention is."""
+        request = self.request(layer, sequence)
+        shift = max(len(request["keys"]) - len(request["queries"]), 0)
+        places: list[int] = np.asarray(request.get("positions", np.arange(len(request["queries"])) + shift)).ravel().tolist()
+        return places
 
     def show(self, layer: int | str | None = None, head: int = 0, *, client: Any = None, sequence: int = 0) -> Any:
         """Draw the weights of one layer, for a notebook: each head by choice, each weight by pointing at it.
@@ -225,9 +239,7 @@ class Captured:
         if own != name:
             numbers = range(len(request["queries"]))
             return self.known_labels(own, sequence, len(numbers)), columns
-        shift = len(request["keys"]) - len(request["queries"])
-        positions = np.asarray(request.get("positions", np.arange(len(request["queries"])) + max(shift, 0))).ravel().tolist()
-        return [columns[each] if 0 <= each < len(columns) else str(each) for each in positions], columns
+        return [columns[each] if 0 <= each < len(columns) else str(each) for each in self.positions(layer, sequence)], columns
 
     def known_labels(self, name: str, sequence: int, count: int) -> list[str]:
         """Return labels of `count` keys of a layer."""
@@ -252,6 +264,26 @@ class Captured:
                 else:
                     metadata[f"{layer}.{name}"] = json.dumps(value)
         return to_safetensors(tensors, metadata)
+
+
+def describe_biased(request: Request, targets: Any) -> list[dict[str, Any]]:
+    """Return what `attention.heads` would say of a request that has a bias, without tags."""
+    entropy = attention.dot_product(**request, need="entropy")["entropy"].mean(0, np.float64).tolist()
+    found: list[dict[str, Any]] = [{"entropy": each, "tags": []} for each in entropy]
+    fill_masses(found, "mass_on_first", request, [[0, 1]] * len(request["queries"]))
+    if targets is not None:
+        fill_masses(found, "mass_on_target", request, targets)
+    return found
+
+
+def fill_masses(found: list[dict[str, Any]], field: str, request: Request, targets: Any) -> None:
+    """Set for each head the mean weight on a range of keys of each query; queries whose range is None do not count."""
+    ranges = [[0, 0] if each is None else each for each in targets]
+    counts = [first < end for first, end in ranges]
+    if any(counts):
+        masses = attention.dot_product(**request, need="target", targets=ranges)["target"][counts]
+        for head, mass in zip(found, masses.mean(0, np.float64).tolist()):
+            head[field] = mass
 
 
 def is_changed(before: dict[str, Request], now: dict[str, Request]) -> bool:

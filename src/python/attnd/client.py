@@ -154,7 +154,7 @@ class Client(_Settings):
         return decode_heads(*self.post("/v1/heads", {"model": model, "queries": queries, **options}))
 
     def put_capture(self, name: str | None, data: Any, ttl: float | None = None) -> dict[str, Any]:
-        """Keeps a file of queries and keys, as `Captured.save` of capture.py writes it, on the server.
+        """Keeps a file of queries and keys, as `Captured.save` writes it, on the server.
         `data` is its path, its bytes, or a function that returns either. Without a name (None)
         it is named by its SHA-256. Returns its description, a dict with "name", "layers" and more.
 

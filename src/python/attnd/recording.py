@@ -61,10 +61,23 @@ def capture(model: Any, layers: int | str | Iterable[int | str] | None = None, v
     """
     transformers = importlib.import_module("transformers")
     check_model(model, transformers)
-    masking = importlib.import_module("transformers.masking_utils")
     recorder = Recorder(model, layers, values)
     captured = Captured({}, None if tokens is None else list(tokens))
     captured.source = functools.partial(fill, captured, recorder, tokenizer, copy=True)
+    with recording(model, recorder, transformers, importlib.import_module("transformers.masking_utils")):
+        yield captured
+
+    if not recorder.was_kept or recorder.missing:
+        raise CaptureError(recorder.reason())
+    fill(captured, recorder, tokenizer, copy=False)
+    captured.source = None
+    for text in warnings_of(recorder.runs.all, len(captured.runs)):
+        warnings.warn(text, CaptureWarning, stacklevel=3)
+
+
+@contextlib.contextmanager
+def recording(model: Any, recorder: Recorder, transformers: Any, masking: Any) -> Iterator[None]:
+    """Let a model compute with the functions of a recorder while the block runs."""
     parts = [part for part in model.modules() if isinstance(part, transformers.PreTrainedModel)]
     kernels: dict[Any, str] = {}  # of each part of the model that has a configuration of its own
     for part in parts:
@@ -89,20 +102,13 @@ def capture(model: Any, layers: int | str | Iterable[int | str] | None = None, v
             raise CaptureError(f"{type(model).__name__} of transformers {transformers.__version__} does not let its "
                                "attention be replaced, so it cannot be captured (bert and its kin can from 5 on); "
                                "send its hidden states to attnd instead")
-        yield captured
+        yield
     finally:
         del model.generate_batch
         for hook in hooks:
             hook.remove()
         for part, kernel in kernels.items():
             part.set_attn_implementation(kernel)
-
-    if not recorder.was_kept or recorder.missing:
-        raise CaptureError(recorder.reason())
-    fill(captured, recorder, tokenizer, copy=False)
-    captured.source = None
-    for text in warnings_of(recorder.runs.all, len(captured.runs)):
-        warnings.warn(text, CaptureWarning, stacklevel=3)
 
 
 def check_model(model: Any, transformers: Any) -> None:
@@ -111,7 +117,8 @@ def check_model(model: Any, transformers: Any) -> None:
     if version < OLDEST:
         raise CaptureError(f"transformers is {transformers.__version__}, but a capture needs 4.56 or newer, and 5 for bert "
                            "and its kin; pip install -U transformers")
-    if type(model).__name__ in ("OptimizedModule", "PeftModel") or hasattr(model, "get_base_model"):
+    if type(model).__name__ == "OptimizedModule" or not isinstance(model, transformers.PreTrainedModel) \
+            and hasattr(model, "get_base_model"):
         inner = "model._orig_mod" if hasattr(model, "_orig_mod") else "model.get_base_model()"
         raise CaptureError(f"model is a {type(model).__name__}, which wraps the model that runs; capture {inner}")
     if not isinstance(model, transformers.PreTrainedModel):
