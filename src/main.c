@@ -48,10 +48,6 @@ static int run_command(enum command command, const struct config *config,
                        const struct config_texts *files) {
     if (command == COMMAND_INSPECT)
         return command_inspect(config, files);
-    if (command == COMMAND_HEADS)
-        return command_heads(config, files);
-    if (command == COMMAND_PRUNE)
-        return command_prune(config, files);
     if (command == COMMAND_HEALTH)
         return run_health(config);
     return daemon_serve(config, main_commit);

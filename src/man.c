@@ -42,8 +42,6 @@ static void print_man_options(void) {
 
         help_format_flag(option, item, sizeof item);
         print_man_item(item, option->metavar, option->help);
-        if (option->command != NULL)
-            printf("Only for attnd %s.\n", option->command);
         if (option->value != NULL) {
             fputs("Default: ", stdout);
             print_troff(option->value);
@@ -85,8 +83,7 @@ int main(void) {
          "The value of an option follows a blank or '='. It may also be in the\n"
          "environment variable that is named with the option, or in the file of\n"
          "\\-\\-config. A flag overrides the environment, which overrides the file,\n"
-         "which overrides the default. Flags that are only for some\n"
-         "commands are refused by others.");
+         "which overrides the default.");
     print_man_options();
 
     puts(".SH EXIT STATUS");
@@ -96,13 +93,10 @@ int main(void) {
     puts(".SH EXAMPLES\n.nf\n"
          "attnd \\-\\-demo\n"
          "attnd \\-\\-model layer0=layer0.safetensors,num_heads=12,causal=true\n"
-         "attnd inspect layer0.safetensors\n"
-         "attnd heads layer0.safetensors,num_heads=12 \\-\\-data requests.jsonl\n"
-         "attnd prune layer0.safetensors,num_heads=12 \\-\\-heads 1,4 "
-         "\\-\\-output pruned.safetensors\n.fi\n"
+         "attnd inspect layer0.safetensors\n.fi\n"
          ".SH SEE ALSO\n"
          "In the source: docs/protocol.md and docs/protocol\\-v2.md for requests,\n"
          "docs/models.md for the layouts of checkpoints,\n"
-         "docs/heads.md for heads and prune.");
+         "docs/heads.md for heads.");
     return fflush(stdout) == 0 ? 0 : 1;
 }

@@ -58,7 +58,7 @@ def rank_heads(client):
                    for head in range(len(weights)) if head not in removed}
         removed.append(min(changes, key=changes.get))
         print(f"  {removed} {changes[removed[-1]]:.4f}")
-    print("  attnd prune writes a file without such heads, which is faster: docs/heads.md")
+    print("  a file without such heads is faster: docs/heads.md")
 
 
 with serve(demo=True) as client:

@@ -61,12 +61,9 @@ static bool write_all(int fd, const char *bytes, size_t size) {
     return true;
 }
 
-/* Writes all pieces to the disk and closes `fd`. Returns false with errno set. */
-static bool write_pieces(int fd, const struct output_piece *pieces, size_t count) {
-    bool written = true;
-    for (size_t i = 0; i < count && written; i++)
-        written = write_all(fd, pieces[i].bytes, pieces[i].size);
-    written = written && fsync(fd) == 0;
+/* Writes all bytes to the disk and closes `fd`. Returns false with errno set. */
+static bool write_file(int fd, const char *bytes, size_t size) {
+    bool written = write_all(fd, bytes, size) && fsync(fd) == 0;
 
     int error = errno;
     bool closed = close(fd) == 0; /* where some file systems report a full disk */
@@ -75,8 +72,8 @@ static bool write_pieces(int fd, const struct output_piece *pieces, size_t count
     return written && closed;
 }
 
-attn_status output_create_file(const char *path, const struct output_piece *pieces,
-                               size_t count, attn_error *ret_error) {
+attn_status output_create_file(const char *path, const char *bytes, size_t size,
+                               attn_error *ret_error) {
     char part[PATH_MAX];
     attn_status status = output_check_new(path, ret_error);
     if (status != ATTN_OK)
@@ -92,7 +89,7 @@ attn_status output_create_file(const char *path, const struct output_piece *piec
         return error_set(ret_error, ATTN_E_IO, "%.200s cannot be created: %s", path,
                          strerror(errno));
 
-    if (!write_pieces(fd, pieces, count) || link(part, path) != 0)
+    if (!write_file(fd, bytes, size) || link(part, path) != 0)
         status = errno == EEXIST
                      ? refuse_existing(path, ret_error)
                      : error_set(ret_error, ATTN_E_IO, "%.200s cannot be written: %s",

@@ -23,20 +23,14 @@ int output_open(int fd);
  * with errno set, EAGAIN when there was no room. */
 ssize_t output_write(int fd, const char *text, size_t size, int wait_ms);
 
-/* Bytes of a file. */
-struct output_piece {
-    const void *bytes; /* [size] */
-    size_t size;
-};
-
-/* Creates the file at `path` from `count` pieces, one after the other. The name appears
- * once all bytes are on the disk; until then the file is called PATH.part, in the same
- * folder. After a failure neither is left.
+/* Creates the file at `path` with `size` bytes. The name appears once all bytes are on
+ * the disk; until then the file is called PATH.part, in the same folder. After a failure
+ * neither is left.
  *
  * Errors, with one line that names the file: ATTN_E_VALUE when something has either name,
  * which is never replaced, or when the path is too long; ATTN_E_IO. */
-attn_status output_create_file(const char *path, const struct output_piece *pieces,
-                               size_t count, attn_error *ret_error);
+attn_status output_create_file(const char *path, const char *bytes, size_t size,
+                               attn_error *ret_error);
 
 /* Checks that nothing has the name `path`, before long work for that file. Errors:
  * ATTN_E_VALUE, as above. */

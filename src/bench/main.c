@@ -144,7 +144,7 @@ static void print_help(void) {
            attn_version());
     help_print_indented(about, 0);
     printf("\nOptions:\n");
-    help_print_options(&bench_options, NULL);
+    help_print_options(&bench_options);
 }
 
 static int flush_output(int exit_code) {

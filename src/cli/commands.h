@@ -9,16 +9,6 @@
  * is given. */
 int command_inspect(const struct config *config, const struct config_texts *files);
 
-/* Prints what each head of the model in the only operand attends to over the requests of
- * --data, and how much the outputs depend on it. Returns 0; 1 when that fails; 2 when
- * options or operands are wrong. */
-int command_heads(const struct config *config, const struct config_texts *files);
-
-/* Writes --output: the model in the only operand without the heads --heads, or with
- * --keep heads. With --data it prints how much the outputs change. Returns as
- * command_heads() does. */
-int command_prune(const struct config *config, const struct config_texts *files);
-
 /* Asks the server at --listen, the first of several, whether it is ready. Returns 0 when
  * it is, else 1. */
 int command_health(const struct config *config);

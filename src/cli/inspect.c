@@ -41,7 +41,7 @@ static void print_info(const char *path, const attn_model_info *info) {
            info->linears[ATTN_OUTPUT].weight ? "yes" : "no, the heads are concatenated");
 
     features_list(info, NULL, &features);
-    if (features.extra != NULL)
+    if (features.more)
         printf("  features        %s\n", features.text);
     printf("  causal          %s\n", yes_or_no(info->mask.causal));
     if (info->context_length > 0)

@@ -2,7 +2,7 @@
 # Completes the command line of attnd in bash, by what attnd --help prints.
 _attnd() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
-    local line value='' flags='' commands='' words ours=yes
+    local line value='' flags='' commands='' words
     # bash makes a word of '=', in --option=value as in NAME=FILE.
     if [[ $cur == = ]]; then
         cur=
@@ -12,9 +12,6 @@ _attnd() {
 
     while IFS= read -r line; do
         case $line in
-        'Options of '*) # which commands have those that follow
-            ours=
-            [[ ${line//,/ } == *" ${COMP_WORDS[1]} "* ]] && ours=yes ;;
         '  attnd '*)
             line=${line#  attnd }
             line=${line%% *}
@@ -26,7 +23,7 @@ _attnd() {
                 value=${line#* }
             elif [[ $line == *', -'* ]]; then
                 flags+=" ${line/,/}"
-            elif [[ $ours ]]; then
+            else
                 flags+=" ${line%% *}"
             fi ;;
         esac
@@ -41,7 +38,7 @@ _attnd() {
             words=$commands
         fi ;;
     DIR) compopt -o dirnames +o default; return ;;
-    *FILE*|REQUESTS) return ;;
+    *FILE*) return ;;
     *[[:upper:]]*) compopt +o default; return ;;
     *) words=${value//|/ } ;;
     esac

@@ -19,18 +19,6 @@ const struct command_info command_infos[NUM_COMMANDS] = {
          .help = "Print the layout and the sizes of each file, or the layers of "
                  "each folder, or what is missing.",
          .accepts_files = true},
-    [COMMAND_HEADS] =
-        {.name = "heads",
-         .usage = "attnd heads FILE[,KEY=VALUE]... --data REQUESTS [OPTION]...",
-         .help = "Print what each head attends to, and how much the outputs depend "
-                 "on it; of a folder, in all its layers.",
-         .accepts_files = true},
-    [COMMAND_PRUNE] = {.name = "prune",
-                       .usage =
-                           "attnd prune FILE[,KEY=VALUE]... {--heads H[,H]...|--keep N} "
-                           "--output FILE [OPTION]...",
-                       .help = "Write a smaller file without some of the heads.",
-                       .accepts_files = true},
     [COMMAND_HEALTH] = {.name = "health",
                         .usage = "attnd health [--listen HOST:PORT|unix:PATH]",
                         .help = "Ask the server at that address whether it is ready; "
@@ -52,7 +40,10 @@ void command_refuse(const char *name, attn_error *ret_error) {
     const char *before = "see attnd --help", *word = "", *after = "";
     if (nearest.name != NULL)
         before = "did you mean ", word = nearest.name, after = "?";
-    else if (access(name, F_OK) == 0)
+    if (strcmp(name, "heads") == 0 || strcmp(name, "prune") == 0)
+        before = "it is in the Python package attnd: see docs/heads.md",
+        word = after = "";
+    else if (nearest.name == NULL && access(name, F_OK) == 0)
         before = "to serve a file write attnd --model NAME=", word = name;
     error_set(ret_error, ATTN_E_VALUE, "unknown command '%s'; %s%s%s", name, before, word,
               after);

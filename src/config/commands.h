@@ -8,8 +8,6 @@
 enum command {
     COMMAND_SERVE, /* the default */
     COMMAND_INSPECT,
-    COMMAND_HEADS,
-    COMMAND_PRUNE,
     COMMAND_HEALTH,
     NUM_COMMANDS /* also: unknown */
 };

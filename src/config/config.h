@@ -6,17 +6,6 @@
 #include "config/commands.h"
 #include "config/compute.h"
 
-/* Only `attnd heads` and `attnd prune` read these; a text that is NULL was left out. */
-struct config_heads {
-    char *data;   /* file of requests, or of hidden states */
-    char *layers; /* ids of the hidden states, between commas */
-    int sort;     /* 0: layers in their order; else column sort - 1 of the table */
-    bool json;
-    char *remove; /* numbers of heads, between commas */
-    size_t keep;  /* how many heads; 0: left out */
-    char *output; /* file of the pruned model */
-};
-
 struct config {
     struct config_compute compute;
 
@@ -58,8 +47,6 @@ struct config {
     bool access_log;        /* requests are logged at LOG_INFO, not LOG_DEBUG */
     bool check_config;
 
-    struct config_heads heads; /* read by cli/heads.c and cli/prune.c */
-
     char *file;                            /* value of --config; NULL: none */
     struct config_texts ignored_variables; /* names of ATTND_... that no option has */
     bool help;
@@ -67,12 +54,12 @@ struct config {
 };
 
 /* Fills *ret_config from flags, environment, file and defaults: an earlier source in this
- * list overrides a later one. `argv` begins after the program's name and `command`, whose
- * options it may have and no other command's. Arguments that are not options are copied
- * to *ret_operands when the command accepts files, else they are errors.
+ * list overrides a later one. `argv` begins after the program's name and `command`.
+ * Arguments that are not options are copied to *ret_operands when the command accepts
+ * files, else they are errors.
  *
  * The name of a variable ATTND_... that no option has is kept for a warning: the
- * environment is shared with others. So the option of another command is ignored there.
+ * environment is shared with others.
  *
  * On success the caller owns *ret_config and *ret_operands. On failure *ret_config has no
  * texts, and the other values as far as the sources could be read: every source is read

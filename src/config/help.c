@@ -60,14 +60,11 @@ void help_format_variable(const struct option *option, char *ret_name, size_t si
     ret_name[at] = '\0';
 }
 
-void help_print_options(const struct option_set *set, const char *command) {
+void help_print_options(const struct option_set *set) {
     for (size_t i = 0; i < option_count(set); i++) {
         const struct option *option = option_at(set, i);
-        if ((option->command == NULL) != (command == NULL) ||
-            (command != NULL && strcmp(option->command, command) != 0))
-            continue;
-
         char text[64];
+
         help_format_flag(option, text, sizeof text);
         printf("  %s", text);
         if (option->metavar != NULL)
@@ -100,14 +97,7 @@ void config_print_help(void) {
 
     printf("\nOptions (a flag overrides ATTND_..., which overrides --config, "
            "which overrides the default):\n");
-    help_print_options(&config_options, NULL);
-    printf("\nOptions of attnd heads and prune, which also use "
-           "--engine, --cpu and --precision:\n");
-    help_print_options(&config_options, "heads and prune");
-    printf("\nOptions of attnd heads alone:\n");
-    help_print_options(&config_options, "heads");
-    printf("\nOptions of attnd prune alone:\n");
-    help_print_options(&config_options, "prune");
+    help_print_options(&config_options);
     printf("\nExit status:\n");
     for (size_t i = 0; i < HELP_NUM_EXIT_CODES; i++) {
         printf("  %zu\n", i);

@@ -19,6 +19,5 @@ void help_format_variable(const struct option *option, char *ret_name, size_t si
 /* Prints `text` wrapped, with `indent` blanks before each line. */
 void help_print_indented(const char *text, int indent);
 
-/* Prints the options of a set whose `command` is this one or, when it is NULL, is NULL
- * too. */
-void help_print_options(const struct option_set *set, const char *command);
+/* Prints the options of a set. */
+void help_print_options(const struct option_set *set);

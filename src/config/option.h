@@ -34,11 +34,8 @@ struct option {
     const char *metavar;        /* what the help shows as the value; NULL for FLAG */
     const char *const *choices; /* NULL-terminated, of CHOICE */
     const char *help;           /* one to three sentences */
-    /* The only command that uses it, or ones, as in "heads and prune"; NULL: any. Others
-     * refuse it. */
-    const char *command;
-    bool command_line_only; /* not in the file or the environment */
-    char letter;            /* 'h' when -h is the same flag; '\0': none */
+    bool command_line_only;     /* not in the file or the environment */
+    char letter;                /* 'h' when -h is the same flag; '\0': none */
 };
 
 /* The options of a program: its own, and the shared ones of compute.h. They fill a struct

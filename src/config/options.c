@@ -3,15 +3,11 @@
  * wrapped, and in the man page. */
 #include "config/options.h"
 
-#include <limits.h>
 #include <stdint.h>
 #include <string.h>
 
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const model_controls[] = {"none", "explicit", NULL};
-static const char *const head_orders[] = {
-    "layer",    "importance", "entropy", "distance", "self", "first",
-    "previous", "sink",       "target",  "largest",  NULL}; /* as cli/heads_table.c */
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
 #define OPTION(text, type, member)                                                       \
@@ -170,39 +166,6 @@ static const struct option own_options[] = {
              "this can run beside an attnd that serves; whether the address is free, the "
              "start says.",
      .command_line_only = true},
-    {OPTION("data", TEXT, heads.data), .metavar = "REQUESTS",
-     .help =
-         "File of requests to analyse the heads on: each line has the JSON of one "
-         "POST /v1/attention, or the file is one request in safetensors. The model "
-         "that it names does not matter. --max-body limits a request, and "
-         "--max-memory what it needs. For heads of a folder, it may also be a file of "
-         "safetensors with hidden_states, [tokens, layers, width] or [layers, tokens, "
-         "width]; see --layers.",
-     .command = "heads and prune", .command_line_only = true},
-    {OPTION("layers", TEXT, heads.layers), .metavar = "ID[,ID]...",
-     .help = "The ids of the layers in hidden_states, in the order of the file. State i "
-             "is what enters layer i, before its norm.",
-     .command = "heads", .command_line_only = true},
-    {OPTION("sort", CHOICE, heads.sort), .value = "layer",
-     .metavar = "layer|importance|entropy|distance|self|first|previous|sink|target|"
-                "largest",
-     .choices = head_orders,
-     .help = "The column by which the table is sorted, the largest first.",
-     .command = "heads", .command_line_only = true},
-    {OPTION("json", FLAG, heads.json),
-     .help = "Print JSON: for each layer the reply of POST /v1/heads.",
-     .command = "heads", .command_line_only = true},
-    {OPTION("heads", TEXT, heads.remove), .metavar = "H[,H]...",
-     .help = "The heads to remove, counted from 0.", .command = "prune",
-     .command_line_only = true},
-    {OPTION("keep", COUNT, heads.keep), .min = 1, .max = INT_MAX, .metavar = "N",
-     .help = "How many heads to keep. The others are removed one after the other: "
-             "each is the one without which the outputs for --data change least.",
-     .command = "prune", .command_line_only = true},
-    {OPTION("output", TEXT, heads.output), .metavar = "FILE",
-     .help = "The file to write, in layout d2l and float32. "
-             "A file that exists is not replaced.",
-     .command = "prune", .command_line_only = true},
     {OPTION("version", FLAG, version),
      .help =
          "Print the version and exit. After a release it ends in +dev and the commit.",

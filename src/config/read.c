@@ -240,11 +240,6 @@ static attn_status read_argument(struct option_reader *reader, int argc,
     if (option == NULL)
         return refuse_unknown_flag(reader, *origin != '\0' ? origin : flag,
                                    strncmp(origin, "--", 2) == 0 ? origin + 2 : "");
-    if (reader->command != NULL && option->command != NULL &&
-        strstr(option->command, reader->command->name) == NULL)
-        return error_set(reader->error, ATTN_E_VALUE,
-                         "%s is an option of attnd %s, not of attnd %s; leave it out",
-                         origin, option->command, reader->command->name);
 
     /* The value follows '=' or is the next argument; a FLAG needs none. */
     const char *text = equals != NULL ? equals + 1 : NULL;
@@ -369,10 +364,6 @@ static attn_status read_file_option(struct option_reader *reader, const char *na
 
     snprintf(origin, sizeof origin, "%s: %s", reader->config->file, name);
     const struct option *option = option_find(reader->set, name, '_');
-    if (option != NULL && option->command != NULL)
-        return error_set(reader->error, ATTN_E_VALUE,
-                         "%s: is only a flag, of attnd %s; remove it", origin,
-                         option->command);
     if (option_find_foreign(name, '_') != NULL)
         return error_set(reader->error, ATTN_E_VALUE, "%s is not an option; %s", origin,
                          option_find_foreign(name, '_'));

@@ -12,11 +12,10 @@
  * before it. */
 enum effect { DIRECT, INDIRECT, FINISHES, FINISHES_VALUES };
 
-/* Adds a feature, if it is `present`: what it is called where it cannot be held, if
- * anywhere, and what it is, unless that is "". */
+/* Adds a feature, if it is `present`: whether it is more than plain attention, and what
+ * it is, unless that is "". */
 __attribute__((format(printf, 5, 6))) static void add(struct features *list, bool present,
-                                                      enum effect effect,
-                                                      const char *name,
+                                                      enum effect effect, bool more,
                                                       const char *format, ...) {
     size_t used = strlen(list->text);
     char feature[96];
@@ -24,8 +23,7 @@ __attribute__((format(printf, 5, 6))) static void add(struct features *list, boo
 
     if (!present)
         return;
-    if (list->extra == NULL)
-        list->extra = name;
+    list->more |= more;
     list->effects.indirect |= effect != DIRECT;
     list->effects.finishes |= effect >= FINISHES;
     list->effects.finishes_values |= effect == FINISHES_VALUES;
@@ -52,21 +50,19 @@ static void add_sources(const attn_model_info *info, const struct features_origi
     size_t grid = info->rotation.grid;
     bool scaled = strcmp(type, "default") != 0;
 
-    add(list, info->projection.given, INDIRECT, NULL, "%s", "");
-    add(list, info->num_kv_heads != info->num_heads, INDIRECT,
-        "heads that share a key head", "%s", "");
-    add(list, strcmp(kind, "cross") == 0, DIRECT, NULL, "cross");
-    add(list, strcmp(kind, "borrowed") == 0, DIRECT, NULL, "keys of layer %zu",
+    add(list, info->projection.given, INDIRECT, false, "%s", "");
+    add(list, info->num_kv_heads != info->num_heads, INDIRECT, true, "%s", "");
+    add(list, strcmp(kind, "cross") == 0, DIRECT, false, "cross");
+    add(list, strcmp(kind, "borrowed") == 0, DIRECT, false, "keys of layer %zu",
         origin->lender);
-    add(list, info->mask.causal, DIRECT, NULL, "causal");
-    add(list, info->rotation.size > 0, FINISHES, "rotary positions",
-        "rope%s%s%s %g of %zu", scaled ? " " : "", scaled ? type : "",
-        origin->interleaved ? " interleaved" : "", info->rotation.base,
-        info->rotation.size);
-    add(list, info->rotation.axes > 1, INDIRECT, NULL, "sections %zu %zu %zu%s",
+    add(list, info->mask.causal, DIRECT, false, "causal");
+    add(list, info->rotation.size > 0, FINISHES, true, "rope%s%s%s %g of %zu",
+        scaled ? " " : "", scaled ? type : "", origin->interleaved ? " interleaved" : "",
+        info->rotation.base, info->rotation.size);
+    add(list, info->rotation.axes > 1, INDIRECT, false, "sections %zu %zu %zu%s",
         sections[0], sections[1], sections[2],
         origin->sections_interleaved ? " interleaved" : "");
-    add(list, grid > 0, INDIRECT, NULL, "grid of %zu x %zu behind %zu", grid, grid,
+    add(list, grid > 0, INDIRECT, false, "grid of %zu x %zu behind %zu", grid, grid,
         info->rotation.grid_first);
 }
 
@@ -75,15 +71,15 @@ static void add_rows(const attn_model_info *info, const struct features_origin *
                      struct features *list) {
     double factor = origin->value_factor;
 
-    add(list, info->latent.query > 0, INDIRECT, "latent rows", "latent queries of %zu",
+    add(list, info->latent.query > 0, INDIRECT, true, "latent queries of %zu",
         info->latent.query);
-    add(list, info->latent.key > 0, INDIRECT, "latent rows", "latent keys of %zu + %zu",
+    add(list, info->latent.key > 0, INDIRECT, true, "latent keys of %zu + %zu",
         info->latent.key - info->latent.shared, info->latent.shared);
-    add(list, info->width.score != info->width.head, DIRECT,
-        "values of another size than keys", "values of size %zu", info->width.head);
-    add(list, factor != 0 && factor != 1, DIRECT, NULL, "values times %g", factor);
-    add(list, info->rotation.values, FINISHES_VALUES, NULL, "values rotated");
-    add(list, info->query_factor.length > 0, FINISHES, "a factor of queries",
+    add(list, info->width.score != info->width.head, DIRECT, true, "values of size %zu",
+        info->width.head);
+    add(list, factor != 0 && factor != 1, DIRECT, false, "values times %g", factor);
+    add(list, info->rotation.values, FINISHES_VALUES, false, "values rotated");
+    add(list, info->query_factor.length > 0, FINISHES, true,
         "queries times 1 + %g ln(1 + (i + %zu) / %zu)", info->query_factor.beta,
         info->query_factor.offset, info->query_factor.length);
 }
@@ -95,24 +91,21 @@ static void add_scores(const attn_model_info *info, size_t num_buckets,
     bool alibi = info->score.bias == ATTN_BIAS_ALIBI ||
                  info->score.bias == ATTN_BIAS_ALIBI_ROUNDED;
 
-    add(list, has_own_scale(info), DIRECT, "a scale of its own", "scale %g",
-        info->score.scale);
-    add(list, info->mask.window > 0, DIRECT, "a window", "window %zu%s",
-        info->mask.window, info->mask.causal ? "" : " on each side");
-    add(list, info->mask.chunk > 0, DIRECT, "chunks of keys", "chunks of %zu",
-        info->mask.chunk);
-    add(list, info->score.softcap > 0, INDIRECT, "a softcap", "softcap %g",
-        info->score.softcap);
-    add(list, info->projection.clip > 0, INDIRECT, "a clip", "clip %g%s",
+    add(list, has_own_scale(info), DIRECT, true, "scale %g", info->score.scale);
+    add(list, info->mask.window > 0, DIRECT, true, "window %zu%s", info->mask.window,
+        info->mask.causal ? "" : " on each side");
+    add(list, info->mask.chunk > 0, DIRECT, true, "chunks of %zu", info->mask.chunk);
+    add(list, info->score.softcap > 0, INDIRECT, true, "softcap %g", info->score.softcap);
+    add(list, info->projection.clip > 0, INDIRECT, true, "clip %g%s",
         info->projection.clip, info->projection.clip_last ? " after norms" : "");
-    add(list, buckets, INDIRECT, "a bias by distance", "bias of %zu buckets up to %zu",
-        num_buckets, info->score.bias_distance);
-    add(list, alibi, INDIRECT, "a bias by distance", "alibi");
-    add(list, info->score.position_keys, INDIRECT, "terms of content by position",
-        "content to position of %zu", info->score.position_rows);
-    add(list, info->score.position_queries, INDIRECT, "terms of content by position",
-        "position to content of %zu", info->score.position_rows);
-    add(list, info->score.sinks, INDIRECT, "sinks", "sinks");
+    add(list, buckets, INDIRECT, true, "bias of %zu buckets up to %zu", num_buckets,
+        info->score.bias_distance);
+    add(list, alibi, INDIRECT, true, "alibi");
+    add(list, info->score.position_keys, INDIRECT, true, "content to position of %zu",
+        info->score.position_rows);
+    add(list, info->score.position_queries, INDIRECT, true, "position to content of %zu",
+        info->score.position_rows);
+    add(list, info->score.sinks, INDIRECT, true, "sinks");
 }
 
 /* Adds norms, and the gate. */
@@ -125,21 +118,19 @@ static void add_norms(const attn_model_info *info, const struct features_origin 
     const char *stored = info->pre_norm.name[0] != '\0' ? "" : " (not in the file)";
     bool applied = info->pre_norm.applied;
 
-    add(list, info->head_norm.kind != ATTN_NORM_NONE, FINISHES,
-        "norms of queries and keys", "%s%s of %s%s%s", kinds[info->head_norm.kind],
+    add(list, info->head_norm.kind != ATTN_NORM_NONE, FINISHES, true, "%s%s of %s%s%s",
+        kinds[info->head_norm.kind],
         origin->bare_heads && !origin->plus_one ? " without weight" : form,
         info->head_norm.whole ? "all heads" : "each head",
         info->head_norm.per_head ? " by its own weights" : "",
         info->head_norm.last ? " after the rotation" : "");
-    add(list, info->value_norm.kind != ATTN_NORM_NONE, FINISHES_VALUES, "norms of values",
+    add(list, info->value_norm.kind != ATTN_NORM_NONE, FINISHES_VALUES, true,
         "%s of values", kinds[info->value_norm.kind]);
-    add(list, info->linears[ATTN_GATE].weight, DIRECT, "a gate", "gate");
-    add(list, info->out_norm.kind != ATTN_NORM_NONE, DIRECT,
-        "a norm of the heads' outputs", "%s of heads' outputs",
+    add(list, info->linears[ATTN_GATE].weight, DIRECT, true, "gate");
+    add(list, info->out_norm.kind != ATTN_NORM_NONE, DIRECT, true, "%s of heads' outputs",
         kinds[info->out_norm.kind]);
-    add(list, info->pre_norm.kind != ATTN_NORM_NONE, applied ? INDIRECT : DIRECT,
-        applied ? "a norm before it (pre_norm=true)" : NULL, "%s%s before%s",
-        kinds[info->pre_norm.kind], form,
+    add(list, info->pre_norm.kind != ATTN_NORM_NONE, applied ? INDIRECT : DIRECT, applied,
+        "%s%s before%s", kinds[info->pre_norm.kind], form,
         origin->bare_before ? " without weight" : stored);
 }
 
@@ -149,7 +140,7 @@ void features_list(const attn_model_info *info, const struct features_origin *or
 
     if (origin == NULL)
         origin = &unknown;
-    *ret_features = (struct features){.extra = NULL};
+    *ret_features = (struct features){.more = false};
     add_sources(info, origin, ret_features);
     add_rows(info, origin, ret_features);
     add_scores(info, origin->num_buckets, ret_features);

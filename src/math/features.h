@@ -32,9 +32,7 @@ struct features_effects {
 struct features {
     /* "causal, rope 10000 of 64"; or "plain". What has no room is left out. */
     char text[FEATURES_TEXT_SIZE];
-    /* A feature that a file of one layer cannot hold, as errors say it: "a window". A
-     * constant; NULL: none. */
-    const char *extra;
+    bool more; /* than plain attention: any that is not in d2l's own layer */
     struct features_effects effects;
 };
 

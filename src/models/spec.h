@@ -20,9 +20,9 @@ struct model_spec {
     bool pre_norm;
 };
 
-/* Parses a value of --model when `named`, else an operand of attnd inspect, heads or
- * prune. On success the caller owns *ret_spec. Errors, with one line that names the
- * option and the key: ATTN_E_VALUE, ATTN_E_NOMEM. A path cannot hold a comma, but the
+/* Parses a value of --model when `named`, else an operand of attnd inspect.
+ * On success the caller owns *ret_spec. Errors, with one line that names the option and
+ * the key: ATTN_E_VALUE, ATTN_E_NOMEM. A path cannot hold a comma, but the
  * list of layers can. */
 attn_status model_spec_parse(const char *text, bool named, struct model_spec *ret_spec,
                              attn_error *ret_error);

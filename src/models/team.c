@@ -67,12 +67,8 @@ static void *run_team_tasks(void *argument) {
     return NULL;
 }
 
-size_t team_size(size_t count) {
-    return size_min(size_min(machine_cpus(""), THREADS_MAX), count);
-}
-
 attn_status team_run(const struct team_work *work, attn_error *ret_error) {
-    size_t wanted = team_size(work->count);
+    size_t wanted = size_min(size_min(machine_cpus(""), THREADS_MAX), work->count);
     size_t num_threads = 1;
     pthread_t threads[THREADS_MAX];
     struct team team = {

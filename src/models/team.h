@@ -15,11 +15,8 @@ struct team_work {
     void *context;
 };
 
-/* Returns how many of `count` tasks run at the same time, at most: one for each CPU that
- * this process may use, and no more than 8, since each task may need much memory. */
-size_t team_size(size_t count);
-
-/* Does all tasks, on team_size() threads. Tasks begin in ascending order, and none begins
+/* Does all tasks, on a thread for each CPU that this process may use, but no more than 8,
+ * since each task may need much memory. Tasks begin in ascending order, and none begins
  * after one has failed. Returns the error of the first task, by number, that failed, as a
  * single thread would. Threads that the system refuses are done without. */
 attn_status team_run(const struct team_work *work, attn_error *ret_error);

@@ -86,7 +86,7 @@ static attn_status refuse_foreign(const struct safetensors *file, const char *pa
     size_t size = file->size < sizeof bytes ? (size_t)file->size : sizeof bytes;
 
     if (file_read_bytes(file, 0, size, bytes, NULL) == ATTN_OK)
-        safetensors_find_foreign(bytes, size, path, SAFETENSORS_OF_LAYER, ret_error);
+        safetensors_find_foreign(bytes, size, path, ret_error);
     return ATTN_E_FORMAT;
 }
 

@@ -16,17 +16,10 @@
     "import sys, torch; from safetensors.torch import save_file; "                       \
     "save_file({k: v.clone().contiguous() for k, v in torch.load(sys.argv[1], 'cpu', "   \
     "weights_only=True).items()}" SAVE_TO
-#define SCRIPT_TORCH_TENSOR                                                              \
-    "import sys, torch; from safetensors.torch import save_file; "                       \
-    "save_file({'queries': torch.load(sys.argv[1], 'cpu', weights_only=True).clone()"    \
-    ".contiguous()}" SAVE_TO
 #define SCRIPT_NPZ                                                                       \
     "import sys, numpy as np; from safetensors.numpy import save_file; "                 \
     "save_file({k: np.ascontiguousarray(v) for k, v in "                                 \
     "np.load(sys.argv[1]).items()}" SAVE_TO
-#define SCRIPT_NPY                                                                       \
-    "import sys, numpy as np; from safetensors.numpy import save_file; "                 \
-    "save_file({'queries': np.ascontiguousarray(np.load(sys.argv[1]))}" SAVE_TO
 
 /* How to convert a file to safetensors; `script` is Python that does it, or NULL. */
 struct remedy {
@@ -36,8 +29,6 @@ struct remedy {
 
 #define DICT_OF_TORCH                                                                    \
     { "convert its state dict", SCRIPT_TORCH }
-#define TENSOR_OF_TORCH                                                                  \
-    { "convert its tensor, the queries", SCRIPT_TORCH_TENSOR }
 #define LOAD_PICKLE                                                                      \
     {                                                                                    \
         "load it with pickle.load() if you trust its origin, and save its arrays under " \
@@ -55,48 +46,40 @@ struct remedy {
 
 /* Files of other programs, by their first bytes. Files of torch.save() begin as the first
  * row does, and is_npz() tells them apart. A pickle begins with 0x80 and its protocol, as
- * a header's size may; the opcode after them tells. Where the remedy for requests has no
- * text, the one for layers holds. */
+ * a header's size may; the opcode after them tells. */
 static const struct {
     const char *bytes;
     size_t size;
     const char *what;
-    struct remedy remedies[2]; /* by enum safetensors_use */
+    struct remedy remedy;
 } foreign_formats[] = {
-    {"PK\3\4",
-     4,
-     "an .npz file of NumPy",
-     {{"convert it", SCRIPT_NPZ},
-      {"convert it, with arrays called queries, keys and values", SCRIPT_NPZ}}},
-    {"PK\3\4", 4, "a file of torch.save()", {DICT_OF_TORCH, TENSOR_OF_TORCH}},
+    {"PK\3\4", 4, "an .npz file of NumPy", {"convert it", SCRIPT_NPZ}},
+    {"PK\3\4", 4, "a file of torch.save()", DICT_OF_TORCH},
     {"\x80\x02\x8a\nl\xfc\x9c\x46", /* before 1.6 */
-     8,
-     "a file of torch.save()",
-     {DICT_OF_TORCH, TENSOR_OF_TORCH}},
+     8, "a file of torch.save()", DICT_OF_TORCH},
     {"\x93NUMPY",
      6,
      "an .npy file of NumPy, one array without a name",
-     {{"save all arrays of the layer under their names with save_file() of "
-       "safetensors.numpy",
-       NULL},
-      {"convert it, the queries", SCRIPT_NPY}}},
-    {"\x80\2}", 3, "a pickle of Python", {LOAD_PICKLE}},
-    {"\x80\3}", 3, "a pickle of Python", {LOAD_PICKLE}},
-    {"\x80\4\x95", 3, "a pickle of Python", {LOAD_PICKLE}},
-    {"\x80\5\x95", 3, "a pickle of Python", {LOAD_PICKLE}},
+     {"save all arrays of the layer under their names with save_file() of "
+      "safetensors.numpy",
+      NULL}},
+    {"\x80\2}", 3, "a pickle of Python", LOAD_PICKLE},
+    {"\x80\3}", 3, "a pickle of Python", LOAD_PICKLE},
+    {"\x80\4\x95", 3, "a pickle of Python", LOAD_PICKLE},
+    {"\x80\5\x95", 3, "a pickle of Python", LOAD_PICKLE},
     {"version https://git-lfs.",
      24,
      "a git-lfs pointer, not the file",
-     {{"run git lfs pull", NULL}}},
-    {"GGUF", 4, "a GGUF file", {GIVE_ORIGIN}},
-    {"lmgg", 4, "a ggml file", {GIVE_ORIGIN}},
-    {"tjgg", 4, "a ggml file", {GIVE_ORIGIN}},
+     {"run git lfs pull", NULL}},
+    {"GGUF", 4, "a GGUF file", GIVE_ORIGIN},
+    {"lmgg", 4, "a ggml file", GIVE_ORIGIN},
+    {"tjgg", 4, "a ggml file", GIVE_ORIGIN},
     {"\x89HDF\r\n\x1a\n",
      8,
      "an HDF5 file",
-     {{"read it with h5py or Keras, and save the kernels, transposed and made "
-       "contiguous, with save_file() of safetensors.numpy",
-       NULL}}},
+     {"read it with h5py or Keras, and save the kernels, transposed and made "
+      "contiguous, with save_file() of safetensors.numpy",
+      NULL}},
 };
 
 /* Those that only their names tell, which are patterns of fnmatch(). */
@@ -111,11 +94,6 @@ static const struct {
     {"?(*/)saved_model.pb", "a model of TensorFlow", FROM_TENSORFLOW},
     {"*.msgpack", "a file of Flax", FROM_FLAX},
 };
-
-bool safetensors_is_likely(const unsigned char *bytes, size_t size) {
-    /* A header has less than 2^40 bytes, and begins with a brace. JSON has no zeros. */
-    return size >= SAFETENSORS_BEGIN_MIN && memcmp(bytes + 5, "\0\0\0{", 4) == 0;
-}
 
 /* Returns whether the archive of zip that begins with `bytes` is one of NumPy: the name
  * of its first file ends in ".npy". */
@@ -147,17 +125,14 @@ static bool tell_format(const char *what, const struct remedy *remedy, const cha
 }
 
 bool safetensors_find_foreign(const unsigned char *bytes, size_t size, const char *path,
-                              enum safetensors_use use, attn_error *ret_error) {
+                              attn_error *ret_error) {
     for (size_t i = 0; i < sizeof foreign_formats / sizeof foreign_formats[0]; i++) {
-        const struct remedy *remedy = &foreign_formats[i].remedies[use];
         if (foreign_formats[i].size > size ||
             memcmp(bytes, foreign_formats[i].bytes, foreign_formats[i].size) != 0 ||
             (i == 0 && !is_npz(bytes, size)))
             continue;
-
-        if (remedy->text == NULL)
-            remedy = &foreign_formats[i].remedies[SAFETENSORS_OF_LAYER];
-        return tell_format(foreign_formats[i].what, remedy, path, ret_error);
+        return tell_format(foreign_formats[i].what, &foreign_formats[i].remedy, path,
+                           ret_error);
     }
     for (size_t i = 0; i < sizeof foreign_names / sizeof foreign_names[0]; i++) {
         if (fnmatch(foreign_names[i].name, path, FNM_EXTMATCH) == 0)

@@ -5,8 +5,8 @@
  *     ninja -C build-release tests/bench_heads
  *     build-release/tests/bench_heads FILE PRUNED
  *
- * FILE is a checkpoint that needs no options, and PRUNED is what `attnd prune` made of it
- * with half of its heads removed. */
+ * FILE is a checkpoint that needs no options, and PRUNED what the Python package made of
+ * it with half of its heads removed. */
 #include <attnd/heads.h>
 #include <attnd/library.h>
 #include <stdio.h>

@@ -39,7 +39,7 @@ zmodload zsh/zpty
 zpty shell zsh -f -i
 zpty -w shell 'autoload -U compinit; compinit -D -u; attnd() { print "ran attnd $*"; }; print rea""dy'
 zpty -r shell shown '*ready*'
-zpty -w shell $'attnd prune --log-l\tdeb\t'
+zpty -w shell $'attnd inspect --log-l\tdeb\t'
 zpty -r shell shown $'*ran*\n'
 print -r -- $shown
 """
@@ -170,7 +170,7 @@ def test_shells_complete_options_and_values(machine):
         echo "${COMPREPLY[@]}" """)
     assert bash == "--log-level", bash
     zsh = machine.run(f"timeout 60 zsh -fc {shlex.quote(ZSH)}")
-    assert "ran attnd prune --log-level=debug" in zsh, zsh
+    assert "ran attnd inspect --log-level=debug" in zsh, zsh
 
 
 def test_removal_keeps_the_configuration_and_purge_leaves_nothing(machine):

@@ -212,9 +212,8 @@ def test_name_at_hugging_face_is_told_how_to_become_a_folder(path, tmp_path):
     name = path.split(",")[0]
     hint = f"; if that is a model of Hugging Face: hf download {name} --local-dir {name.split('/')[-1]}\n"
     assert run_attnd("--check-config", "--model", f"m={path}", cwd=tmp_path).stderr.endswith(hint)
-    for command in ("inspect",), ("heads", "--data", "none.jsonl"):
-        result = run_attnd(command[0], path, *command[1:], cwd=tmp_path)
-        assert result.returncode == 1 and result.stderr.endswith(hint), result.stderr
+    result = run_attnd("inspect", path, cwd=tmp_path)
+    assert result.returncode == 1 and result.stderr.endswith(hint), result.stderr
 
 
 @pytest.mark.parametrize("path", ["x.safetensors", "a/x.safetensors", "./gpt2", "/gpt2", "a/b/c", "a b/c", "a/",
@@ -262,6 +261,5 @@ def test_file_of_a_folder_is_refused_with_a_hint_at_the_folder():
     path = FOLDERS / "gpt2/model.safetensors"
     hint = "it is in a folder with config.json: give the folder instead\n"
     assert refusal_of("--model", f"m={path}").endswith(hint)
-    for command in ("inspect",), ("heads", "--data", "none.jsonl"):
-        result = run_attnd(command[0], path, *command[1:])
-        assert result.returncode == 1 and result.stderr.endswith(hint), result.stderr
+    result = run_attnd("inspect", path)
+    assert result.returncode == 1 and result.stderr.endswith(hint), result.stderr

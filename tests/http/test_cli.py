@@ -134,7 +134,7 @@ def test_failed_start_is_reported_in_json(arguments, reason):
 
 @pytest.mark.parametrize("arguments", [
     ["inspect", "/nonexistent"], ["inspect", "--bad"], ["health", "--listen", "unix:/nonexistent"],
-    ["bench"], ["heads"], ["prune"], ["unknown"]], ids=" ".join)
+    ["bench"], ["heads"], ["unknown"]], ids=" ".join)
 def test_commands_of_a_person_print_plain_text(arguments):
     result = run_attnd(*arguments, ATTND_LOG_FORMAT="json")
     assert result.returncode in (1, 2) and result.stderr.startswith("attnd: "), result
@@ -264,7 +264,7 @@ def test_help_mentions_every_option_and_its_variable():
         assert re.search(rf"^ +--{option}\b", result.stdout, re.M), option
         if "command_line_only" not in entry:
             assert "ATTND_" + option.upper().replace("-", "_") in result.stdout, option
-    for command in ("inspect", "heads", "prune", "health"):
+    for command in ("inspect", "health"):
         assert f"attnd {command} " in result.stdout, command
     assert max(map(len, result.stdout.splitlines())) <= 100
 

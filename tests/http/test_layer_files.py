@@ -220,13 +220,6 @@ def test_folders_have_their_own_rotation(key):
     assert f"{key.split('=')[0]} of a folder comes from its config.json; leave it out" in refused.stderr
 
 
-def test_a_layer_that_rotates_is_not_pruned(tmp_path):
-    path = tmp_path / "m.safetensors"
-    random_file(path, 4, 4, 8)
-    refused = run_attnd("prune", f"{path},num_heads=4,rope_theta=10000", "--heads", "1", "--output", tmp_path / "p.safetensors")
-    assert refused.returncode != 0 and "the layer has rotary positions" in refused.stderr
-
-
 # --- names of one's own ---
 
 BOOK = ("W_query", "W_key", "W_value", "out_proj")

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 import attnd
@@ -12,6 +13,7 @@ import pytest
 from folders import FOLDERS, change_config, copy_folder
 from head_lines import error_of, run_heads, start_heads, table
 from safetensors_file import parse_safetensors, write_safetensors
+from server import ROOT
 
 GPT_OSS = FOLDERS / "gpt_oss"  # two layers of four heads, with sinks
 TOKENS = 6
@@ -202,8 +204,8 @@ def test_capture_is_data(tmp_path):
 
 
 @pytest.mark.parametrize("metadata, words", [
-    ({"3.colour": "1"}, "layer 3: "), ({"7.causal": "true"}, "'7.causal' is of no layer of the capture"),
-    ({"x": "1"}, "'x' is of no layer")])
+    ({"3.colour": "1"}, "'3.colour', which is nothing of its layers 0, 3"), ({"7.causal": "true"}, "'7.causal', which"),
+    ({"x": "1"}, "'x', which"), ({"3.scale": '"a"'}, "scale")])
 def test_bad_captures_are_refused(tmp_path, metadata, words):
     write_capture(tmp_path / "c", **metadata)
     assert words in error_of(run_heads("--data", tmp_path / "c"))
@@ -278,3 +280,28 @@ def test_reader_that_leaves_is_no_error(tmp_path, requests_file):
     with start_heads(f"{GPT_OSS},layer=0", "--data", requests_file) as process:
         process.stdout.close()
         assert process.wait(60) == 0 and process.stderr.read() == b""
+
+
+def test_loop_of_the_page_asks_each_layer(tmp_path, start_server):
+    """What docs/heads.md has for those without Python is the same."""
+    folder = ROOT / "docs/examples/tiny-gpt2"
+    model = attnd.load(folder, pre_norm=True)
+    rows = {f"gpt2.{layer.name}": np.random.default_rng(i).normal(size=(5, layer.info["query_size"])).round(3)
+            for i, layer in enumerate(model)}
+    for name, queries in rows.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"model": name, "queries": queries.tolist()}))
+    served = start_server("--model", f"gpt2={folder},pre_norm=true")
+    loop, = re.findall(r"```sh\n(for name in .*?)```", (ROOT / "docs/heads.md").read_text(), re.S)
+    printed = subprocess.run(["sh", "-ec", loop.replace("http://127.0.0.1:8080", served.url)], cwd=tmp_path, timeout=60,
+                             capture_output=True, text=True, check=True).stdout
+    replies = list(read_objects(printed))
+    table = model.heads(list(rows.values()))
+    assert [reply["heads"] for reply in replies] == [reply["heads"] for reply in table.replies.values()]
+
+
+def read_objects(text):
+    """Returns the objects of JSON that follow each other."""
+    while text:
+        found, end = json.JSONDecoder().raw_decode(text)
+        yield found
+        text = text[end:].lstrip()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnd.load(): layers of files and folders compute what the server computes."""
 
+import gc
 import multiprocessing
 import pickle
 import shutil
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import attnd
@@ -39,7 +41,9 @@ def test_layer_is_what_the_server_serves(rows, start_server):
 
 def test_layers_are_found_by_name_and_place(rows):
     model = attnd.load(GPT2)
-    assert model["0"] is model[0] and model[-1] is list(model)[-1] and len(model) == len(model.layers)
+    assert model["0"].index == model[0].index == 0 and model[-1].name == list(model)[-1].name == str(len(model) - 1)
+    with pytest.raises(IndexError):
+        model[len(model)]
     assert model.family == "gpt2" and "gpt2" in repr(model) and "layer 0" in repr(model[0])
     with pytest.raises(KeyError, match="has no layer '99'; it has 0"):
         model["99"]
@@ -98,6 +102,19 @@ def test_threads_and_forks_get_the_same_bytes(rows):
 
 def compute_in_child(rows):
     return attnd.load(GPT2)[0](rows).tobytes()
+
+
+def test_weights_go_with_the_last_layer(rows):
+    """At once, and not when the collector finds a circle."""
+    layer = attnd.load(GPT2)[0]
+    layer(rows)
+    opened = weakref.ref(layer.model.opened)
+    gc.disable()
+    try:
+        del layer
+        assert opened() is None
+    finally:
+        gc.enable()
 
 
 def test_layers_stay_in_their_process():

@@ -2,6 +2,7 @@
 """layer.prune(): heads that are chosen by what they do, and files that compute what head_mask computes."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -305,3 +306,27 @@ def test_full_disk_is_reported_and_leaves_no_file(tmp_path, layer):
                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500)))
     assert result.returncode == 1 and "File too large" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+# --- the page ---
+
+def test_page_shows_what_is_printed(tmp_path, monkeypatch):
+    """Numbers may differ in the last digit, where another instruction set rounds otherwise."""
+    page = (ROOT / "docs/heads.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    for folder in ("docs", "src"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    names, count = {}, 0
+    for block in re.findall(r"```\n(>>> .*?)```", page, re.S):
+        for line, shown in re.findall(r"^>>> (.*)\n((?:(?!>>> ).*\n)*)", block, re.M):
+            try:
+                printed = repr(eval(line, names))
+            except SyntaxError:
+                exec(line, names)
+                printed = "None"
+            printed = "" if printed == "None" else printed + "\n"
+            assert re.sub(r"\d+\.\d+", "#", printed) == re.sub(r"\d+\.\d+", "#", shown), line
+            got, expected = (np.array(re.findall(r"\d+\.\d+", text), float) for text in (printed, shown))
+            assert got.size == 0 or np.abs(got - expected).max() <= 2e-4
+            count += 1
+    assert count >= 6 and (tmp_path / "pruned.safetensors").exists()

@@ -53,10 +53,9 @@ static int split_words(char *text, char *words[static MAX_WORDS + 1]) {
     return count;
 }
 
-/* Reads flags and variables of a command, given as words between blanks. */
-static attn_status read_command(enum command command, const char *flags,
-                                const char *variables, struct config *ret_config,
-                                attn_error *ret_error) {
+/* Reads flags and variables of serve, given as words between blanks. */
+static attn_status read_words(const char *flags, const char *variables,
+                              struct config *ret_config, attn_error *ret_error) {
     char flag_text[300], variable_text[300];
     char *argv[MAX_WORDS + 1], *environment[MAX_WORDS + 1];
     snprintf(flag_text, sizeof flag_text, "%s", flags);
@@ -64,15 +63,10 @@ static attn_status read_command(enum command command, const char *flags,
     int argc = split_words(flag_text, argv);
     split_words(variable_text, environment);
     struct config_texts operands = {NULL, 0};
-    attn_status status = config_read(&command_infos[command], argc, argv, environment,
-                                     ret_config, &operands, ret_error);
+    attn_status status = config_read(&command_infos[COMMAND_SERVE], argc, argv,
+                                     environment, ret_config, &operands, ret_error);
     config_texts_deinit(&operands);
     return status;
-}
-
-static attn_status read_words(const char *flags, const char *variables,
-                              struct config *ret_config, attn_error *ret_error) {
-    return read_command(COMMAND_SERVE, flags, variables, ret_config, ret_error);
 }
 
 static struct config accept_words(const char *flags, const char *variables) {
@@ -184,7 +178,6 @@ static void test_every_defect_of_the_file_is_named(void **state) {
     refuse_file("{\"workers\": 2, \"workers\": 3}", "duplicate");
     refuse_file("{\"wrokers\": 2}", "wrokers: unknown option");
     refuse_file("{\"config\": \"x\"}", "config: unknown option");
-    refuse_file("{\"keep\": 1}", "keep: is only a flag, of attnd prune");
     refuse_file("{\"workers\": -2}", "workers: '-2'");
     refuse_file("{\"workers\": true}", "workers: wrong type");
     refuse_file("{\"workers\": 2.5}", "workers: wrong type");
@@ -259,22 +252,6 @@ static void test_options_of_other_programs_name_what_to_do_instead(void **state)
                 "api_key is not an option; write it into a file for --api-key-file");
     struct config config = accept_words("", "ATTND_API_KEY=5");
     assert_int_equal(config.ignored_variables.count, 1);
-    config_deinit(&config);
-}
-
-static void test_option_of_another_command_is_refused(void **state) {
-    (void)state;
-    struct config config;
-    attn_error error;
-    refuse_words("--data x", "", "option of attnd heads and prune, not of attnd serve");
-    refuse_words("--heads 1", "", "--heads is an option of attnd prune");
-
-    assert_int_equal(read_command(COMMAND_HEADS, "f --keep 1", "", &config, &error),
-                     ATTN_E_VALUE);
-    assert_non_null(strstr(error.text, "--keep is an option of attnd prune, not of attnd "
-                                       "heads"));
-    assert_int_equal(
-        read_command(COMMAND_PRUNE, "--data x --keep 1", "", &config, &error), ATTN_OK);
     config_deinit(&config);
 }
 
@@ -418,7 +395,6 @@ int main(void) {
         cmocka_unit_test(test_empty_variables_and_service_links_are_ignored),
         cmocka_unit_test(test_unknown_variables_are_named),
         cmocka_unit_test(test_options_of_other_programs_name_what_to_do_instead),
-        cmocka_unit_test(test_option_of_another_command_is_refused),
         cmocka_unit_test(test_every_failing_allocation_is_reported),
         cmocka_unit_test(test_model_specification_is_parsed),
         cmocka_unit_test(test_operand_is_a_specification_without_a_name),

@@ -118,7 +118,7 @@ static void print_http_help(void) {
            "Usage: attnd-bench http URL [OPTION]...\n\n");
     help_print_indented(about, 0);
     printf("\nOptions:\n");
-    help_print_options(&option_set, NULL);
+    help_print_options(&option_set);
 }
 
 /* Raises the limit of open files to what the connections need. */
@@ -245,8 +245,7 @@ static attn_status create_file(const char *path, const struct buf *text,
                                attn_error *ret_error) {
     if (text->status != ATTN_OK)
         return error_set(ret_error, ATTN_E_NOMEM, "%.200s: out of memory", path);
-    return output_create_file(path, &(struct output_piece){text->data, text->size}, 1,
-                              ret_error);
+    return output_create_file(path, text->data, text->size, ret_error);
 }
 
 /* Creates the files of the steps that were done. */

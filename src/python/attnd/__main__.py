@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from ._analysis import run_heads
+from ._analysis import naming, run_heads
 from ._errors import Error, InvalidError
 from ._rows import States, read_rows
+from .captured import Captured
 from .head_table import COLUMNS, HeadTable
 from .layers import Model, load
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(table.to_json() if options.json else table.sort(options.sort or "layer"), flush=True)
     except BrokenPipeError:  # of a reader such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (Error, OSError) as error:
+    except (Error, OSError, ValueError) as error:
         print(f"attnd: {error}", file=sys.stderr)
         return 1
     return 0
@@ -53,11 +54,12 @@ def analyse(operand: str | None, path: str, layers: str | None) -> HeadTable:
     data = read_rows(path)
     if layers is not None and not isinstance(data, States):
         raise InvalidError(f"{path}: it has no hidden_states, whose layers --layers lists")
-    if isinstance(data, dict) is not (operand is None):
+    if isinstance(data, Captured) is not (operand is None):
         raise InvalidError(f"{path} is " + ("for a layer; name its file or folder, too" if operand is None else
                                             "a capture, which needs no file or folder; leave it out"))
-    if isinstance(data, dict):
-        return HeadTable({name: run_heads([request], None) | {"model": name} for name, request in data.items()})
+    if isinstance(data, Captured):
+        with naming(path):
+            return data.heads()
     model = open_operand(operand or "")
     if isinstance(data, States):
         if model.family is None:

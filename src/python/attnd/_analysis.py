@@ -15,6 +15,7 @@ from ._arrays import Array
 from ._errors import Error, InvalidError
 from ._fields import prepare, split_fields
 from ._rows import Request, States, read_rows
+from .captured import Captured
 
 
 @contextlib.contextmanager
@@ -34,7 +35,7 @@ def requests_of(rows: Any, fields: Mapping[str, Any]) -> Iterable[Request]:
     if fields:
         raise InvalidError(f"{', '.join(fields)}: the requests of a file have options of their own; leave these out")
     found = read_rows(rows)
-    if isinstance(found, (dict, States)):
+    if isinstance(found, (Captured, States)):
         raise InvalidError(f"{os.fspath(rows)} has rows of many layers; give a file of requests")
     return found
 

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from ._arrays import Array
 from ._errors import InvalidError
 from ._tensor_file import Tensors, is_safetensors, read_tensors
+from .captured import Captured, to_captured
 
 PathLike = str | os.PathLike[str]
 REMEDY = ("give the JSON of one POST /v1/attention on each line, or safetensors with queries, hidden_states "
@@ -48,10 +49,7 @@ class States:
     num_ids: int = 0
 
 
-Capture = dict[str, Request]  # of layers that ran elsewhere, by name
-
-
-def read_rows(path: PathLike) -> Iterator[Request] | States | Capture:
+def read_rows(path: PathLike) -> Iterator[Request] | States | Captured:
     """Return what the file at `path` has, or what a pipe brings. Requests are read when they are used."""
     name = os.fspath(path)
     file = open(path, "rb")  # which requests are read from later
@@ -63,12 +61,11 @@ def read_rows(path: PathLike) -> Iterator[Request] | States | Capture:
         return read_lines(file, begin, name)
     with file:
         tensors, metadata = read_tensors(file, name, begin)
-    options = {key: parse_text(text) for key, text in metadata.items() if key != "format"}
     if "layers" in metadata:
-        return read_capture(name, tensors, options)
+        return to_captured(name, tensors, metadata)
     if "hidden_states" in tensors:
         return read_states(name, tensors)
-    return iter([Request(name, options, tensors)])
+    return iter([Request(name, {key: parse_text(text) for key, text in metadata.items() if key != "format"}, tensors)])
 
 
 def parse_text(text: str) -> Any:
@@ -124,17 +121,3 @@ def read_states(name: str, tensors: Tensors) -> States:
         raise InvalidError(f"{name}: {unknown[0]!r} is no tensor beside hidden_states; known are {', '.join(STATES[1:])}")
     ids = tensors.get("token_ids")
     return States(name, tensors["hidden_states"], tensors.get("targets"), 0 if ids is None else ids.size)
-
-
-def read_capture(name: str, tensors: Tensors, options: dict[str, Any]) -> Capture:
-    """Return the layers of a file that `Captured.save` wrote."""
-    layers: Capture = {str(layer): Request(f"{name}: layer {layer}", {}, {}) for layer in options.pop("layers")}
-    options.pop("tokens", None)
-    for place, value in itertools.chain(tensors.items(), options.items()):
-        layer, _, field = place.rpartition(".")
-        if layer not in layers:
-            raise InvalidError(f"{name}: {place!r} is of no layer of the capture; its layers are {', '.join(layers)}")
-        (layers[layer].arrays if place in tensors else layers[layer].options)[field] = value
-    for request in layers.values():
-        request.arrays.pop("values", None)  # which weights do not need
-    return layers

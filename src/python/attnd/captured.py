@@ -181,7 +181,7 @@ class Captured:
                 for field, back in (("mass_on_self", 0), ("mass_on_previous", 1)):
                     own = [place - back for place in self.positions(layer, sequence)]
                     fill_masses(found, field, request, [None if place < 0 else [place, place + 1] for place in own])
-            replies[str(layer)] = {"heads": found}
+            replies[str(layer)] = {"model": str(layer), "heads": found}
         return HeadTable(replies)
 
     def positions(self, layer: int | str, sequence: int) -> list[int]:
@@ -315,13 +315,20 @@ def open_capture(path: str | os.PathLike[str]) -> Captured:
     tensors, metadata = read_safetensors(path)
     if "layers" not in metadata:
         raise CaptureError(f"{path} is no capture: it has no 'layers' in its metadata, but {describe(tensors)}")
-    layers = {}
-    for layer in json.loads(metadata["layers"]):
-        request = {name: tensors[f"{layer}.{name}"] for name in TENSORS if f"{layer}.{name}" in tensors}
-        request |= {name: json.loads(metadata[f"{layer}.{name}"]) for name in OPTIONS
-                    if f"{layer}.{name}" in metadata}
-        layers[layer] = [request]
-    return Captured(layers, json.loads(metadata.get("tokens", "null")))
+    return to_captured(os.fspath(path), tensors, metadata)
+
+
+def to_captured(path: str, tensors: dict[str, Array], metadata: dict[str, str]) -> Captured:
+    """Return the capture of a file that has these tensors and this metadata."""
+    fields = {key: json.loads(text) for key, text in metadata.items() if key != "format"}
+    layers: dict[str, list[Request]] = {str(layer): [{}] for layer in fields.pop("layers")}
+    tokens = fields.pop("tokens", None)
+    for key, value in (tensors | fields).items():
+        layer, _, name = key.rpartition(".")
+        if layer not in layers or name not in (TENSORS if key in tensors else OPTIONS):
+            raise CaptureError(f"{path} has {key!r}, which is nothing of its layers {', '.join(layers)}")
+        layers[layer][0][name] = value
+    return Captured(layers, tokens)
 
 
 open = open_capture  # as attnd.open

@@ -69,7 +69,6 @@ class Model:
 
     Attributes
     ----------
-    layers : list of Layer
     path : str
     family : str or None
         As config.json calls it; None for a file.
@@ -79,23 +78,22 @@ class Model:
         self.path, self.options = os.fspath(path), options
         self.opened = Opened(path, options)
         self.family: str | None = self.opened.text["family"]
-        self.layers = [Layer(self, index, info) for index, info in enumerate(self.opened.text["layers"])]
-        self._by_name = {layer.name: layer for layer in self.layers}
+        self._places = {info["name"]: place for place, info in enumerate(self.opened.text["layers"])}
 
     def __len__(self) -> int:
-        return len(self.layers)
+        return len(self._places)
 
     def __iter__(self) -> Iterator[Layer]:
-        return iter(self.layers)
+        return (self[place] for place in range(len(self)))
 
     def __getitem__(self, key: int | str) -> Layer:
         """Return a layer by its name, or by its place among all layers."""
-        if isinstance(key, str) and key not in self._by_name:
-            raise KeyError(f"{self.path} has no layer {key!r}; it has {', '.join(self._by_name)}")
-        return self._by_name[key] if isinstance(key, str) else self.layers[key]
+        if isinstance(key, str) and key not in self._places:
+            raise KeyError(f"{self.path} has no layer {key!r}; it has {', '.join(self._places)}")
+        return Layer(self, range(len(self))[self._places[key] if isinstance(key, str) else key])
 
     def __repr__(self) -> str:
-        return f"<{self.family or 'file'} {self.path}: {', '.join(self._by_name)}>"
+        return f"<{self.family or 'file'} {self.path}: {', '.join(self._places)}>"
 
     def heads(self, hidden_states: Any, *, layers: str | Iterable[int] | None = None, targets: Any = None) -> HeadTable:
         """Say what the heads of many layers attend to, in one table.
@@ -150,19 +148,19 @@ class Model:
     def _fed(self) -> dict[int, tuple[str, Layer]]:
         """Return for each hidden state, by its id, the layer that it enters, and its name in a table."""
         if self.family == "albert":  # whose layers are passed several times; names are those of a capture
-            config = json.loads(Path(self.layers[0].info["tensors"][0]["file"]).with_name("config.json").read_text())
+            config = json.loads(Path(self[0].info["tensors"][0]["file"]).with_name("config.json").read_text())
             passes = config.get("num_hidden_layers", 12) // config.get("num_hidden_groups", 1)
             return {int(layer.name) * passes + i: (f"{layer.name}.{i}".removesuffix(".0"), layer)
-                    for layer in self.layers for i in range(passes)}
-        names = {name: name.removeprefix("text.") for name in self._by_name}
-        return {int(number): (name, self._by_name[name]) for name, number in names.items() if number.isdecimal()}
+                    for layer in self for i in range(passes)}
+        names = {name: name.removeprefix("text.") for name in self._places}
+        return {int(number): (name, self[name]) for name, number in names.items() if number.isdecimal()}
 
     def _find_fed(self, number: int) -> tuple[str, Layer]:
         """Return the layer that state `number` enters."""
         fed = self._fed()
         if number not in fed:
             raise InvalidError(f"layers: state {number} enters no layer of {self.path}, whose last one is "
-                               f"{self.layers[-1].name}; the state after the last layer, whose id is num_hidden_layers, enters "
+                               f"{self[-1].name}; the state after the last layer, whose id is num_hidden_layers, enters "
                                "none")
         name, layer = fed[number]
         if layer.info["kind"] == "borrowed":  # its keys are made of another state
@@ -184,11 +182,12 @@ class Layer:
     model : Model
     """
 
-    def __init__(self, model: Model, index: int, info: dict[str, Any]) -> None:
-        self.model, self.index, self.info = model, index, info
-        self.name: str = info["name"]
-        self.num_heads: int = info["num_heads"]
-        self.num_kv_heads: int = info["num_kv_heads"]
+    def __init__(self, model: Model, index: int) -> None:
+        self.model, self.index = model, index
+        self.info: dict[str, Any] = model.opened.text["layers"][index]
+        self.name: str = self.info["name"]
+        self.num_heads: int = self.info["num_heads"]
+        self.num_kv_heads: int = self.info["num_kv_heads"]
 
     def __repr__(self) -> str:
         return f"<layer {self.name} of {self.model.path}: {self.num_heads} heads>"

@@ -45,7 +45,7 @@ static attn_status parse_config(char *text, size_t size, json_t **ret_json,
     json_error_t error;
     const unsigned char *bytes = (const unsigned char *)text;
 
-    if (safetensors_find_foreign(bytes, size, "FILE", SAFETENSORS_OF_LAYER, ret_error))
+    if (safetensors_find_foreign(bytes, size, "FILE", ret_error))
         return ATTN_E_FORMAT;
     if (memchr(text, '\0', size) != NULL)
         return error_set(ret_error, ATTN_E_FORMAT, "has a NUL byte; is it a text?");

@@ -159,7 +159,7 @@ static bool is_foreign(const char *path, attn_error *ret_error) {
 
     if (file != NULL)
         fclose(file);
-    return safetensors_find_foreign(bytes, size, path, SAFETENSORS_OF_LAYER, ret_error);
+    return safetensors_find_foreign(bytes, size, path, ret_error);
 }
 
 /* Refuses a folder whose largest file, but for JSON, is one of another program. Exports
