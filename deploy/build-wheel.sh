@@ -151,9 +151,9 @@ END
     list_licences "$about/licenses" "$stage/attnd/attnd" "$stage/attnd/libattnd.so.1"
     describe "$about"
 
-    PATH=$work/tools/bin:$PATH
-    wheel pack --dest-dir "$work" "$stage" >/dev/null
-    auditwheel repair --wheel-dir "$work/repaired" "$work"/attnd-*-linux_x86_64.whl
+    "$work/tools/bin/wheel" pack --dest-dir "$work" "$stage" >/dev/null
+    # Without dpkg on PATH: else it lists packages, too, but on no machine that has two architectures.
+    PATH=$work/tools/bin "$work/tools/bin/auditwheel" repair --wheel-dir "$work/repaired" "$work"/attnd-*-linux_x86_64.whl
     made=$(basename "$work"/repaired/*.whl)
     number=$(expr "$made" : '.*-py3-none-manylinux_2_\([0-9]*\)_x86_64\.whl') || die "auditwheel made $made"
     [ "$number" -le $most ] || die "$made needs a newer glibc than 2.$most"
