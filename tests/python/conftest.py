@@ -22,7 +22,7 @@ collect_ignore_glob = ["test_*.py"] if BINARY.exists() and is_sanitized() else [
 
 
 @pytest.fixture(scope="session")
-def demo_server():
+def plain_server():
     """attnd --demo, to compare with."""
     with Server("--demo") as server:
         yield server

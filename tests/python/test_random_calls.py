@@ -76,8 +76,8 @@ def outcome(function, request):
         return str(error)
 
 
-def test_random_requests_get_the_bytes_of_the_server(demo_server):
-    client, seed = Client(demo_server.url), int(os.environ["PROPERTY_SEED"])
+def test_random_requests_get_the_bytes_of_the_server(plain_server):
+    client, seed = Client(plain_server.url), int(os.environ["PROPERTY_SEED"])
     num_results = 0
     for case in range(CASES):
         request = random_request(np.random.default_rng([seed, case]))
