@@ -197,9 +197,7 @@ static attn_status check_state(const struct attn_layers *layers, attn_error *ret
     struct stat now;
 
     find_state(layers, &now);
-    if (now.st_ino == layers->state.st_ino && now.st_size == layers->state.st_size &&
-        now.st_mtim.tv_sec == layers->state.st_mtim.tv_sec &&
-        now.st_mtim.tv_nsec == layers->state.st_mtim.tv_nsec)
+    if (folder_state_is_same(&now, &layers->state))
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_IO,
                      "%.200s was replaced since it was opened; open it once more",

@@ -83,11 +83,8 @@ bool entry_is_same(const struct model_entry *a, const struct model_entry *b) {
         return false;
     if (a->path == NULL || b->path == NULL)
         return a->path == b->path;
-    return strcmp(a->path, b->path) == 0 && a->spec == b->spec && a->file.st_ino != 0 &&
-           a->file.st_ino == b->file.st_ino && a->file.st_dev == b->file.st_dev &&
-           a->file.st_size == b->file.st_size &&
-           a->file.st_mtim.tv_sec == b->file.st_mtim.tv_sec &&
-           a->file.st_mtim.tv_nsec == b->file.st_mtim.tv_nsec;
+    return strcmp(a->path, b->path) == 0 && a->spec == b->spec &&
+           folder_state_is_same(&a->file, &b->file);
 }
 
 const char *entry_reason(const struct model_entry *entry) {

@@ -86,6 +86,12 @@ void folder_find_state(const char *path, struct stat *ret_state) {
     closedir(folder);
 }
 
+bool folder_state_is_same(const struct stat *a, const struct stat *b) {
+    return a->st_ino != 0 && a->st_ino == b->st_ino && a->st_dev == b->st_dev &&
+           a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
 /* Reads a range of a list such as "0-3,7", and goes to what ends it. Returns false when
  * it is not one. */
 static bool read_layer_range(const char **at, unsigned long *ret_first,

@@ -34,6 +34,10 @@ bool folder_has_family(const char *path);
  * none of these files. */
 void folder_find_state(const char *path, struct stat *ret_state);
 
+/* Returns whether two states, of files or of folders, show the same files, unchanged.
+ * They do not where st_ino is 0. */
+bool folder_state_is_same(const struct stat *a, const struct stat *b);
+
 /* Opens the folder, and finds every layer that is asked for, and its tensors. Reads no
  * weights. NULL `options` act as zeroed ones. The caller owns one share of
  * *ret_folder. Errors, with one line that names the folder, the file, the key or tensor,
