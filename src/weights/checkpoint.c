@@ -212,12 +212,13 @@ attn_status checkpoint_open(const char *path, const attn_model_options *options,
     attn_status status = safetensors_open_file(path, &made->file, &error);
     if (status == ATTN_OK)
         status = find_layer("model", made->file, options, &made->single, &error);
-    if (status == ATTN_OK) {
-        *ret_checkpoint = made;
-        return ATTN_OK;
+    if (status != ATTN_OK) {
+        checkpoint_close(made);
+        name_file(path, &error, ret_error);
+        return status;
     }
-    checkpoint_close(made);
-    return name_file(path, &error, ret_error);
+    *ret_checkpoint = made;
+    return ATTN_OK;
 }
 
 const struct layer *checkpoint_get_layer(const struct checkpoint *checkpoint) {

@@ -186,12 +186,11 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
     *reply = (struct wire_oip_reply){0};
     *binary = (struct wire_oip_binary){0};
     ret_scan->binary_output = false;
-    ret_scan->source = (struct wire_source){
-        .input = input,
-        .problem = ret_problem,
-        .text = body,
-        .requests = WIRE_OIP_INPUT,
-        .has_arrays = true};
+    ret_scan->source = (struct wire_source){.input = input,
+                                            .problem = ret_problem,
+                                            .text = body,
+                                            .requests = WIRE_OIP_INPUT,
+                                            .has_arrays = true};
     if (split)
         *binary = (struct wire_oip_binary){(const unsigned char *)end,
                                            input->size - input->json_size};
