@@ -162,6 +162,25 @@ static void test_newcomers_of_a_hog_do_not_replace_those_of_others(void **state)
     end_scene(&scene);
 }
 
+/* Although it is the newest. A client that has closed it a moment ago, and is on another
+ * thread now, looks so too. */
+static void test_kept_connection_gives_way_before_a_first_request(void **state) {
+    struct connection *each[PLACES];
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene);
+    for (unsigned i = 0; i < PLACES; i++) {
+        each[i] = add(&scene, 1 + i, CONNECTION_WAITS);
+        each[i]->since -= SECOND_NS / 8 * (PLACES - i);
+    }
+    each[PLACES - 1]->served = true;
+    assert_non_null(add(&scene, 9, CONNECTION_WAITS));
+    assert_null(each[PLACES - 1]->holder);
+    assert_true(each[0]->holder && each[1]->holder && each[2]->holder);
+    end_scene(&scene);
+}
+
 static void test_place_is_held_by_the_client_of_the_request(void **state) {
     struct scene scene;
     (void)state;
@@ -425,6 +444,7 @@ int main(void) {
         cmocka_unit_test(test_complete_requests_of_a_hog_give_way_to_others),
         cmocka_unit_test(test_client_that_is_alone_loses_no_complete_request),
         cmocka_unit_test(test_newcomers_of_a_hog_do_not_replace_those_of_others),
+        cmocka_unit_test(test_kept_connection_gives_way_before_a_first_request),
         cmocka_unit_test(test_place_is_held_by_the_client_of_the_request),
         cmocka_unit_test(test_places_of_one_thread_keep_nobody_out_of_another),
         cmocka_unit_test(test_newcomer_is_left_to_a_thread_with_a_place),
