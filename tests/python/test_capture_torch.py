@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
-from attnd._files import CaptureError
+from attnd._safetensors import CaptureError
 from attnd.recording import CaptureWarning, capture
 from plain_attention import compute_weights
 
