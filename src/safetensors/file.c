@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
+#include "safetensors/digest.h"
 #include "safetensors/foreign.h"
 
 #include <errno.h>
@@ -244,18 +245,22 @@ static attn_status read_stored(const struct safetensors_tensor *tensor, size_t f
     size_t chunk_count = element_size > 1 ? READ_CHUNK / element_size : READ_COUNT;
     const struct safetensors *file = tensor->file;
     uint64_t data_begin = file->size - file->data_size;
+    bool are_floats = strcmp(tensor->dtype->name, "F32") == 0; /* they are in place */
 
     while (count > 0) {
         size_t n = chunk_count < count ? chunk_count : count;
         uint64_t offset = data_begin + tensor->begin + (uint64_t)first * element_size;
+        float *values = ret_values != NULL ? ret_values : checked;
+        unsigned char *bytes = are_floats ? (unsigned char *)values : chunk;
         attn_status status =
-            file_read_bytes(file, offset, n * element_size, chunk, ret_error);
+            file_read_bytes(file, offset, n * element_size, bytes, ret_error);
         if (status != ATTN_OK)
             return status;
 
-        float *values = ret_values != NULL ? ret_values : checked;
-        tensor->dtype->to_float(chunk, n, values);
-        status = check_values_finite(tensor, first, chunk, values, n, ret_error);
+        digest_note(bytes, n * element_size);
+        if (!are_floats)
+            tensor->dtype->to_float(bytes, n, values);
+        status = check_values_finite(tensor, first, bytes, values, n, ret_error);
         if (status != ATTN_OK)
             return status;
 

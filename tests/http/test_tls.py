@@ -345,12 +345,12 @@ def test_metrics_say_when_the_certificate_ends_and_what_was_not_reloaded(files, 
     seconds = int(datetime.datetime(2040, 1, 2, tzinfo=datetime.timezone.utc).timestamp())
     value = re.search(r"^attnd_certificate_expiry_timestamp_seconds (\S+)$", scrape(), re.M)
     assert float(value[1]) == seconds
-    assert 'attnd_reloads_failed_total{what="certificate"} 0\n' in scrape()
+    assert 'attnd_last_reload_failure_timestamp_seconds{what="certificate"} 0\n' in scrape()
     files.key.write_text("")
     reload(server, 2)
     time.sleep(0.2)  # a text is shared for 100 ms
-    assert 'attnd_reloads_failed_total{what="certificate"} 1\n' in scrape()
-    assert 'attnd_reloads_failed_total{what="models"} 0\n' in scrape()
+    assert 'attnd_last_reload_failure_timestamp_seconds{what="certificate"} 0\n' not in scrape()
+    assert 'attnd_last_reload_failure_timestamp_seconds{what="models"} 0\n' in scrape()
 
 
 # --- options ---

@@ -204,17 +204,23 @@ void secrets_deinit(struct secrets *secrets) {
 }
 
 void secrets_reload(struct secrets *secrets) {
+    const struct {
+        const char *path, *failure;
+        attn_status (*load)(struct secrets *secrets, attn_error *ret_error);
+        struct obs_reloads *reloads;
+    } kinds[] = {
+        {secrets->files.keys, "keys stay as they were", load_keys, &secrets->key_reloads},
+        {secrets->files.certificate, "certificate stays as it was", load_certificate,
+         &secrets->certificate_reloads}};
     attn_error error;
 
-    if (secrets->files.keys != NULL && load_keys(secrets, &error) != ATTN_OK) {
-        atomic_fetch_add(&secrets->num_failed_keys, 1);
-        log_write(LOG_WARN, "keys stay as they were", LOG_TEXT("reason", error.text));
-    }
-    if (secrets->files.certificate != NULL &&
-        load_certificate(secrets, &error) != ATTN_OK) {
-        atomic_fetch_add(&secrets->num_failed_certificates, 1);
-        log_write(LOG_WARN, "certificate stays as it was",
-                  LOG_TEXT("reason", error.text));
+    for (size_t i = 0; i < 2; i++) {
+        if (kinds[i].path == NULL)
+            continue;
+        bool done = kinds[i].load(secrets, &error) == ATTN_OK;
+        obs_count_reload(kinds[i].reloads, done);
+        if (!done)
+            log_write(LOG_WARN, kinds[i].failure, LOG_TEXT("reason", error.text));
     }
 }
 
