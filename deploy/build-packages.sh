@@ -25,7 +25,7 @@ case $version in
 *+dev) version=$version.$(date --utc --date="@$seconds" +%Y%m%d%H%M%S) ;;
 esac
 # The tree that is built is no checkout.
-export ATTND_REVISION="${ATTND_REVISION:-$(git describe --always --exclude='*' --abbrev=40 --dirty=.dirty 2>/dev/null || :)}"
+export ATTND_COMMIT="${ATTND_COMMIT:-$(git describe --always --exclude='*' --abbrev=40 --dirty=.dirty 2>/dev/null || :)}"
 version=$version~$ID${VERSION_ID:-}
 
 tree=$work/attnd-$version

@@ -11,7 +11,6 @@
 #include "weights/propose.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static const char *yes_or_no(bool value) {
     return value ? "yes" : "no";
@@ -122,15 +121,9 @@ static attn_status print_layers(const char *path, const struct folder *folder,
     return ATTN_OK;
 }
 
-struct folder_check {
-    const struct folder *folder;
-    char (*fingerprints)[DIGEST_TEXT_SIZE]; /* of each layer */
-};
-
 /* team_work.run */
-static attn_status check_folder_layer(void *context, size_t i, attn_error *ret_error) {
-    const struct folder_check *check = context;
-    return folder_check_layer(check->folder, i, check->fingerprints[i], ret_error);
+static attn_status check_folder_layer(void *folder, size_t i, attn_error *ret_error) {
+    return folder_check_layer(folder, i, ret_error);
 }
 
 /* team_work.report */
@@ -141,25 +134,19 @@ static void report_checked(void *context, size_t done, size_t count) {
 
 /* Prints the table of a folder's layers. Then reads all their numbers to check them, on
  * all CPUs, and prints the fingerprints. */
-static attn_status inspect_folder(const struct model_spec *spec,
-                                  const struct folder *folder,
+static attn_status inspect_folder(const struct model_spec *spec, struct folder *folder,
                                   const attn_engine_options *engine,
                                   attn_error *ret_error) {
-    struct folder_check check = {.folder = folder};
     struct team_work work = {
-        .run = check_folder_layer, .report = report_checked, .context = &check};
+        .run = check_folder_layer, .report = report_checked, .context = folder};
     const struct layer *layers = folder_get_layers(folder, &work.count);
 
-    check.fingerprints = calloc(work.count, sizeof *check.fingerprints);
-    if (check.fingerprints == NULL)
-        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
     attn_status status = print_layers(spec->path, folder, engine, ret_error);
     fflush(stdout); /* show the table before the slow check */
     if (status == ATTN_OK)
         status = team_run(&work, ret_error);
     for (size_t i = 0; status == ATTN_OK && i < work.count; i++)
-        printf("  %-16s fingerprint %s\n", layers[i].part, check.fingerprints[i]);
-    free(check.fingerprints);
+        printf("  %-16s fingerprint %s\n", layers[i].part, layers[i].info.fingerprint);
     return status;
 }
 

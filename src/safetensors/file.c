@@ -240,7 +240,6 @@ static attn_status read_stored(const struct safetensors_tensor *tensor, size_t f
         return ATTN_E_UNSUPPORTED;
 
     unsigned char chunk[READ_CHUNK];
-    float checked[READ_COUNT];
     size_t element_size = tensor->dtype->bits / 8;
     size_t chunk_count = element_size > 1 ? READ_CHUNK / element_size : READ_COUNT;
     const struct safetensors *file = tensor->file;
@@ -250,8 +249,7 @@ static attn_status read_stored(const struct safetensors_tensor *tensor, size_t f
     while (count > 0) {
         size_t n = chunk_count < count ? chunk_count : count;
         uint64_t offset = data_begin + tensor->begin + (uint64_t)first * element_size;
-        float *values = ret_values != NULL ? ret_values : checked;
-        unsigned char *bytes = are_floats ? (unsigned char *)values : chunk;
+        unsigned char *bytes = are_floats ? (unsigned char *)ret_values : chunk;
         attn_status status =
             file_read_bytes(file, offset, n * element_size, bytes, ret_error);
         if (status != ATTN_OK)
@@ -259,13 +257,13 @@ static attn_status read_stored(const struct safetensors_tensor *tensor, size_t f
 
         digest_note(bytes, n * element_size);
         if (!are_floats)
-            tensor->dtype->to_float(bytes, n, values);
-        status = check_values_finite(tensor, first, bytes, values, n, ret_error);
+            tensor->dtype->to_float(bytes, n, ret_values);
+        status = check_values_finite(tensor, first, bytes, ret_values, n, ret_error);
         if (status != ATTN_OK)
             return status;
 
         first += n;
-        ret_values += ret_values != NULL ? n : 0;
+        ret_values += n;
         count -= n;
     }
     return ATTN_OK;
@@ -331,7 +329,6 @@ attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t fir
     if (tensor->scale == NULL)
         return read_stored(tensor, first, count, ret_values, ret_error);
 
-    float checked[READ_COUNT];
     size_t width = tensor->shape[1];
     while (count > 0) {
         /* whole rows, or a part of one, so that there is room for their scales */
@@ -340,15 +337,14 @@ attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t fir
                                                      : width - column;
         n = size_min(n, size_min(READ_COUNT, count));
 
-        float *values = ret_values != NULL ? ret_values : checked;
-        attn_status status = read_stored(tensor, first, n, values, ret_error);
+        attn_status status = read_stored(tensor, first, n, ret_values, ret_error);
         if (status == ATTN_OK)
-            status = scale_numbers(tensor, first, n, values, ret_error);
+            status = scale_numbers(tensor, first, n, ret_values, ret_error);
         if (status != ATTN_OK)
             return status;
 
         first += n;
-        ret_values += ret_values != NULL ? n : 0;
+        ret_values += n;
         count -= n;
     }
     return ATTN_OK;

@@ -229,7 +229,7 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
         return status;
     struct layer *layer = &checkpoint->single.layer;
     if (check_weights)
-        status = layer_check(layer, layer->info.fingerprint, &error);
+        status = layer_check(layer, &error);
     if (status == ATTN_OK)
         status = model_describe(&layer->info, engine, ret_info, &error);
     checkpoint_close(checkpoint);

@@ -244,12 +244,12 @@ def test_every_build_has_its_commit(tmp_path):
 
     # A build without a checkout is told, or has what `git archive` wrote.
     told = "0123456789abcdef0123456789abcdef01234567"
-    assert suffix(tmp_path / "tarball", ATTND_REVISION=told) == ".g0123456789ab\n"
-    assert suffix(tmp_path / "tarball", ATTND_REVISION=f"{told}.dirty") == ".g0123456789ab.dirty\n"
+    assert suffix(tmp_path / "tarball", ATTND_COMMIT=told) == ".g0123456789ab\n"
+    assert suffix(tmp_path / "tarball", ATTND_COMMIT=f"{told}.dirty") == ".g0123456789ab.dirty\n"
     for nothing in ("", "unknown"):
-        assert suffix(ATTND_REVISION=nothing) == commit + ".dirty\n"
+        assert suffix(ATTND_COMMIT=nothing) == commit + ".dirty\n"
     for wrong in ("v1.2.3", '"; exit(1); "', "$Format:%H$"):
-        assert suffix(tmp_path / "tarball", ATTND_REVISION=wrong) == ""
+        assert suffix(tmp_path / "tarball", ATTND_COMMIT=wrong) == ""
     (tmp_path / "src").mkdir()
     for name in (".gitattributes", "src/revision.txt"):
         shutil.copy(ROOT / name, tmp_path / name)

@@ -15,8 +15,8 @@ from scrape import Scrape, wait_for_scrape
 from server import ROOT, run_attnd
 
 # The same on every CPU, as the files in src/weights/demo are.
-DEMO = {"journey": "fbb3dcea7fd3030717691af7b135293d", "d2l": "e131c291a45094f0727e7caf385ab080",
-        "patterns": "45bf3857383c8848c230d90cdb590c12", "stacked": "1923742c79820815ca140ce6a8bc8ce1"}
+DEMO = {"journey": "b5e9330e1846859f377ab2ab385c6c23", "d2l": "300a5abbc08141776bb0b2f4daa68692",
+        "patterns": "f69ba4d5b9d0b345d1724fcd9c42cc6f", "stacked": "41179f64b78eba6e84a9d36c0e01429a"}
 
 
 def served(server):

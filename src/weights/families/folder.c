@@ -416,12 +416,10 @@ static attn_status name_layer(const struct folder *folder, size_t i, attn_status
                      folder->layers[i].part, error->text);
 }
 
-attn_status folder_check_layer(const struct folder *folder, size_t i,
-                               char ret_fingerprint[DIGEST_TEXT_SIZE],
-                               attn_error *ret_error) {
+attn_status folder_check_layer(struct folder *folder, size_t i, attn_error *ret_error) {
     attn_error error;
-    return name_layer(folder, i, layer_check(&folder->layers[i], ret_fingerprint, &error),
-                      &error, ret_error);
+    return name_layer(folder, i, layer_check(&folder->layers[i], &error), &error,
+                      ret_error);
 }
 
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,

@@ -3,7 +3,6 @@
  * model.safetensors or its shards. See docs/checkpoints.md. */
 #pragma once
 
-#include "safetensors/digest.h"
 #include "weights/layer/layer.h"
 
 #include <attnd/model.h>
@@ -76,7 +75,6 @@ attn_status folder_create_model(const struct folder *folder, size_t i, const cha
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error);
 
-/* Checks the weights of layer `i`, see layer_check(), with errors that name it. */
-attn_status folder_check_layer(const struct folder *folder, size_t i,
-                               char ret_fingerprint[DIGEST_TEXT_SIZE],
-                               attn_error *ret_error);
+/* Checks the weights of layer `i`, see layer_check(), with errors that name it. One
+ * thread at a time may check a layer. */
+attn_status folder_check_layer(struct folder *folder, size_t i, attn_error *ret_error);

@@ -12,7 +12,6 @@
 #include "weights/layer/gather.h"
 #include "weights/layer/latent.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -209,73 +208,47 @@ static attn_status read_arrays(const struct layer *layer, attn_model *model,
 }
 
 /* Adds numbers as float32, since not all CPUs need have the last bits of the same
- * float64. */
+ * float64. NULL adds nothing. */
 static void digest_numbers(struct digest *digest, const double *numbers, size_t count) {
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; numbers != NULL && i < count; i++)
         digest_add(digest, &(float){(float)numbers[i]}, sizeof(float));
 }
 
-/* Adds the factors of longrope, which may be NULL. */
-static void digest_factors(struct digest *digest, const json_t *factors) {
-    for (size_t i = 0; i < json_array_size(factors); i++)
-        digest_numbers(digest, &(double){json_number_value(json_array_get(factors, i))},
-                       1);
-}
+/* Adds the options that change what is computed with the weights. Others, or other words
+ * for features, make another fingerprint of a file, so replicas of two versions would
+ * look different. */
+static void digest_options(struct digest *digest, const struct layer *layer,
+                           const struct model_rotation *rotation) {
+    const attn_model_info *info = &layer->info;
+    size_t pairs = info->rotation.size / 2;
+    char features[FEATURES_TEXT_SIZE];
+    const double numbers[] = {(double)info->num_heads,
+                              (double)info->num_kv_heads,
+                              (double)info->context_length,
+                              (double)info->width.query,
+                              (double)info->width.key,
+                              (double)info->width.value,
+                              (double)info->width.out,
+                              (double)info->width.score,
+                              (double)info->width.additive,
+                              (double)info->pre_norm.applied,
+                              info->latent.eps,
+                              info->head_norm.eps,
+                              info->value_norm.eps,
+                              info->out_norm.eps,
+                              info->pre_norm.eps,
+                              rotation->magnitude,
+                              (double)rotation->max_length,
+                              rotation->factor,
+                              (double)layer->rotation.backward};
 
-/* Adds how queries and keys are rotated, and what is added to scores by distance. */
-static void digest_positions(struct digest *digest, const struct layer *layer) {
-    const struct layer_rotation *turn = &layer->rotation;
-    const struct layer_bias *bias = &layer->bias;
-    /* clang-format off */
-    const double flags[] = {
-        turn->interleaved, turn->backward, turn->values, turn->truncate, bias->both_sides,
-        bias->descending};
-    const double numbers[] = {
-        turn->dims, turn->sections, turn->section_sizes[0], turn->section_sizes[1],
-        turn->section_sizes[2], turn->grid, turn->grid_first, turn->type, turn->base,
-        turn->factor, turn->low_freq_factor, turn->high_freq_factor, turn->beta_fast,
-        turn->beta_slow, turn->turning, turn->attention_factor, turn->mscale,
-        turn->mscale_all_dim, turn->max_positions, turn->original_positions,
-        turn->query_beta, bias->num_buckets, bias->max_distance, bias->own_row,
-        bias->norm_eps};
-    /* clang-format on */
-
-    digest_numbers(digest, flags, sizeof flags / sizeof flags[0]);
+    layer_describe_features(layer, features);
+    digest_add(digest, features, strlen(features));
     digest_numbers(digest, numbers, sizeof numbers / sizeof numbers[0]);
-    digest_factors(digest, turn->short_factors);
-    digest_factors(digest, turn->long_factors);
-}
-
-/* Adds the options that change what is computed with the weights. Another list makes
- * another fingerprint of every file, so replicas of two versions would look different. */
-static void digest_options(struct digest *digest, const struct layer *layer) {
-    const attn_model_info *i = &layer->info;
-    const struct attn_query_factor *factor = &i->query_factor;
-    /* clang-format off */
-    const double flags[] = {
-        i->projection.clip_last, i->head_norm.whole, i->head_norm.last, i->score.sinks,
-        i->mask.causal, i->pre_norm.applied, layer->cross, layer->borrows,
-        layer->query_norm.plus_one, layer->norm_before.plus_one};
-    const double numbers[] = {
-        i->num_heads, i->num_kv_heads, i->context_length, i->width.query, i->width.key,
-        i->width.value, i->width.out, i->width.head, i->width.score, i->width.additive,
-        i->projection.clip, i->latent.query, i->latent.key, i->latent.shared,
-        i->latent.eps, i->head_norm.kind, i->head_norm.eps, i->value_norm.kind,
-        i->value_norm.eps, i->out_norm.kind, i->out_norm.eps, i->pre_norm.kind,
-        i->pre_norm.eps, factor->beta, factor->length, factor->offset, i->score.kind,
-        i->score.scale, i->score.softcap, i->score.bias, i->mask.window, i->mask.chunk,
-        layer->value_factor};
-    /* clang-format on */
-
-    digest_numbers(digest, flags, sizeof flags / sizeof flags[0]);
-    digest_numbers(digest, numbers, sizeof numbers / sizeof numbers[0]);
-    digest_positions(digest, layer);
-    for (size_t l = 0; l < ATTN_NUM_LINEARS; l++) {
-        const struct layer_linear *linear = &layer->linears[l];
-        const double form[] = {linear->transposed, linear->weight != NULL,
-                               linear->bias != NULL};
-        digest_numbers(digest, form, 3);
-    }
+    digest_numbers(digest, rotation->frequencies, pairs);
+    digest_numbers(digest, rotation->long_frequencies, pairs);
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++)
+        digest_add(digest, layer->linears[i].transposed ? "t" : "-", 1);
 }
 
 attn_status layer_read_model(const struct layer *layer, attn_model *model,
@@ -283,10 +256,10 @@ attn_status layer_read_model(const struct layer *layer, attn_model *model,
     struct digest digest;
 
     digest_init(&digest);
-    digest_options(&digest, layer);
     struct digest *before = digest_enter(&digest);
     attn_status status = read_arrays(layer, model, ret_error);
     digest_enter(before);
+    digest_options(&digest, layer, &model->rotation);
     digest_end(&digest, model->info.fingerprint);
     model->info.loaded = (long long)time(NULL);
     return status;
@@ -342,13 +315,12 @@ static attn_status replace_engine(const struct layer *layer, const attn_model_in
     return model_use_blas(*model, cpu, ret_error);
 }
 
-attn_status layer_check(const struct layer *layer, char ret_fingerprint[DIGEST_TEXT_SIZE],
-                        attn_error *ret_error) {
+attn_status layer_check(struct layer *layer, attn_error *ret_error) {
     attn_model *model = NULL;
 
     attn_status status = create_unprepared(layer, &layer->info, &model, ret_error);
     if (status == ATTN_OK)
-        memcpy(ret_fingerprint, model->info.fingerprint, DIGEST_TEXT_SIZE);
+        memcpy(layer->info.fingerprint, model->info.fingerprint, DIGEST_TEXT_SIZE);
     attn_model_destroy(model);
     return status;
 }

@@ -4,7 +4,6 @@
 
 #include "math/features.h"
 #include "math/model.h"
-#include "safetensors/digest.h"
 #include "weights/layer/layer.h"
 
 /* Completes layer->info by what the tensors tell, once they are known. */
@@ -31,6 +30,5 @@ attn_status layer_create_model(const struct layer *layer, const attn_model_info 
                                attn_error *ret_error);
 
 /* Reads all weights of the layer, to check them, into the memory that they take before
- * there is an engine, and finds their fingerprint. Errors: as layer_create_model(). */
-attn_status layer_check(const struct layer *layer, char ret_fingerprint[DIGEST_TEXT_SIZE],
-                        attn_error *ret_error);
+ * there is an engine, and sets its fingerprint. Errors: as layer_create_model(). */
+attn_status layer_check(struct layer *layer, attn_error *ret_error);
