@@ -221,8 +221,7 @@ void catalogue_reload(struct catalogue *catalogue, const atomic_bool *stopping) 
     else
         log_write(LOG_WARN, "models not reloaded, the former ones are kept",
                   LOG_TEXT("reason", error.text));
-    if (num_failed > 0)
-        generations_count_failed_reload(catalogue->generations);
+    obs_count_reload(&catalogue->generations->reloads, num_failed == 0);
     list_deinit(next);
 }
 

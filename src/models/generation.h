@@ -55,7 +55,7 @@ struct generation {
 struct generations {
     pthread_mutex_t lock; /* guards `current`, and that it is held when it is read */
     struct generation *current; /* its list of earlier ones is the publisher's */
-    obs_counter num_failed_reloads;
+    struct obs_reloads reloads; /* by SIGHUP */
 };
 
 /* There is no generation before the first one is published. */
@@ -94,9 +94,6 @@ attn_status generation_get_text(struct generation *generation, enum generation_t
                                 int64_t max_age,
                                 void (*print)(void *context, struct buf *text),
                                 void *context, struct shared_text **ret_text);
-
-/* Counts a reload that left a model as it was, or without its newest file. */
-void generations_count_failed_reload(struct generations *all);
 
 /* A request to load or unload one model, from an HTTP thread to the thread that
  * publishes. */
