@@ -30,7 +30,8 @@ static const struct wire_keys request_keys = {
 struct request_reader {
     const char *file; /* its path */
     size_t line;      /* where the object begins */
-    const struct load_defaults *defaults;
+    const struct load_target *target;
+    const struct config_texts *all;                       /* headers of all requests */
     const char *method, *path, *content_type, *body_file; /* NULL: left out */
     json_t *headers, *body;
     struct wire_span body_text; /* as it is written */
@@ -57,27 +58,23 @@ refuse_request(const struct request_reader *reader, const char *format, ...) {
 /* Reads a whole file into `buf`, which the caller has made. */
 static attn_status load_file(const char *path, struct buf *buf, attn_error *ret_error) {
     FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return error_set(ret_error, ATTN_E_IO, "cannot read %.200s: %s", path,
-                         strerror(errno));
+    size_t size = file != NULL;
 
-    for (size_t size = 1; size > 0; buf->size += size) {
-        if (buf_reserve(buf, READ_BYTES) != ATTN_OK) {
-            fclose(file);
-            return error_set(
-                ret_error, ATTN_E_NOMEM,
-                "%.200s does not fit into memory, or has more than %zu bytes", path,
-                buf->max);
-        }
-        size = fread(buf->data + buf->size, 1, buf->capacity - buf->size, file);
-    }
-
-    bool failed = ferror(file) != 0;
+    for (; size > 0 && buf_reserve(buf, READ_BYTES) == ATTN_OK; buf->size += size)
+        size = fread(buf->data + buf->size, 1, READ_BYTES, file);
+    bool failed = file == NULL || ferror(file) != 0;
     int number = errno;
-    fclose(file);
-    return failed ? error_set(ret_error, ATTN_E_IO, "cannot read %.200s: %s", path,
-                              strerror(number))
-                  : ATTN_OK;
+
+    if (file != NULL)
+        fclose(file);
+    if (failed)
+        return error_set(ret_error, ATTN_E_IO, "cannot read %.200s: %s", path,
+                         strerror(number));
+    if (size > 0)
+        return error_set(ret_error, ATTN_E_NOMEM,
+                         "%.200s does not fit into memory, or has more than %zu bytes",
+                         path, buf->max);
+    return ATTN_OK;
 }
 
 /* Reads the file that "body_file" names, relative to the folder of the requests. */
@@ -162,8 +159,8 @@ static attn_status make_head(struct request_reader *reader, bool has_body) {
     buf_append_text(head, " ");
     buf_append_text(head, reader->path);
     buf_append_text(head, " HTTP/1.1\r\n");
-    for (size_t i = 0; i < reader->defaults->headers->count; i++) {
-        buf_append_text(head, reader->defaults->headers->items[i]);
+    for (size_t i = 0; i < reader->all->count; i++) {
+        buf_append_text(head, reader->all->items[i]);
         buf_append_text(head, "\r\n");
     }
     json_object_foreach(reader->headers, name, value) {
@@ -176,7 +173,9 @@ static attn_status make_head(struct request_reader *reader, bool has_body) {
     }
 
     if (!has_header(head, "Host"))
-        add_header(head, "Host", reader->defaults->url->authority);
+        add_header(head, "Host",
+                   listen_is_unix(reader->target->listen) ? "localhost"
+                                                          : reader->target->listen);
     if (has_body && !has_header(head, "Content-Type") &&
         !add_header(head, "Content-Type", find_type(reader)))
         return refuse_request(reader, "content_type cannot be sent in a header");
@@ -213,7 +212,7 @@ static attn_status build_request(struct request_reader *reader) {
     if (reader->method == NULL)
         reader->method = has_body ? "POST" : "GET";
     if (reader->path == NULL)
-        reader->path = reader->defaults->url->path;
+        reader->path = reader->target->path;
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
         known = known || strcmp(reader->method, methods[i]) == 0;
     if (!known)
@@ -345,16 +344,17 @@ static attn_status read_objects(struct request_reader *reader, const struct buf 
     return status;
 }
 
-attn_status load_requests_read(const char *path, const struct load_defaults *defaults,
+attn_status load_requests_read(const char *path, const struct load_target *target,
+                               const struct config_texts *headers,
                                struct load_requests *ret_requests,
                                attn_error *ret_error) {
     struct request_reader reader = {
-        .file = path, .defaults = defaults, .weight = 1, .error = ret_error};
+        .file = path, .target = target, .all = headers, .weight = 1, .error = ret_error};
     struct load_requests requests = {NULL, 0};
     struct buf text;
 
     if (path == NULL) {
-        reader.file = defaults->url->authority;
+        reader.file = target->listen;
         attn_status status = add_request(&reader, &requests);
         *ret_requests = requests;
         return status;
