@@ -20,7 +20,8 @@ void load_reply_reset(struct load_reply *reply) {
 /* --- lines --- */
 
 /* Reads a size, behind which the line ends or has one of `ends`. */
-static bool read_size(const char *text, int base, const char *ends, uint64_t *ret_size) {
+static bool take_digits(const char *text, int base, const char *ends,
+                        uint64_t *ret_size) {
     size_t digits = strspn(text, base == 16 ? "0123456789abcdefABCDEF" : "0123456789");
     *ret_size = strtoull(text, NULL, base);
     return digits > 0 && digits <= DIGITS_MAX && strchr(ends, text[digits]) != NULL;
@@ -47,7 +48,7 @@ static const char *header_value(const char *line, const char *name) {
 static enum load_progress take_field(struct load_reply *reply, const char *line) {
     const char *value;
     if ((value = header_value(line, "content-length")) != NULL) {
-        if (!read_size(value, 10, " \t", &reply->rest))
+        if (!take_digits(value, 10, " \t", &reply->rest))
             return LOAD_WRONG;
         if (reply->body == LOAD_PART_TO_END) /* chunks go before a length */
             reply->body = LOAD_PART_BODY;
@@ -85,7 +86,7 @@ static enum load_progress take_line(struct load_reply *reply, const char *line) 
             return take_status(reply, line);
         return is_empty ? end_head(reply) : take_field(reply, line);
     case LOAD_PART_CHUNK_SIZE:
-        if (!read_size(line, 16, "; \t", &reply->rest))
+        if (!take_digits(line, 16, "; \t", &reply->rest))
             return LOAD_WRONG;
         reply->part = reply->rest > 0 ? LOAD_PART_CHUNK : LOAD_PART_TRAILER;
         reply->head_size = 0;
