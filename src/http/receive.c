@@ -23,6 +23,10 @@
 /* Of a body without a key, at most this much is read. */
 #define DISCARD_UNKNOWN_BYTES ((size_t)64 * 1024)
 
+#define FORWARDED_FOR "X-Forwarded-For"
+/* At most one line in this time says that the header is not believed. */
+#define UNTRUSTED_AGAIN_NS (INT64_C(3600) * 1000000000)
+
 /* Checks that a body is as it is. Returns false with *problem set. */
 static bool check_content_encoding(const struct exchange *exchange,
                                    struct wire_problem *problem) {
@@ -157,7 +161,7 @@ static enum MHD_Result read_forwarded(void *cls, enum MHD_ValueKind kind,
                                       const char *name, const char *value) {
     struct forwarded *forwarded = cls;
     (void)kind;
-    if (strcasecmp(name, "X-Forwarded-For") != 0)
+    if (strcasecmp(name, FORWARDED_FOR) != 0)
         return MHD_YES;
 
     for (const char *item = value != NULL ? value : ""; item != NULL;) {
@@ -175,6 +179,21 @@ static enum MHD_Result read_forwarded(void *cls, enum MHD_ValueKind kind,
     return MHD_YES;
 }
 
+/* A proxy that no --trusted-proxy names makes all its users one client. */
+static void warn_of_untrusted(const struct exchange *exchange) {
+    char peer[ADDRESS_PRINT_MAX];
+    bool has_header = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
+                                                  FORWARDED_FOR) != NULL;
+    size_t count = has_header ? log_limit_add(&exchange->peer->list->limits->untrusted,
+                                              UNTRUSTED_AGAIN_NS)
+                              : 0;
+    if (count == 0)
+        return;
+    address_print(&exchange->peer->client->address, peer);
+    log_write(LOG_WARN, "X-Forwarded-For is not believed, no --trusted-proxy is its peer",
+              LOG_TEXT("client", peer), LOG_NUMBER("count", count));
+}
+
 /* Finds the client of the request; the peer itself, unless that is a proxy. */
 static void find_client(struct exchange *exchange) {
     struct connection *peer = exchange->peer;
@@ -182,7 +201,9 @@ static void find_client(struct exchange *exchange) {
     struct forwarded forwarded = {.proxies = exchange->options->trusted_proxies};
     struct client *client = NULL;
 
-    if (peer->is_proxy)
+    if (!peer->is_proxy)
+        warn_of_untrusted(exchange);
+    else
         MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, read_forwarded,
                                   &forwarded);
     if (forwarded.found)

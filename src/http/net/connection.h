@@ -8,6 +8,7 @@
  * notices. */
 #pragma once
 
+#include "base/log.h"
 #include "http/net/client.h"
 #include "http/net/framing.h"
 #include "http/net/handshakes.h"
@@ -38,6 +39,7 @@ struct connection_limits {
     atomic_size_t num_connections;
     struct memory memory;
     struct client_table clients;
+    struct log_limit untrusted; /* requests with X-Forwarded-For that is not believed */
 };
 
 /* Shared by the threads that accept at one address. */
