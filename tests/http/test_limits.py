@@ -127,9 +127,12 @@ def test_body_that_can_never_fit_gets_413(start_server, admin):
 
 @pytest.mark.alone
 def test_bodies_that_are_dropped_while_they_arrive_get_503(start_server):
-    """Any thread drops them: ThreadSanitizer sees what the thread that receives them reads meanwhile."""
-    server = start_server("--demo", "--max-memory", 8 << 20, "--workers", 2, "--http-threads", 2)
-    body = b'{"model":"journey","queries":[[1,2,3]]}' + b" " * 1_500_000
+    """Any thread drops them: ThreadSanitizer sees what the thread that receives them reads meanwhile.
+
+    Each thread has places for all clients twice: they come again before it sees that they left.
+    """
+    server = start_server("--demo", "--max-memory", 16 << 20, "--workers", 2, "--http-threads", 2)
+    body = b'{"model":"journey","queries":[[1,2,3]]}' + b" " * 3_000_000
     statuses = []
 
     def upload(number):
@@ -137,8 +140,8 @@ def test_bodies_that_are_dropped_while_they_arrive_get_503(start_server):
             with Connection(server.port, timeout=60, source=f"127.0.0.{2 + number}") as connection:
                 head, data = post_bytes(body).split(b"\r\n\r\n", 1)
                 connection.send(head + b"\r\n\r\n")
-                for at in range(0, len(data), 50_000):
-                    connection.send(data[at:at + 50_000])
+                for at in range(0, len(data), 100_000):
+                    connection.send(data[at:at + 100_000])
                 reply = connection.read_reply()
                 statuses.append(reply.status if reply else None)
     threads = [threading.Thread(target=upload, args=(number,)) for number in range(12)]

@@ -2,6 +2,7 @@
 """Tests deploy/haproxy.cfg before two replicas that only pretend: they say what they were sent."""
 
 import contextlib
+import re
 import shutil
 import socket
 import threading
@@ -13,7 +14,7 @@ import pytest
 from http1 import Connection, get_bytes, post_bytes
 from proxy import Proxy, count_down, log_socket
 from reload import wait_until
-from server import Server, steady_address
+from server import ROOT, Server, steady_address
 
 pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
 
@@ -103,6 +104,27 @@ def test_what_a_client_says_about_its_address_is_replaced():
         lines = [line.lower() for line in one.requests[0].split("\r\n")]
         assert [line for line in lines if line.startswith("x-forwarded-for")] == [
             "x-forwarded-for: 127.0.0.1"]
+
+
+def test_rates_by_key_of_the_page():
+    """Its lines with another number, in a frontend whose table of addresses is not there."""
+    (lines,) = re.findall(r"^```haproxy\n( +stick-table.*?)^```$", (ROOT / "docs/operate.md").read_text(), re.M | re.S)
+    assert len(lines.splitlines()) <= 6
+    assert "gt 100" in lines
+    old = "    stick-table type ipv6 size 100k expire 1m store conn_cur\n"
+    keep = "    http-request set-header X-Forwarded-For"
+    changes = {old: "", "    tcp-request connection track-sc0 src\n": "",
+               "    tcp-request connection reject if { sc0_conn_cur gt 1000 } { fe_conn gt 3500 }\n": "",
+               "    http-request set-nice 1024 if { sc0_conn_cur gt 64 }\n": "",
+               keep: lines.replace("gt 100", "gt 5") + keep}
+
+    def statuses(port, key):
+        request = get_bytes("/v1/models", *[f"Authorization: Bearer {key}"] * bool(key))
+        return [exchange(port, request).status for _ in range(8)]
+    with Replica() as one, Proxy((one.port,), changes=changes) as proxy:
+        assert statuses(proxy.port, "a" * 20) == [200] * 5 + [429] * 3
+        assert statuses(proxy.port, "b" * 20) == [200] * 5 + [429] * 3
+        assert statuses(proxy.port, "") == [200] * 8  # which attnd itself refuses
 
 
 @pytest.mark.parametrize("target", ["/metrics", "/metrics?x=1", "http://attnd/metrics"])

@@ -162,6 +162,25 @@ static void test_newcomers_of_a_hog_do_not_replace_those_of_others(void **state)
     end_scene(&scene);
 }
 
+/* Although it is the newest. A client that has closed it a moment ago, and is on another
+ * thread now, looks so too. */
+static void test_kept_connection_gives_way_before_a_first_request(void **state) {
+    struct connection *each[PLACES];
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene);
+    for (unsigned i = 0; i < PLACES; i++) {
+        each[i] = add(&scene, 1 + i, CONNECTION_WAITS);
+        each[i]->since -= SECOND_NS / 8 * (PLACES - i);
+    }
+    each[PLACES - 1]->served = true;
+    assert_non_null(add(&scene, 9, CONNECTION_WAITS));
+    assert_null(each[PLACES - 1]->holder);
+    assert_true(each[0]->holder && each[1]->holder && each[2]->holder);
+    end_scene(&scene);
+}
+
 static void test_place_is_held_by_the_client_of_the_request(void **state) {
     struct scene scene;
     (void)state;
@@ -175,7 +194,7 @@ static void test_place_is_held_by_the_client_of_the_request(void **state) {
     assert_int_equal(hog->client->shares[0].num_places, PLACES);
 
     const struct address address = {.bytes = {1}};
-    struct client *client = client_acquire(&scene.limits.clients, &address);
+    struct client *client = client_acquire(&scene.limits.clients, &address, NULL);
     connection_set_holder(proxied[0], client);
     connection_set_holder(proxied[1], client);
     connection_set_holder(proxied[2], client);
@@ -354,6 +373,39 @@ static void test_requests_that_leave_are_no_longer_served(void **state) {
     assert_true(take(&turns, &flow, 0, 0));
 }
 
+static void test_members_of_a_flow_have_turns_by_turns(void **state) {
+    struct turns turns = {0};
+    struct turn_flow flow = {0};
+    struct turn_member members[2] = {{0}};
+    struct turn hog[6] = {0}, other[3] = {0};
+    (void)state;
+
+    for (size_t i = 0; i < 6; i++) {
+        hog[i].member = &members[0];
+        wait_for_turn(&turns, &flow, &hog[i]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        other[i].member = &members[1];
+        wait_for_turn(&turns, &flow, &other[i]);
+    }
+    turns_begin_round(&turns);
+    for (size_t i = 0; i < 2; i++) {
+        assert_ptr_equal(turns_give(&turns), &hog[i]);
+        assert_ptr_equal(turns_give(&turns), &other[i]);
+    }
+    assert_ptr_equal(turns_give(&turns), &hog[2]);
+    other[2].member = &members[1]; /* which has not had as many */
+    wait_for_turn(&turns, &flow, &other[2]);
+    assert_ptr_equal(turns_give(&turns), &hog[3]);
+    assert_ptr_equal(turns_give(&turns), &other[2]);
+
+    turn_wait(&turns, &hog[3]); /* its time was over: it is before the later ones */
+    assert_ptr_equal(turns_give(&turns), &hog[3]);
+    assert_ptr_equal(turns_give(&turns), &hog[4]);
+    assert_ptr_equal(turns_give(&turns), &hog[5]);
+    assert_null(turns_give(&turns));
+}
+
 /* 5 ms of a round, however many requests that is; what nobody has served counts for
  * nobody. */
 static void test_client_has_the_thread_for_its_time_of_a_round(void **state) {
@@ -425,6 +477,7 @@ int main(void) {
         cmocka_unit_test(test_complete_requests_of_a_hog_give_way_to_others),
         cmocka_unit_test(test_client_that_is_alone_loses_no_complete_request),
         cmocka_unit_test(test_newcomers_of_a_hog_do_not_replace_those_of_others),
+        cmocka_unit_test(test_kept_connection_gives_way_before_a_first_request),
         cmocka_unit_test(test_place_is_held_by_the_client_of_the_request),
         cmocka_unit_test(test_places_of_one_thread_keep_nobody_out_of_another),
         cmocka_unit_test(test_newcomer_is_left_to_a_thread_with_a_place),
@@ -433,6 +486,7 @@ int main(void) {
         cmocka_unit_test(test_client_gets_its_share_of_a_round),
         cmocka_unit_test(test_requests_that_wait_get_turns_in_order_and_by_client),
         cmocka_unit_test(test_requests_that_leave_are_no_longer_served),
+        cmocka_unit_test(test_members_of_a_flow_have_turns_by_turns),
         cmocka_unit_test(test_client_has_the_thread_for_its_time_of_a_round),
         cmocka_unit_test(test_time_is_that_of_the_client_that_was_served_last),
         cmocka_unit_test(test_requests_wait_again_in_order_when_the_time_is_over),

@@ -154,7 +154,7 @@ struct connection *connection_create(struct connection_list *list, int fd,
     connection->fd = connection->handshake.fd = fd;
     connection->is_proxy =
         address_is_in(&address, list->limits->options->trusted_proxies);
-    connection->client = client_acquire(&list->limits->clients, &address);
+    connection->client = client_acquire(&list->limits->clients, &address, NULL);
     if (connection->client == NULL) {
         free(connection);
         return NULL;

@@ -8,7 +8,6 @@
  * notices. */
 #pragma once
 
-#include "base/log.h"
 #include "http/net/client.h"
 #include "http/net/framing.h"
 #include "http/net/handshakes.h"
@@ -39,7 +38,6 @@ struct connection_limits {
     atomic_size_t num_connections;
     struct memory memory;
     struct client_table clients;
-    struct log_limit untrusted; /* requests with X-Forwarded-For that is not believed */
 };
 
 /* Shared by the threads that accept at one address. */

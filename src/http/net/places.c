@@ -14,6 +14,7 @@ enum dispensable {
     IS_READ,  /* its reply */
     RECEIVES, /* a body, fast enough */
     IS_YOUNG, /* without a complete request for less than YOUNG_NS */
+    PAUSES,   /* between two requests for less than that: no request is lost with it */
     IS_SLOW,  /* for longer than that, or its body pauses for as long */
     IS_IDLE,  /* has had a request and waits for the next one for longer than that */
     IS_GONE   /* its client left, or was told that it took too long */
@@ -52,9 +53,10 @@ static enum dispensable find_class(const struct connection *connection, int64_t 
     }
     if (connection->cut_at != 0 || connection->hung_up)
         return IS_GONE;
+    bool pauses = connection->phase == CONNECTION_WAITS && connection->served;
     if (connection->phase != CONNECTION_BODY && elapsed < YOUNG_NS)
-        return IS_YOUNG;
-    if (connection->phase == CONNECTION_WAITS && connection->served)
+        return pauses ? PAUSES : IS_YOUNG;
+    if (pauses)
         return IS_IDLE;
     if (connection->phase != CONNECTION_BODY || now - connection->moved_at > YOUNG_NS ||
         (elapsed > YOUNG_NS && (double)connection->received < seconds * min_rate))
