@@ -257,6 +257,7 @@ static bool time_case(size_t seconds, const struct wire_case *wire_case,
     done = done && times.rounds > 0;
     if (done)
         print_case(&times);
+    times.text = NULL; /* which is the caller's */
     buf_deinit(&text->body);
     return done;
 }

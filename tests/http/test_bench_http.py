@@ -250,6 +250,18 @@ def test_what_is_not_served_is_counted_by_its_kind(reply, counted):
         assert report["served"] == 0 and report["latency_ms"]["p50"] is None
 
 
+def test_each_server_that_misbehaves_is_reported():
+    head = b"HTTP/1.1 200 OK\r\n"
+    wrong = [b"SSH-2.0-x\r\n", b"HTTP/2 200\r\n\r\n", b"HTTP/1.1 101 S\r\n\r\n", head + b"a: b\r\n" * 9000,
+             head + b"a: " + b"b" * 90_000, head + b"Content-Length: x\r\n\r\n", OK + OK,
+             *(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk for chunk in (b"zz\r\n", b"1\r\nab", b"\r\n"))]
+    late = [b"HTTP/1.1 100 Continue\r\n\r\n", head + b"Content-Length: 3\r\n\r\nok", head[:-2]]
+    with Fake(lambda number, _: ([*wrong, *late, None])[number % 14]) as fake:
+        report, = load(fake.url, "--rate", 28, "--connections", 28, "--timeout-ms", 400)
+    assert report["requests"] == 28 and report["served"] == 0 and report["statuses"] == {}, report
+    assert (report["misread"], report["timed_out"], report["lost"]) == (20, 6, 2), report
+
+
 def test_reply_that_ends_with_its_connection_is_served():
     def reply(number, _):
         return b"HTTP/1.1 200 OK\r\n\r\nto the end"
