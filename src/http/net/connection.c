@@ -391,6 +391,16 @@ static bool is_late(struct connection *connection, int64_t now) {
     return false;
 }
 
+bool connection_any_is_young(const struct connection_list *list) {
+    int64_t now = clock_now_ns();
+    for (const struct connection *each = list->first; each != NULL; each = each->next) {
+        if (each->phase <= CONNECTION_WAITS && !each->served && !each->hung_up &&
+            now - each->since < SECOND_NS)
+            return true;
+    }
+    return false;
+}
+
 /* Whether libmicrohttpd will never do anything with the connection. 0.9.75 waits for ever
  * for room in its buffer when the extension of a chunk is too large: it then leaves bytes
  * unread from one look to the next. And it overlooks a peer that leaves at the moment
