@@ -107,7 +107,8 @@ static attn_status start_workers(struct daemon *daemon, const struct config *con
     if (status == ATTN_OK)
         return ATTN_OK;
     return error_set(error, status, "cannot start %zu worker%s: %s", workers,
-                     plural_of(workers), attn_status_text(status));
+                     plural_of(workers),
+                     status == ATTN_E_IO ? NO_THREAD_LEFT : attn_status_text(status));
 }
 
 /* Starts what receives requests and sends replies. */
@@ -177,8 +178,10 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
 
     signals_end_loading();
     notify_init();
-    if (loader_start(&daemon->catalogue, &daemon->loader) != ATTN_OK)
-        return error_set(error, ATTN_E_NOMEM, "cannot start the loader: out of memory");
+    status = loader_start(&daemon->catalogue, &daemon->loader);
+    if (status != ATTN_OK)
+        return error_set(error, status, "cannot start the loader: %s",
+                         status == ATTN_E_IO ? NO_THREAD_LEFT : attn_status_text(status));
     return start_server(daemon, config, error);
 }
 

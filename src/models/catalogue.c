@@ -311,11 +311,7 @@ bool catalogue_unload(struct catalogue *catalogue, const char *name,
     entry.model = NULL;
     entry.unloaded = true;
     error_set(&entry.error, ATTN_E_VALUE, "unloaded");
-    if (!publish_entry(catalogue, &entry, ret_problem))
-        return false;
-    if (!catalogue->is_quiet)
-        log_write(LOG_INFO, "model unloaded", LOG_TEXT("name", name));
-    return true;
+    return publish_entry(catalogue, &entry, ret_problem);
 }
 
 void catalogue_deinit(struct catalogue *catalogue) {

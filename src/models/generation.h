@@ -100,6 +100,7 @@ attn_status generation_get_text(struct generation *generation, enum generation_t
 struct model_change {
     char name[ATTN_NAME_MAX + 1];
     bool load;                 /* or unload */
+    const char *client, *key;  /* who asks; the key is "" without one; borrowed */
     struct model_change *next; /* of those that wait */
     /* Called once, on the thread that publishes; `problem` is NULL when it is done. */
     void (*done)(struct model_change *change, const struct wire_problem *problem);
