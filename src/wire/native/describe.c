@@ -186,10 +186,11 @@ void wire_native_print_model(const attn_model_info *info, struct buf *body) {
     buf_append_format(
         body,
         ",\"output_projection\":%s,\"bias\":%s,\"engine\":\"%s\",\"cpu\":\"%s\","
-        "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu}",
+        "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu,"
+        "\"fingerprint\":\"%s\",\"loaded\":%lld}",
         bool_text(info->linears[ATTN_OUTPUT].weight), bool_text(bias), info->engine.name,
         info->engine.cpu, info->engine.precision, info->footprint.parameters,
-        info->footprint.bytes, info->footprint.memory);
+        info->footprint.bytes, info->footprint.memory, info->fingerprint, info->loaded);
 }
 
 void wire_native_print_models(const attn_model *const *models, size_t num_models,
