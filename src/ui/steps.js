@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* steps.js: how one row of one head comes about: projections, scores, scaled, masked, softmax,
- * sum.
+/* steps.js: how one row of one head comes about, from its projections to the sum.
  *
  * The server tells the scores, also those that a mask hides: the row is sent again without
  * it. A query with a single key attends to it with weight 1, so what it contributes to the

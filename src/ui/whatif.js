@@ -41,7 +41,7 @@ async function computeWhatIf(row, { what, by, key }, signal) {
     const changed = changeToken(row, key, by), again = await measureRow(changed.run, b, r, head, signal);
     return { weights: softmaxRow(row, again.scaled, true), values: again.values, label: changed.label };
   }
-  const divisor = what === "root" ? run.model.scale : what === "temperature" ? Number(by) : 1;
+  const divisor = { root: run.model.scale, temperature: Number(by) }[what] ?? 1;
   if (!(divisor > 0))
     throw new Problem({ detail: "write a number above 0" });
   return { weights: softmaxRow(row, scaled.map((score) => score / divisor), what !== "mask"), values };
