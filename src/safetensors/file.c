@@ -144,7 +144,7 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
     attn_status status;
     struct stat stat;
 
-    strcpy(file->path, path);
+    memcpy(file->path, path, strlen(path) + 1);
 
     /* O_NONBLOCK: opening a fifo must not wait for a writer */
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
