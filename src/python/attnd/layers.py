@@ -200,7 +200,8 @@ class Layer:
             The rows that enter the layer, behind its norm unless it was loaded with ``pre_norm=True``. A list of arrays is a
             batch of different lengths, and each result is a list, too.
         need : str or list of str, optional
-            ``outputs``, ``weights``, ``heads``, ``lse``, ``contributions``, ``received``, ``entropy`` and others.
+            ``outputs``, ``weights``, ``heads``, ``lse``, ``contributions``, ``projections``, ``received``, ``entropy`` and
+            others.
         **options
             keys, values, causal, window, valid_lens, positions, head_mask, bias, weights_heads, ... By default `queries` are
             the keys, and keys the values.
