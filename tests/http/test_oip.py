@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Open Inference Protocol v2, with requests made by hand and by tritonclient."""
 
+import re
 import threading
 
 import numpy as np
