@@ -6,6 +6,7 @@
 #include "base/heap.h"
 #include "math/blas.h"
 #include "math/reserve.h"
+#include "math/rows/entering.h"
 
 #include <attnd/attention.h>
 #include <limits.h>
@@ -33,7 +34,8 @@ static void list_arrays(attn_model *model) {
     size_t queries = head_norm_size(info, heads);
     size_t keys = head_norm_size(info, info->num_kv_heads);
     size_t out_norm = info->out_norm.kind != ATTN_NORM_NONE ? heads : 0;
-    size_t pre_norm = info->pre_norm.applied ? info->width.query : 0;
+    size_t pre_norm =
+        info->pre_norm.applied || info->pre_norm.known ? info->width.query : 0;
     size_t additive = info->score.kind == ATTN_ADDITIVE ? info->width.additive : 0;
     const size_t shapes[MODEL_NUM_ARRAYS][2] = {
         [MODEL_ADDITIVE_QUERY] = {additive, size},
@@ -215,6 +217,29 @@ void attn_model_destroy(attn_model *model) {
     free(model->rotation.long_frequencies);
     free(model->rotation.axis_of);
     free(model);
+}
+
+const char *model_find_note(const attn_model *model, const float *queries, size_t count) {
+    static const char twice[MODEL_NOTE_MAX] =
+        "queries look as if the norm before the layer was applied to them, and it is "
+        "applied again; send hidden states, or serve with pre_norm=false";
+    static const char never[MODEL_NOTE_MAX] =
+        "queries look as if the norm before the layer was not applied to them; apply it, "
+        "or serve without pre_norm=false";
+    const attn_model_info *info = &model->info;
+    const struct norm norm = {info->pre_norm.kind == ATTN_NORM_LAYER, info->pre_norm.eps,
+                              model->arrays[MODEL_PRE_NORM].numbers,
+                              model->arrays[MODEL_PRE_NORM_BIAS].numbers,
+                              info->width.query};
+
+    /* A norm without weights leaves rows as they are when it is applied once more. */
+    bool is_bare = info->pre_norm.name[0] == '\0';
+    if (norm.weight == NULL || (info->pre_norm.applied && is_bare))
+        return NULL;
+    enum entering found = entering_find(&norm, queries, count);
+    if (info->pre_norm.applied)
+        return found == ENTERING_BEHIND ? twice : NULL;
+    return found == ENTERING_BEFORE ? never : NULL;
 }
 
 const attn_model_info *attn_model_get_info(const attn_model *model) {

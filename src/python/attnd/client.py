@@ -25,7 +25,7 @@ import numpy as np
 
 from ._arrays import BFLOAT16 as BFLOAT16
 from ._arrays import Array, is_array, to_numbers
-from ._errors import Error, InvalidError, NoAnswer, NoReply
+from ._errors import Error, InvalidError, NoAnswer, NoReply, warn
 from ._fields import (INTEGERS, NUMBERS, RESULTS, SEQUENCES, Fields, Results, choose_results, dot_product_fields,
                       is_mask, is_ragged, need_words, prepare, sequence_rank, split_fields, split_sequences,
                       swap_results, to_lists)
@@ -490,6 +490,7 @@ def decode(status: int, headers: Headers, data: bytearray, fields: Fields) -> An
 def decode_words(status: int, headers: Headers, data: bytearray, fields: Fields, rank: int = 2) -> Results:
     """Returns the results of a reply by the words of `need`, or raises its error."""
     check_status(status, headers, data)
+    warn_of(headers)
     ragged = is_ragged(fields, rank)
     if headers["Content-Type"] == "application/json":
         reply = json.loads(data)
@@ -506,6 +507,7 @@ def decode_words(status: int, headers: Headers, data: bytearray, fields: Fields,
 def decode_heads(status: int, headers: Headers, data: bytearray) -> tuple[list[dict[str, Any]], Array]:
     """Returns the heads and gram of a reply, or raises its error."""
     reply = decode_json(status, headers, data)
+    warn_of(headers)
     return reply["heads"], np.array(reply["gram"])
 
 
@@ -513,6 +515,11 @@ def decode_heads(status: int, headers: Headers, data: bytearray) -> tuple[list[d
 def decode_json(status: int, headers: Headers, data: bytearray) -> Any:
     check_status(status, headers, data)
     return json.loads(data)
+
+
+def warn_of(headers: Headers) -> None:
+    """Warns of what the server notes on the rows that were sent."""
+    warn([headers["Attnd-Note"]] if "Attnd-Note" in headers else [])
 
 
 @reading_reply

@@ -20,7 +20,7 @@ def read_hidden_states(path: str | os.PathLike[str], ids: Sequence[int],
                        num_hidden_layers: int | None = None) -> tuple[dict[int, Array], Array]:
     """Return the hidden states [tokens, width] of a file of vLLM by layer, and its token ids. `ids` are those
     of its configuration, `eagle_aux_hidden_state_layer_ids`, in that order: the file does not have them. Each
-    goes to the layer of that number, served with pre_norm=true."""
+    goes to the layer of that number."""
     tensors, _ = read_safetensors(path, lock=True)
     hidden = tensors.get("hidden_states")
     if hidden is None or hidden.ndim != 3 or "token_ids" not in tensors:

@@ -38,6 +38,8 @@ void layer_complete(struct layer *layer) {
     info->score.sinks = layer->sinks != NULL;
     info->head_norm.bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
     info->pre_norm.bias = layer->norm_before.bias != NULL;
+    info->pre_norm.known = info->pre_norm.kind != ATTN_NORM_NONE &&
+                           (before != NULL || layer->norm_before.bare);
     snprintf(info->pre_norm.name, sizeof info->pre_norm.name, "%s",
              before != NULL ? before->name : "");
 }

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #define LIST_BYTES 3 /* [ ] and a comma */
-/* {"model":""}, the names of all results, and brackets of lists. */
-#define KEYS_BYTES 320
+/* {"model":""}, the names of all results, brackets of lists, and a note. */
+#define KEYS_BYTES (320 + WIRE_NOTE_BYTES)
 /* Reserved after the numbers of a row: for the end of all lists, and for the bytes that
  * the printer of numbers may touch. */
 #define ROW_END_BYTES (16 + WIRE_FLOAT_PRINT_ROOM)
@@ -53,6 +53,7 @@ static char *open_result(const struct native_encoder *encoder, char *out) {
     if (encoder->id == encoder->first) {
         out = stpcpy(out, "{\"model\":");
         out = wire_json_put_string(out, encoder->reply.wanted.info->name);
+        out = wire_reply_put_note(encoder->reply.note, out);
     }
     out = stpcpy(out, ",\"");
     out = stpcpy(out, result_table[encoder->id].name);
