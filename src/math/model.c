@@ -34,8 +34,8 @@ static void list_arrays(attn_model *model) {
     size_t queries = head_norm_size(info, heads);
     size_t keys = head_norm_size(info, info->num_kv_heads);
     size_t out_norm = info->out_norm.kind != ATTN_NORM_NONE ? heads : 0;
-    size_t pre_norm =
-        info->pre_norm.applied || info->pre_norm.known ? info->width.query : 0;
+    size_t known = info->pre_norm.known ? info->width.query : 0;
+    size_t pre_norm = info->pre_norm.applied ? info->width.query : known;
     size_t additive = info->score.kind == ATTN_ADDITIVE ? info->width.additive : 0;
     const size_t shapes[MODEL_NUM_ARRAYS][2] = {
         [MODEL_ADDITIVE_QUERY] = {additive, size},
@@ -57,6 +57,7 @@ static void list_arrays(attn_model *model) {
         [MODEL_OUT_NORM] = {out_norm * info->width.head, 1},
         [MODEL_PRE_NORM] = {pre_norm, 1},
         [MODEL_PRE_NORM_BIAS] = {info->pre_norm.bias ? pre_norm : 0, 1},
+        [MODEL_PRE_NORM_INVERSE] = {known, 1},
     };
 
     for (size_t i = MODEL_ADDITIVE_QUERY; i < MODEL_NUM_ARRAYS; i++)
@@ -232,14 +233,15 @@ const char *model_find_note(const attn_model *model, const float *queries, size_
                               model->arrays[MODEL_PRE_NORM_BIAS].numbers,
                               info->width.query};
 
+    const float *inverse = model->arrays[MODEL_PRE_NORM_INVERSE].numbers;
+
     /* A norm without weights leaves rows as they are when it is applied once more. */
-    bool is_bare = info->pre_norm.name[0] == '\0';
-    if (norm.weight == NULL || (info->pre_norm.applied && is_bare))
+    bool is_bare = info->pre_norm.name[0] == '\0', applied = info->pre_norm.applied;
+    if (inverse == NULL || (applied && is_bare) ||
+        !entering_is(applied ? ENTERING_BEHIND : ENTERING_BEFORE, &norm, inverse, queries,
+                     count))
         return NULL;
-    enum entering found = entering_find(&norm, queries, count);
-    if (info->pre_norm.applied)
-        return found == ENTERING_BEHIND ? twice : NULL;
-    return found == ENTERING_BEFORE ? never : NULL;
+    return applied ? twice : never;
 }
 
 const attn_model_info *attn_model_get_info(const attn_model *model) {

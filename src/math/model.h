@@ -60,6 +60,7 @@ enum model_array_id {
     MODEL_OUT_NORM,          /* [H*D] */
     MODEL_PRE_NORM,          /* [query_size] */
     MODEL_PRE_NORM_BIAS,     /* [query_size] */
+    MODEL_PRE_NORM_INVERSE,  /* [query_size], see entering_invert() */
     MODEL_NUM_ARRAYS
 };
 

@@ -32,7 +32,7 @@ struct wire_reply {
  * escapes. Writes a NUL, and returns where it is. */
 char *wire_reply_put_note(const char *note, char *out);
 
-#define WIRE_NOTE_BYTES (sizeof ",\"notes\":[\"\"]" + MODEL_NOTE_MAX)
+#define WIRE_NOTE_BYTES ((int)sizeof ",\"notes\":[\"\"]" + MODEL_NOTE_MAX)
 
 /* query_lens, key_lens, and results */
 #define WIRE_REPLY_ARRAYS_MAX (2 + NUM_RESULTS)

@@ -4,113 +4,92 @@
 #include "math/rows/entering.h"
 
 #include "base/pace.h"
-#include "base/size.h"
 
 #include <math.h>
+#include <string.h>
 
 #define ROWS_MIN     4
-#define ROWS_MAX     256  /* that are compared, evenly spaced: it bounds the time */
-#define COLUMNS      512  /* of the norm that are undone at a time */
-#define LANES        16   /* of sums, so that a compiler can make vectors of them */
-#define SMALL_WEIGHT 1e-3 /* of the largest: undoing smaller ones would amplify noise */
+#define ROWS_MAX     32    /* that are compared, evenly spaced: it bounds the time */
+#define SMALL_WEIGHT 1e-3F /* of the largest */
+#define LANES        16
 
-/* A part of a norm, undone: z = (x - shift) * factor, where columns left out have 0. */
-struct undone {
-    float shift[COLUMNS], factor[COLUMNS];
-    size_t count; /* a multiple of LANES, but for the last part */
-};
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 
-/* Of a row, over the columns that were not left out. */
-struct moments {
-    float sum, square;
-};
-
-/* Returns the largest magnitude of the weights. */
-static float find_largest(const float *weights, size_t count) {
+void entering_invert(const float *weight, size_t count, float *ret_inverse) {
     float largest = 0;
 
     for (size_t i = 0; i < count; i++)
-        largest = fabsf(weights[i]) > largest ? fabsf(weights[i]) : largest;
-    return largest;
-}
-
-/* Undoes columns from `first` on. Returns how many of them are not left out. */
-static size_t undo_norm(const struct norm *norm, size_t first, float smallest,
-                        struct undone *ret_undone) {
-    size_t kept = 0;
-
-    for (size_t i = 0; i < ret_undone->count; i++) {
-        float weight = norm->weight[first + i];
-        bool keeps = weight != 0 && fabsf(weight) >= smallest;
-        ret_undone->factor[i] = keeps ? 1 / weight : 0;
-        ret_undone->shift[i] = norm->bias != NULL ? norm->bias[first + i] : 0;
-        kept += keeps;
+        largest = fmaxf(largest, fabsf(weight[i]));
+    for (size_t i = 0; i < count; i++) {
+        bool keeps = weight[i] != 0 && fabsf(weight[i]) >= SMALL_WEIGHT * largest;
+        ret_inverse[i] = keeps ? 1 / weight[i] : 0;
     }
-    return kept;
 }
 
-static void add_moments(const struct undone *undone, const float *row,
-                        struct moments *moments) {
-    float sums[LANES] = {0}, squares[LANES] = {0};
-    size_t whole = undone->count / LANES * LANES;
+/* Returns how many columns are not left out. */
+static float count_kept(const float *inverse, size_t size) {
+    int kept = 0;
 
-    pace_add(undone->count);
-    for (size_t i = 0; i < whole; i += LANES) {
-        for (size_t j = 0; j < LANES; j++) {
-            float z = (row[i + j] - undone->shift[i + j]) * undone->factor[i + j];
-            sums[j] += z;
-            squares[j] += z * z;
+    for (size_t i = 0; i < size; i++)
+        kept += inverse[i] != 0;
+    return (float)kept;
+}
+
+/* Returns the sum of z = (x - bias) * inverse over a row, and that of its squares. */
+static float sum_row(const struct norm *norm, const float *inverse, const float *row,
+                     float *ret_squares) {
+    lanes sums = {0}, squares = {0}, x, shift, factor;
+    float sum = 0, square = 0;
+    size_t i = 0;
+
+    for (; i + LANES <= norm->size; i += LANES) {
+        memcpy(&x, row + i, sizeof x);
+        memcpy(&factor, inverse + i, sizeof factor);
+        if (norm->bias != NULL) {
+            memcpy(&shift, norm->bias + i, sizeof shift);
+            x -= shift;
         }
+        x *= factor;
+        sums += x;
+        squares += x * x;
     }
-    for (size_t i = whole; i < undone->count; i++) {
-        float z = (row[i] - undone->shift[i]) * undone->factor[i];
-        sums[0] += z;
-        squares[0] += z * z;
+    for (; i < norm->size; i++) {
+        float z = (row[i] - (norm->bias != NULL ? norm->bias[i] : 0)) * inverse[i];
+        sum += z;
+        square += z * z;
     }
     for (size_t j = 0; j < LANES; j++) {
-        moments->sum += sums[j];
-        moments->square += squares[j];
+        sum += sums[j];
+        square += squares[j];
     }
+    *ret_squares = square;
+    return sum;
 }
 
-/* Adds up some rows, `step` rows apart. Returns over how many columns. */
-static size_t sum_rows(const struct norm *norm, const float *rows, size_t step,
-                       size_t count, struct moments *moments) {
-    float smallest = (float)SMALL_WEIGHT * find_largest(norm->weight, norm->size);
-    size_t kept = 0;
-    struct undone undone;
-
-    for (size_t first = 0; first < norm->size; first += COLUMNS) {
-        undone.count = size_min(norm->size - first, COLUMNS);
-        kept += undo_norm(norm, first, smallest, &undone);
-        for (size_t i = 0; i < count; i++)
-            add_moments(&undone, rows + i * step * norm->size + first, &moments[i]);
-    }
-    return kept;
-}
-
-enum entering entering_find(const struct norm *norm, const float *rows, size_t count) {
-    struct moments moments[ROWS_MAX] = {{0}};
+bool entering_is(enum entering where, const struct norm *norm, const float *inverse,
+                 const float *rows, size_t count) {
     size_t step = (count + ROWS_MAX - 1) / ROWS_MAX;
-    size_t low = 0, high = 0, normed = 0, filled = 0, centred = 0;
+    size_t large = 0, small = 0, off = 0, not_low = 0, not_high = 0;
 
     if (count < ROWS_MIN)
-        return ENTERING_UNCERTAIN;
+        return false;
     count = (count + step - 1) / step;
-    float columns = (float)sum_rows(norm, rows, step, count, moments);
-    for (size_t i = 0; i < count; i++) {
-        float square = moments[i].square / columns;
-        low += square < 0.5F;
-        high += square > 2;
-        normed += square <= 1.01F;
-        filled += square > 0.6F;
-        centred += fabsf(moments[i].sum / columns) <= 0.02F;
-    }
+    float columns = count_kept(inverse, norm->size);
+    bool possible = true;
+    for (size_t i = 0; i < count && possible; i++) {
+        float square, sum = sum_row(norm, inverse, rows + i * step * norm->size, &square);
+        square /= columns;
+        large += !(square <= 1.01F);
+        small += !(square > 0.6F);
+        off += norm->centred && !(fabsf(sum / columns) <= 0.02F);
+        not_low += !(square < 0.5F);
+        not_high += !(square > 2);
 
-    /* A median is above a number when half of the rows are. */
-    if (low * 2 >= count || high * 2 >= count)
-        return ENTERING_BEFORE;
-    bool is_normed = normed * 20 >= count * 19 && filled * 2 >= count;
-    bool is_centred = !norm->centred || centred * 20 >= count * 19;
-    return is_normed && is_centred ? ENTERING_BEHIND : ENTERING_UNCERTAIN;
+        /* 95 % of the rows; half of them tell on which side the median is. */
+        possible = where == ENTERING_BEHIND
+                       ? large * 20 <= count && off * 20 <= count && small * 2 <= count
+                       : not_low * 2 <= count || not_high * 2 <= count;
+        pace_add(norm->size);
+    }
+    return possible;
 }

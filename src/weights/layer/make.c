@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "math/rows/entering.h"
 #include "weights/layer/distance.h"
 #include "weights/layer/frequencies.h"
 #include "weights/layer/gather.h"
@@ -138,6 +139,9 @@ static attn_status read_vectors(const struct layer *layer, attn_model *model,
                      ? read_norm_weight(vectors[i].norm, array, ret_error)
                      : safetensors_read_all(vectors[i].stored, array->numbers, ret_error);
     }
+    if (model->arrays[MODEL_PRE_NORM_INVERSE].rows > 0)
+        entering_invert(model->arrays[MODEL_PRE_NORM].numbers, model->info.width.query,
+                        model->arrays[MODEL_PRE_NORM_INVERSE].numbers);
     return status;
 }
 
