@@ -122,7 +122,8 @@ static bool count_arrays(attn_model *model) {
         if (!size_array(array) ||
             !size_add(info->footprint.memory, array->bytes, &info->footprint.memory))
             return false;
-        info->footprint.parameters += array->rows * array->columns;
+        if (i != MODEL_PRE_NORM_INVERSE) /* which is derived */
+            info->footprint.parameters += array->rows * array->columns;
     }
     info->footprint.bytes = info->footprint.parameters * sizeof(float);
     return true;

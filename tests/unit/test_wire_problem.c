@@ -151,7 +151,7 @@ static void test_model_is_described_with_every_size(void **state) {
     attn_model *model = create_model("a \"b\"");
     wire_native_print_model(attn_model_get_info(model), &body);
     char *text = take_text(&body);
-    char expected[1024];
+    char expected[2048];
     snprintf(
         expected, sizeof expected,
         "{\"name\":\"a \\\"b\\\"\",\"layout\":\"d2l\",\"family\":null,\"layer\":null,"

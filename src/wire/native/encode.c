@@ -14,14 +14,14 @@
 #include <string.h>
 
 #define LIST_BYTES 3 /* [ ] and a comma */
-/* {"model":""}, the names of all results, brackets of lists, and a note. */
-#define KEYS_BYTES (320 + WIRE_NOTE_BYTES)
+/* {"model":""}, the names of all results, and brackets of lists. */
+#define KEYS_BYTES 320
 /* Reserved after the numbers of a row: for the end of all lists, and for the bytes that
  * the printer of numbers may touch. */
 #define ROW_END_BYTES (16 + WIRE_FLOAT_PRINT_ROOM)
 
-_Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + WIRE_NUMBER_BYTES +
-                       ROW_END_BYTES <=
+_Static_assert(KEYS_BYTES + WIRE_NOTE_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX +
+                       WIRE_NUMBER_BYTES + ROW_END_BYTES <=
                    WIRE_PIECE_MIN,
                "the smallest piece has room for a number and all text before it");
 
@@ -161,6 +161,7 @@ static size_t native_reply_bound(const struct wire_request *request) {
     size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
     struct wire_reply reply;
 
+    bound += request->note != NULL ? WIRE_NOTE_BYTES : 0;
     wire_reply_init(&reply, request, &(attn_result){0});
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
         if (!reply.wanted.has[id])
