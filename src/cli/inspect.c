@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "captures/layout.h"
 #include "cli/commands.h"
+#include "math/features.h"
 #include "models/spec.h"
 #include "models/team.h"
 #include "weights/checkpoint.h"
@@ -156,6 +157,19 @@ static bool inspect_capture(const char *path, attn_status *ret_status,
 
 /* --- folders --- */
 
+/* Prints what the queries of the layers are: for each answer the first layer. */
+static void print_queries(const struct layer *layers, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const char *text = features_queries(&layers[i].info);
+        size_t same = 0;
+        while (features_queries(&layers[same].info) != text)
+            same++;
+        if (same == i)
+            printf("  queries%s%s: %s\n", i > 0 ? " from layer " : "",
+                   i > 0 ? layers[i].part : "", text);
+    }
+}
+
 /* Prints the table of the layers, which needs no weights. */
 static attn_status print_layers(const char *path, const struct folder *folder,
                                 const attn_engine_options *engine,
@@ -168,8 +182,11 @@ static attn_status print_layers(const char *path, const struct folder *folder,
 
     printf("%s: family %s, %zu layer%s\n", path, layers[0].info.layout, count,
            plural_of(count));
-    if (folder_get_note(folder) != NULL)
-        printf("  note: %s\n", folder_get_note(folder));
+    for (enum folder_note i = 0; i < FOLDER_NUM_NOTES; i++) {
+        if (folder_get_note(folder, i) != NULL)
+            printf("  note: %s\n", folder_get_note(folder, i));
+    }
+    print_queries(layers, count);
     printf("  %-16s %5s %5s %5s %12s  %s\n", "layer", "H", "KV", "D", "bytes",
            "features");
     for (size_t i = 0; i < count; i++) {

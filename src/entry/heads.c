@@ -88,7 +88,8 @@ static bool make_reply(struct call *call, const attn_heads *heads, double *sums,
         return false;
     buf_init(&text, SIZE_MAX);
     buf_reserve(&text, wire_native_heads_bound(model));
-    wire_native_heads_print(attn_model_get_info(model)->name, heads, &text);
+    wire_native_heads_print(attn_model_get_info(model)->name, call->request.note, heads,
+                            &text);
     buf_append(&text, "", 1);
     if (text.status == ATTN_OK)
         reply->text = arena_alloc(&reply->arena, text.size, 1);

@@ -357,7 +357,7 @@ function listFeatures(model) {
     clip && `projections clipped at ${formatNumber(clip)}`,
     bias && `bias by distance (${bias})`,
     model.sinks && "sinks",
-    before && (before.applied ? `applies the norm ${norm} first` : `takes rows that the norm ${norm} has returned`),
+    model.family && `takes ${model.queries}${norm ? ` ${norm}` : ""}`,
   ].filter(Boolean).map((text) => `, ${text}`).join("");
 }
 
@@ -412,6 +412,8 @@ function showRun() {
   byId("sequence-label").hidden = run.sequences.length < 2;
   setOptions(byId("sequence"), run.sequences.map((_, b) => [b, String(b)]), state.sequence);
   byId("labels-note").textContent = run.labelsNote;
+  byId("rows-note").hidden = !run.note;
+  byId("rows-note").textContent = run.note ?? "";
   byId("status").textContent = `Computed${run.serverMs === null ? "" : ` in ${formatNumber(run.serverMs, 2)} ms`}: `
     + `${formatBytes(run.bytes)} arrived after ${formatNumber(run.ms, 2)} ms`;
   showAdvice();

@@ -86,7 +86,8 @@ async function postAttention(request, changes, signal) {
   });
   const buffer = await reply.arrayBuffer();
   const [, total = null] = reply.headers.get("Server-Timing")?.match(/\btotal;dur=([\d.]+)/) ?? [];
-  return { ...readSafetensors(buffer), bytes: buffer.byteLength, serverMs: total && Number(total) };
+  return { ...readSafetensors(buffer), bytes: buffer.byteLength, serverMs: total && Number(total),
+    note: reply.headers.get("Attnd-Note") };
 }
 
 /* Returns the reply to POST v1/heads, or null from a server without that route. */

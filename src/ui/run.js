@@ -133,7 +133,7 @@ async function runRequest(model, request, choice, signal) {
   const ms = performance.now() - began;
   const heads = choice.heads ?? Array.from({ length: model.num_heads }, (_, h) => h);
   return {
-    model, request, shape, heads, mask, ms, bytes: reply.bytes, serverMs: reply.serverMs,
+    model, request, shape, heads, mask, ms, bytes: reply.bytes, serverMs: reply.serverMs, note: reply.note,
     changes, block, asked: new Map(), received: request.path ? numbersOf(reply.tensors.received) : null,
     outputs: reply.tensors.outputs ? numbersOf(reply.tensors.outputs) : new Float32Array(0),
     outSize: reply.tensors.outputs?.shape.at(-1) ?? 0,

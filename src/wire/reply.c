@@ -18,7 +18,13 @@ void wire_reply_init(struct wire_reply *reply, const struct wire_request *reques
     reply->batch = request->batch;
     reply->result = *result;
     reply->batched = request->batched;
+    reply->note = request->note;
     results_find(attn_model_get_info(request->model), &reply->batch, &reply->wanted);
+}
+
+char *wire_reply_put_note(const char *note, char *out) {
+    *out = '\0';
+    return note != NULL ? out + sprintf(out, ",\"notes\":[\"%s\"]", note) : out;
 }
 
 /* Returns how many numbers a result has of one sequence. */

@@ -425,7 +425,7 @@ def assert_weights_of_vllm_hook(requests, family, lens):
 @pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), ("bfloat16", 1e-5)])
 def test_hidden_states_of_vllm_go_to_layers_with_their_norm(start_server, precision, tolerance, tmp_path):
     """For bfloat16 the expected weights are those of the rounded states."""
-    server = start_server("--model", f"qwen3={ROOT}/tests/data/hf/qwen3,pre_norm=true")
+    server = start_server("--model", f"qwen3={ROOT}/tests/data/hf/qwen3")
     source = FOLDER / f"vllm-hidden-states/qwen3-{precision}"
     shutil.copy(f"{source}.safetensors", tmp_path / "request.safetensors")
     (tmp_path / "request.safetensors.lock").touch()

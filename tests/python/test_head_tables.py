@@ -285,12 +285,12 @@ def test_reader_that_leaves_is_no_error(tmp_path, requests_file):
 def test_loop_of_the_page_asks_each_layer(tmp_path, start_server):
     """What docs/heads.md has for those without Python is the same."""
     folder = ROOT / "docs/examples/tiny-gpt2"
-    model = attnd.load(folder, pre_norm=True)
+    model = attnd.load(folder)
     rows = {f"gpt2.{layer.name}": np.random.default_rng(i).normal(size=(5, layer.info["query_size"])).round(3)
             for i, layer in enumerate(model)}
     for name, queries in rows.items():
         (tmp_path / f"{name}.json").write_text(json.dumps({"model": name, "queries": queries.tolist()}))
-    served = start_server("--model", f"gpt2={folder},pre_norm=true")
+    served = start_server("--model", f"gpt2={folder}")
     loop, = re.findall(r"```sh\n(for name in .*?)```", (ROOT / "docs/heads.md").read_text(), re.S)
     printed = subprocess.run(["sh", "-ec", loop.replace("http://127.0.0.1:8080", served.url)], cwd=tmp_path, timeout=60,
                              capture_output=True, text=True, check=True).stdout

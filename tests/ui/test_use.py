@@ -639,7 +639,7 @@ def test_folder_is_chosen_and_then_its_layer(folder_page):
         "encoder.0", "decoder.0", "decoder.0.cross"]
     expect(page.locator("#layer")).to_have_value("my.whisper.decoder.0")
     expect(page.locator("#facts")).to_contain_text(
-        "of whisper, causal, takes rows that the norm decoder.layers.0.self_attn_layer_norm has returned")
+        "of whisper, causal, takes hidden states before the norm decoder.layers.0.self_attn_layer_norm")
     page.locator("#layer").select_option("my.whisper.decoder.0.cross")
     expect(page.locator("#facts")).to_contain_text("of whisper, cross-attention")
     expect(page.locator("#status")).to_contain_text("Computed")
@@ -655,7 +655,7 @@ def test_layer_of_a_folder_is_drawn_with_its_own_window(folder_page):
     page = folder_page
     page.locator("#model").select_option(label="oss")
     expect(page.locator("#facts")).to_contain_text(
-        "of gpt_oss, causal, 2 key heads, window 5, rotary positions (yarn), sinks, takes rows that the norm ")
+        "of gpt_oss, causal, 2 key heads, window 5, rotary positions (yarn), sinks, takes hidden states before the norm ")
     expect(page.locator("#compare tbody tr")).to_have_count(4)
     expect(page.locator("#step-text")).to_have_text("Steps are not shown for layers with sinks.")
     for row, cells in enumerate(json.loads(save(page, "json")[1])["attention_weights"][0]):

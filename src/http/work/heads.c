@@ -54,7 +54,7 @@ static bool write_analysis(struct inference *inference, struct wire_problem *pro
     buf_init(text, inference->reply_bound);
     text->status = buf_reserve(text, inference->reply_bound);
     wire_native_heads_print(attn_model_get_info(inference->request.model)->name,
-                            &inference->heads, text);
+                            inference->request.note, &inference->heads, text);
     if (text->status != ATTN_OK)
         return wire_problem_set_no_memory(problem);
 

@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 
 from ._analysis import naming, run_heads
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json and options.sort:
         parser.error("--sort is for the table; leave it or --json out")
 
+    warnings.formatwarning = lambda message, *_, **__: f"attnd: {message}\n"
     try:
         table = analyse(options.model, options.data, options.layers)
         print(table.to_json() if options.json else table.sort(options.sort or "layer"), flush=True)

@@ -24,7 +24,7 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from ._arrays import BFLOAT16 as BFLOAT16
-from ._errors import Error, InvalidError, NoAnswer, NoReply
+from ._errors import Error, InvalidError, NoAnswer, NoReply, warn
 from ._fields import (RESULTS, SAFETENSORS, Fields, Results, choose_results, dot_product_fields, is_ragged, need_words,
                       sequence_rank, split_sequences, swap_results)
 from ._fields import encode as encode
@@ -455,6 +455,7 @@ def decode(status: int, headers: Headers, data: bytearray, fields: Fields) -> An
 def decode_words(status: int, headers: Headers, data: bytearray, fields: Fields, rank: int = 2) -> Results:
     """Returns the results of a reply by the words of `need`, or raises its error."""
     check_status(status, headers, data)
+    warn_of(headers)
     ragged = is_ragged(fields, rank)
     if headers["Content-Type"] == "application/json":
         reply = json.loads(data)
@@ -470,7 +471,13 @@ def decode_words(status: int, headers: Headers, data: bytearray, fields: Fields,
 @reading_reply
 def decode_json(status: int, headers: Headers, data: bytearray) -> Any:
     check_status(status, headers, data)
+    warn_of(headers)
     return json.loads(data)
+
+
+def warn_of(headers: Headers) -> None:
+    """Warns of what the server notes on the rows that were sent."""
+    warn([headers["Attnd-Note"]] if "Attnd-Note" in headers else [])
 
 
 @reading_reply

@@ -137,7 +137,7 @@ class Model:
         name, layer, request = item
         with naming(f"layer {name}"):
             options = {key: value for key, value in self.options.items() if key not in ("layers", "pre_norm")}
-            opened = Opened(self.path, options | {"layer": layer.name} | ({"pre_norm": True} if layer.info["pre_norm"] else {}))
+            opened = Opened(self.path, options | {"layer": layer.name})
             return run_heads([request], opened.get(0)) | {"model": name}
 
     def _fed(self) -> dict[int, tuple[str, Layer]]:
@@ -197,8 +197,8 @@ class Layer:
         Parameters
         ----------
         queries : array [Tq, query_size] or [B, Tq, query_size]
-            The rows that enter the layer, behind its norm unless it was loaded with ``pre_norm=True``. A list of arrays is a
-            batch of different lengths, and each result is a list, too.
+            The rows that enter the layer, before its norm unless it was loaded with ``pre_norm=False``: ``info["queries"]``. A
+            list of arrays is a batch of different lengths, and each result is a list, too.
         need : str or list of str, optional
             ``outputs``, ``weights``, ``heads``, ``lse``, ``contributions``, ``projections``, ``received``, ``entropy`` and
             others.

@@ -22,7 +22,7 @@ def read_hidden_states(path: str | os.PathLike[str], ids: Sequence[int],
                        num_hidden_layers: int | None = None) -> tuple[dict[int, Array], Array]:
     """Return the hidden states [tokens, width] of a file of vLLM by layer, and its token ids. `ids` are those
     of its configuration, `eagle_aux_hidden_state_layer_ids`, in that order: the file does not have them. Each
-    goes to the layer of that number, served with pre_norm=true."""
+    goes to the layer of that number."""
     captured = open_capture(path)
     if captured.hidden_states is None or captured.token_ids is None:
         raise CaptureError(f"{path} is no file of vLLM, which has hidden_states and token_ids")

@@ -2,6 +2,7 @@
 /* describe.c: prints models for the routes /v1/models. */
 #include "wire/native/describe.h"
 
+#include "math/features.h"
 #include "wire/json/write.h"
 
 #include <attnd/attention.h>
@@ -160,6 +161,7 @@ static void print_norms(const attn_model_info *info, struct buf *body) {
                     info->value_norm.eps);
     buf_append_format(body, ",\"gate\":%s", bool_text(info->linears[ATTN_GATE].weight));
     add_norm_member(body, ",\"out_norm\":", info->out_norm.kind, info->out_norm.eps);
+    add_text_member(body, ",\"queries\":", features_queries(info));
 
     if (info->pre_norm.kind == ATTN_NORM_NONE) {
         buf_append_text(body, ",\"pre_norm\":null");

@@ -6,13 +6,14 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "wire/json/write.h"
+#include "wire/reply.h"
 
 #include <math.h>
 
 #define NUMBER_BYTES 20  /* -1.234567891e-300 and a comma, or a bracket */
 #define NUMBER_STEPS 300 /* of printing one */
 #define HEAD_BYTES   448 /* of one head: its keys, nine numbers and three tags */
-#define KEYS_BYTES   64  /* {"model":"","heads":[],"gram":[]} */
+#define KEYS_BYTES   (64 + WIRE_NOTE_BYTES) /* {"model":"","heads":[],"gram":[]} */
 
 size_t wire_native_heads_bound(const attn_model *model) {
     size_t num_heads = attn_model_get_info(model)->num_heads, row;
@@ -72,12 +73,15 @@ static void add_head(const attn_heads *heads, size_t index, struct buf *reply) {
     buf_append_text(reply, "]}");
 }
 
-void wire_native_heads_print(const char *model, const attn_heads *heads,
+void wire_native_heads_print(const char *model, const char *note, const attn_heads *heads,
                              struct buf *reply) {
     size_t num_heads = heads->num_heads;
+    char text[WIRE_NOTE_BYTES];
 
+    wire_reply_put_note(note, text);
     buf_append_text(reply, "{\"model\":");
     wire_json_add_string(reply, model);
+    buf_append_text(reply, text);
     buf_append_text(reply, ",\"heads\":[");
     for (size_t h = 0; h < num_heads; h++) {
         buf_append_text(reply, h > 0 ? "," : "");
