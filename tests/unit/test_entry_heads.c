@@ -100,7 +100,8 @@ static void test_heads_without_a_model(void **state) {
     attn_error error;
 
     (void)state;
-    assert_non_null(strstr(text, "{\"importance\":null,\"entropy\":"));
+    assert_non_null(
+        strstr(text, "{\"importance\":null,\"residual_importance\":null,\"entropy\":"));
     assert_null(strstr(text, "gram"));
     assert_null(strstr(text, "unused"));
     assert_null(strstr(text, "\"mass_on_target\":null"));
