@@ -109,7 +109,7 @@ typedef struct attn_head {
 
 /* As attn_plan(), for attn_heads_add(): the same checks, and the scratch that it needs.
  * need_weights and reduce have no effect, but for targets and token_ids; sizes of their
- * results and of outputs are 0. Errors, too: ATTN_E_VALUE for an id over INT32_MAX. */
+ * results and of outputs are 0. Of an id, 32 bits count. */
 ATTN_API attn_status attn_heads_plan(const attn_model *model, const attn_request *request,
                                      attn_sizes *ret_sizes, attn_error *ret_error);
 

@@ -17,21 +17,21 @@
 /* Adds what query `c` of a panel attends to where the keys are the queries, times `f`. */
 static void add_own_sums(const struct panel_work *work, const struct panel_sums *from,
                          double f, size_t c, attn_head_sums *to) {
-    size_t row = work->row_queries[c];
-    unsigned places = work->run->id_places[work->at.first_query + row];
+    const struct run *run = work->run;
+    size_t row = work->row_queries[c], place = ATTN_PLACE_SAME;
+    unsigned places = run->id_places[work->at.first_query + row];
 
     to->prefix += f * (from->rest.prefix[c] + from->marked.prefix[c]);
     to->distance += f * (from->rest.distance[c] + from->marked.distance[c]);
     to->marked_prefix += f * from->marked.prefix[c];
     to->marked_distance += f * from->marked.distance[c];
     tokens_add_offsets(from->at[c], f, row, work->mask->key_len,
-                       work->run->to_mark + work->at.first_key, to);
-    for (size_t i = 0; i < KERNEL_ID_PLACES; i++) {
-        double marked = f * from->marked.ids[i][c];
-        if ((places >> i & 1) == 0)
+                       run->to_mark + work->at.first_key, to);
+    for (size_t i = 0; places != 0; i++, place++, places >>= 1) {
+        if ((places & 1) == 0)
             continue;
-        to->at[ATTN_PLACE_SAME + i] += f * from->rest.ids[i][c] + marked;
-        to->marked_at[ATTN_PLACE_SAME + i] += marked;
+        to->at[place] += f * (from->rest.ids[i][c] + from->marked.ids[i][c]);
+        to->marked_at[place] += f * from->marked.ids[i][c];
     }
 }
 
@@ -245,11 +245,7 @@ static struct query_panel cut_chunk(const struct panel_work *work,
     chunk.end_keys = ret_rows->end_keys;
     chunk.weights = whole->weights != NULL ? ret_rows->weights : NULL;
     chunk.position -= (ptrdiff_t)first;
-    if (whole->to_mark != NULL)
-        chunk.to_mark += first;
-    if (whole->ids != NULL)
-        chunk.ids += first;
-    chunk.follows = first > 0;
+    chunk.first_key = first;
     return chunk;
 }
 

@@ -69,30 +69,12 @@ static attn_status add_targets_run(const attn_model *model, const attn_request *
     return ATTN_OK;
 }
 
-/* Checks that the kernels can compare the ids. */
-static attn_status check_ids(const attn_request *request, attn_error *ret_error) {
-    size_t row = 0;
-
-    for (size_t s = 0; s < request->num_sequences; s++) {
-        for (size_t i = 0; i < request->query_lens[s]; i++, row++) {
-            pace_add(1);
-            if (request->reduce.token_ids[row] > INT32_MAX)
-                return error_set(ret_error, ATTN_E_VALUE,
-                                 "token_ids has %zu for row %zu; send ids up to %d",
-                                 request->reduce.token_ids[row], row, INT32_MAX);
-        }
-    }
-    return ATTN_OK;
-}
-
 attn_status attn_heads_plan(const attn_model *model, const attn_request *request,
                             attn_sizes *ret_sizes, attn_error *ret_error) {
     const attn_request copy = without_weights(model, request);
     attn_sizes sizes;
 
     attn_status status = run_plan(model, &copy, PLAN_HEADS, &sizes, ret_error);
-    if (status == ATTN_OK && request->reduce.token_ids != NULL)
-        status = check_ids(request, ret_error);
     if (status == ATTN_OK && request->reduce.targets != NULL)
         status = add_targets_run(model, request, &sizes, ret_error);
     if (status == ATTN_OK)

@@ -123,10 +123,10 @@ struct query_panel {
     float *max, *sum;
     ptrdiff_t position;      /* of the first query, counted from the first key */
     struct panel_sums *sums; /* to be written; NULL: not wanted */
-    /* With sums: of each key how far the next marked one is; its id, or NULL, which the
-     * queries share by their position; and whether the first key is one of a chunk. */
+    /* With sums, of all keys of the sequence, where the panel's begin at first_key: how
+     * far the next marked one is; and ids, or NULL, which queries have by position. */
     const int32_t *to_mark, *ids;
-    bool follows;
+    size_t first_key;
     void *scratch; /* kernel_scratch_bytes() */
 };
 
