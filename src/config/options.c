@@ -89,6 +89,9 @@ static const struct option own_options[] = {
          "Requests that one client may have in progress; further ones are refused "
          "with 429. Those of health do not count. A client is an IPv4 address, an IPv6 "
          "network of 64 bits, or at a Unix socket a user. 0 means no limit."},
+    {OPTION("max-per-key", COUNT, max_per_key), .max = 1000000, .metavar = "N",
+     .help = "Requests that all keys of one name in --api-key-file may have in progress; "
+             "further ones are refused with 429. 0 means no limit."},
     {OPTION("trusted-proxy", TEXTS, trusted_proxies),
      .metavar = "ADDRESS[/BITS]|unix:UID",
      .help = "A proxy whose X-Forwarded-For names the client, or a range of them. At a "
@@ -167,8 +170,7 @@ static const struct option own_options[] = {
              "start says.",
      .command_line_only = true},
     {OPTION("version", FLAG, version),
-     .help =
-         "Print the version and exit. After a release it ends in +dev and the commit.",
+     .help = "Print the version, which ends in the commit, and exit.",
      .command_line_only = true, .letter = 'V'},
     {OPTION("help", FLAG, help), .help = "Print this help and exit.",
      .command_line_only = true, .letter = 'h'},

@@ -64,6 +64,15 @@ bool sched_is_ahead(const struct sched_pool *pool, const struct sched_client *cl
     return client->flows[SCHED_CHEAP].tag > time || client->flows[SCHED_LARGE].tag > time;
 }
 
+bool sched_member_is_ahead(const struct sched_client *client,
+                           const struct sched_member *member) {
+    for (size_t c = 0; c < SCHED_NUM_CLASSES; c++) {
+        if (atomic_load(&member->tags[c]) > atomic_load(&client->flows[c].member_time))
+            return true;
+    }
+    return false;
+}
+
 /* Makes the call that sched_call_on_each() asks for, once on this worker. */
 static void call_once_locked(struct sched_worker *worker) {
     struct sched_pool *pool = worker->pool;
@@ -189,8 +198,9 @@ static bool start_worker(struct sched_pool *pool, size_t index) {
 attn_status sched_pool_create(const struct sched_options *options,
                               struct sched_pool **ret_pool) {
     struct sched_pool *pool = calloc(1, sizeof *pool);
+    attn_status status = ATTN_E_NOMEM;
     if (pool == NULL)
-        return ATTN_E_NOMEM;
+        return status;
 
     pool->options = *options;
     queue_init(&pool->queue);
@@ -208,6 +218,7 @@ attn_status sched_pool_create(const struct sched_options *options,
     if (pool->threads == NULL || pool->workers == NULL)
         goto fail;
 
+    status = ATTN_E_IO;
     for (size_t i = 0; i < options->num_workers; i++) {
         if (!start_worker(pool, i))
             goto fail;
@@ -223,7 +234,7 @@ attn_status sched_pool_create(const struct sched_options *options,
 
 fail:
     sched_pool_destroy(pool);
-    return ATTN_E_NOMEM;
+    return status;
 }
 
 void sched_pool_destroy(struct sched_pool *pool) {

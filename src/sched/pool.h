@@ -8,8 +8,8 @@
 #include <attnd/status.h>
 
 /* Starts the workers and waits until each has run on_start. The caller owns *ret_pool.
- * Returns ATTN_E_NOMEM, with no thread left running, when memory or a thread is
- * refused. */
+ * Returns ATTN_E_NOMEM or ATTN_E_IO, with no thread left running, when memory or a thread
+ * is refused. */
 attn_status sched_pool_create(const struct sched_options *options,
                               struct sched_pool **ret_pool);
 
@@ -45,6 +45,10 @@ size_t sched_call_on_each(struct sched_pool *pool, void (*call)(void *context),
 /* Whether a client none of whose jobs waits or runs has used more than its share, so that
  * its next job comes after those of others. Thread-safe. */
 bool sched_is_ahead(const struct sched_pool *pool, const struct sched_client *client);
+
+/* The same of a member, among those of its client. Thread-safe. */
+bool sched_member_is_ahead(const struct sched_client *client,
+                           const struct sched_member *member);
 
 /* How busy a pool is. */
 struct sched_load {

@@ -89,19 +89,25 @@ static uint64_t sum_ended(const struct metrics *metrics, enum request_end end) {
     return sum;
 }
 
-/* Writes how often SIGHUP left things as they were, and when the certificate ends. */
+/* Writes what SIGHUP has reloaded, and when the certificate ends. */
 static void print_reloads(struct obs_text *text, const struct http_options *options) {
+    static const struct obs_reloads none;
     struct secrets *secrets = options->secrets;
+    const struct obs_reloads *reloads[] = {
+        &options->models->reloads, secrets != NULL ? &secrets->key_reloads : &none,
+        secrets != NULL ? &secrets->certificate_reloads : &none};
+    static const char *const whats[] = {"models", "keys", "certificate"};
 
-    obs_text_family(text, "attnd_reloads_failed_total", OBS_COUNTER,
-                    "Reloads that left a file unread, whose former content stays.");
-    print_labelled(text, "what", "models",
-                   (double)obs_get(&options->models->num_failed_reloads));
-    print_labelled(text, "what", "keys",
-                   secrets != NULL ? (double)atomic_load(&secrets->num_failed_keys) : 0);
-    print_labelled(
-        text, "what", "certificate",
-        secrets != NULL ? (double)atomic_load(&secrets->num_failed_certificates) : 0);
+    for (int done = 0; done < 2; done++) {
+        obs_text_family(text,
+                        done ? "attnd_last_reload_success_timestamp_seconds"
+                             : "attnd_last_reload_failure_timestamp_seconds",
+                        OBS_GAUGE,
+                        "When a reload last ended so, in seconds since 1970, or 0.");
+        for (size_t i = 0; i < 3; i++)
+            print_labelled(text, "what", whats[i],
+                           (double)obs_get(&reloads[i]->ended[done]));
+    }
 
     struct tls_certificate *certificate =
         secrets != NULL ? secrets_acquire_certificate(secrets) : NULL;
@@ -138,6 +144,36 @@ static void print_reasons(struct obs_text *text, const struct metrics *metrics) 
     print_reason(text, "waiting", sum_ended(metrics, REQUEST_LEFT_WAITING));
     print_reason(text, "computing", sum_ended(metrics, REQUEST_LEFT_COMPUTING));
     print_reason(text, "sending", sum_ended(metrics, REQUEST_LEFT_SENDING));
+}
+
+/* Writes what was done for the keys of each name that has had a request. */
+static void print_owners(struct obs_text *text, struct owner *owners) {
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+        double unit;
+    } families[] = {
+        {"attnd_key_requests_total", "Requests with a key of this name.",
+         offsetof(struct owner, requests), 1},
+        {"attnd_key_requests_rejected_total",
+         "Those that were refused because of a limit of the server.",
+         offsetof(struct owner, rejected), 1},
+        {"attnd_key_busy_seconds_total", "What they took of workers.",
+         offsetof(struct owner, busy_ns), 1e-9},
+        {"attnd_key_received_bytes_total", "Bytes of their bodies.",
+         offsetof(struct owner, received), 1},
+        {"attnd_key_sent_bytes_total", "Bytes of their replies.",
+         offsetof(struct owner, sent), 1},
+    };
+    for (size_t i = 0; owners != NULL && i < sizeof families / sizeof families[0]; i++) {
+        obs_text_family(text, families[i].name, OBS_COUNTER, families[i].help);
+        for (const struct owner *each = owners; each != NULL; each = each->next) {
+            const char *counter = (const char *)each + families[i].offset;
+            print_labelled(text, "key", each->name,
+                           (double)obs_get((const obs_counter *)counter) *
+                               families[i].unit);
+        }
+    }
 }
 
 /* Writes what is known of captures; their names are nobody's business. */
@@ -272,7 +308,8 @@ static void print_model_series(struct obs_text *text,
          "How much the outputs of two engines differed when the model was loaded, "
          "relative to the largest.",
          1},
-        {"attnd_model_info", "What computes a model; the value is 1.", 5}};
+        {"attnd_model_info", "What a model is, and what computes it; the value is 1.",
+         7}};
 
     obs_text_family(text, "attnd_models", OBS_GAUGE, "Models that are served.");
     obs_text_value(text, NULL, 0, (double)generation->num_models);
@@ -281,11 +318,15 @@ static void print_model_series(struct obs_text *text,
         obs_text_family(text, families[f].name, OBS_GAUGE, families[f].help);
         for (size_t i = 0; i < generation->num_models; i++) {
             const attn_model_info *info = attn_model_get_info(generation->models[i]);
+            char loaded[24];
+            snprintf(loaded, sizeof loaded, "%lld", info->loaded);
             const struct obs_label labels[] = {{"model", info->name},
                                                {"layout", info->layout},
                                                {"engine", info->engine.name},
                                                {"cpu", info->engine.cpu},
-                                               {"precision", info->engine.precision}};
+                                               {"precision", info->engine.precision},
+                                               {"fingerprint", info->fingerprint},
+                                               {"loaded", loaded}};
             const double values[] = {(double)info->footprint.memory,
                                      info->engine.difference, 1};
             obs_text_value(text, labels, families[f].num_labels, values[f]);
@@ -314,6 +355,7 @@ static void print_metrics(void *context, struct buf *body) {
     print_reloads(&text, exchange->options);
     print_requests(&text, exchange->thread, exchange->generation);
     print_reasons(&text, metrics);
+    print_owners(&text, client_list_owners(&exchange->thread->main_limits->clients));
     print_captures(&text, exchange->options->captures);
     for (enum metrics_histogram i = 0; i < METRICS_NUM_HISTOGRAMS; i++)
         print_histogram(&text, exchange->thread, i);
