@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from attnd._files import read_safetensors
+from attnd._safetensors import read_safetensors
 from attnd.attention import heads
 
 from server import ROOT
