@@ -72,6 +72,9 @@ typedef struct attn_reductions {
     /* [sum of Tq][2]: of each query a range whose weights are summed; 0, 0 for a query
      * without one; NULL: not wanted */
     const size_t *targets;
+    /* [sum of Tq], for heads.h alone: what token each row is; NULL: not known. Where
+     * Tq is Tk, row i and key i are then the same token, whatever tensors they are in. */
+    const size_t *token_ids;
     /* [Tq], or [H, Tq] with row_weights_per_head: the factors of all queries and heads in
      * `received`, for each sequence, which then have as many queries; NULL: 1 */
     const float *row_weights;

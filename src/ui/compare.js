@@ -2,8 +2,10 @@
 /* compare.js: what POST v1/heads says of each head, and what it predicts for any set of
  * heads that are left out. */
 
-/* The tags of a head in words; the tags of the protocol are for programs. */
-const nameTags = (tags) => tags.map((tag) => (tag === "self" ? "same token" : tag));
+/* The tags of a head with their shares, as elements; none for `undefined`. */
+const makeTags = (head, kind = "") => (head?.tags ?? []).map((tag, i) =>
+  make("span", { class: `${kind} ${head.weak[i] ? "weak" : ""}` }, 
+    `${i > 0 && !kind ? ", " : ""}${tag} ${head.shares[i].toFixed(2)}`));
 
 /* A bar of a table's cell, `share` of its width. */
 function makeBar(share, text) {
@@ -22,7 +24,7 @@ function makeTable(report, off, numKeys) {
 
   const rows = report.heads.map((head, h) => make("tr", { class: off.has(h) ? "off" : null },
     make("th", { scope: "row" }, String(h)),
-    make("td", {}, nameTags(head.tags).join(", ") || "–"),
+    make("td", { class: "tags" }, ...(head.tags.length > 0 ? makeTags(head) : ["–"])),
     makeBar(head.entropy / entropyMax, head.entropy.toFixed(3)),
     makeBar(head.importance / most, head.importance.toFixed(3)),
     ...[head.mean_distance, head.mass_on_self, head.mass_on_previous, head.mass_on_first].map(

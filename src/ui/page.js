@@ -51,13 +51,13 @@ function scaleOf(b, head = null) {
   return makeScale(state.scale, max);
 }
 
-const tagsOf = (head) => nameTags(page.report?.heads[head]?.tags ?? []);
+const tagsOf = (head, kind) => makeTags(page.report?.heads[head], kind);
 
 function showTags() {
   byId("large-tags").replaceChildren(
-    ...tagsOf(shownHead()).map((tag) => make("span", { class: "tag" }, tag)));
+    ...tagsOf(shownHead(), "tag"));
   for (const card of byId("grid").children)
-    card.querySelector(".tags").textContent = tagsOf(card.dataset.head).join(", ");
+    card.querySelector(".tags").replaceChildren(...tagsOf(card.dataset.head));
 }
 
 function showReadout(cell) {
@@ -225,7 +225,7 @@ function makeCard(head, off) {
   const pressed = String(head === shownHead());
   const button = make("button", { type: "button", class: "pick", "aria-pressed": pressed },
     make("canvas", { "aria-hidden": "true" }), make("span", { class: "name" }, name),
-    make("span", { class: "tags" }, tagsOf(head).join(", ")));
+    make("span", { class: "tags" }, ...tagsOf(head)));
   button.addEventListener("click", () => chooseHead(head));
   const card = make("li", { class: off.has(head) ? "card off" : "card", "data-head": head }, button);
   if (head !== "mean") {

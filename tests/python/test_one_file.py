@@ -141,9 +141,9 @@ def test_captured_heads_have_tags():
     request = {"queries": queries, "keys": keys, "causal": True, "scale": 1.0}
     captured = attnd.Captured({"decoder.0": [dict(request)], "decoder.0.cross": [dict(request, causal=False)]})
     table = captured.heads()
-    assert list(table["tags"][:2]) == ["previous token", "first token"]
+    assert list(table["tags"][:2]) == ["previous 1.00", "first token 1.00"]
     assert not np.isnan(table["self"][:2]).any() and np.isnan(table["self"][2:]).all()
-    assert "previous token" not in ", ".join(table["tags"][2:])
+    assert "previous" not in ", ".join(table["tags"][2:])
 
 
 def test_ids_and_targets_are_those_of_the_last_text():

@@ -38,10 +38,10 @@ def test_heads_of_the_example_have_the_tags_that_they_were_made_for(open_view):
     page = open_view()
     expect(page.locator("#grid .tags").first).not_to_be_empty()
     tags = page.locator("#grid .tags").all_inner_texts()
-    for head, made_for in enumerate(["previous token", "next token", "first token", "same token", "local window",
-                                     "uniform", "long range", "causal prefix"]):
+    for head, made_for in enumerate(["previous", "next", "first token", "self", "local window",
+                                     "even", "long range", "causal prefix"]):
         assert made_for in tags[head], (head, tags[head])
-    assert page.locator("#large-tags").inner_text().strip() == "previous token"
+    assert page.locator("#large-tags").inner_text().strip() == "previous 1.00"
 
 
 def test_every_head_has_a_thumbnail(open_view):

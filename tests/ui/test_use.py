@@ -89,7 +89,7 @@ def test_report_is_that_of_the_server(open_view, server):
     expect(page.locator("#compare tbody tr")).to_have_count(2)
     for h, row in enumerate(read_table(page, "#compare table")[1:]):
         head = report["heads"][h]
-        assert row[:2] == [str(h), ", ".join(head["tags"]).replace("self", "same token") or "–"]
+        assert row[:2] == [str(h), ", ".join(f"{tag} {share:.2f}" for tag, share in zip(head["tags"], head["shares"])) or "–"]
         shown = [read_number(cell) for cell in row[2:]]
         assert shown == pytest.approx([head[key] for key in (
             "entropy", "importance", "mean_distance", "mass_on_self", "mass_on_previous",
@@ -104,7 +104,8 @@ def stand_in_report(route):
     norm = np.sqrt(gram.sum())
     heads = [{"importance": np.sqrt(gram[h, h]) / norm, "entropy": 0.1 * h, "mean_distance": None,
               "mass_on_self": None, "mass_on_first": 0.25, "mass_on_previous": None,
-              "tags": ["uniform"] if h else ["previous token", HOSTILE]} for h in range(4)]
+              "tags": ["even"] if h else ["previous", HOSTILE],
+              "shares": [0.98, 0.5], "weak": [False, True]} for h in range(4)]
     route.fulfill(json={"model": "d2l", "heads": heads + heads[:1],
                         "gram": np.pad(gram, (0, 1), "wrap").tolist()})
 

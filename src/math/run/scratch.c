@@ -137,6 +137,10 @@ static void take_sums(const struct plan *plan, struct layout *layout) {
         return;
     take(layout, AT(panel_sums), panels, heads, FLOATS(attn_head_sums));
     take(layout, AT(even_sums), 1, panels, FLOATS(attn_head_sums));
+    take(layout, AT(to_mark), 1, plan->batch.num_keys, 1);
+    if (plan->request->reduce.token_ids != NULL)
+        take(layout, AT(ids), 1, plan->batch.num_keys, 1);
+    take(layout, AT(id_places), 1, plan->batch.num_queries / sizeof(float) + 1, 1);
     take(layout, AT(strip_products), scratch->num_strips * FLOATS(double), heads + 1,
          heads + 1);
 }

@@ -21,7 +21,8 @@ Results = dict[str, Any]
 
 SEQUENCES = ("queries", "keys", "values")
 INDICES = ("weights_heads", "weights_queries")
-INTEGERS = ("valid_lens", "prefix_lens", "positions", "key_positions", "spans", "targets", "top_in", "query_rows", *INDICES)
+INTEGERS = ("valid_lens", "prefix_lens", "positions", "key_positions", "spans", "targets", "token_ids", "top_in",
+            "query_rows", *INDICES)
 NUMBERS = ("head_mask", "bias", "attn_mask", "sinks", "slopes", "row_weights")
 RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads", "lse": "lse",
            "scores": "scores", "spans": "span_weights", "top": "top_weights", "target": "target_weights",

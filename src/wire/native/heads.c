@@ -12,7 +12,7 @@
 
 #define NUMBER_BYTES 20  /* -1.234567891e-300 and a comma, or a bracket */
 #define NUMBER_STEPS 300 /* of printing one */
-#define HEAD_BYTES   448 /* of one head: its keys, nine numbers and three tags */
+#define HEAD_BYTES   640 /* of one head: its keys, 13 numbers, three tags and words */
 #define KEYS_BYTES   (64 + WIRE_NOTE_BYTES) /* {"model":"","heads":[],"gram":[]} */
 
 size_t wire_native_heads_bound(const attn_model *model) {
@@ -55,8 +55,10 @@ static void add_head(const attn_heads *heads, size_t index, struct buf *reply) {
 
     attn_heads_describe(heads, index, &head);
     buf_append_text(reply, "{");
-    if (heads->gram != NULL)
+    if (heads->gram != NULL) {
         add_number(reply, "\"importance\":", head.importance);
+        add_number(reply, ",\"residual_importance\":", head.residual_importance);
+    }
     add_number(reply,
                heads->gram != NULL ? ",\"entropy\":" : "\"entropy\":", head.entropy);
     add_number(reply, ",\"mean_distance\":", head.mean_distance);
@@ -68,8 +70,15 @@ static void add_head(const attn_heads *heads, size_t index, struct buf *reply) {
     add_number(reply, ",\"target_is_largest\":", head.target_is_largest);
 
     buf_append_text(reply, ",\"tags\":[");
-    for (size_t i = 0; head.tags[i] != NULL; i++)
-        buf_append_format(reply, i > 0 ? ",\"%s\"" : "\"%s\"", head.tags[i]);
+    for (size_t i = 0; head.tags[i].name != NULL; i++)
+        buf_append_format(reply, i > 0 ? ",\"%s\"" : "\"%s\"", head.tags[i].name);
+    buf_append_text(reply, "],\"shares\":[");
+    for (size_t i = 0; head.tags[i].name != NULL; i++)
+        add_number(reply, i > 0 ? "," : "", head.tags[i].share);
+    buf_append_text(reply, "],\"weak\":[");
+    for (size_t i = 0; head.tags[i].name != NULL; i++)
+        buf_append_format(reply, "%s%s", i > 0 ? "," : "",
+                          head.tags[i].weak ? "true" : "false");
     buf_append_text(reply, "]}");
 }
 
