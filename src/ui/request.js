@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request.js: requests to POST v1/attention and v1/heads, and their replies.
  *
- * A request is {fields, binary, path, kept}; the path is v1/attention unless there is one, and
- * `kept` is {file, layer} of a capture that the server may keep. Fields have the names of the protocol. In a binary one
+ * A request is {fields, binary, path, kept, forHeads}; the path is v1/attention unless there is one, and
+ * `kept` is {file, layer} of a capture that the server may keep; `forHeads` are fields that v1/heads alone gets. Fields have the names of the protocol. In a binary one
  * queries, keys, values and what else was read from a file are tensors; in JSON they are
  * nested lists. Replies of v1/attention are always safetensors, so that no number is
  * parsed as text. */
@@ -70,7 +70,7 @@ function encodeRequest({ fields, binary }, changes = {}) {
       tensors[name] = value;
     else if (name === "head_mask")
       tensors[name] = makeTensor("F32", [value.length], value);
-    else if (name === "valid_lens" || name.endsWith("positions") || name.startsWith("weights_"))
+    else if (name === "valid_lens" || name.endsWith("positions") || name.startsWith("weights_") || name === "spans")
       tensors[name] = makeLens(value);
     else
       metadata[name] = String(value);
@@ -89,18 +89,32 @@ async function postAttention(request, changes, signal) {
   return { ...readSafetensors(buffer), bytes: buffer.byteLength, serverMs: total && Number(total) };
 }
 
-/* Returns the reply to POST v1/heads, or null from a server without that route. */
+/* Returns the reply to POST v1/heads, or null from a server without that route. Of a capture that the server keeps it
+ * has neither importance nor gram, and of another one no more than sums of weights. */
 async function postHeads(request, signal) {
-  const { type, body } = encodeRequest(request, {
-    need_weights: null, weights_heads: null, weights_queries: null, head_mask: null });
   try {
-    return await fetchJson("v1/heads", {
-      method: "POST", body, signal, headers: { "Content-Type": type, "Accept": "application/json" } });
+    return await postKept(request, (asked) => {
+      if (asked.path === DOT_PRODUCT)
+        return sumHeads(asked, signal);
+      const { type, body } = encodeRequest(asked, {
+        need_weights: null, weights_heads: null, weights_queries: null, head_mask: null, ...request.forHeads });
+      return fetchJson(asked.path ?? "v1/heads", {
+        method: "POST", body, signal, headers: { "Content-Type": type, "Accept": "application/json" } });
+    }, "heads");
   } catch (error) {
-    if (error.status === 404 || error.status === 405)
-      return null;
-    throw error;
+    if (error.status !== 404 && error.status !== 405)
+      throw error;
+    return request.path ? sumHeads(request, signal) : null;
   }
+}
+
+/* Returns of a report what `need` tells: each head's means over all rows. */
+async function sumHeads(request, signal) {
+  const { tensors } = await postAttention(request, { need: ["entropy", "spans"], spans: [[0, 1]] }, signal);
+  const [numRows, numHeads] = tensors.entropy.shape, entropy = numbersOf(tensors.entropy), first = numbersOf(tensors.span_weights);
+  const mean = (find) => Array.from({ length: numRows }, (_, row) => find(row)).reduce((x, y) => x + y, 0) / numRows;
+  return { heads: Array.from({ length: numHeads }, (_, h) => ({ entropy: mean((row) => entropy[row * numHeads + h]),
+    mass_on_first: mean((row) => first[h * numRows + row]) })) };
 }
 
 /* Returns the lengths of a row field: {batched, lens}, or null where it has no such shape;
@@ -172,13 +186,20 @@ async function readRequestFile(file) {
   if (!/^\s*[[{]/.test(text))
     throw new Problem({ title: "Another format", field: "queries", detail: file.size === 0 ? `${file.name} is empty`
       : `${file.name} is no JSON, safetensors or capture; save its rows as JSON, such as {"queries": [[1, 2, 3]]}` });
-  return readJsonRequest(text);
+  try {
+    return await readJsonRequest(text);
+  } catch (error) {
+    throw new Problem({ ...error, detail: `${file.name}: ${error.detail}` });
+  }
 }
+
+const isNpy = (buffer) => String.fromCharCode(...new Uint8Array(buffer, 0, Math.min(6, buffer.byteLength))) === "\x93NUMPY";
 
 function readTensorRequest(buffer, name) {
   try {
+    if (isNpy(buffer))
+      return { fields: { queries: readNpy(buffer) }, binary: true, name };
     const { metadata, tensors } = readSafetensors(buffer);
-    refuseWithoutQueries(tensors, name);
     const { format, ...options } = metadata;
     return { fields: { ...options, ...tensors }, binary: true, name };
   } catch (error) {

@@ -160,11 +160,13 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere}`;
   const heads = [...document.querySelectorAll("#grid .card")].map((card) => make("li", {},
     make("img", { alt: "", src: card.querySelector("canvas").toDataURL() }),
     make("p", {}, card.querySelector(".name").textContent)));
-  const table = document.querySelector("#compare table");
+  const table = document.querySelector("#compare table")?.cloneNode(true);
+  for (const button of table?.querySelectorAll("button") ?? [])
+    button.replaceWith(button.textContent);
   const title = titleOf(shown);
   const body = make("body", {}, make("h1", {}, title), makeHeatmapSvg(shown, heatmap),
-    make("h2", {}, "Heads"), make("ul", {}, ...heads), ...(table ? [table.cloneNode(true)] : []),
-    make("h2", {}, "The request"), make("pre", {}, makeCurl(shown)));
+    make("h2", {}, "Heads"), make("ul", {}, ...heads), ...(table ? [table] : []),
+    ...(shown.run.model.saved ? [] : [make("h2", {}, "The request"), make("pre", {}, makeCurl(shown))]));
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8">${make("title", {}, title).outerHTML}
 <style>${style}</style></head>\n${body.outerHTML}</html>\n`;

@@ -2,7 +2,7 @@
 /* start.js: listens to the controls, then computes what the address asks for. */
 
 /* The controls, by what a change of them needs. */
-const INPUT_CONTROLS = ["source", "text", "count", "seed", "causal", "window", "valid", "labels",
+const INPUT_CONTROLS = ["source", "text", "count", "seed", "states", "causal", "window", "valid", "labels",
   "rows", "heads", "keys"];
 const PICTURE_CONTROLS = ["scale", "range"];
 
@@ -113,16 +113,30 @@ async function takeText() {
   }
 }
 
+/* Shows layers of a file in place of those of the file before. */
+function useLayers(layers) {
+  dropKeptFiles();
+  form.models = [...form.models.filter(({ capture }) => !capture), ...layers];
+  chooseModel(layers[0].name);
+}
+
 async function takeFile(file) {
+  byId("file-box").hidden = true;
   try {
-    const layers = await openCapture(file);
-    if (layers) {
-      dropKeptFiles();
-      form.models = [...form.models.filter(({ capture }) => !capture), ...layers];
-      chooseModel(layers[0].name);
-      return;
+    const header = await readHeader(file), layers = header && openCapture(file, header);
+    if (layers)
+      return useLayers(layers);
+    const states = header && openStates(file, header);
+    if (states) {
+      Object.assign(state, { own: "", states: "", model: chooseForStates(states) });
+      form.file = states;
+      return useOwn(states);
     }
-    const read = await readRequestFile(file);
+    if (header && !header.entries.queries)
+      return showWeights(file.name, header);
+    const read = await readRequestFile(file), saved = openSaved(file, read.fields);
+    if (saved)
+      return useLayers([saved]);
     form.file = { ...read, name: file.name };
     state.own = "";
     useOwn(read);

@@ -25,6 +25,23 @@ function readSafetensors(buffer) {
   return { metadata, tensors };
 }
 
+/* Returns the tensor of an .npy file of NumPy. Throws an Error that says what is wrong. */
+function readNpy(buffer) {
+  const view = new DataView(buffer), begin = view.getUint8(6) > 1 ? 12 : 10; /* by the version of the format */
+  const end = begin + (begin === 12 ? view.getUint32(8, true) : view.getUint16(8, true));
+  const header = new TextDecoder("latin1").decode(buffer.slice(begin, end)), bytes = new Uint8Array(buffer.slice(end));
+  const read = (pattern) => header.match(pattern)?.[1] ?? "";
+  const type = read(/'descr': '([^']*)'/), dtype = { "<f4": "F32", "<f8": "F64", "<f2": "F16" }[type];
+  if (!dtype)
+    throw new Error(`its numbers are ${type || "objects"}; save x.astype('float32')`);
+  if (read(/'fortran_order': (\w+)/) !== "False")
+    throw new Error("its columns are stored one after the other; save np.ascontiguousarray(x)");
+  const shape = (read(/'shape': \(([^)]*)\)/).match(/\d+/g) ?? []).map(Number);
+  if (shape.reduce((x, y) => x * y, DTYPE_BYTES[dtype]) !== bytes.length)
+    throw new Error(`it has ${formatBytes(bytes.length)} of numbers, which is not shape (${shape.join(", ")})`);
+  return { dtype, shape, bytes };
+}
+
 /* Returns the file with these tensors, each at a multiple of 8 bytes. */
 function writeSafetensors(metadata, tensors) {
   const header = { __metadata__: metadata };

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file of hidden states, of vLLM or of Captured.save(): drawn with the layers of a folder that is served."""
+
+import json
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from safetensors_file import make_safetensors, read_safetensors
+from server import ROOT, Server
+from test_captured_page import make_request, read_weights
+from test_use import drop, wait_for_about
+from view import View, choose, expect_problem, forget_picture
+
+FOLDER = ROOT / "docs/examples/tiny-gpt2"
+TEXT = "Attention is a soft dictionary."
+TYPES = {"hidden_states": "F32", "token_ids": "I64", "targets": "I64"}
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """What GPT-2 computed for TEXT: hidden states, and weights of eager."""
+    found = read_safetensors(FOLDER / "recorded.safetensors")
+    states = [found[f"sdpa/{number}/hidden"][0] for number in (0, 1)]
+    return np.stack([*states, states[1]], axis=1), [found[f"eager/{number}/weights"][0] for number in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def folders():
+    """The layers of a folder that apply their norm, and those of others."""
+    with Server("--model", f"gpt={FOLDER},pre_norm=true", "--model", f"behind={FOLDER},pre_norm=false", "--demo") as server:
+        yield server
+
+
+@pytest.fixture
+def page(browser, folders):
+    view = View(browser, folders)
+    page = view.open("#model=journey")
+    page.view = view
+    forget_picture(page)
+    yield page
+    view.close()
+
+
+def make_states(states, metadata=None, **more):
+    tensors = {"hidden_states": states, **more}
+    return make_safetensors(tensors, {name: TYPES[name] for name in tensors}, metadata)
+
+
+def expect_weights(page, weights):
+    shown = read_weights(page)[0]
+    np.testing.assert_allclose(np.nan_to_num(shown), weights, atol=1e-5)
+
+
+def test_states_of_all_layers_are_drawn_with_a_folder_that_fits(page, recorded):
+    states, weights = recorded
+    drop(page, "text.safetensors", make_states(states, {"tokens": json.dumps(list(TEXT))}))
+    wait_for_about(page, "State 0 of text.safetensors, which enters layer 0.")
+    expect(page.locator("#layer")).to_have_value("gpt.0")
+    expect_weights(page, weights[0])
+    expect(page.locator("#compare tbody tr")).to_have_count(len(weights[0]))
+    expect(page.locator("#row option").nth(2)).to_have_text("2 t")
+    choose(page, "layer", "gpt.1")
+    expect_weights(page, weights[1])
+    assert "enters layer 1" in page.locator("#about").inner_text() and page.locator("#steps-title").is_visible()
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_states_of_some_layers_go_by_their_numbers(page, recorded, said):
+    """vLLM's file does not say which layers they are of, so the page asks; save() writes hidden_ids."""
+    states, weights = recorded
+    drop(page, "text.safetensors", make_states(states[:, 1:2], {"hidden_ids": "[1]"} if said else None,
+                                               token_ids=np.arange(len(states))))
+    if not said:
+        text = expect_problem(page, "Hidden states", "states")
+        assert "write the numbers of the 1 layers that the states of text.safetensors enter" in text
+        page.locator("#states").fill("1")
+        expect(page.locator("#model-error")).to_contain_text("enter layers 1; choose one of them")
+        choose(page, "layer", "gpt.1")
+    wait_for_about(page, "State 0 of text.safetensors, which enters layer 1.")
+    expect(page.locator("#layer")).to_have_value("gpt.1")
+    expect_weights(page, weights[1])
+
+
+def test_targets_and_ids_of_the_file_reach_the_report(page, recorded):
+    states, _ = recorded
+    sent = []
+
+    def stand_in(route):
+        sent.append(route.request.post_data_buffer)
+        route.fulfill(json={"heads": [{"entropy": 1, "importance": 0.5, "mass_on_target": 0.25, "tags": ["induction"]}] * 4,
+                            "gram": np.eye(4).tolist()})
+    page.route("**/v1/heads", stand_in)
+    drop(page, "text.safetensors", make_states(states, token_ids=np.arange(len(states)),
+                                               targets=np.tile([0, 1], (len(states), 1))))
+    wait_for_about(page, "enters layer 0.")
+    expect(page.locator("#compare")).to_contain_text("On its target")
+    header = json.loads(sent[-1][8:8 + int.from_bytes(sent[-1][:8], "little")])
+    assert header["token_ids"]["shape"] == [len(states)] and header["targets"]["shape"] == [len(states), 2]
+
+
+def test_states_without_a_folder_say_what_is_missing(open_view, recorded):
+    page = open_view("#model=patterns")
+    drop(page, "text.safetensors", make_states(recorded[0]))
+    text = expect_problem(page, "Hidden states", "queries")
+    assert "text.safetensors has 3 hidden states 64 wide, and no queries and keys" in text
+    assert "attnd --model NAME=FOLDER" in text
+
+
+def test_layer_behind_its_norm_is_not_given_what_is_before_it(page, recorded):
+    drop(page, "text.safetensors", make_states(recorded[0]))
+    wait_for_about(page, "enters layer 0.")
+    page.locator("#model").select_option(label="behind")
+    assert "behind.0 takes rows behind its norm" in expect_problem(page, "Hidden states", "model")
+    page.locator("#model").select_option("patterns")
+    expect(page.locator("#model-error")).to_contain_text("are 64 wide, and enter no layer of patterns")
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda file: file[:-1], "tensor 'hidden_states' ends after the file"),
+    (lambda file: make_states(np.ones((2, 3, 4)), token_ids=np.arange(3)), "2 rows for 3 token_ids; start vllm with --no-"),
+    (lambda file: make_states(np.ones((2, 3, 4)), {"hidden_ids": "8, 16"}), "hidden_ids is no JSON, but '8, 16'")])
+def test_damaged_file_is_told_what_is_wrong(page, recorded, change, words):
+    drop(page, "text.safetensors", change(make_states(recorded[0])))
+    assert words in expect_problem(page, "", "queries")
+
+
+def test_file_with_queries_and_keys_is_a_capture(page, recorded):
+    request, states = make_request(np.random.default_rng(1)), recorded[0]
+    drop(page, "text.safetensors", make_safetensors(
+        {"3.queries": request["queries"], "3.keys": request["keys"], "hidden_states": states, "token_ids": np.arange(len(states))},
+        {"3.queries": "F32", "3.keys": "F32"} | TYPES, {"layers": '["3"]', "hidden_ids": "[0, 1, 2]"}))
+    wait_for_about(page, "Layer 3 of text.safetensors.")
