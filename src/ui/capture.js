@@ -25,8 +25,8 @@ function readMeta(file, metadata, name) {
   }
 }
 
-/* Returns {metadata, entries, begin} of a safetensors file, or null: entries are where its
- * tensors are, from `begin` on. */
+/* Returns {metadata, entries, begin} of a safetensors file, or null for another: entries are where
+ * its tensors are, from `begin` on. */
 async function readHeader(file) {
   if (file.size < 16)
     return null;
@@ -37,13 +37,13 @@ async function readHeader(file) {
     const { __metadata__: metadata = {}, ...entries } = JSON.parse(await file.slice(8, 8 + size).text());
     return { metadata, entries, begin: 8 + size };
   } catch {
-    return null; /* who reads it whole says what is wrong */
+    return null;
   }
 }
 
 /* Whether a file has queries and keys by head of one layer without a name, and no rows of a model. */
 const isReplay = ({ queries: { shape: queries = [] } = {}, keys: { shape: keys = [] } = {} }) => queries.length === 3
-  && keys.length === 3 && queries[2] === keys[2] && !form.models.some((model) => model.query_size === queries[2]);
+  && keys.length === 3 && queries[2] === keys[2] && queries[1] % keys[1] === 0 && !form.models.some((model) => model.query_size === queries[2]);
 
 /* Returns the layers of a capture file as models, or null for another file. */
 function openCapture(file, header) {

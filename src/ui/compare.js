@@ -13,22 +13,19 @@ function makeBar(share, text) {
     make("span", { class: "value" }, text), make("span", { class: "meter", "aria-hidden": "true" }, fill));
 }
 
-/* The figures of a head: its field, and the title of its column. Those that have `most`, which
- * returns the value of a full bar, have one. A column without any number is left out. */
-const FIGURES = [
-  { field: "entropy", title: "Entropy, nats", most: (heads, numKeys) => Math.log(Math.max(2, numKeys)) },
-  { field: "importance", title: "Importance", most: (heads) => Math.max(...heads.map((head) => head.importance), 1e-30) },
-  { field: "mean_distance", title: "Mean distance" }, { field: "mass_on_self", title: "On itself" },
-  { field: "mass_on_previous", title: "On the one before" }, { field: "mass_on_first", title: "On the first" },
-  { field: "mass_on_sink", title: "On the sink" }, { field: "mass_on_target", title: "On its target" },
-];
+/* The figures of a head, with the titles of their columns. A column without any number is left out. */
+const FIGURES = {
+  entropy: "Entropy, nats", importance: "Importance", mean_distance: "Mean distance", mass_on_self: "On itself",
+  mass_on_previous: "On the one before", mass_on_first: "On the first", mass_on_sink: "On the sink", mass_on_target: "On its target",
+};
 
 /* Returns the table of the heads. `off` is the set of those that are switched off. The heads with most of the
  * field `sort` come first; onSort(field) is called when a column is chosen, with "" for the order of the heads. */
 function makeTable({ heads }, { off, numKeys, sort, onSort }) {
-  const figures = FIGURES.filter(({ field }) => heads.some((head) => Number.isFinite(head[field])));
+  const fields = Object.keys(FIGURES).filter((field) => heads.some((head) => Number.isFinite(head[field])));
   const hasTags = heads.some(({ tags }) => tags), order = [...heads.keys()];
-  if (figures.some(({ field }) => field === sort))
+  const most = { entropy: Math.log(Math.max(2, numKeys)), importance: Math.max(...heads.map((head) => head.importance), 1e-30) };
+  if (fields.includes(sort))
     order.sort((g, h) => (heads[h][sort] ?? -Infinity) - (heads[g][sort] ?? -Infinity));
 
   const makeHead = (title, field) => {
@@ -36,15 +33,15 @@ function makeTable({ heads }, { off, numKeys, sort, onSort }) {
     button.addEventListener("click", () => onSort(isChosen ? "" : field));
     return make("th", { scope: "col", "aria-sort": isChosen ? "descending" : null }, button);
   };
-  const makeFigure = (value, most) => (most !== undefined && Number.isFinite(value) ? makeBar(value / most, value.toFixed(3))
-    : make("td", { class: "number" }, Number.isFinite(value) ? value.toFixed(3) : "–"));
+  const makeFigure = (value, field) => (field in most ? makeBar(value / most[field], value.toFixed(3))
+    : make("td", { class: "number" }, value?.toFixed(3) ?? "–"));
   return make("table", {},
     make("thead", {}, make("tr", {}, makeHead("Head", ""), ...(hasTags ? [make("th", { scope: "col" }, "Attends to")] : []),
-      ...figures.map(({ title, field }) => makeHead(title, field)))),
+      ...fields.map((field) => makeHead(FIGURES[field], field)))),
     make("tbody", {}, ...order.map((h) => make("tr", { class: off.has(h) ? "off" : null },
       make("th", { scope: "row" }, String(h)),
       ...(hasTags ? [make("td", {}, nameTags(heads[h].tags).join(", ") || "–")] : []),
-      ...figures.map(({ field, most }) => makeFigure(heads[h][field], most?.(heads, numKeys)))))));
+      ...fields.map((field) => makeFigure(heads[h][field], field))))));
 }
 
 /* The relative change of the outputs without a set of heads: the root of the sum of gram

@@ -2,8 +2,6 @@
 /* examples.js: an input for every model. Built-in models have one that means something;
  * the others get random numbers of their sizes. */
 
-const NOISE_NOTE = "What heads do with random numbers says nothing of them: send rows of a text as your own request.";
-
 /* Returns a generator of numbers below 1, the same for the same seed (mulberry32). */
 function makeRandom(seed) {
   let state = seed >>> 0;
@@ -119,7 +117,7 @@ function makeRandomInput(model, count, seed) {
     fields.keys = randomRows(random, count, model.key_size);
   if (model.value_size !== model.key_size)
     fields.values = randomRows(random, count, model.value_size);
-  return { request: makeRequest(fields), noReport: NOISE_NOTE };
+  return { request: makeRequest(fields), noReport: "What heads do with random numbers says nothing of them: send rows of a text as your own request." };
 }
 
 /* The worked example of a model: {about, request, queryLabels}, or noise. */

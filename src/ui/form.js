@@ -55,10 +55,8 @@ function showControls() {
     byId(id).value = state[name];
   const known = chosenModel() && sentenceModel(chosenModel()), isCaptured = !chosenModel() || Boolean(chosenModel().capture);
   const source = isCaptured ? "own" : state.source; /* where files are chosen; without a model there is nothing else */
-  for (const part of ["main", "input"]) {
-    byId(part).classList.toggle("captured", isCaptured);
-    byId(part).classList.toggle("saved", Boolean(chosenModel()?.saved));
-  }
+  document.body.classList.toggle("captured", isCaptured);
+  document.body.classList.toggle("saved", Boolean(chosenModel()?.saved));
   byId("text-part").hidden = !(known && source === "example");
   byId("random-part").hidden = source !== "random";
   byId("own-part").hidden = source !== "own";
@@ -130,8 +128,8 @@ async function readInput(model) {
 /* Takes over what a request of the user's own says of model, heads and rows. */
 function adoptOwn({ fields }) {
   const list = (value) => (isTensor(value) ? [...numbersOf(value)] : Array.isArray(value) ? value : []);
-  const width = isTensor(fields.queries) ? fields.queries.shape.at(-1) : fields.queries?.[0]?.[0]?.length ?? fields.queries?.[0]?.length;
-  const fits = ({ query_size: size, kind = "self" }) => size === width && kind !== "cross";
+  const { queries } = fields, width = isTensor(queries) ? queries.shape.at(-1) : queries?.[0]?.[0]?.length ?? queries?.[0]?.length;
+  const fits = ({ query_size: size }) => size === width;
   if (form.models.some(({ name }) => name === fields.model))
     state.model = fields.model;
   else if (fields.model === undefined && chosenModel() && !fits(chosenModel()))

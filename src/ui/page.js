@@ -30,7 +30,7 @@ function describeShown() {
   const head = shownHead(), weights = weightsOf(run, b, head);
   return { run, b, head, off: readOff(), outputs: page.outputs, picture: {
     sequence, weights, colours, theme, dark, scale: scaleOf(b, head),
-    queryLabels: run.queryMarks, keyLabels: run.keyMarks,
+    queryLabels: run.queryMarks ??= markLetters(run.queryLabels), keyLabels: run.keyMarks ??= markLetters(run.keyLabels, sequence.keys),
     row: state.row, all: state.lines === "all", onRow: (row) => chooseCell({ row, key: state.key }),
   } };
 }
@@ -244,9 +244,9 @@ function drawReport(note) {
   const { report, run } = page, off = readOff();
   byId("compare").hidden = !report;
   byId("drop-least").hidden = !report?.gram || off.size + 1 >= run.model.num_heads;
-  byId("compare-note").textContent = report ? `Means over all rows.${report.gram ? " Importance is how far the outputs "
+  byId("compare-note").textContent = !report ? note : `Means over all rows.${report.gram ? " Importance is how far the outputs "
     + "move when the head alone is left out: the norm of the change by that of the outputs." : report.heads[0].tags ? ""
-    : " A server that keeps captures tells what heads attend to, too: start it with attnd --capture-memory 1GiB."}` : note;
+    : " Tags need a capture without a bias that the server keeps: attnd --capture-memory 1GiB."}`;
   if (report)
     byId("compare").replaceChildren(makeTable(report, { off, numKeys: Math.max(...run.shape.keyLens), sort: state.sort,
       onSort: sortReport }));
@@ -260,12 +260,11 @@ function sortReport(field) {
   keepState();
 }
 
-/* Loads the report of a run. `noReport` says why there is none to be had. */
-async function loadReport({ request, model }, noReport, signal) {
-  let note = noReport ?? "This server does not describe heads: it has no POST v1/heads.";
+/* Loads the report of a run. `note` says why there is none to be had. */
+async function loadReport({ request, model }, note, signal) {
   page.report = null;
   try {
-    const report = noReport ? null : await postHeads(request, signal);
+    const report = note ? null : await postHeads(request, signal);
     if (signal.aborted)
       return;
     page.report = report;

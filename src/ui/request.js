@@ -86,29 +86,21 @@ async function postAttention(request, changes, signal) {
   });
   const buffer = await reply.arrayBuffer();
   const [, total = null] = reply.headers.get("Server-Timing")?.match(/\btotal;dur=([\d.]+)/) ?? [];
-  return { ...readSafetensors(buffer), bytes: buffer.byteLength, serverMs: total && Number(total) };
+  return { tensors: readSafetensors(buffer), bytes: buffer.byteLength, serverMs: total && Number(total) };
 }
 
-/* Returns the reply to POST v1/heads, or null from a server without that route. Of a capture that the server keeps it
- * has neither importance nor gram, and of another one no more than sums of weights. */
-async function postHeads(request, signal) {
-  try {
-    return await postKept(request, (asked) => {
-      if (asked.path === DOT_PRODUCT)
-        return sumHeads(asked, signal);
-      const { type, body } = encodeRequest(asked, {
-        need_weights: null, weights_heads: null, weights_queries: null, head_mask: null, ...request.forHeads });
-      return fetchJson(asked.path ?? "v1/heads", {
-        method: "POST", body, signal, headers: { "Content-Type": type, "Accept": "application/json" } });
-    }, "heads");
-  } catch (error) {
-    if (error.status !== 404 && error.status !== 405)
-      throw error;
-    return request.path ? sumHeads(request, signal) : null;
-  }
-}
+/* Returns the reply to POST v1/heads. Of a capture that the server keeps it has neither importance nor gram; of
+ * another one, or of one with a bias, there are sums of weights alone. */
+const postHeads = (request, signal) => postKept(request, (asked) => {
+  if (asked.path === DOT_PRODUCT || request.fields.bias)
+    return sumHeads(request, signal);
+  const { type, body } = encodeRequest(asked, {
+    need_weights: null, weights_heads: null, weights_queries: null, head_mask: null, ...request.forHeads });
+  return fetchJson(asked.path ?? "v1/heads", {
+    method: "POST", body, signal, headers: { "Content-Type": type, "Accept": "application/json" } });
+}, "heads");
 
-/* Returns of a report what `need` tells: each head's means over all rows. */
+/* Returns of a report what `need` tells. */
 async function sumHeads(request, signal) {
   const { tensors } = await postAttention(request, { need: ["entropy", "spans"], spans: [[0, 1]] }, signal);
   const [numRows, numHeads] = tensors.entropy.shape, entropy = numbersOf(tensors.entropy), first = numbersOf(tensors.span_weights);
@@ -173,38 +165,25 @@ function makeRequest(fields) {
   return { fields: { ...fields, ...tensors }, binary: true };
 }
 
-/* Reads a request from a dropped or chosen file. */
-async function readRequestFile(file) {
+/* Reads a request from a dropped or chosen file, with its header where it is safetensors. */
+async function readRequestFile(file, header) {
   if (file.size > 2 ** 30)
     throw new Problem({ title: "File too large", field: "queries",
       detail: `${file.name} has ${formatBytes(file.size)}; this page reads up to 1 GiB` });
-  const buffer = await file.arrayBuffer();
+  if (header) {
+    const { format, ...fields } = header.metadata;
+    for (const name of Object.keys(header.entries))
+      fields[name] = await readEntry(file, header, name);
+    return { fields, binary: true };
+  }
+  const buffer = await file.arrayBuffer(), text = new TextDecoder().decode(buffer);
   refuseForeign(new Uint8Array(buffer), file.name);
-  if (new Uint8Array(buffer, 0, Math.min(64, buffer.byteLength)).some((byte) => byte === 0))
-    return readTensorRequest(buffer, file.name);
-  const text = new TextDecoder().decode(buffer);
+  if (/^.NUMPY/.test(text))
+    return { fields: { queries: readNpy(buffer) }, binary: true };
   if (!/^\s*[[{]/.test(text))
     throw new Problem({ title: "Another format", field: "queries", detail: file.size === 0 ? `${file.name} is empty`
       : `${file.name} is no JSON, safetensors or capture; save its rows as JSON, such as {"queries": [[1, 2, 3]]}` });
-  try {
-    return await readJsonRequest(text);
-  } catch (error) {
-    throw new Problem({ ...error, detail: `${file.name}: ${error.detail}` });
-  }
-}
-
-const isNpy = (buffer) => String.fromCharCode(...new Uint8Array(buffer, 0, Math.min(6, buffer.byteLength))) === "\x93NUMPY";
-
-function readTensorRequest(buffer, name) {
-  try {
-    if (isNpy(buffer))
-      return { fields: { queries: readNpy(buffer) }, binary: true, name };
-    const { metadata, tensors } = readSafetensors(buffer);
-    const { format, ...options } = metadata;
-    return { fields: { ...options, ...tensors }, binary: true, name };
-  } catch (error) {
-    throw new Problem({ title: "Malformed file", field: "queries", detail: `${name}: ${error.message}` });
-  }
+  return readJsonRequest(text);
 }
 
 /* Lets the server say what is wrong with a text that cannot be sent as it was read: it names

@@ -105,14 +105,11 @@ function readLabels({ labels: text, queryNames, keyNames }, shape) {
   };
 }
 
-/* The labels as they stand beside a picture: with their places, where most are one letter, as those of proteins. */
+/* Labels as they stand beside a picture: with their places, where most are one letter, as those of proteins. */
 function markLetters(labels, places = [...labels.keys()]) {
   const letters = labels.filter((label, i) => [...label].length === 1 && label !== String(places[i]));
   return letters.length > labels.length / 2 ? labels.map((label, i) => `${places[i]} ${label}`) : labels;
 }
-
-const withMarks = (picture, keys) => ({ ...picture, queryMarks: markLetters(picture.queryLabels),
-  keyMarks: markLetters(picture.keyLabels, keys) });
 
 /* Returns the sequences of a run, and its labels. */
 function readPicture(reply, shape, mask, heads, block, choice) {
@@ -146,7 +143,7 @@ async function runRequest(model, request, choice, signal) {
     changes, block, asked: new Map(), received: request.path ? numbersOf(reply.tensors.received) : null,
     outputs: reply.tensors.outputs ? numbersOf(reply.tensors.outputs) : new Float32Array(0),
     outSize: reply.tensors.outputs?.shape.at(-1) ?? 0,
-    ...withMarks(readPicture(reply, shape, mask, heads, block, choice), choice.keys ?? undefined),
+    ...readPicture(reply, shape, mask, heads, block, choice),
   };
 }
 

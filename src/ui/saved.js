@@ -9,22 +9,20 @@ function openSaved(file, fields) {
     && isList(rows, queries.length) && rows.every((row) => row >= 0 && row < 2 ** 24) && isList(places, keys.length)
     && isList(weights, heads.length) && heads.length > 0
     && weights.every((head) => isList(head, rows.length) && head.every((row) => isList(row, keys.length)));
-  const layer = fields.sequence ? `${fields.model}, sequence ${fields.sequence}` : String(fields.model);
-  return isSaved ? { name: `${file.name}.${layer}`, capture: { file, layer, tokens: null }, saved: fields, family: null,
-    num_heads: heads.length, num_kv_heads: heads.length, causal: false } : null;
+  const layer = `${fields.model}${fields.sequence ? `, sequence ${fields.sequence}` : ""}`;
+  return isSaved ? { name: nameIn(file.name, layer), capture: { file, layer }, saved: fields, family: null, num_heads: heads.length,
+    num_kv_heads: heads.length } : null;
 }
 
 /* Returns the run of a saved picture. Weights that are null are masked. */
 function readSaved(model) {
   const { capture: { file }, saved } = model, { heads, query_places: rows, key_places: keys, block = 1 } = saved;
-  const numKeys = saved.keys.length, cells = saved.attention_weights.map((head) => head.flat());
+  const numKeys = saved.keys.length, cells = saved.attention_weights.map((head) => head.flat()), queryLabels = [];
   const attends = (r, k) => cells[0][r * numKeys + k] !== null;
-  const queryLabels = [], count = Math.max(...rows) + 1;
   rows.forEach((row, r) => { queryLabels[row] = String(saved.queries[r]); });
-  const labels = Array.from({ length: count }, (_, i) => queryLabels[i] ?? String(i)), keyLabels = saved.keys.map(String);
-  return { model, request: { fields: {} }, shape: { batched: false, queryLens: [count], keyLens: [numKeys] }, heads, block,
-    changes: {}, bytes: file.size, ms: null, asked: new Map(), received: null, outputs: new Float32Array(0), outSize: 0,
+  return { model, request: { fields: {} }, shape: { queryLens: [queryLabels.length], keyLens: [numKeys] }, heads, block,
+    changes: {}, bytes: file.size, ms: null, received: null, outputs: new Float32Array(0), outSize: 0, labelsNote: "",
+    queryLabels, keyLabels: saved.keys.map(String),
     sequences: [{ rows, keys, numKeys, attends, largest: new Map(), weights: cells.map((head) => Float32Array.from(head)),
-      counts: rows.map((_, r) => keyLabels.filter((_unused, k) => attends(r, k)).length) }],
-    labelsNote: "", ...withMarks({ queryLabels: labels, keyLabels }, keys) };
+      counts: rows.map((_, r) => saved.keys.filter((_unused, k) => attends(r, k)).length) }] };
 }

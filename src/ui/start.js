@@ -127,24 +127,20 @@ async function takeFile(file) {
     if (layers)
       return useLayers(layers);
     const states = header && openStates(file, header);
-    if (states) {
-      Object.assign(state, { own: "", states: "", model: chooseForStates(states) });
-      form.file = states;
-      return useOwn(states);
-    }
-    if (header && !header.entries.queries)
+    if (header && !states && !header.entries.queries)
       return showWeights(file.name, header);
-    const read = await readRequestFile(file), saved = openSaved(file, read.fields);
+    const read = states ?? await readRequestFile(file, header), saved = openSaved(file, read.fields);
     if (saved)
       return useLayers([saved]);
+    Object.assign(state, { own: "", states: "" }, states && { model: chooseForStates(states) });
     form.file = { ...read, name: file.name };
-    state.own = "";
     useOwn(read);
   } catch (error) {
     if (!chosenModel()?.capture)
       state.source = "own";
     showControls();
-    showProblem(error);
+    const { message, detail = message, title = "Malformed file", field = "queries" } = error;
+    showProblem(new Problem({ title, field, detail: detail.includes(file.name) ? detail : `${file.name}: ${detail}` }));
   }
 }
 

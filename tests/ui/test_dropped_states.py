@@ -66,6 +66,13 @@ def test_states_of_all_layers_are_drawn_with_a_folder_that_fits(page, recorded):
     assert "enters layer 1" in page.locator("#about").inner_text() and page.locator("#steps-title").is_visible()
 
 
+def test_states_may_come_before_tokens(page, recorded):
+    states, weights = recorded
+    drop(page, "text.safetensors", make_states(states.transpose(1, 0, 2)[[1, 0, 2]], {"hidden_ids": "[1, 0, 2]"}))
+    wait_for_about(page, "State 1 of text.safetensors, which enters layer 0.")
+    expect_weights(page, weights[0])
+
+
 @pytest.mark.parametrize("said", [True, False])
 def test_states_of_some_layers_go_by_their_numbers(page, recorded, said):
     """vLLM's file does not say which layers they are of, so the page asks; save() writes hidden_ids."""
@@ -76,7 +83,7 @@ def test_states_of_some_layers_go_by_their_numbers(page, recorded, said):
         text = expect_problem(page, "Hidden states", "states")
         assert "write the numbers of the 1 layers that the states of text.safetensors enter" in text
         page.locator("#states").fill("1")
-        expect(page.locator("#model-error")).to_contain_text("enter layers 1; choose one of them")
+        expect(page.locator("#model-error")).to_contain_text("are 64 wide, of layers 1; choose one of them")
         choose(page, "layer", "gpt.1")
     wait_for_about(page, "State 0 of text.safetensors, which enters layer 1.")
     expect(page.locator("#layer")).to_have_value("gpt.1")
@@ -114,12 +121,12 @@ def test_layer_behind_its_norm_is_not_given_what_is_before_it(page, recorded):
     page.locator("#model").select_option(label="behind")
     assert "behind.0 takes rows behind its norm" in expect_problem(page, "Hidden states", "model")
     page.locator("#model").select_option("patterns")
-    expect(page.locator("#model-error")).to_contain_text("are 64 wide, and enter no layer of patterns")
+    expect(page.locator("#model-error")).to_contain_text("are 64 wide, of layers of a folder; choose one of them")
 
 
 @pytest.mark.parametrize("change, words", [
     (lambda file: file[:-1], "tensor 'hidden_states' ends after the file"),
-    (lambda file: make_states(np.ones((2, 3, 4)), token_ids=np.arange(3)), "2 rows for 3 token_ids; start vllm with --no-"),
+    (lambda file: make_states(np.ones((2, 5, 4)), token_ids=np.arange(3)), "2 rows for 3 token_ids; start vllm with --no-"),
     (lambda file: make_states(np.ones((2, 3, 4)), {"hidden_ids": "8, 16"}), "hidden_ids is no JSON, but '8, 16'")])
 def test_damaged_file_is_told_what_is_wrong(page, recorded, change, words):
     drop(page, "text.safetensors", change(make_states(recorded[0])))

@@ -117,7 +117,7 @@ def test_least_important_heads_are_found_by_gram(open_view):
     choose(page, "causal", "true")
     expect(page.locator("#compare")).to_contain_text(HOSTILE)  # the report before has 5 heads, too
     rows = read_table(page, "#compare table")[1:]
-    assert [row[4:7] for row in rows] == [["–"] * 3] * 5
+    assert [len(row) for row in rows] == [5] * 5  # columns without a number are left out
     assert HOSTILE in rows[0][1]
     page.get_by_role("button", name="Switch off the least important").click()
     assert wait_for_change(page, "head 1")[1] == pytest.approx(0.5 / np.sqrt(9.26), rel=5e-3)
@@ -139,9 +139,9 @@ def test_error_of_the_report_leaves_the_picture(open_view):
 
 def test_page_without_reports_of_heads_says_so(open_view):
     page = open_view("#model=d2l")
-    page.route("**/v1/heads", lambda route: route.fulfill(status=404, json={"title": "Unknown route"}))
+    page.route("**/v1/heads", lambda route: route.fulfill(status=404, json={"title": "Unknown route", "detail": "no POST"}))
     choose(page, "causal", "true")
-    expect(page.locator("#compare-note")).to_contain_text("no POST v1/heads")
+    expect(page.locator("#compare-note")).to_contain_text("The heads cannot be described: no POST")
     assert page.locator("#compare").is_hidden()
     assert page.locator("#drop-least").is_hidden()
 
@@ -324,7 +324,7 @@ def test_dropped_safetensors_are_computed(open_view, server):
 def test_dropped_file_that_is_neither_is_refused(open_view):
     page = open_view("#model=journey")
     drop(page, "picture.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
-    assert "picture.png" in expect_problem(page, "Malformed file", "queries")
+    assert "picture.png" in expect_problem(page, "Another format", "queries")
 
 
 @pytest.mark.parametrize("name, content, words", [
