@@ -331,9 +331,6 @@ def test_dropped_file_that_is_neither_is_refused(open_view):
     ("layer.npz", b"PK\3\4" + bytes(26) + b"W_q.npy", "np.load(sys.argv[1]).items()}"),
     ("layer.pt", b"PK\3\4" + bytes(26) + b"layer/data.pkl", "torch.load(sys.argv[1], 'cpu', weights_only=True)"),
     ("rows.pkl", b"\x80\4\x95\0\0", "load it with pickle.load() if you trust its origin"),
-    ("layer.safetensors", make_safetensors({"in_proj_weight": np.ones((3, 1), np.float32)},
-                                           {"in_proj_weight": "F32"}, {}),
-     "serve them with attnd --model NAME='layer.safetensors'"),
 ])
 def test_dropped_file_of_another_kind_is_recognised(open_view, name, content, words):
     page = open_view("#model=journey")
@@ -343,9 +340,9 @@ def test_dropped_file_of_another_kind_is_recognised(open_view, name, content, wo
 
 def test_line_that_converts_a_file_runs_nothing_of_its_name(open_view, tmp_path):
     """A shell runs the line, with a python3 that prints its arguments."""
-    name = "q$(touch ran)`touch ran`'\"\\;touch ran;.npy"
+    name = "q$(touch ran)`touch ran`'\"\\;touch ran;.npz"
     page = open_view("#model=journey")
-    drop(page, name, b"\x93NUMPY\1\0")
+    drop(page, name, b"PK\3\4" + bytes(26) + b"q.npy")
     line = expect_problem(page, "Another format", "queries").split("python3", 1)[1].splitlines()[0]
     (tmp_path / "python3").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     (tmp_path / "python3").chmod(0o755)
