@@ -28,6 +28,7 @@ struct config {
     size_t default_timeout; /* ms; 0: none */
     size_t max_connections; /* of all threads together; 0: as many as there is room for */
     size_t max_per_client;  /* requests in progress; 0: no limit */
+    size_t max_per_key;     /* the same, of all keys of one name */
     struct config_texts trusted_proxies;
     struct config_texts cors_origins;
     size_t header_timeout;  /* seconds; also the grace of bodies and replies */

@@ -89,6 +89,9 @@ static const struct option own_options[] = {
          "Requests that one client may have in progress; further ones are refused "
          "with 429. Those of health do not count. A client is an IPv4 address, an IPv6 "
          "network of 64 bits, or at a Unix socket a user. 0 means no limit."},
+    {OPTION("max-per-key", COUNT, max_per_key), .max = 1000000, .metavar = "N",
+     .help = "Requests that all keys of one name in --api-key-file may have in progress; "
+             "further ones are refused with 429. 0 means no limit."},
     {OPTION("trusted-proxy", TEXTS, trusted_proxies),
      .metavar = "ADDRESS[/BITS]|unix:UID",
      .help = "A proxy whose X-Forwarded-For names the client, or a range of them. At a "

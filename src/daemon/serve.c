@@ -10,6 +10,7 @@
 #include "base/output.h"
 #include "base/size.h"
 #include "captures/store.h"
+#include "daemon/inherited.h"
 #include "daemon/loader.h"
 #include "daemon/notify.h"
 #include "daemon/signals.h"
@@ -45,6 +46,7 @@ struct daemon {
     struct address_ranges trusted_proxies;
     struct origins cors_origins;
     struct secrets secrets;
+    int *inherited; /* http_options.inherited; owned */
     struct generations generations;
     struct catalogue catalogue;
     size_t max_memory; /* bytes */
@@ -118,6 +120,7 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
         .secrets = &daemon->secrets,
         .commit = daemon->commit,
         .num_threads = num_threads,
+        .inherited = daemon->inherited,
         .trusted_proxies = &daemon->trusted_proxies,
         .cors_origins = &daemon->cors_origins,
         .models = &daemon->generations,
@@ -335,10 +338,21 @@ static attn_status secure_addresses(struct daemon *daemon, const struct config *
     return ATTN_OK;
 }
 
+static attn_status adopt_sockets(struct daemon *daemon, const struct config *config,
+                                 attn_error *error) {
+    daemon->inherited = calloc(config->listens.count, sizeof *daemon->inherited);
+    if (daemon->inherited == NULL)
+        return error_set(error, ATTN_E_NOMEM, "out of memory");
+    return inherited_find(config->listens.items, config->listens.count, daemon->inherited,
+                          error);
+}
+
 /* Applies the options that need more than their own text, and checks them. */
 static attn_status apply_config(struct daemon *daemon, const struct config *config,
                                 attn_error *error) {
     attn_status status = secure_addresses(daemon, config, error);
+    if (status == ATTN_OK)
+        status = adopt_sockets(daemon, config, error);
     if (status == ATTN_OK)
         status = address_ranges_read(config->trusted_proxies.items,
                                      config->trusted_proxies.count,
@@ -415,6 +429,7 @@ int daemon_serve(const struct config *config, const char *commit) {
     generations_deinit(&daemon.generations);
     free(daemon.trusted_proxies.items);
     free(daemon.cors_origins.items);
+    free(daemon.inherited);
     secrets_deinit(&daemon.secrets);
     return exit_code;
 }

@@ -58,8 +58,10 @@ struct exchange_request {
     char key_name[API_KEY_NAME_MAX + 1];    /* of the key; "": none was needed */
     /* The Origin of an allowed page elsewhere, or NULL; borrowed from libmicrohttpd. */
     const char *cross_origin;
-    bool counted;  /* in client.num_requests */
-    bool accepted; /* it is complete, with its body */
+    struct client *member; /* of the key's owner; NULL: it has no key */
+    bool counted;          /* in client.num_requests */
+    bool counted_by_key;   /* in owner.num_requests */
+    bool accepted;         /* it is complete, with its body */
 };
 
 /* The body, while it arrives and until it has been read. */

@@ -57,6 +57,17 @@ static void note_end(struct exchange *exchange, bool sent) {
     }
 }
 
+/* Counts the request for the owner of its key. */
+static void count_owner(struct owner *owner, const struct request_facts *facts) {
+    obs_add(&owner->requests, 1);
+    obs_add(&owner->rejected, facts->error != WIRE_NUM_ERRORS &&
+                                  metrics_refusal_reason(facts->error) != NULL);
+    obs_add(&owner->busy_ns,
+            (uint64_t)(facts->decode_ns + facts->compute_ns + facts->encode_ns));
+    obs_add(&owner->received, facts->body_bytes);
+    obs_add(&owner->sent, facts->reply_bytes);
+}
+
 void observe_end(struct exchange *exchange, bool sent) {
     const struct request_facts *facts = &exchange->record.facts;
     bool was_counted = facts->status != 0;
@@ -65,5 +76,7 @@ void observe_end(struct exchange *exchange, bool sent) {
     if (!was_counted)
         count_status(exchange, facts->status != 0 ? facts->status : REQUEST_NO_REPLY);
     metrics_count_end(exchange->thread->metrics, exchange->thread->counts, facts);
+    if (exchange->request.member != NULL)
+        count_owner(exchange->request.member->owner, facts);
     access_log(exchange);
 }

@@ -16,4 +16,9 @@ attnd_openapi_end:
 attnd_openapi_size:
     .8byte attnd_openapi_end - attnd_openapi
 
+/* It has no branches, so it may be where these are checked. */
+#ifdef __CET__
+#include <cet.h>
+#endif
+
     .section .note.GNU-stack, "", %progbits

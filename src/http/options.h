@@ -17,7 +17,10 @@ struct generations;
 struct http_options {
     const struct config *config; /* what follows was made of other parts of it */
     size_t num_threads;          /* of each of the listens, at least 1 */
-    const char *commit;          /* that follows the version, or NULL */
+    /* [config->listens.count]: a socket that listens there already, or -1. NULL: none.
+     * The server closes them. */
+    const int *inherited;
+    const char *commit; /* that follows the version, or NULL */
     const struct address_ranges *trusted_proxies;
     /* Web pages elsewhere with these origins may use the server. */
     const struct origins *cors_origins;

@@ -23,6 +23,98 @@
 /* Of a body without a key, at most this much is read. */
 #define DISCARD_UNKNOWN_BYTES ((size_t)64 * 1024)
 
+/* --- whose request it is --- */
+
+/* Finds the client of the request; the peer itself, unless that is a proxy. */
+static void find_client(struct exchange *exchange) {
+    struct connection *peer = exchange->peer;
+    struct connection_limits *limits = peer->list->limits;
+    struct address forwarded;
+    struct client *client = NULL;
+
+    if (peer->is_proxy &&
+        client_find_forwarded(exchange->connection, exchange->options->trusted_proxies,
+                              &forwarded))
+        client = client_acquire(&limits->clients, &forwarded, NULL);
+    if (client != NULL && client == peer->client) /* it has itself by its connection */
+        client_release(&limits->clients, client);
+    exchange->memory.client = client != NULL ? client : peer->client;
+    exchange->work.job.client = &exchange->memory.client->jobs;
+    exchange->work.turn.flow = &exchange->memory.client->shares[peer->list->index].flow;
+    connection_set_holder(peer, exchange->memory.client);
+}
+
+/* Lets the request share turns and workers with those of its key's name, and with those
+ * of its address among them; counts it, unless they have too many. */
+static bool join_owner(struct exchange *exchange, struct wire_problem *problem) {
+    struct client_table *clients = &exchange->peer->list->limits->clients;
+    size_t max = exchange->options->config->max_per_key;
+    size_t thread = exchange->peer->list->index;
+    if (exchange->request.key_name[0] == '\0')
+        return true;
+
+    struct owner *owner = client_find_owner(clients, exchange->request.key_name);
+    struct client *member =
+        owner != NULL ? client_acquire(clients, &exchange->memory.client->address, owner)
+                      : NULL;
+    if (member == NULL)
+        return wire_problem_set_no_memory(problem);
+    exchange->request.member = member;
+    exchange->work.job.client = &owner->jobs;
+    exchange->work.job.member = &member->member;
+    exchange->work.turn.flow = &owner->flows[thread];
+    exchange->work.turn.member = &member->shares[thread].member;
+
+    size_t others = atomic_fetch_add(&owner->num_requests, 1);
+    exchange->request.counted_by_key = others < max || max == 0;
+    if (exchange->request.counted_by_key)
+        return true;
+    atomic_fetch_sub(&owner->num_requests, 1);
+    return wire_problem_set(problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
+                            "as many requests with keys of this name are in progress as "
+                            "--max-per-key %zu allows; retry later",
+                            max);
+}
+
+/* Releases what find_client() and join_owner() have found. */
+static void leave_client(struct exchange *exchange) {
+    struct client_table *clients = &exchange->peer->list->limits->clients;
+    struct client *client = exchange->memory.client, *member = exchange->request.member;
+    if (exchange->request.counted)
+        atomic_fetch_sub(&client->num_requests, 1);
+    if (exchange->request.counted_by_key)
+        atomic_fetch_sub(&member->owner->num_requests, 1);
+    connection_set_holder(exchange->peer, exchange->peer->client);
+    if (member != NULL)
+        client_release(clients, member);
+    if (client != exchange->peer->client)
+        client_release(clients, client);
+}
+
+/* Counts the request as one of its client, unless that has too many. One that is refused
+ * is not counted: while it is discarded, it would keep another from being accepted. Nor
+ * are probes: a full client, or a proxy's, must not make the server look broken. */
+static bool count_request(struct exchange *exchange, struct wire_problem *problem) {
+    atomic_size_t *num_requests = &exchange->memory.client->num_requests;
+    const struct route *route = exchange->request.route;
+    size_t max = exchange->options->config->max_per_client;
+
+    if (exchange->thread->address == ROUTE_AT_ADMIN ||
+        (route != NULL && route->access == ROUTE_IS_HEALTH))
+        return true;
+    exchange->request.counted = atomic_fetch_add(num_requests, 1) < max || max == 0;
+    if (exchange->request.counted)
+        return true;
+    atomic_fetch_sub(num_requests, 1);
+    return wire_problem_set(problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
+                            "as many requests of this client are in progress as "
+                            "--max-per-client %zu allows; retry later, and if it is a "
+                            "proxy, start attnd with --trusted-proxy",
+                            max);
+}
+
+/* --- the headers --- */
+
 /* Checks that a body is as it is. Returns false with *problem set. */
 static bool check_content_encoding(const struct exchange *exchange,
                                    struct wire_problem *problem) {
@@ -129,7 +221,7 @@ static bool accept_headers(struct exchange *exchange, const char *path,
     }
 
     const struct route *route = exchange->request.route;
-    if (!check_key(exchange, problem))
+    if (!check_key(exchange, problem) || !join_owner(exchange, problem))
         return false;
     if (!route_check(exchange->thread->routes, route, exchange->thread->address, path,
                      method, problem))
@@ -141,90 +233,6 @@ static bool accept_headers(struct exchange *exchange, const char *path,
         return discard_needless_body(exchange, framing, problem);
     return check_content_encoding(exchange, problem) && route->check(exchange, problem) &&
            prepare_body(exchange, framing, problem);
-}
-
-/* Finds whom a proxy has forwarded the request for. */
-struct forwarded {
-    const struct address_ranges *proxies;
-    struct address client;
-    bool found;
-};
-
-/* MHD_KeyValueIterator: the client is the last address that is not a trusted proxy; where
- * all are, the last one, which the peer has written. What is before it may be invented.
- * What is malformed behind it makes it doubtful. */
-static enum MHD_Result read_forwarded(void *cls, enum MHD_ValueKind kind,
-                                      const char *name, const char *value) {
-    struct forwarded *forwarded = cls;
-    (void)kind;
-    if (strcasecmp(name, "X-Forwarded-For") != 0)
-        return MHD_YES;
-
-    for (const char *item = value != NULL ? value : ""; item != NULL;) {
-        size_t size = strcspn(item, ",");
-        struct address address;
-        if (!address_read(item, size, &address)) {
-            forwarded->found = false;
-        } else if (!forwarded->found || !address_is_in(&address, forwarded->proxies) ||
-                   address_is_in(&forwarded->client, forwarded->proxies)) {
-            forwarded->client = address;
-            forwarded->found = true;
-        }
-        item = item[size] == ',' ? item + size + 1 : NULL;
-    }
-    return MHD_YES;
-}
-
-/* Finds the client of the request; the peer itself, unless that is a proxy. */
-static void find_client(struct exchange *exchange) {
-    struct connection *peer = exchange->peer;
-    struct connection_limits *limits = peer->list->limits;
-    struct forwarded forwarded = {.proxies = exchange->options->trusted_proxies};
-    struct client *client = NULL;
-
-    if (peer->is_proxy)
-        MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, read_forwarded,
-                                  &forwarded);
-    if (forwarded.found)
-        client = client_acquire(&limits->clients, &forwarded.client);
-    if (client != NULL && client == peer->client) /* it has itself by its connection */
-        client_release(&limits->clients, client);
-    exchange->memory.client = client != NULL ? client : peer->client;
-    exchange->work.job.client = &exchange->memory.client->jobs;
-    exchange->work.turn.flow = &exchange->memory.client->shares[peer->list->index].flow;
-    connection_set_holder(peer, exchange->memory.client);
-}
-
-/* Releases what find_client() has found. */
-static void leave_client(struct exchange *exchange) {
-    struct client *client = exchange->memory.client;
-    if (exchange->request.counted)
-        atomic_fetch_sub(&client->num_requests, 1);
-    connection_set_holder(exchange->peer, exchange->peer->client);
-    if (client != exchange->peer->client)
-        client_release(&exchange->peer->list->limits->clients, client);
-}
-
-/* Counts the request as one of its client, unless that has too many. One that is refused
- * is not counted: while it is discarded, it would keep another from being accepted. Nor
- * are probes: a full client, or a proxy's, must not make the server look broken. */
-static bool count_request(struct exchange *exchange, struct wire_problem *problem) {
-    atomic_size_t *num_requests = &exchange->memory.client->num_requests;
-    const struct route *route = exchange->request.route;
-    size_t max = exchange->options->config->max_per_client;
-
-    if (exchange->thread->address == ROUTE_AT_ADMIN ||
-        (route != NULL && route->access == ROUTE_IS_HEALTH))
-        return true;
-    exchange->request.counted = atomic_fetch_add(num_requests, 1) < max || max == 0;
-    if (exchange->request.counted)
-        return true;
-    atomic_fetch_sub(num_requests, 1);
-    return wire_problem_set(problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
-                            "as many requests of this client are in progress as "
-                            "--max-per-client %zu allows; retry later, and if it is a "
-                            "proxy, start attnd with --trusted-proxy",
-                            max);
 }
 
 /* Finds the route of the path, and the model that it names. */

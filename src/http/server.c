@@ -237,6 +237,13 @@ static attn_status refuse_threads(attn_status status, size_t count,
             : attn_status_text(status));
 }
 
+/* Returns a socket that listens at the address already, or -1. */
+static int find_inherited(const struct http_server *server,
+                          const struct server_address *address, size_t which) {
+    const int *fds = server->options.inherited;
+    return fds != NULL && address == &server->main ? fds[which] : -1;
+}
+
 /* Fills in a thread that is zeroed. */
 static void init_thread(struct http_server *server, struct server_address *address,
                         size_t index) {
@@ -252,6 +259,7 @@ static void init_thread(struct http_server *server, struct server_address *addre
     address->threads[index] = (struct http_thread){
         .options = &server->options,
         .is_unix = listen_is_unix(address->texts[which]),
+        .is_inherited = find_inherited(server, address, which) >= 0,
         .callbacks = {receive_handle, receive_completed, handover_client_left,
                       handover_give_turn},
         .address = address->kind,
@@ -279,8 +287,12 @@ static attn_status start_listen(struct http_server *server,
     if (fds == NULL)
         return refuse_threads(ATTN_E_NOMEM, count, ret_error);
 
+    int inherited = find_inherited(server, address, address->num_open);
     attn_status status =
-        listen_open(address->option, text, count, fds, &listen->address, ret_error);
+        inherited >= 0
+            ? listen_adopt(address->option, text, inherited, count, fds, &listen->address,
+                           ret_error)
+            : listen_open(address->option, text, count, fds, &listen->address, ret_error);
     if (status != ATTN_OK) {
         free(fds);
         return status;

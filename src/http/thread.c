@@ -155,7 +155,7 @@ static size_t accept_waiting(struct http_thread *thread) {
         struct sockaddr *peer = (struct sockaddr *)&address;
         socklen_t length = sizeof address;
 
-        if (thread->is_unix && !thread->quiesced &&
+        if ((thread->is_unix || thread->is_inherited) && !thread->quiesced &&
             place_is_elsewhere(&thread->connections)) {
             set_listens(thread, false); /* until the daemon has run */
             break;
@@ -238,10 +238,11 @@ static void *notice_request(void *cls, const char *uri,
     return NULL; /* the first value of req_cls */
 }
 
-/* Stops accepting. What the kernel has accepted already is still served. */
+/* Stops accepting. What the kernel has accepted already is still served, by the next
+ * process where the socket stays open. */
 static void stop_accepting(struct http_thread *thread) {
     thread->quiesced = true;
-    while (accept_waiting(thread) == ACCEPT_MAX)
+    while (!thread->is_inherited && accept_waiting(thread) == ACCEPT_MAX)
         ;
     set_listens(thread, false);
     close(thread->listen_fd);
@@ -288,7 +289,8 @@ static bool may_end(const struct http_thread *thread, bool quiet) {
         return false;
 
     int64_t late = clock_now_ns() - *thread->deadline;
-    return (quiet && thread->num_exchanges == 0) ||
+    return (quiet && thread->num_exchanges == 0 &&
+            !connection_any_is_young(&thread->connections)) ||
            (late > 0 && thread->num_accepted == 0) || http_thread_time_is_up(thread);
 }
 

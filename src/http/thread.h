@@ -31,6 +31,7 @@ struct http_thread {
     const struct http_options *options;
     enum route_address address; /* where it accepts */
     bool is_unix;               /* it accepts at a Unix socket, so without TLS */
+    bool is_inherited;          /* another process may accept there after this one */
     struct secrets *secrets;    /* NULL: needs no keys and speaks plain HTTP */
     struct http_callbacks callbacks;
     struct MHD_Daemon *daemon;
@@ -49,7 +50,7 @@ struct http_thread {
     const struct route_table *routes;
     struct metrics_thread *counts; /* this thread's, of `metrics` */
     /* Of the server's main address, which metrics show. */
-    const struct connection_limits *main_limits;
+    struct connection_limits *main_limits;
     const atomic_bool *refuses_ready; /* of the server; set once, before `draining` */
     atomic_size_t num_rounds;         /* of its loop, which any thread may read */
     size_t seen_rounds;               /* at the last http_server_is_alive() */

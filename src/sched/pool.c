@@ -64,6 +64,15 @@ bool sched_is_ahead(const struct sched_pool *pool, const struct sched_client *cl
     return client->flows[SCHED_CHEAP].tag > time || client->flows[SCHED_LARGE].tag > time;
 }
 
+bool sched_member_is_ahead(const struct sched_client *client,
+                           const struct sched_member *member) {
+    for (size_t c = 0; c < SCHED_NUM_CLASSES; c++) {
+        if (atomic_load(&member->tags[c]) > atomic_load(&client->flows[c].member_time))
+            return true;
+    }
+    return false;
+}
+
 /* Makes the call that sched_call_on_each() asks for, once on this worker. */
 static void call_once_locked(struct sched_worker *worker) {
     struct sched_pool *pool = worker->pool;

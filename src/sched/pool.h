@@ -46,6 +46,10 @@ size_t sched_call_on_each(struct sched_pool *pool, void (*call)(void *context),
  * its next job comes after those of others. Thread-safe. */
 bool sched_is_ahead(const struct sched_pool *pool, const struct sched_client *client);
 
+/* The same of a member, among those of its client. Thread-safe. */
+bool sched_member_is_ahead(const struct sched_client *client,
+                           const struct sched_member *member);
+
 /* How busy a pool is. */
 struct sched_load {
     size_t num_workers;

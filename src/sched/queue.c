@@ -64,12 +64,27 @@ static void serve_flow(struct queue *queue, struct sched_flow *flow, int64_t cos
 
 /* --- jobs --- */
 
-/* Returns the last job that is not behind a new job of this priority. */
-static struct sched_job *find_job_before(const struct sched_flow *flow,
-                                         uint32_t priority) {
-    struct sched_job *at = flow->last;
+/* Returns the start tag that a new job has among the members of its client. */
+static int64_t find_member_start(const struct sched_flow *flow,
+                                 const struct sched_job *job, enum sched_class class) {
+    int64_t time = atomic_load(&flow->member_time);
+    int64_t tag = job->member != NULL ? atomic_load(&job->member->tags[class]) : time;
+    return tag > time ? tag : time;
+}
+
+/* Whether a job that waits is behind a new job of this priority and start tag. */
+static bool waits_behind(const struct sched_job *at, uint32_t priority,
+                         int64_t member_tag) {
     /* The default, 0, becomes the largest number. */
-    while (at != NULL && at->priority - 1 > priority - 1)
+    return at->priority - 1 > priority - 1 ||
+           (at->priority == priority && at->member_tag > member_tag);
+}
+
+/* Returns the last job that is not behind a new one. */
+static struct sched_job *find_job_before(const struct sched_flow *flow,
+                                         const struct sched_job *job) {
+    struct sched_job *at = flow->last;
+    while (at != NULL && waits_behind(at, job->priority, job->member_tag))
         at = at->previous;
     return at;
 }
@@ -84,7 +99,10 @@ void queue_add(struct queue *queue, struct sched_job *job) {
         link_flow(queue, flow, job->class);
     }
 
-    job->previous = find_job_before(flow, job->priority);
+    job->member_tag = find_member_start(flow, job, job->class);
+    if (job->member != NULL)
+        atomic_store(&job->member->tags[job->class], job->member_tag + job->cost);
+    job->previous = find_job_before(flow, job);
     job->next = job->previous != NULL ? job->previous->next : flow->first;
     *(job->previous != NULL ? &job->previous->next : &flow->first) = job;
     *(job->next != NULL ? &job->next->previous : &flow->last) = job;
@@ -120,6 +138,8 @@ void queue_remove(struct queue *queue, struct sched_job *job) {
 static struct sched_job *take_from_flow(struct queue *queue, struct sched_flow *flow,
                                         struct sched_job *job) {
     job->tag = flow->tag;
+    if (job->member_tag > atomic_load(&flow->member_time))
+        atomic_store(&flow->member_time, job->member_tag);
     unlink_job(queue, job);
     unlink_flow(queue, flow);
     serve_flow(queue, flow, job->cost, job->class);
@@ -258,11 +278,13 @@ static int64_t ring_work_before(const struct sched_flow *ring, int64_t tag,
 int64_t queue_work_before(const struct queue *queue, const struct sched_job *job) {
     bool large = job->cost + job->later > SCHED_CHEAP_NS;
     const struct sched_flow *flows = job->client->flows;
-    const struct sched_flow *flow = &flows[large ? SCHED_LARGE : SCHED_CHEAP];
+    enum sched_class class = large ? SCHED_LARGE : SCHED_CHEAP;
+    const struct sched_flow *flow = &flows[class];
     int64_t tag = find_start(queue, flow) + flow->cost;
+    int64_t member_tag = find_member_start(flow, job, class);
 
     for (const struct sched_job *at = flow->last;
-         at != NULL && at->priority - 1 > job->priority - 1; at = at->previous)
+         at != NULL && waits_behind(at, job->priority, member_tag); at = at->previous)
         tag -= at->cost;
     if (!large) /* large ones let it pass between two of their tasks */
         return ring_work_before(&queue->flows[SCHED_CHEAP], tag, false);

@@ -15,6 +15,9 @@
  * ever. The tags of inner jobs do not count: these run ahead of their turn, up to the
  * end of the job around them, and a new flow must still find its turn before that end.
  *
+ * Several members may share a client, such as the addresses that use one key. Their jobs
+ * are ordered in the same way inside the flow, in a virtual time of its own.
+ *
  * Nothing here has a lock: the pool's lock guards queue, flows and the jobs that wait. */
 #pragma once
 
@@ -40,11 +43,20 @@ struct sched_flow {
     int64_t tag;         /* start tag of `first`, or the last job's finish tag */
     int64_t cost, later; /* of all jobs that wait here */
     size_t num_jobs;     /* that wait here */
+    /* The largest start tag of a member's job that was taken. */
+    atomic_int_fast64_t member_time;
 };
 
 /* The owner of jobs. Zeroed, it has no jobs. It must outlive its jobs while they wait. */
 struct sched_client {
     struct sched_flow flows[SCHED_NUM_CLASSES];
+};
+
+/* One of those that share a client. Zeroed, it has had nothing of the workers. It must
+ * outlive its jobs while they wait. */
+struct sched_member {
+    /* Finish tags of its last jobs, in the time of the client's flows. */
+    atomic_int_fast64_t tags[SCHED_NUM_CLASSES];
 };
 
 /* A unit of work, embedded in the submitter's own struct. The submitter sets the first
@@ -54,7 +66,8 @@ struct sched_job {
      * that, so `run` may hand it over or free it. */
     void (*run)(struct sched_job *job, struct sched_worker *worker);
     struct sched_client *client;
-    int64_t cost;  /* ns of one worker that run() will take, as estimated */
+    struct sched_member *member; /* of the client, whose jobs all have one or none */
+    int64_t cost;                /* ns of one worker that run() will take, as estimated */
     int64_t later; /* ns of a job that will follow this one as a part of it, or 0 */
     /* Orders the jobs of one flow: 1 is the first, and 0, the default, the last. */
     uint32_t priority;
@@ -68,9 +81,10 @@ struct sched_job {
     /* Used by the queue and the pool. */
     struct sched_job *next, *previous; /* of the flow */
     enum sched_class class;
-    int64_t tag;   /* its start tag, once it was taken */
-    bool has_slot; /* from sched_reserve() until a worker takes the job */
-    bool waits;    /* in the queue */
+    int64_t tag;        /* its start tag, once it was taken */
+    int64_t member_tag; /* its start tag among the members */
+    bool has_slot;      /* from sched_reserve() until a worker takes the job */
+    bool waits;         /* in the queue */
 };
 
 struct queue {

@@ -19,4 +19,9 @@
     embed attnd_ui_css, "ui.css.gz"
     embed attnd_ui_js, "ui.js.gz"
 
+/* It has no branches, so it may be where these are checked. */
+#ifdef __CET__
+#include <cet.h>
+#endif
+
     .section .note.GNU-stack, "", %progbits

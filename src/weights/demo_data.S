@@ -25,4 +25,9 @@
     file attnd_demo_patterns, PATTERNS_FILE
     file attnd_demo_stacked, STACKED_FILE
 
+/* It has no branches, so it may be where these are checked. */
+#ifdef __CET__
+#include <cet.h>
+#endif
+
     .section .note.GNU-stack, "", %progbits

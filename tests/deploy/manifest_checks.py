@@ -226,10 +226,17 @@ def test_commands_of_the_page_change_the_image_of_single_files(_):
 
 
 def test_prometheus_names_the_job_as_the_alerts_do(rendered):
-    monitor, = read_documents(read_text(os.path.join(FOLDER, "podmonitor.yaml")))
+    monitors = read_documents(read_text(os.path.join(FOLDER, "podmonitor.yaml")))
     rules = read_text(os.path.join(ROOT, "deploy", "prometheus", "rules.yml"))
-    labels = find(rendered.documents["base"], "Deployment")["spec"]["template"]["metadata"]["labels"]
-    assert set(re.findall(r'job="(.*?)"', rules)) == {labels[monitor["spec"]["jobLabel"]]}
+    pods = [document["spec"]["template"] for document in rendered.documents["proxy"] if document["kind"] == "Deployment"]
+    jobs = set()
+    for monitor in monitors:
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        pod, = [pod for pod in pods if wanted <= pod["metadata"]["labels"].items()]
+        jobs.add(pod["metadata"]["labels"][monitor["spec"]["jobLabel"]])
+        ports = {port["name"] for container in pod["spec"]["containers"] for port in container["ports"]}
+        assert {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]} <= ports
+    assert set(re.findall(r'job="(.*?)"', rules)) == jobs
 
 
 def test_promtool_is_content_with_the_metric_of_the_queue(_):

@@ -26,6 +26,7 @@ fi
 
 # shellcheck disable=SC2016,SC2086 # expanded inside the container; a list of words
 docker run --rm ${CONTAINER_OPTIONS:-} --volume "$1:/wheels:ro" \
+    --volume "$PWD/docs/examples/tiny-gpt2:/tiny-gpt2:ro" \
     --volume "$PWD/tests/deploy/wheel_test.py:/wheel_test.py:ro" "${BASE_IMAGE:?run by with-engine.sh}" sh -euc '
         apt-get -qq update
         DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install python3-venv >/dev/null

@@ -8,12 +8,14 @@ import pathlib
 import resource
 import subprocess
 import sys
+import tempfile
 import urllib.request
 
 import attnd
 import numpy as np
 
 FOLDER = pathlib.Path(attnd.__file__).parent
+EXAMPLE = pathlib.Path("/tiny-gpt2")  # of docs/examples
 RNG = np.random.default_rng(0)
 
 
@@ -66,6 +68,32 @@ def test_command_is_the_server():
         process.terminate()
     assert process.returncode == 0
     assert np.allclose(outputs, [[0.3190, 0.4858], [0.2943, 0.3897]], atol=1e-4)
+
+
+def test_layers_of_a_folder_are_computed():
+    model = attnd.load(EXAMPLE)
+    rows = RNG.standard_normal((7, model[0].info["query_size"])).astype("f4")
+    found = model[0](rows, need=["outputs", "weights"])
+    assert found["outputs"].shape == rows.shape and np.allclose(found["weights"].sum(-1), 1, atol=1e-5)
+    assert len(model[0].heads(rows).sort("entropy")["head"]) == model[0].num_heads
+    pruned = model[0].prune(rows, keep=1)
+    with tempfile.TemporaryDirectory() as folder:
+        pruned.save(f"{folder}/pruned.safetensors")
+        assert pathlib.Path(f"{folder}/pruned.safetensors").stat().st_size < 4 * model[0].info["parameters"]
+
+
+def test_a_stored_capture_is_opened_and_drawn():
+    capture = attnd.open(EXAMPLE / "capture.safetensors")
+    layer = next(iter(capture.layers))
+    weights = capture.attend(layer, "weights")
+    assert np.allclose(weights.sum(-1), 1, atol=1e-5)
+    assert "<svg" in capture.show(layer, 0).svg()
+
+
+def test_heads_are_a_command():
+    table = subprocess.run([sys.executable, "-m", "attnd", "heads", "--data", EXAMPLE / "capture.safetensors"],
+                           stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert "entropy" in table.splitlines()[0]
 
 
 def test_a_block_has_a_server():

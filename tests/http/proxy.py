@@ -2,6 +2,7 @@
 """Runs HAProxy with deploy/haproxy.cfg before replicas on ports of 127.0.0.1."""
 
 import contextlib
+import os
 import re
 import socket
 import subprocess
@@ -19,13 +20,15 @@ def replace_once(text, pattern, replacement):
     return text
 
 
-def adapt(text, bind, replicas):
-    """Returns the settings for processes on this machine instead of containers."""
+def adapt(text, bind, replicas, watch):
+    """Returns the settings for processes on this machine instead of containers. The exporter listens at a Unix
+    socket without a file, which is called `watch`."""
     servers = "\n".join(f"    server attnd{number} 127.0.0.1:{replica}"
                         for number, replica in enumerate(replicas, 1))
     for pattern, replacement in ((r"(?m)^    log stdout .*$", "    log 127.0.0.1:9 local0"),
                                  (r"(?ms)^resolvers dns\n.*?\n\n", ""),
                                  (r"bind :8080", f"bind {bind}"),
+                                 (r"bind :8405", f"bind abns@{watch}"),
                                  (r" resolvers dns init-addr none", "")):
         text = replace_once(text, pattern, replacement)
     text, count = re.subn(r"(?m)^    server-template .*$", servers, text)
@@ -66,7 +69,8 @@ class Proxy:
 
     def __init__(self, replicas, timeouts=None, limits=None, changes=None, log_port=9):
         self.listener, self.port = bound_socket()
-        settings = adapt(SETTINGS.read_text(), f"fd@{self.listener.fileno()}", replicas)
+        self.watch = f"attnd-proxy-{os.getpid()}-{self.port}"
+        settings = adapt(SETTINGS.read_text(), f"fd@{self.listener.fileno()}", replicas, self.watch)
         settings = replace_once(settings, "log 127.0.0.1:9 ", f"log 127.0.0.1:{log_port} ")
         for text, number in (limits or {}).items():
             settings = replace_once(settings, rf"\b{re.escape(text)} \d+", f"{text} {number}")

@@ -4,6 +4,7 @@ tests.
 
     PROMTOOL    Prometheus's promtool (the one in PATH); without it three tests are skipped"""
 
+import json
 import os
 import re
 import shutil
@@ -50,6 +51,37 @@ def test_promtool_is_content_with_the_page(tmp_path):
     (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "page", "rules": rules}]}))
     (tmp_path / "prometheus.yml").write_text("rule_files: [rules.yml]\n" + config)
     assert f"{len(rules)} rules found" in run_promtool("check", "config", tmp_path / "prometheus.yml")
+
+
+def dashboard_queries():
+    panels = json.loads((ROOT / "deploy/grafana/attnd.json").read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+@needs_promtool
+def test_promtool_is_content_with_the_dashboard(tmp_path):
+    """With values for what Grafana puts in."""
+    queries = [query.replace("$job", "attnd").replace("$__rate_interval", "5m") for query in dashboard_queries()]
+    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries)]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    assert f"{len(queries)} rules found" in run_promtool("check", "rules", tmp_path / "rules.yml")
+
+
+def test_dashboard_asks_for_metrics_that_the_page_explains():
+    """test_metrics.py compares the page with GET /metrics."""
+    known = set(re.findall(r"`((?:attnd|process)_\w+)`", PAGE))
+    asked = {re.sub(r"_(?:bucket|sum|count)$", "", name)
+             for query in dashboard_queries() for name in re.findall(r"\b(?:attnd|process)_\w+", query)}
+    assert len(asked) > 15 and asked <= known
+
+
+def test_rules_of_kubernetes_are_made_by_the_line_of_the_page():
+    """Without the part that applies them."""
+    (line,) = re.findall(r"^(\{ cat .*) \| kubectl apply -f -$", (ROOT / "docs/kubernetes.md").read_text(), re.M)
+    made = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    document = yaml.safe_load(made)
+    assert (document["apiVersion"], document["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert document["spec"] == {"groups": GROUPS}
 
 
 @needs_promtool

@@ -19,7 +19,7 @@ import requests
 import oip
 from checkpoints import slow_request, write_slow_layer
 from http1 import Connection, get_bytes, post_bytes, send_unfinished
-from scrape import Scrape, wait_for_scrape, wait_for_value
+from scrape import Scrape, wait_for_counters, wait_for_scrape, wait_for_value
 from server import BINARY, ROOT, clean_environment
 
 PAGE = (ROOT / "docs/operate.md").read_text()
@@ -89,6 +89,19 @@ def test_page_explains_every_metric(start_server):
     rows = re.findall(r"^\| `((?:attnd|process)_\w+)` \|", PAGE, re.M)
     names = [*Scrape(start_server("--demo")).names(), "attnd_certificate_expiry_timestamp_seconds"]  # with TLS
     assert sorted(names) == sorted(rows)
+
+
+def test_page_names_every_metric_of_keys(start_server, tmp_path):
+    key, path = "0123456789abcdef", tmp_path / "keys"
+    path.write_text(f"team:{key}\n")
+    path.chmod(0o600)
+    server = start_server("--demo", "--api-key-file", path)
+    headers = {"Authorization": f"Bearer {key}"}
+    for _ in range(2):  # a request is counted when it ends
+        text = requests.get(server.url + "/metrics", headers=headers, timeout=60).text
+        wait_for_counters()
+    names = set(re.findall(r"^# TYPE (attnd_key_\w+) counter$", text, re.M))
+    assert names == set(re.findall(r"`(attnd_key_\w+)`", PAGE)) != set()
 
 
 @needs_promtool

@@ -2,18 +2,24 @@
 """Tests deploy/haproxy.cfg before two replicas that only pretend: they say what they were sent."""
 
 import contextlib
+import gzip
+import json
+import os
+import re
 import shutil
 import socket
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import yaml
 
 from http1 import Connection, get_bytes, post_bytes
 from proxy import Proxy, count_down, log_socket
 from reload import wait_until
-from server import Server, steady_address
+from server import ROOT, Server, steady_address
 
 pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
 
@@ -103,6 +109,96 @@ def test_what_a_client_says_about_its_address_is_replaced():
         lines = [line.lower() for line in one.requests[0].split("\r\n")]
         assert [line for line in lines if line.startswith("x-forwarded-for")] == [
             "x-forwarded-for: 127.0.0.1"]
+
+
+def read_exporter(proxy, path="/metrics"):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(f"\0{proxy.watch}".ljust(108, "\0"))  # HAProxy fills it up
+        connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        head, _, text = b"".join(iter(lambda: connection.recv(65536), b"")).decode().partition("\r\n\r\n")
+    return int(head.split()[1]), text
+
+
+def test_proxy_exports_what_its_alerts_name():
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())["groups"]
+    names = set(re.findall(r"haproxy_\w+", str(rules)))
+    with Replica() as one, Proxy((one.port,)) as proxy:
+        assert exchange(proxy.port, get_bytes("/v1/models")).status == 200
+        status, text = read_exporter(proxy)
+        assert status == 200 and len(names) == 3
+        assert names <= set(re.findall(r"^(haproxy_\w+)\{", text, re.M))
+        assert 'haproxy_backend_active_servers{proxy="replicas"} 1' in text
+        assert 'haproxy_server_status{proxy="replicas",server="attnd1",state="MAINT"} 0' in text
+        assert read_exporter(proxy, "/v1/models")[0] == 404
+
+
+def test_empty_name_of_the_replicas_is_refused():
+    done = subprocess.run(["haproxy", "-c", "-f", ROOT / "deploy/haproxy.cfg"], capture_output=True, text=True,
+                          env={**os.environ, "ATTND_NAME": ""}, timeout=60)
+    assert done.returncode == 1 and "ATTND_NAME is empty" in done.stderr
+
+
+@pytest.mark.parametrize("name, works", [("", False), ("attnd:8080", False), ("http://attnd", False), ("a b", False),
+                                         ("attnd", True), ("attnd-pods.team.svc.cluster.local", True), (None, True)])
+def test_image_refuses_what_is_no_name_of_replicas(tmp_path, name, works):
+    [entry] = re.findall(r"^ENTRYPOINT (.*\])$", (ROOT / "deploy/haproxy.Dockerfile").read_text().replace("\\\n", ""), re.M)
+    (tmp_path / "haproxy").write_text("#!/bin/sh\necho \"$@\"\n")
+    (tmp_path / "haproxy").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"} | ({} if name is None else {"ATTND_NAME": name})
+    done = subprocess.run([*json.loads(entry), "-V"], capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.returncode == 0) == works
+    assert done.stdout == ("-db -f /etc/haproxy/haproxy.cfg -V\n" if works else "")
+    assert works or f"ATTND_NAME is '{name}'" in done.stderr
+
+
+def test_log_is_json_by_the_line_of_the_configuration():
+    text = (ROOT / "deploy/haproxy.cfg").read_text()
+    [line] = re.findall(r"^    # (log-format .*)$", text, re.M)
+    with log_socket() as log, Replica() as one, Proxy(
+            (one.port,), log_port=log.getsockname()[1], changes={"    option httplog\n": f"    {line}\n"}) as proxy:
+        assert exchange(proxy.port, get_bytes("/v1/models?x=1")).status == 200
+        log.setblocking(True)
+        log.settimeout(60)
+        while b'"method":"GET"' not in (found := log.recv(8192)):
+            pass
+        event = json.loads(found[found.index(b"{"):])
+        assert event | {"time": "", "total_ms": 0} == {
+            "time": "", "level": "info", "message": "request", "client": "127.0.0.1", "method": "GET",
+            "path": "/v1/models", "status": 200, "replica": "attnd1", "reply_bytes": event["reply_bytes"], "total_ms": 0,
+            "end": "--"}
+
+
+def test_replies_are_compressed_by_the_lines_of_the_page():
+    (lines,) = re.findall(r"^```haproxy\n( +filter compression\n.*?)^```$", (ROOT / "docs/operate.md").read_text(),
+                          re.M | re.S)
+    with Server("--demo") as attnd, Proxy((f"{attnd.port}",), changes={
+            "    http-request set-header X-Forwarded-For": lines + "    http-request set-header X-Forwarded-For"}) as proxy:
+        with Connection(proxy.port) as connection:
+            connection.send(get_bytes("/v1/models", "Accept-Encoding: gzip"))
+            reply = connection.read_reply()
+        assert reply.headers["content-encoding"] == "gzip"
+        assert json.loads(gzip.decompress(reply.body)) == attnd.get("/v1/models").json()
+
+
+def test_rates_by_key_of_the_page():
+    """Its lines with another number, in a frontend whose table of addresses is not there."""
+    (lines,) = re.findall(r"^```haproxy\n( +stick-table.*?)^```$", (ROOT / "docs/operate.md").read_text(), re.M | re.S)
+    assert len(lines.splitlines()) <= 6
+    assert "gt 100" in lines
+    old = "    stick-table type ipv6 size 100k expire 1m store conn_cur\n"
+    keep = "    http-request set-header X-Forwarded-For"
+    changes = {old: "", "    tcp-request connection track-sc0 src\n": "",
+               "    tcp-request connection reject if { sc0_conn_cur gt 1000 } { fe_conn gt 3500 }\n": "",
+               "    http-request set-nice 1024 if { sc0_conn_cur gt 64 }\n": "",
+               keep: lines.replace("gt 100", "gt 5") + keep}
+
+    def statuses(port, key):
+        request = get_bytes("/v1/models", *[f"Authorization: Bearer {key}"] * bool(key))
+        return [exchange(port, request).status for _ in range(8)]
+    with Replica() as one, Proxy((one.port,), changes=changes) as proxy:
+        assert statuses(proxy.port, "a" * 20) == [200] * 5 + [429] * 3
+        assert statuses(proxy.port, "b" * 20) == [200] * 5 + [429] * 3
+        assert statuses(proxy.port, "") == [200] * 8  # which attnd itself refuses
 
 
 @pytest.mark.parametrize("target", ["/metrics", "/metrics?x=1", "http://attnd/metrics"])

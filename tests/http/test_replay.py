@@ -35,7 +35,7 @@ def test_replay_has_the_weights_of_eager_attention(server, name, json):
 def test_uses_print_what_the_page_shows(server, monkeypatch, capsys):
     page = (ROOT / "docs/inspect.md").read_text().split("## Thirteen uses")[1]
     monkeypatch.chdir(ROOT)
-    for module in (attention, attnd):
+    for module in (attnd, attention):  # attnd finds its own in the other, when it is first used
         monkeypatch.setattr(module, "dot_product", Client(server.url).dot_product)
     names = {}
     for code, shown in re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", page, re.S):

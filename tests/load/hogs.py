@@ -4,6 +4,8 @@ for each of its requests: readers that pipeline and are slow, connections that a
 that do not end."""
 
 import contextlib
+import json
+import pathlib
 import shutil
 import socket
 import subprocess
@@ -168,3 +170,21 @@ def uploads_proxy(long):
     yield Result(name, "≥ 95 % served", f"{good.share():.1%}, p99 {good.p99_ms(200):.0f} ms, "
                  f"alone {alone.p99_ms(200):.0f} ms", good.share() >= 0.95)
     yield Result(f"{name}: replicas down", "0", str(downs), downs == 0)
+
+
+def keys(long):
+    """Two keys from one address: one fills 200 connections with work, the other is the good client's."""
+    del long
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "keys")
+        path.write_text(f"hog:hog-{KEY}\ngood:{KEY}\n")
+        path.chmod(0o600)
+        with serve("--demo", "--api-key-file", path) as server:
+            header = f"\r\nAuthorization: Bearer hog-{KEY}\r\n".encode()
+            request = post_bytes(json.dumps({"model": "d2l", "queries": [[0.5] * 100] * 1000}).encode())
+            attack = Load(server.port, [request.replace(b"\r\n", header, 1)], BESIDE + FILL + 2, connections=200)
+            time.sleep(FILL)
+            good = good_client(server.port, BESIDE, key=True).wait()
+            print(f"  good client: {good.outcomes()}; the other key: {attack.wait().outcomes()}", flush=True)
+            yield Result("200 connections of another key from the same address", "≥ 95 % served",
+                         f"{good.share():.1%}, p99 {good.p99_ms(200):.0f} ms", good.share() >= 0.95)

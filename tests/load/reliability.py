@@ -15,7 +15,7 @@ import sys
 import measure  # first: it adds tests/http to the path
 from abandon import abandoned
 from handshakes import handshakes
-from hogs import flood, hogs, hogs_proxy, uploads_proxy
+from hogs import flood, hogs, hogs_proxy, keys, uploads_proxy
 from holders import described, holders, pieces
 from memory import bodies, fill, headers, unread, uploads, workers
 from mixed import batching, mixed, sizes, subnormals
@@ -32,6 +32,7 @@ MEASUREMENTS = {
     "slowhttptest": slowhttptest,
     "hogs": hogs,
     "flood": flood,
+    "keys": keys,
     "hogs-proxy": hogs_proxy,
     "uploads-proxy": uploads_proxy,
     "idle-threads": idle_threads,

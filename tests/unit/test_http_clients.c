@@ -27,7 +27,7 @@ static struct sched_pool *create_pool(void) {
 static int64_t find_tag(struct client_table *table, uint32_t number) {
     struct address address = read_valid("10.0.0.0");
     memcpy(address.bytes + sizeof address.bytes - sizeof number, &number, sizeof number);
-    struct client *client = client_acquire(table, &address);
+    struct client *client = client_acquire(table, &address, NULL);
     int64_t tag = client->jobs.flows[SCHED_LARGE].tag;
     client_release(table, client);
     return tag;
@@ -37,7 +37,7 @@ static int64_t find_tag(struct client_table *table, uint32_t number) {
 static void set_tag(struct client_table *table, uint32_t number, int64_t tag) {
     struct address address = read_valid("10.0.0.0");
     memcpy(address.bytes + sizeof address.bytes - sizeof number, &number, sizeof number);
-    struct client *client = client_acquire(table, &address);
+    struct client *client = client_acquire(table, &address, NULL);
     client->jobs.flows[SCHED_LARGE].tag = tag;
     client_release(table, client);
 }
@@ -96,18 +96,56 @@ static void test_client_is_shared_until_its_last_user_leaves(void **state) {
 
     struct sched_pool *pool = create_pool();
     client_table_init(&table, 1, pool);
-    struct client *first = client_acquire(&table, &a),
-                  *second = client_acquire(&table, &b);
-    struct client *other = client_acquire(&table, &c);
+    struct client *first = client_acquire(&table, &a, NULL),
+                  *second = client_acquire(&table, &b, NULL);
+    struct client *other = client_acquire(&table, &c, NULL);
     assert_ptr_equal(first, second);
     assert_ptr_not_equal(first, other);
     assert_int_equal(first->num_users, 2);
 
     client_release(&table, other);
     client_release(&table, first);
-    assert_ptr_equal(client_acquire(&table, &a), second);
+    assert_ptr_equal(client_acquire(&table, &a, NULL), second);
     client_release(&table, second);
     client_release(&table, second);
+    client_table_deinit(&table);
+    sched_pool_destroy(pool);
+}
+
+static void test_address_is_a_member_of_each_owner_by_itself(void **state) {
+    struct client_table table;
+    const struct address a = read_valid("10.0.0.1"), b = read_valid("10.0.0.2");
+    (void)state;
+
+    struct sched_pool *pool = create_pool();
+    client_table_init(&table, 2, pool);
+    struct owner *team = client_find_owner(&table, "team");
+    struct owner *other = client_find_owner(&table, "other");
+    assert_ptr_equal(client_find_owner(&table, "team"), team);
+    assert_ptr_equal(client_list_owners(&table), other);
+    assert_ptr_equal(other->next, team);
+
+    struct client *plain = client_acquire(&table, &a, NULL);
+    struct client *member = client_acquire(&table, &a, team);
+    assert_ptr_not_equal(plain, member);
+    assert_ptr_equal(client_acquire(&table, &a, team), member);
+    client_release(&table, member);
+    struct client *second = client_acquire(&table, &b, team);
+    struct client *elsewhere = client_acquire(&table, &a, other);
+    assert_ptr_not_equal(second, member);
+    assert_ptr_not_equal(elsewhere, member);
+
+    /* One that has had more than the others is kept, without users. */
+    atomic_store(&second->member.tags[SCHED_LARGE], 1000);
+    client_release(&table, second);
+    client_release(&table, elsewhere);
+    assert_int_equal(table.num_kept, 1);
+    assert_ptr_equal(client_acquire(&table, &b, team), second);
+    atomic_store(&team->jobs.flows[SCHED_LARGE].member_time, 1000);
+    client_release(&table, second);
+    client_release(&table, member);
+    client_release(&table, plain);
+    assert_int_equal(table.num_kept, 0);
     client_table_deinit(&table);
     sched_pool_destroy(pool);
 }
@@ -116,6 +154,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_client_is_shared_until_its_last_user_leaves),
         cmocka_unit_test(test_client_that_used_more_than_its_share_is_kept_as_long),
+        cmocka_unit_test(test_address_is_a_member_of_each_owner_by_itself),
         cmocka_unit_test(test_so_many_clients_are_kept_and_the_newest),
     };
     return cmocka_run_group_tests_name("clients", tests, NULL, NULL);

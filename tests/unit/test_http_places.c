@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_http_places.c: tests of which connection gives up its place, and of which request
- * has its turn. */
+/* test_http_places.c: tests of which connection gives up its place. */
 #include "http/net/places.h"
-#include "http/net/turns.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -19,8 +17,6 @@
 
 #define SECOND_NS ((int64_t)1000000000)
 #define PLACES    4
-
-/* --- places --- */
 
 /* Two threads with PLACES places each, and the other ends of their connections. */
 struct scene {
@@ -194,7 +190,7 @@ static void test_place_is_held_by_the_client_of_the_request(void **state) {
     assert_int_equal(hog->client->shares[0].num_places, PLACES);
 
     const struct address address = {.bytes = {1}};
-    struct client *client = client_acquire(&scene.limits.clients, &address);
+    struct client *client = client_acquire(&scene.limits.clients, &address, NULL);
     connection_set_holder(proxied[0], client);
     connection_set_holder(proxied[1], client);
     connection_set_holder(proxied[2], client);
@@ -229,6 +225,23 @@ static void test_places_of_one_thread_keep_nobody_out_of_another(void **state) {
     for (unsigned i = 0; i < PLACES - 1; i++)
         add_to(&scene.other, &scene, 1, CONNECTION_REPLIES);
     assert_non_null(add_to(&scene.other, &scene, 2, CONNECTION_WORKS));
+    end_scene(&scene);
+}
+
+/* A thread that drains waits for its request. */
+static void test_new_connection_is_young_until_its_first_request(void **state) {
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene);
+    assert_false(connection_any_is_young(&scene.list));
+    struct connection *connection = add(&scene, 1, CONNECTION_WAITS);
+    assert_true(connection_any_is_young(&scene.list));
+    connection->since -= SECOND_NS;
+    assert_false(connection_any_is_young(&scene.list));
+    connection_begin_phase(connection, CONNECTION_HEADERS);
+    connection_begin_phase(connection, CONNECTION_WAITS);
+    assert_false(connection_any_is_young(&scene.list));
     end_scene(&scene);
 }
 
@@ -282,163 +295,6 @@ static void test_connection_that_has_ended_is_watched_no_longer(void **state) {
     end_scene(&scene);
 }
 
-/* --- turns --- */
-
-/* Whether a new request of the flow gets a turn at once, which takes until `end`. */
-static bool take(struct turns *turns, struct turn_flow *flow, int64_t begin,
-                 int64_t end) {
-    const struct turn turn = {.flow = flow};
-    bool taken = turn_take(turns, &turn, begin);
-    turn_end(turns, &turn, end);
-    return taken;
-}
-
-/* Returns how many turns the flow gets in one go. */
-static size_t take_all(struct turns *turns, struct turn_flow *flow) {
-    size_t count = 0;
-    while (take(turns, flow, 0, 0))
-        count++;
-    return count;
-}
-
-static void wait_for_turn(struct turns *turns, struct turn_flow *flow,
-                          struct turn *turn) {
-    turn->flow = flow;
-    turn_wait(turns, turn);
-}
-
-static void test_client_gets_its_share_of_a_round(void **state) {
-    struct turns turns = {0};
-    struct turn_flow flows[8] = {0};
-    (void)state;
-
-    for (size_t round = 0; round < 3; round++) {
-        size_t count = 0;
-        assert_int_equal(take_all(&turns, &flows[0]), TURNS_PER_CLIENT);
-        for (size_t i = 1; i < 8; i++)
-            count += take_all(&turns, &flows[i]);
-        assert_int_equal(count, TURNS_PER_ROUND - TURNS_PER_CLIENT);
-        turns_begin_round(&turns);
-        assert_null(turns_give(&turns));
-    }
-}
-
-static void test_requests_that_wait_get_turns_in_order_and_by_client(void **state) {
-    struct turns turns = {0};
-    struct turn_flow flows[2] = {0};
-    struct turn hog[TURNS_PER_CLIENT + 2] = {0}, other[2] = {0};
-    (void)state;
-
-    take_all(&turns, &flows[0]);
-    for (size_t i = 0; i < TURNS_PER_CLIENT + 2; i++)
-        wait_for_turn(&turns, &flows[0], &hog[i]);
-    for (size_t i = 0; i < 2; i++)
-        wait_for_turn(&turns, &flows[1], &other[i]);
-    turn_leave(&turns, &hog[1]);
-
-    turns_begin_round(&turns);
-    assert_ptr_equal(turns_give(&turns), &hog[0]);
-    assert_ptr_equal(turns_give(&turns), &other[0]);
-    assert_ptr_equal(turns_give(&turns), &hog[2]);
-    assert_ptr_equal(turns_give(&turns), &other[1]);
-    for (size_t i = 3; i < TURNS_PER_CLIENT + 1; i++)
-        assert_ptr_equal(turns_give(&turns), &hog[i]);
-    assert_null(turns_give(&turns));
-    assert_false(take(&turns, &flows[0], 0, 0)); /* it has its share, and one waits */
-    assert_true(take(&turns, &flows[1], 0, 0));
-
-    turns_begin_round(&turns);
-    assert_false(take(&turns, &flows[0], 0, 0)); /* not before the one that waits */
-    assert_ptr_equal(turns_give(&turns), &hog[TURNS_PER_CLIENT + 1]);
-    assert_true(take(&turns, &flows[0], 0, 0));
-    assert_null(turns_give(&turns));
-}
-
-static void test_requests_that_leave_are_no_longer_served(void **state) {
-    struct turns turns = {0};
-    struct turn_flow flow = {0};
-    struct turn waiting[3] = {0};
-    (void)state;
-
-    for (size_t i = 0; i < 3; i++)
-        wait_for_turn(&turns, &flow, &waiting[i]);
-    turn_leave(&turns, &waiting[2]);
-    turn_leave(&turns, &waiting[0]);
-    turns_begin_round(&turns);
-    assert_ptr_equal(turns_give(&turns), &waiting[1]);
-    assert_null(turns_give(&turns));
-    turn_wait(&turns, &waiting[0]);
-    turn_leave(&turns, &waiting[0]);
-    assert_null(turns_give(&turns));
-    assert_true(take(&turns, &flow, 0, 0));
-}
-
-/* 5 ms of a round, however many requests that is; what nobody has served counts for
- * nobody. */
-static void test_client_has_the_thread_for_its_time_of_a_round(void **state) {
-    struct turns turns = {0};
-    struct turn_flow dear = {0}, other = {0};
-    (void)state;
-
-    for (int round = 0; round < 3; round++) {
-        int64_t now = round * SECOND_NS;
-        assert_true(take(&turns, &dear, now, now + TURN_NS / 2));
-        now += TURN_NS;
-        assert_true(take(&turns, &dear, now, now + TURN_NS / 2));
-        assert_false(take(&turns, &dear, now + TURN_NS, now + TURN_NS));
-        assert_true(take(&turns, &other, now, now));
-        turns_begin_round(&turns);
-    }
-    assert_true(take(&turns, &dear, 0, 13 * TURN_NS)); /* one is served to its end */
-    assert_false(take(&turns, &dear, 13 * TURN_NS, 13 * TURN_NS));
-    assert_true(take(&turns, &other, 13 * TURN_NS, 13 * TURN_NS));
-}
-
-/* It ends with the next request, when the reply has not ended before. */
-static void test_time_is_that_of_the_client_that_was_served_last(void **state) {
-    struct turns turns = {0};
-    struct turn_flow flows[2] = {0};
-    const struct turn turn[2] = {{.flow = &flows[0]}, {.flow = &flows[1]}};
-    (void)state;
-
-    assert_true(turn_take(&turns, &turn[0], 0));
-    assert_true(turn_take(&turns, &turn[1], TURN_NS - 1));
-    turn_end(&turns, &turn[0], 9 * TURN_NS); /* not its time */
-    assert_true(turn_take(&turns, &turn[0], 9 * TURN_NS));
-    assert_false(turn_take(&turns, &turn[1], 9 * TURN_NS + 1));
-    assert_false(turn_take(&turns, &turn[0], 9 * TURN_NS + 1));
-}
-
-static void test_requests_wait_again_in_order_when_the_time_is_over(void **state) {
-    struct turns turns = {0};
-    struct turn_flow dear = {0}, other = {0};
-    struct turn waiting[6] = {0}, last = {0};
-    (void)state;
-
-    for (size_t i = 0; i < 6; i++)
-        wait_for_turn(&turns, &dear, &waiting[i]);
-    wait_for_turn(&turns, &other, &last);
-    for (size_t served = 0; served < 4; served++) { /* one of them a round */
-        turns_begin_round(&turns);
-        size_t given = served;
-        for (struct turn *turn; (turn = turns_give(&turns)) != NULL;)
-            assert_ptr_equal(turn, turn == &last ? &last : &waiting[given++]);
-        assert_int_equal(given, 6);
-
-        assert_true(turn_take(&turns, &waiting[served], 0));
-        turn_end(&turns, &waiting[served], TURN_NS);
-        for (size_t i = served + 1; i < 6; i++) {
-            assert_false(turn_take(&turns, &waiting[i], TURN_NS));
-            turn_wait(&turns, &waiting[i]);
-        }
-        assert_true(served > 0 || turn_take(&turns, &last, TURN_NS));
-    }
-    turn_leave(&turns, &waiting[4]);
-    turns_begin_round(&turns);
-    assert_ptr_equal(turns_give(&turns), &waiting[5]);
-    assert_null(turns_give(&turns));
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_complete_requests_of_a_hog_give_way_to_others),
@@ -447,15 +303,10 @@ int main(void) {
         cmocka_unit_test(test_kept_connection_gives_way_before_a_first_request),
         cmocka_unit_test(test_place_is_held_by_the_client_of_the_request),
         cmocka_unit_test(test_places_of_one_thread_keep_nobody_out_of_another),
+        cmocka_unit_test(test_new_connection_is_young_until_its_first_request),
         cmocka_unit_test(test_newcomer_is_left_to_a_thread_with_a_place),
         cmocka_unit_test(test_lack_of_descriptors_ends_no_complete_request),
         cmocka_unit_test(test_connection_that_has_ended_is_watched_no_longer),
-        cmocka_unit_test(test_client_gets_its_share_of_a_round),
-        cmocka_unit_test(test_requests_that_wait_get_turns_in_order_and_by_client),
-        cmocka_unit_test(test_requests_that_leave_are_no_longer_served),
-        cmocka_unit_test(test_client_has_the_thread_for_its_time_of_a_round),
-        cmocka_unit_test(test_time_is_that_of_the_client_that_was_served_last),
-        cmocka_unit_test(test_requests_wait_again_in_order_when_the_time_is_over),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("places", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sched_queue.c: tests of the order in which jobs are taken. */
+#include "sched/pool.h"
 #include "sched/queue.h"
 
 #include <setjmp.h>
@@ -258,6 +259,70 @@ static struct sched_job *add_to_group(size_t client, int64_t ms, uint64_t group,
     return job;
 }
 
+/* Adds a large job of a member of the first client. */
+static struct sched_job *add_of(struct sched_member *member) {
+    struct sched_job *job = &jobs[num_jobs++];
+    *job = (struct sched_job){.client = &clients[0], .member = member, .cost = 10 * MS};
+    queue_add(&queue, job);
+    return job;
+}
+
+static void test_members_share_what_their_client_gets(void **state) {
+    struct sched_member many = {{0}}, few = {{0}};
+    size_t taken[2] = {0};
+    (void)state;
+
+    for (size_t i = 0; i < 20; i++)
+        add_of(&many);
+    for (size_t i = 0; i < 5; i++)
+        add_of(&few);
+    for (size_t i = 0; i < 20; i++)
+        add(1, 10);
+    for (size_t i = 0; i < 20; i++) {
+        const struct sched_job *job = queue_take(&queue);
+        if (job->client == &clients[0])
+            taken[job->member == &few]++;
+    }
+    assert_int_equal(taken[0], 5); /* half of the half that is its client's */
+    assert_int_equal(taken[1], 5);
+}
+
+/* A member with one job at a time is as often served as one whose jobs wait. */
+static void test_member_that_comes_again_waits_for_the_others(void **state) {
+    struct sched_member waits = {{0}}, comes = {{0}};
+    size_t num_own = 0;
+    (void)state;
+
+    for (size_t i = 0; i < 20; i++)
+        add_of(&waits);
+    add_of(&comes);
+    for (size_t i = 0; i < 20; i++) {
+        if (queue_take(&queue)->member == &comes) {
+            num_own++;
+            assert_true(sched_member_is_ahead(&clients[0], &comes));
+            add_of(&comes);
+        }
+    }
+    assert_in_range(num_own, 9, 11);
+}
+
+static void test_work_before_a_member_is_what_is_taken_before_it(void **state) {
+    struct sched_member many = {{0}}, other = {{0}};
+    const struct sched_job next = {
+        .client = &clients[0], .member = &other, .cost = 10 * MS};
+    (void)state;
+
+    for (size_t i = 0; i < 20; i++)
+        add_of(&many);
+    int64_t before = queue_work_before(&queue, &next);
+    const struct sched_job *job = add_of(&other);
+    int64_t taken = 0;
+    for (const struct sched_job *at; (at = queue_take(&queue)) != job;)
+        taken += at->cost;
+    assert_int_equal(before, taken);
+    assert_in_range(taken, 0, 10 * MS);
+}
+
 static void test_a_group_is_taken_from_all_clients_and_classes(void **state) {
     (void)state;
     struct sched_job *taken[10],
@@ -334,6 +399,10 @@ int main(void) {
         cmocka_unit_test_setup(test_a_job_that_was_charged_counts_like_one_that_waited,
                                set_up),
         cmocka_unit_test_setup(test_priority_orders_the_jobs_of_one_client_only, set_up),
+        cmocka_unit_test_setup(test_members_share_what_their_client_gets, set_up),
+        cmocka_unit_test_setup(test_member_that_comes_again_waits_for_the_others, set_up),
+        cmocka_unit_test_setup(test_work_before_a_member_is_what_is_taken_before_it,
+                               set_up),
         cmocka_unit_test_setup(test_a_group_is_taken_from_all_clients_and_classes,
                                set_up),
         cmocka_unit_test_setup(test_a_job_that_was_removed_leaves_no_trace, set_up),

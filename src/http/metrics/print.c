@@ -140,6 +140,36 @@ static void print_reasons(struct obs_text *text, const struct metrics *metrics) 
     print_reason(text, "sending", sum_ended(metrics, REQUEST_LEFT_SENDING));
 }
 
+/* Writes what was done for the keys of each name that has had a request. */
+static void print_owners(struct obs_text *text, struct owner *owners) {
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+        double unit;
+    } families[] = {
+        {"attnd_key_requests_total", "Requests with a key of this name.",
+         offsetof(struct owner, requests), 1},
+        {"attnd_key_requests_rejected_total",
+         "Those that were refused because of a limit of the server.",
+         offsetof(struct owner, rejected), 1},
+        {"attnd_key_busy_seconds_total", "What they took of workers.",
+         offsetof(struct owner, busy_ns), 1e-9},
+        {"attnd_key_received_bytes_total", "Bytes of their bodies.",
+         offsetof(struct owner, received), 1},
+        {"attnd_key_sent_bytes_total", "Bytes of their replies.",
+         offsetof(struct owner, sent), 1},
+    };
+    for (size_t i = 0; owners != NULL && i < sizeof families / sizeof families[0]; i++) {
+        obs_text_family(text, families[i].name, OBS_COUNTER, families[i].help);
+        for (const struct owner *each = owners; each != NULL; each = each->next) {
+            const char *counter = (const char *)each + families[i].offset;
+            print_labelled(text, "key", each->name,
+                           (double)obs_get((const obs_counter *)counter) *
+                               families[i].unit);
+        }
+    }
+}
+
 /* Writes what is known of captures; their names are nobody's business. */
 static void print_captures(struct obs_text *text, struct captures *captures) {
     static const char *const removals[CAPTURE_NUM_REMOVALS] = {
@@ -314,6 +344,7 @@ static void print_metrics(void *context, struct buf *body) {
     print_reloads(&text, exchange->options);
     print_requests(&text, exchange->thread, exchange->generation);
     print_reasons(&text, metrics);
+    print_owners(&text, client_list_owners(&exchange->thread->main_limits->clients));
     print_captures(&text, exchange->options->captures);
     for (enum metrics_histogram i = 0; i < METRICS_NUM_HISTOGRAMS; i++)
         print_histogram(&text, exchange->thread, i);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* How many clients without users are looked at when another one loses its users: so their
  * number goes down again. */
@@ -23,16 +24,23 @@ void client_table_deinit(struct client_table *table) {
         next = each->next_kept;
         free(each);
     }
+    for (struct owner *each = table->owners, *next; each != NULL; each = next) {
+        next = each->next;
+        free(each);
+    }
     pthread_mutex_destroy(&table->lock);
 }
 
 /* Returns the link to the client, or to NULL at the end of its bucket. */
 static struct client **find_client_locked(struct client_table *table,
-                                          const struct address *address) {
+                                          const struct address *address,
+                                          const struct owner *owner) {
     uint64_t hash = hash_bytes(HASH_START, address, sizeof *address);
+    hash = hash_bytes(hash, &owner, sizeof owner);
     struct client **link = &table->buckets[(hash ^ hash >> 32) % CLIENT_BUCKETS];
 
-    while (*link != NULL && memcmp(&(*link)->address, address, sizeof *address) != 0)
+    while (*link != NULL && ((*link)->owner != owner ||
+                             memcmp(&(*link)->address, address, sizeof *address) != 0))
         link = &(*link)->next;
     return link;
 }
@@ -49,21 +57,27 @@ static void keep_locked(struct client_table *table, struct client *client) {
 }
 
 static void unkeep_locked(struct client_table *table, struct client *client) {
-    *(client->previous_kept != NULL ? &client->previous_kept->next_kept
-                                    : &table->oldest_kept) = client->next_kept;
+    *(client != table->oldest_kept ? &client->previous_kept->next_kept
+                                   : &table->oldest_kept) = client->next_kept;
     *(client->next_kept != NULL ? &client->next_kept->previous_kept
                                 : &table->newest_kept) = client->previous_kept;
     table->num_kept--;
 }
 
+static bool is_ahead(const struct client_table *table, const struct client *client) {
+    if (client->owner != NULL)
+        return sched_member_is_ahead(&client->owner->jobs, &client->member);
+    return table->pool != NULL && sched_is_ahead(table->pool, &client->jobs);
+}
+
 /* Keeps a client as the newest, if it is ahead of its share, or frees it. */
 static void keep_or_free_locked(struct client_table *table, struct client *client,
                                 bool may_keep) {
-    if (may_keep && table->pool != NULL && sched_is_ahead(table->pool, &client->jobs)) {
+    if (may_keep && is_ahead(table, client)) {
         keep_locked(table, client);
         return;
     }
-    *find_client_locked(table, &client->address) = client->next;
+    *find_client_locked(table, &client->address, client->owner) = client->next;
     free(client);
 }
 
@@ -79,24 +93,27 @@ static void look_at_kept_locked(struct client_table *table) {
 
 /* --- those with users --- */
 
-static struct client *create_client(const struct address *address, size_t num_threads) {
+static struct client *create_client(const struct address *address, struct owner *owner,
+                                    size_t num_threads) {
     struct client *client =
         calloc(1, sizeof *client + num_threads * sizeof(struct client_share));
     if (client == NULL)
         return NULL;
     client->address = *address;
+    client->owner = owner;
     client->shares = (struct client_share *)(client + 1);
     return client;
 }
 
-struct client *client_acquire(struct client_table *table, const struct address *address) {
+struct client *client_acquire(struct client_table *table, const struct address *address,
+                              struct owner *owner) {
     const struct address key = address_of_client(address);
 
     pthread_mutex_lock(&table->lock);
-    struct client **link = find_client_locked(table, &key);
+    struct client **link = find_client_locked(table, &key, owner);
     bool is_kept = *link != NULL;
     if (!is_kept)
-        *link = create_client(&key, table->num_threads);
+        *link = create_client(&key, owner, table->num_threads);
     struct client *client = *link;
     if (client != NULL && client->num_users++ == 0 && is_kept)
         unkeep_locked(table, client);
@@ -111,4 +128,73 @@ void client_release(struct client_table *table, struct client *client) {
         keep_or_free_locked(table, client, true);
     }
     pthread_mutex_unlock(&table->lock);
+}
+
+/* --- owners --- */
+
+struct owner *client_find_owner(struct client_table *table, const char *name) {
+    pthread_mutex_lock(&table->lock);
+    struct owner *owner = table->owners;
+    while (owner != NULL && strcmp(owner->name, name) != 0)
+        owner = owner->next;
+    if (owner == NULL) {
+        owner = calloc(1, sizeof *owner + table->num_threads * sizeof owner->flows[0]);
+        if (owner != NULL) {
+            memccpy(owner->name, name, '\0', sizeof owner->name - 1);
+            owner->next = table->owners;
+            table->owners = owner;
+        }
+    }
+    pthread_mutex_unlock(&table->lock);
+    return owner;
+}
+
+struct owner *client_list_owners(struct client_table *table) {
+    pthread_mutex_lock(&table->lock);
+    struct owner *owners = table->owners;
+    pthread_mutex_unlock(&table->lock);
+    return owners;
+}
+
+/* --- forwarded requests --- */
+
+/* Whom a proxy has forwarded a request for. */
+struct forwarded {
+    const struct address_ranges *proxies;
+    struct address client;
+    bool found;
+};
+
+/* MHD_KeyValueIterator: the client is the last address that is not a trusted proxy; where
+ * all are, the last one, which the peer has written. What is before it may be invented.
+ * What is malformed behind it makes it doubtful. */
+static enum MHD_Result read_forwarded(void *cls, enum MHD_ValueKind kind,
+                                      const char *name, const char *value) {
+    struct forwarded *forwarded = cls;
+    (void)kind;
+    if (strcasecmp(name, "X-Forwarded-For") != 0)
+        return MHD_YES;
+
+    for (const char *item = value != NULL ? value : ""; item != NULL;) {
+        size_t size = strcspn(item, ",");
+        struct address address;
+        if (!address_read(item, size, &address)) {
+            forwarded->found = false;
+        } else if (!forwarded->found || !address_is_in(&address, forwarded->proxies) ||
+                   address_is_in(&forwarded->client, forwarded->proxies)) {
+            forwarded->client = address;
+            forwarded->found = true;
+        }
+        item = item[size] == ',' ? item + size + 1 : NULL;
+    }
+    return MHD_YES;
+}
+
+bool client_find_forwarded(struct MHD_Connection *connection,
+                           const struct address_ranges *proxies,
+                           struct address *ret_address) {
+    struct forwarded forwarded = {.proxies = proxies};
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, read_forwarded, &forwarded);
+    *ret_address = forwarded.client;
+    return forwarded.found;
 }

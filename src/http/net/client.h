@@ -1,27 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http/net/client.h: whom connections and requests belong to.
  *
- * A client is an address, or a uid at a Unix socket: see address_of_client(). Several
- * HTTP threads may serve one client, so there is one table for all of them, with a lock.
- * A client lives while it has users: connections, and requests that a proxy has forwarded
- * for it. It lives on while it has used more of the workers than its share: a new
- * connection for each request gains nothing. */
+ * A client is an address, or a uid at a Unix socket: see address_of_client(). Where keys
+ * are on, those who have one key's name are one owner, which has a share of turns and
+ * workers. Each address that uses the name is another client, a member of that owner.
+ *
+ * Several HTTP threads may serve one client, so there is one table for all of them, with
+ * a lock. A client lives while it has users: connections, requests that a proxy has
+ * forwarded for it, and those with a key. It lives on while it has used more of the
+ * workers than its share: a new connection for each request gains nothing. */
 #pragma once
 
 #include "http/net/address.h"
+#include "http/net/api_keys.h"
 #include "http/net/turns.h"
+#include "obs/counter.h"
 #include "sched/pool.h"
 
+#include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #define CLIENT_BUCKETS  1024
 #define CLIENT_KEPT_MAX 4096 /* clients without users */
 
+/* Those who have a key of one name; it lasts as long as the table. */
+struct owner {
+    struct owner *next; /* those that came before it; constant */
+    char name[API_KEY_NAME_MAX + 1];
+    struct sched_client jobs;   /* guarded by the pool's lock */
+    atomic_size_t num_requests; /* in progress, without those refused with 429 */
+    /* Of requests that have ended: how many, those refused because of a limit, ns of
+     * workers, and bytes of bodies and of replies. */
+    obs_counter requests, rejected, busy_ns, received, sent;
+    struct turn_flow flows[]; /* [num_threads], each for its thread alone */
+};
+
 /* The turns and places that a client has of one HTTP thread. */
 struct client_share {
-    struct turn_flow flow;
-    size_t num_places; /* of connections, see places.h */
+    struct turn_flow flow;     /* of a client without an owner */
+    struct turn_member member; /* of an owner's flow */
+    size_t num_places;         /* of connections, see places.h */
 };
 
 struct client {
@@ -29,8 +48,10 @@ struct client {
     /* While it has no users: those that lost theirs before and after it. */
     struct client *previous_kept, *next_kept;
     struct address address;
+    struct owner *owner;        /* NULL: none */
     size_t num_users;           /* guarded by the table's lock, as are the links */
-    struct sched_client jobs;   /* guarded by the pool's lock */
+    struct sched_client jobs;   /* guarded by the pool's lock; without an owner */
+    struct sched_member member; /* of the owner's jobs */
     atomic_size_t held;         /* bytes of the budget */
     atomic_size_t num_requests; /* in progress, without those refused with 429 */
     /* [num_threads] behind it, each for its thread alone. */
@@ -44,6 +65,7 @@ struct client_table {
     struct client *buckets[CLIENT_BUCKETS];
     struct client *oldest_kept, *newest_kept;
     size_t num_kept;
+    struct owner *owners;
 };
 
 /* Prepares a table that `num_threads` HTTP threads use. */
@@ -53,11 +75,26 @@ void client_table_init(struct client_table *table, size_t num_threads,
 /* Frees the clients that are left, which have no users. */
 void client_table_deinit(struct client_table *table);
 
-/* Finds or adds the client that `address` belongs to, and counts one user more. Returns
- * NULL when memory is short. Thread-safe. */
-struct client *client_acquire(struct client_table *table, const struct address *address);
+/* Finds or adds the client that `address` belongs to, as a member of `owner` if that is
+ * not NULL, and counts one user more. Returns NULL when memory is short. Thread-safe. */
+struct client *client_acquire(struct client_table *table, const struct address *address,
+                              struct owner *owner);
+
+/* Finds or adds the owner of the keys called `name`, of which --api-key-file has few
+ * enough. Returns NULL when memory is short. Thread-safe. */
+struct owner *client_find_owner(struct client_table *table, const char *name);
+
+/* Returns the owners, the newest first. They stay, and more may come. Thread-safe. */
+struct owner *client_list_owners(struct client_table *table);
 
 /* Counts one user less. After the last one, none of the client's jobs may wait or run. It
  * is freed at once, or by a later call when it is no longer ahead of its share.
  * Thread-safe. */
 void client_release(struct client_table *table, struct client *client);
+
+/* Finds whom a proxy has forwarded the request for, by X-Forwarded-For: the last address
+ * that is not one of `proxies`, or where all are, the last. Returns false without that
+ * header, or when its end cannot be read. */
+bool client_find_forwarded(struct MHD_Connection *connection,
+                           const struct address_ranges *proxies,
+                           struct address *ret_address);

@@ -154,7 +154,7 @@ struct connection *connection_create(struct connection_list *list, int fd,
     connection->fd = connection->handshake.fd = fd;
     connection->is_proxy =
         address_is_in(&address, list->limits->options->trusted_proxies);
-    connection->client = client_acquire(&list->limits->clients, &address);
+    connection->client = client_acquire(&list->limits->clients, &address, NULL);
     if (connection->client == NULL) {
         free(connection);
         return NULL;
@@ -387,6 +387,16 @@ static bool is_late(struct connection *connection, int64_t now) {
         return reads_too_slowly(connection, now);
     case CONNECTION_WORKS:
         break;
+    }
+    return false;
+}
+
+bool connection_any_is_young(const struct connection_list *list) {
+    int64_t now = clock_now_ns();
+    for (const struct connection *each = list->first; each != NULL; each = each->next) {
+        if (each->phase <= CONNECTION_WAITS && !each->served && !each->hung_up &&
+            now - each->since < SECOND_NS)
+            return true;
     }
     return false;
 }

@@ -142,6 +142,9 @@ void connection_count_received(struct connection *connection, size_t bytes);
  * the first look at them. */
 double connection_time_of_byte(const struct connection *connection, int64_t now);
 
+/* Whether a connection of less than a second has had no request: it may be on its way. */
+bool connection_any_is_young(const struct connection_list *list);
+
 /* Ends every connection that has taken too long. While memory is short, also ends one
  * whose reply would hold memory for long because it is read slowly: the slowest, weighted
  * by what its client holds. Does nothing when the last time was less than a second

@@ -472,6 +472,16 @@ attn_status listen_open(const char *option, const char *listen, size_t count,
     return open_tcp(option, listen, count, ret_fds, ret_address, ret_error);
 }
 
+attn_status listen_adopt(const char *option, const char *listen, int fd, size_t count,
+                         int *ret_fds, struct listen_address *ret_address,
+                         attn_error *ret_error) {
+    *ret_address = (struct listen_address){.lock_fd = -1};
+    snprintf(ret_address->text, sizeof ret_address->text, "%.*s",
+             (int)strcspn(listen, listen_is_unix(listen) ? "," : ""), listen);
+    return copy_socket(fd, count, ret_fds) ? ATTN_OK
+                                           : refuse_file(option, listen, ret_error);
+}
+
 void listen_remove(struct listen_address *address) {
     const char *path = address->text + strlen(ADDRESS_UNIX);
     if (address->lock_fd < 0)

@@ -48,6 +48,12 @@ attn_status listen_open(const char *option, const char *listen, size_t count,
                         int *ret_fds, struct listen_address *ret_address,
                         attn_error *ret_error);
 
+/* As listen_open(), of a socket that listens there already. Its file, if it has one, is
+ * not the caller's. */
+attn_status listen_adopt(const char *option, const char *listen, int fd, size_t count,
+                         int *ret_fds, struct listen_address *ret_address,
+                         attn_error *ret_error);
+
 /* Removes the file of a Unix socket, so that another process can listen there; what
  * another one has made there since stays. The socket must still be open: until it is
  * closed, it accepts whom the kernel has connected. Does nothing for other addresses, and

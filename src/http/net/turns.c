@@ -37,11 +37,11 @@ static void charge_served(struct turns *turns, int64_t now) {
 
 bool turn_take(struct turns *turns, const struct turn *turn, int64_t now) {
     struct turn_flow *flow = turn->flow;
-    bool given = turn->number != 0; /* and counted then */
+    bool given = turn->order != 0; /* and counted then */
 
     charge_served(turns, now);
     if (given ? flow->round == turns->round && flow->spent_ns >= TURN_NS
-              : flow->oldest != NULL || turns->num_taken >= TURNS_PER_ROUND ||
+              : flow->first != NULL || turns->num_taken >= TURNS_PER_ROUND ||
                     !has_share(turns, flow))
         return false;
     if (!given)
@@ -56,31 +56,58 @@ void turn_end(struct turns *turns, const struct turn *turn, int64_t now) {
         charge_served(turns, now);
 }
 
+/* Returns the place of a request that waits for the first time: its member comes again
+ * once the others have had as many. Without members it is the last. */
+static uint64_t find_order(const struct turn *turn) {
+    const struct turn_flow *flow = turn->flow;
+    uint64_t last = flow->last != NULL ? flow->last->order : 0;
+    if (turn->member != NULL)
+        last = turn->member->last;
+    return (last > flow->reached ? last : flow->reached) + 1;
+}
+
+/* Returns the last request of the flow that is served before one of this order. */
+static struct turn *find_turn_before(const struct turn_flow *flow, uint64_t order) {
+    if (flow->first == NULL || flow->first->order > order)
+        return NULL;
+
+    struct turn *at = flow->last;
+    if (order - flow->first->order < at->order / 2 - flow->first->order / 2) {
+        for (at = flow->first; at->next->order <= order;) /* it is nearer */
+            at = at->next;
+    }
+    while (at->order > order)
+        at = at->previous;
+    return at;
+}
+
 void turn_wait(struct turns *turns, struct turn *turn) {
     struct turn_flow *flow = turn->flow;
-    /* Few came before it: they were given a turn with it. */
-    struct turn *next = turn->number != 0 ? flow->oldest : NULL;
-    while (next != NULL && next->number < turn->number)
-        next = next->next;
 
-    if (flow->oldest == NULL)
+    if (flow->first == NULL)
         append_flow(turns, flow);
-    if (turn->number == 0)
-        turn->number = ++turns->num_waited;
+    if (turn->order == 0) {
+        turn->order = find_order(turn);
+        turns->num_waited++;
+        if (turn->member != NULL)
+            turn->member->last = turn->order;
+    }
+
+    struct turn *previous = find_turn_before(flow, turn->order);
     turn->waits = true;
-    turn->next = next;
-    turn->previous = next != NULL ? next->previous : flow->newest;
-    *(turn->previous != NULL ? &turn->previous->next : &flow->oldest) = turn;
-    *(next != NULL ? &next->previous : &flow->newest) = turn;
+    turn->previous = previous;
+    turn->next = previous != NULL ? previous->next : flow->first;
+    *(previous != NULL ? &previous->next : &flow->first) = turn;
+    *(turn->next != NULL ? &turn->next->previous : &flow->last) = turn;
 }
 
 void turn_leave(struct turns *turns, struct turn *turn) {
     struct turn_flow *flow = turn->flow;
 
-    *(turn->previous != NULL ? &turn->previous->next : &flow->oldest) = turn->next;
-    *(turn->next != NULL ? &turn->next->previous : &flow->newest) = turn->previous;
+    *(turn->previous != NULL ? &turn->previous->next : &flow->first) = turn->next;
+    *(turn->next != NULL ? &turn->next->previous : &flow->last) = turn->previous;
     turn->waits = false;
-    if (flow->oldest == NULL)
+    if (flow->first == NULL)
         remove_flow(turns, flow);
 }
 
@@ -96,10 +123,12 @@ struct turn *turns_give(struct turns *turns) {
     /* All flows take turns in order, so those behind have had as many, or one fewer. */
     if (flow == NULL || turns->num_taken == TURNS_PER_ROUND || !has_share(turns, flow))
         return NULL;
-    struct turn *turn = flow->oldest;
+    struct turn *turn = flow->first;
+    if (turn->order > flow->reached)
+        flow->reached = turn->order;
     count_turn(turns, flow);
     turn_leave(turns, turn);
-    if (flow->oldest != NULL) {
+    if (flow->first != NULL) {
         remove_flow(turns, flow);
         append_flow(turns, flow);
     }

@@ -5,8 +5,8 @@
  * with thousands of them would get nearly all the time of the thread. Therefore a round,
  * that is a run, has a bounded number of turns. A client gets some of them, and no more
  * once they have taken TURN_NS. Requests beyond that wait, without cost to others, until
- * they get a turn of a later round: those of a client in the order in which they came,
- * and clients by turns.
+ * they get a turn of a later round: clients by turns, the members of a client by turns,
+ * and those of one member in the order in which they came.
  *
  * What a request costs is known afterwards. So turns are given by their number alone, and
  * turn_take() looks at the time: a request may wait again.
@@ -25,17 +25,25 @@
 
 struct turn_flow;
 
+/* One of those that share a flow, such as an address that uses a key. Zeroed, it never
+ * waited. */
+struct turn_member {
+    uint64_t last; /* the order of its last request that waited */
+};
+
 /* A member of a request. */
 struct turn {
     struct turn_flow *flow;       /* its client's, set before the first turn_take() */
-    struct turn *previous, *next; /* while it waits; `previous` is older */
-    uint64_t number;              /* in which order they came to wait; 0: it never has */
+    struct turn_member *member;   /* NULL: the flow has none */
+    struct turn *previous, *next; /* while it waits; `previous` is served before */
+    uint64_t order;               /* in its flow; 0: it never waited */
     bool waits;
 };
 
 /* The requests of one client on one thread; zeroed, there are none. */
 struct turn_flow {
-    struct turn *oldest, *newest;      /* of those that wait */
+    struct turn *first, *last;         /* of those that wait */
+    uint64_t reached;                  /* the order of the last that was served */
     struct turn_flow *previous, *next; /* while one waits; `previous` is served before */
     uint64_t round;                    /* in which it took turns last */
     size_t num_taken;                  /* in that round */
