@@ -89,6 +89,9 @@ typedef struct attn_request {
     const size_t *key_lens;   /* [B], Tk of each sequence, each at least 1 */
     const float *queries;     /* [sum of Tq, query_size] */
     const float *keys;        /* [sum of Tk, key_size]; may be `queries` itself */
+    /* Row i of the keys is the token of row i of the queries where there are as many,
+     * wherever they lie, as in self-attention. Only attn_heads_add() asks. */
+    bool keys_are_queries;
     /* Instead of `keys`, when not NULL: little-endian elements of the safetensors type
      * keys_type, "BF16" or "F16", at any alignment. Results have the bits that the same
      * numbers have as float32. Only without a model, see dot_product.h. */

@@ -196,6 +196,10 @@ const struct safetensors_tensor *safetensors_get_tensors(const struct safetensor
     return file->header.tensors;
 }
 
+const struct safetensors_header *safetensors_get_header(const struct safetensors *file) {
+    return &file->header;
+}
+
 const char *safetensors_get_metadata(const struct safetensors *file, const char *key) {
     const json_t *metadata = safetensors_header_get_metadata(&file->header);
     return json_string_value(json_object_get(metadata, key));

@@ -278,11 +278,12 @@ static bool is_bf16(const char *type) {
 }
 
 /* Plans how kept keys and values are read. Keys in bfloat16 are read as they are by
- * panels of few queries, where reading is what takes time. */
+ * panels of few queries, where reading is what takes time, and which make no sums. */
 static void plan_packed(struct plan *plan) {
     const struct attn_packed *packed = plan->request->packed;
     struct plan_layer *layer = &plan->layer;
-    bool few = plan_items(plan, 0).rows <= plan->model->engine.kernels->few;
+    bool few = plan->kind != PLAN_HEADS &&
+               plan_items(plan, 0).rows <= plan->model->engine.kernels->few;
 
     layer->key_panels = true;
     layer->keys_in_bf16 = is_bf16(packed->keys_type) && few;

@@ -89,6 +89,8 @@ const struct wire_field wire_fields[WIRE_NUM_FIELDS] = {
     {ID(LAYER), "layer", WIRE_TO_STORED, WIRE_OPTION},
     {ID(QUERY_ROWS), "query_rows", WIRE_TO_STORED, WIRE_INTEGERS, OPTIONS,
      wire_read_query_rows},
+    {ID(SELF_ATTENTION), "self_attention", GIVEN, WIRE_OPTION, OPTIONS, wire_read_bool,
+     TO(request.batch.keys_are_queries)},
 };
 
 /* Whether a field is among those of `requests` and `kinds`. */

@@ -53,8 +53,11 @@ static void add_head(const attn_heads *heads, size_t index, struct buf *reply) {
     attn_head head;
 
     attn_heads_describe(heads, index, &head);
-    add_number(reply, "{\"importance\":", head.importance);
-    add_number(reply, ",\"entropy\":", head.entropy);
+    buf_append_text(reply, "{");
+    if (heads->gram != NULL)
+        add_number(reply, "\"importance\":", head.importance);
+    add_number(reply,
+               heads->gram != NULL ? ",\"entropy\":" : "\"entropy\":", head.entropy);
     add_number(reply, ",\"mean_distance\":", head.mean_distance);
     add_number(reply, ",\"mass_on_self\":", head.mass_on_self);
     add_number(reply, ",\"mass_on_first\":", head.mass_on_first);
