@@ -81,14 +81,27 @@ def keeping_page(browser):
 
 
 def test_kept_capture_has_what_the_server_says_of_it(keeping_page, tmp_path):
-    page, heads = keeping_page, [{"entropy": 0.5 * h, "mean_distance": None, "mass_on_first": 0.25,
-                                  "tags": ["first token"] if h else []} for h in range(4)]
-    page.route("**/v1/captures/*/heads", lambda route: route.fulfill(json={"heads": heads}))
-    drop_capture(page, tmp_path)
+    page = keeping_page
+    with page.expect_response("**/v1/captures/*/heads") as waiting:
+        request = drop_capture(page, tmp_path)
+    heads = waiting.value.json()["heads"]
     expect(page.locator("#compare-note")).to_have_text("Means over all rows.")
-    assert read_table(page, "#compare table")[:2] == [["Head", "Attends to", "Entropy, nats", "On the first"],
-                                                      ["0", "–", "0.000", "0.250"]]
-    assert page.locator("#grid .tags").all_inner_texts() == ["", *["first token"] * 3, ""]
+    assert read_table(page, "#compare table")[0] == ["Head", "Attends to", "Entropy, nats", "Mean distance", "On itself",
+                                                     "On the one before", "On the first"]
+    assert [read_number(cell) for cell in read_column(page, "Entropy, nats")] == pytest.approx(sum_up(request)[0], abs=5.1e-4)
+    tags = [", ".join(head["tags"]) for head in heads]
+    assert read_column(page, "Attends to") == [each or "–" for each in tags]
+    assert page.locator("#grid .tags").all_inner_texts() == [*tags, ""]
+    page.route("**/v1/captures/*/heads", lambda route: route.fulfill(
+        json={"heads": [head | {"tags": ["first token"]} for head in heads]}))
+    choose(page, "causal", "false")
+    expect(page.locator("#grid .tags").first).to_have_text("first token")
+
+
+def test_kept_capture_with_a_bias_has_sums(keeping_page, tmp_path):
+    request = drop_capture(keeping_page, tmp_path, bias=np.random.default_rng(4).normal(size=(1, 10, 10)).astype(np.float32))
+    expect(keeping_page.locator("#compare-note")).to_contain_text("Tags need a capture without a bias")
+    assert [read_number(cell) for cell in read_column(keeping_page, "Entropy, nats")] == pytest.approx(sum_up(request)[0], abs=5.1e-4)
 
 
 def test_picture_that_loads_is_not_that_of_masked_cells(open_view):
@@ -99,8 +112,11 @@ def test_picture_that_loads_is_not_that_of_masked_cells(open_view):
     page.evaluate("document.querySelectorAll('#grid canvas').forEach(each => each.classList.remove('painted'))")
     assert page.evaluate(grounds) == [["none", "load"]] * 3
     page.route("**/v1/attention", lambda route: route.continue_() if held else held.append(route))
-    page.locator("#causal").select_option("true")
+    with page.expect_request("**/v1/attention"):
+        page.locator("#causal").select_option("true")
     expect(page.locator("#main")).to_have_attribute("aria-busy", "true")
+    while not held:
+        page.wait_for_timeout(10)
     held[0].continue_()
     page.view.wait()
     expect(page.locator("#main")).not_to_have_attribute("aria-busy", "true")
