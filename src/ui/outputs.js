@@ -23,7 +23,7 @@ function makeOutputs(run, b, row, { numbers, off }) {
       ...places.map((o) => make("th", { scope: "col", class: "number" }, String(o))))),
     make("tbody", {}, ...rows.slice(from, from + OUTPUT_ROWS).map((place, i) =>
       make("tr", { "aria-current": from + i === row ? "true" : null },
-        make("th", { scope: "row" }, run.queryLabels[place]),
+        make("th", { scope: "row" }, run.queryMarks[place]),
         ...places.map((o) => make("td", { class: "number" }, formatDecimals(outputs[from + i][o])))))));
   const parts = [
     places.length < run.outSize && `the first ${places.length} of ${formatCount(run.outSize)} numbers`,

@@ -61,6 +61,8 @@ def test_states_of_all_layers_are_drawn_with_a_folder_that_fits(page, recorded):
     expect_weights(page, weights[0])
     expect(page.locator("#compare tbody tr")).to_have_count(len(weights[0]))
     expect(page.locator("#row option").nth(2)).to_have_text("2 t")
+    expect(page.locator("#outputs tbody th").nth(2)).to_have_text("2 t")
+    expect(page.locator("#steps tbody th").nth(2)).to_have_text("2 t")
     choose(page, "layer", "gpt.1")
     expect_weights(page, weights[1])
     assert "enters layer 1" in page.locator("#about").inner_text() and page.locator("#steps-title").is_visible()
