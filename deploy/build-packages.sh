@@ -24,6 +24,8 @@ seconds=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)
 case $version in
 *+dev) version=$version.$(date --utc --date="@$seconds" +%Y%m%d%H%M%S) ;;
 esac
+# The tree that is built is no checkout.
+export ATTND_COMMIT="${ATTND_COMMIT:-$(git describe --always --exclude='*' --abbrev=40 --dirty=.dirty 2>/dev/null || :)}"
 version=$version~$ID${VERSION_ID:-}
 
 tree=$work/attnd-$version

@@ -34,6 +34,8 @@ export SOURCE_DATE_EPOCH
 case $version in
 *+dev) version=$version.$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S) ;;
 esac
+# The tree that is built is no checkout.
+export ATTND_COMMIT="${ATTND_COMMIT:-$(git describe --always --exclude='*' --abbrev=40 --dirty=.dirty 2>/dev/null || :)}"
 mkdir -p "$folder" "$work/tree"
 cp -R CHANGELOG.md LICENSE meson.build meson_options.txt deploy docs include src "$work/tree"
 

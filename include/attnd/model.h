@@ -188,6 +188,12 @@ typedef struct attn_model_info {
         char name[ATTN_TENSOR_NAME_MAX + 1]; /* of its weight; "": none */
     } pre_norm;
 
+    /* 128 bits of the weights as they were stored and of the options that change what is
+     * computed, in hexadecimal: the same on every CPU, but not cryptographic. "", and 0,
+     * of what was described and not made. */
+    char fingerprint[33];
+    long long loaded; /* when the weights had been read, in seconds since 1970 */
+
     struct {
         size_t parameters; /* numbers that the layer computes with */
         size_t bytes;      /* of the parameters as float32 */

@@ -16,6 +16,11 @@ error_set(attn_error *ret_error, attn_status status, const char *format, ...);
 #define error_keep(error, ...)                                                           \
     ((error)->status == ATTN_OK ? error_set((error), __VA_ARGS__) : (error)->status)
 
+/* What helps where pthread_create() fails. */
+#define NO_THREAD_LEFT                                                                   \
+    "no thread is left; raise the limit of processes (ulimit -u, TasksMax= of systemd, " \
+    "--pids-limit of containers)"
+
 enum { DIVISORS_TEXT_SIZE = 96 };
 
 /* Writes what divides `number`: "1, 2, 4", as many as there is room for. */

@@ -12,7 +12,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +32,7 @@
 static enum log_format log_format = LOG_FORMAT_TEXT;
 static enum log_level first_level = LOG_INFO;
 static int log_fd = STDERR_FILENO;
+static bool to_journal; /* of systemd, which has the time, and reads a level */
 
 static atomic_int log_level = LOG_INFO; /* enum log_level; guards nothing else */
 
@@ -39,6 +42,8 @@ static unsigned long long num_dropped_ever;
 static bool line_is_cut; /* the last one written lacks its end */
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
+
+static const char *const level_marks[] = {"<7>", "<6>", "<4>", "<3>"}; /* of syslog */
 
 struct log_line {
     char text[LINE_BYTES_MAX];
@@ -148,9 +153,11 @@ static void add_event(struct log_line *line, enum log_level level, const char *m
                       const struct log_field *fields, size_t count) {
     const struct log_marks *marks = &log_marks_of[log_format];
 
-    add_text(line, marks->before_time);
-    add_time(line);
-    add_text(line, marks->before_level);
+    if (!to_journal || log_format == LOG_FORMAT_JSON) {
+        add_text(line, marks->before_time);
+        add_time(line);
+        add_text(line, marks->before_level);
+    }
     add_text(line, level_names[level]);
     add_text(line, marks->before_message);
     (marks->quotes ? add_quoted : add_escaped)(line, message);
@@ -168,6 +175,8 @@ static void add_event(struct log_line *line, enum log_level level, const char *m
 static void make_line(struct log_line *line, enum log_level level, const char *message,
                       const struct log_field *fields, size_t count) {
     line->size = 0;
+    if (to_journal)
+        add_text(line, level_marks[level]);
     add_event(line, level, message, fields, count);
     line->text[line->size++] = '\n';
 }
@@ -197,10 +206,24 @@ static bool report_dropped_locked(void) {
     return true;
 }
 
+/* Returns whether standard error is the stream that systemd has named. */
+static bool is_journal_stream(void) {
+    const char *named = getenv("JOURNAL_STREAM");
+    char stream[64];
+    struct stat file;
+
+    if (named == NULL || fstat(STDERR_FILENO, &file) != 0)
+        return false;
+    snprintf(stream, sizeof stream, "%ju:%ju", (uintmax_t)file.st_dev,
+             (uintmax_t)file.st_ino);
+    return strcmp(named, stream) == 0;
+}
+
 void log_init(enum log_format format, enum log_level level) {
     log_format = format;
     first_level = level;
     atomic_store(&log_level, (int)level);
+    to_journal = is_journal_stream();
     log_fd = output_open(STDERR_FILENO);
 }
 
@@ -240,9 +263,10 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
 
 size_t log_print(char ret_line[OUTPUT_BYTES_MAX], enum log_level level,
                  const char *message, struct log_field field) {
-    struct log_line line;
+    struct log_line line = {.size = 0};
 
-    make_line(&line, level, message, &field, 1);
+    add_event(&line, level, message, &field, 1);
+    line.text[line.size++] = '\n';
     memcpy(ret_line, line.text, line.size);
     return line.size;
 }
@@ -295,7 +319,7 @@ void log_failure(const char *reason) {
     if (log_format == LOG_FORMAT_JSON) {
         make_line(&line, LOG_ERROR, "failed", &field, 1);
     } else {
-        add_text(&line, "attnd: ");
+        add_text(&line, to_journal ? "<3>attnd: " : "attnd: ");
         add_text(&line, reason);
         line.text[line.size++] = '\n';
     }

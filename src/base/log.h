@@ -6,6 +6,8 @@
  * Thread-safe: a line is one write(2). A text is cut after 500 bytes. Bytes outside
  * printable ASCII are escaped, so that no request can forge a line.
  *
+ * In the journal of systemd a line begins with its level ("<4>"); text has no time then.
+ *
  * Logging never waits. A line for which standard error has no room, or that it refuses,
  * is dropped; a warning says how many before the next line that is written. */
 #pragma once

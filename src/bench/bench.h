@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.h: the parts of attnd-bench: its options, layers to time, their report and its
- * printing, --peaks and --wire. */
+/* bench.h: the parts of attnd-bench: its options, layers to time, and their report. */
 #pragma once
 
+#include "base/arena.h"
 #include "bench/peaks.h"
 #include "bench/rounds.h"
 #include "config/compute.h"
@@ -32,8 +32,6 @@ struct bench_config {
     size_t kv_heads; /* without a model; 0: as many as heads */
     bool causal;
     bool weights;
-    bool peaks;
-    bool wire;
     bool json;
     size_t seconds; /* for each shape */
     bool help;
@@ -42,12 +40,12 @@ struct bench_config {
 
 extern const struct option_set bench_options; /* they fill a struct bench_config */
 
-#define BENCH_CONTENDERS_MAX 4 /* three engines and the baseline */
+#define BENCH_CONTENDERS_MAX 3
 
 /* One of the contenders, which take turns, and its seconds in each round. */
 struct bench_times {
     const char *name;      /* "native", "openblas", "cblas tiles" */
-    const char *cpu;       /* instruction set; "" where BLAS chooses */
+    const char *cpu;       /* instruction set */
     const char *precision; /* "f32", "bf16" */
     bool by_head;          /* how projected keys and values lie, see struct plan */
     size_t peaks;          /* which of the report's are those of its kernels */
@@ -88,7 +86,6 @@ struct bench_report {
     double done_flop;  /* operations that it needs with the mask */
     size_t read_words; /* of projected keys and values that any query attends to */
     size_t num_rounds, num_contenders;
-    bool has_baseline; /* the last contender is "cblas tiles" */
     struct bench_times contenders[BENCH_CONTENDERS_MAX];
     size_t num_peaks;
     struct bench_peaks peaks[BENCH_CONTENDERS_MAX]; /* each of another set of kernels */
@@ -108,26 +105,16 @@ attn_status bench_layer_create(const struct bench_layer *layer,
 void bench_layer_count(const attn_model *model, const attn_request *request,
                        struct bench_report *report);
 
-/* Allocates memory for numbers as captures have it. */
-void *bench_stored_alloc(size_t count, size_t size);
-
 /* Makes keys that are kept, in float32 and in bfloat16, from `input`, which they borrow
- * and which has more numbers. Which number is where does not matter to a clock. The
- * caller frees *ret_halves. Returns ATTN_E_NOMEM when memory is short. */
+ * and which has more numbers. Which number is where does not matter to a clock. They are
+ * in `memory`. Returns ATTN_E_NOMEM when memory is short. */
 attn_status bench_stored_make(const attn_model *model, size_t num_keys,
-                              const float *input, struct attn_packed ret_packed[2],
-                              uint16_t **ret_halves);
+                              const float *input, struct arena *memory,
+                              struct attn_packed ret_packed[2]);
 
 /* Times the layer, and prints the report. Returns the exit code. */
 int bench_layer_run(const struct bench_config *config, const struct bench_shape *shape,
                     const struct bench_layer *layer);
-
-/* Times the multiply-adds of every set of kernels that this CPU can run, and returns the
- * exit code. */
-int bench_peaks_run(const struct bench_config *config);
-
-/* Times reading and printing JSON numbers, and returns the exit code. */
-int bench_wire(const struct bench_config *config);
 
 /* Prints an error to standard error; returns `exit_code`. */
 int bench_report_error(const char *text, int exit_code);
@@ -142,6 +129,6 @@ static inline bool bench_is_attention(const struct bench_report *report) {
     return report->part == BENCH_ATTENTION || bench_is_given(report->part);
 }
 
-/* Print a report to standard output, for people or as one line of JSON. */
-void bench_print_text(const struct bench_report *report);
-void bench_print_json(const struct bench_report *report);
+/* Prints a report: as one line of JSON, or for people its fields, and a table for each
+ * list. Returns the exit code. */
+int bench_print(const struct bench_report *report, bool json);

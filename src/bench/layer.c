@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer.c: times a layer in process. The peaks of this CPU, reading memory, the engines
- * and a baseline take turns in every round. */
+/* layer.c: times a layer in process. The peaks of this CPU, reading memory and the
+ * engines take turns in every round. */
 #include "bench/bench.h"
 
-#include "base/clock.h"
+#include "base/arena.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/noise.h"
 #include "base/size.h"
-#include "bench/tiles.h"
 #include "math/dot_product.h"
 #include "math/model.h"
 #include "math/packed.h"
 #include "math/run/run.h"
+#include "math/steps.h"
 #include "models/spec.h"
 #include "sched/container_of.h"
 #include "sched/loop.h"
@@ -35,11 +35,11 @@ struct bench {
     const struct bench_config *config;
     const struct bench_layer *layer;
     struct bench_report *report;
-    attn_model *models[ENGINES_MAX + 1]; /* of the engines; then NULL */
-    attn_model given;                    /* all models of bench_is_given() */
+    attn_model *models[ENGINES_MAX]; /* by contender */
+    attn_model given;                /* all models of bench_is_given() */
     /* Of BENCH_STORED: keys in float32 and in bfloat16, by contender. */
     struct attn_packed packed[2];
-    uint16_t *halves; /* those in bfloat16 */
+    struct arena memory; /* of all that follows, and of these keys */
     attn_request request;
     attn_parallel parallel;
     attn_sizes sizes[ENGINES_MAX]; /* by contender */
@@ -49,8 +49,7 @@ struct bench {
     size_t *positions; /* [B, Tq]; NULL: 0, 1, 2, ... */
     float *input;
     size_t turn; /* the contender that runs */
-    attn_status status;
-    sem_t done; /* posted at the end of the job */
+    sem_t done;  /* posted at the end of the job */
 };
 
 /* The steps of each part, and those whose results it needs. */
@@ -67,34 +66,26 @@ static const struct {
 /* --- timing --- */
 
 /* Runs steps of the contender whose turn it is. */
-static bool run_steps(struct bench *b, unsigned steps) {
-    const attn_model *model = b->models[b->turn];
-
+static void run_steps(struct bench *b, unsigned steps) {
     if (b->report->part == BENCH_STORED)
         b->request.packed = &b->packed[b->turn];
-    b->status = ATTN_OK;
-    if (model != NULL)
-        attn_run_steps(model, &b->request, &b->sizes[b->turn], b->scratch, &b->result,
-                       steps);
-    else
-        b->status =
-            bench_tiles_run(b->models[0], &b->request, b->scratch, &b->result, steps);
-    return b->status == ATTN_OK;
+    attn_run_steps(b->models[b->turn], &b->request, &b->sizes[b->turn], b->scratch,
+                   &b->result, steps);
 }
 
 static bool run_turn(void *context) {
     struct bench *b = context;
-    return run_steps(b, steps_of[b->report->part].timed);
+    run_steps(b, steps_of[b->report->part].timed);
+    return true;
 }
 
-/* Returns the seconds that one run of a contender needs; negative when it fails. What the
- * part reads is computed before: each contender has it in another place. */
+/* Returns the seconds that one run of a contender needs. What the part reads is computed
+ * before: each contender has it in another place. */
 static double time_contender(struct bench *b, size_t contender) {
     unsigned before = steps_of[b->report->part].before;
 
     b->turn = contender;
-    if (before != 0 && !run_steps(b, before))
-        return -1;
+    run_steps(b, before);
     return bench_time(b->report->threads, run_turn, b);
 }
 
@@ -140,11 +131,8 @@ static bool run_round(void *context, size_t index) {
     if (bench_is_attention(r))
         r->reading[index] = (double)r->read_words * sizeof(float) /
                             bench_time(r->threads, run_reading, b);
-    for (size_t c = 0; c < r->num_contenders; c++) {
+    for (size_t c = 0; c < r->num_contenders; c++)
         r->contenders[c].seconds[index] = time_contender(b, c);
-        if (b->status != ATTN_OK)
-            return false;
-    }
     return true;
 }
 
@@ -155,10 +143,9 @@ static void run_rounds(struct sched_job *job, struct sched_worker *worker) {
 
     b->parallel = (attn_parallel){r->threads, sched_parallel_for, worker};
     b->request.parallel = &b->parallel;
-    for (size_t c = 0; c < r->num_contenders && b->status == ATTN_OK; c++)
+    for (size_t c = 0; c < r->num_contenders; c++)
         time_contender(b, c); /* so that no round counts the first use of memory */
-    if (b->status == ATTN_OK)
-        r->num_rounds = bench_rounds(b->config->seconds, run_round, b);
+    r->num_rounds = bench_rounds(b->config->seconds, run_round, b);
     sem_post(&b->done);
 }
 
@@ -237,19 +224,6 @@ static attn_status make_contenders(struct bench *b, attn_error *error) {
     return status;
 }
 
-/* Adds the tiles, which are single-threaded, as the baseline where they can compute the
- * layer. Their peaks are those of the contender before them, which is in float32. */
-static void add_tiles(struct bench *b) {
-    struct bench_report *r = b->report;
-    size_t peaks = r->contenders[r->num_contenders - 1].peaks;
-
-    if (bench_is_given(r->part) || !bench_tiles_support(b->models[0], &b->request))
-        return;
-    r->has_baseline = true;
-    r->contenders[r->num_contenders++] = (struct bench_times){
-        .name = "cblas tiles", .cpu = "", .precision = "f32", .peaks = peaks};
-}
-
 /* Copies the sizes of the layer to the report. Errors: ATTN_E_VALUE when it lacks the
  * part that is timed. */
 static attn_status describe_timed_layer(struct bench *b, attn_error *error) {
@@ -277,7 +251,8 @@ static bool make_positions(struct bench *b) {
     if ((b->layer->spec == NULL && !bench_is_given(r->part)) || !r->causal ||
         r->key_len <= r->query_len)
         return true;
-    b->positions = calloc(r->sequences, r->query_len * sizeof *b->positions);
+    b->positions =
+        arena_alloc(&b->memory, r->sequences * r->query_len, sizeof *b->positions);
     for (size_t i = 0; b->positions != NULL && i < r->sequences * r->query_len; i++)
         b->positions[i] = r->key_len - r->query_len + i % r->query_len;
     return b->positions != NULL;
@@ -292,10 +267,10 @@ static attn_status make_input(struct bench *b) {
     size_t width =
         size_max(info->width.query, size_max(info->width.key, info->width.value));
 
-    b->lens = calloc(r->sequences, 2 * sizeof *b->lens);
+    b->lens = arena_alloc(&b->memory, r->sequences, 2 * sizeof *b->lens);
     if (bench_is_given(r->part))
         rows *= 2;
-    b->input = bench_stored_alloc(rows * width, sizeof *b->input);
+    b->input = arena_alloc(&b->memory, rows, width * sizeof *b->input);
     if (b->lens == NULL || b->input == NULL || !make_positions(b))
         return ATTN_E_NOMEM;
 
@@ -311,11 +286,10 @@ static attn_status make_input(struct bench *b) {
 static attn_status plan_contenders(struct bench *b, size_t *ret_scratch_bytes,
                                    attn_error *error) {
     struct bench_report *r = b->report;
-    bool projected = r->part != BENCH_LAYER;
-    enum plan_kind kind = projected ? PLAN_PROJECTED : PLAN_RUN;
-    size_t bytes = 0, c = 0;
+    enum plan_kind kind = r->part == BENCH_LAYER ? PLAN_RUN : PLAN_PROJECTED;
 
-    do { /* there is at least one */
+    *ret_scratch_bytes = 0;
+    for (size_t c = 0; c < r->num_contenders; c++) {
         b->request.packed = r->part == BENCH_STORED ? &b->packed[c] : NULL;
         attn_status status =
             run_plan(b->models[c], &b->request, kind, &b->sizes[c], error);
@@ -323,12 +297,8 @@ static attn_status plan_contenders(struct bench *b, size_t *ret_scratch_bytes,
             return status;
         r->contenders[c].by_head =
             run_get_plan(b->models[c], &b->request, &b->sizes[c]).layer.by_head;
-        bytes = size_max(bytes, b->sizes[c].scratch_bytes);
-    } while (b->models[++c] != NULL);
-
-    size_t tiles =
-        bench_is_given(r->part) ? 0 : bench_tiles_scratch(b->models[0], &b->sizes[0]);
-    *ret_scratch_bytes = size_max(tiles, bytes);
+        *ret_scratch_bytes = size_max(*ret_scratch_bytes, b->sizes[c].scratch_bytes);
+    }
     return ATTN_OK;
 }
 
@@ -364,7 +334,7 @@ static attn_status make_request(struct bench *b, attn_error *error) {
         return error_set(error, ATTN_E_VALUE, "kept keys are one sequence; use B 1");
     if (stored)
         status =
-            bench_stored_make(&b->given, r->key_len, b->input, b->packed, &b->halves);
+            bench_stored_make(&b->given, r->key_len, b->input, &b->memory, b->packed);
 
     size_t scratch_bytes;
     if (status == ATTN_OK)
@@ -372,19 +342,20 @@ static attn_status make_request(struct bench *b, attn_error *error) {
     if (status != ATTN_OK)
         return status;
 
+    /* An empty result is a place, too. */
     const attn_sizes *sizes = &b->sizes[0];
-    b->scratch = aligned_alloc(ATTN_ALIGNMENT, scratch_bytes);
-    b->result.outputs = malloc((sizes->outputs + 1) * sizeof(float));
-    b->result.heads = malloc((sizes->heads + 1) * sizeof(float));
-    b->result.top_weights = malloc((sizes->top + 1) * sizeof(float));
-    b->result.top_keys = malloc((sizes->top + 1) * sizeof(int64_t));
-    b->result.weights =
-        sizes->weights > 0 ? malloc(sizes->weights * sizeof(float)) : NULL;
-    if (b->scratch == NULL || b->result.outputs == NULL || b->result.heads == NULL ||
-        b->result.top_weights == NULL || b->result.top_keys == NULL ||
-        (sizes->weights > 0 && b->result.weights == NULL))
-        return ATTN_E_NOMEM;
-    return ATTN_OK;
+    struct arena *memory = &b->memory;
+    b->scratch = arena_alloc(memory, scratch_bytes, 1);
+    b->result.outputs = arena_alloc(memory, sizes->outputs + 1, sizeof(float));
+    b->result.heads = arena_alloc(memory, sizes->heads + 1, sizeof(float));
+    b->result.top_weights = arena_alloc(memory, sizes->top + 1, sizeof(float));
+    b->result.top_keys = arena_alloc(memory, sizes->top + 1, sizeof(int64_t));
+    b->result.weights = arena_alloc(memory, sizes->weights + 1, sizeof(float));
+    return b->scratch != NULL && b->result.outputs != NULL && b->result.heads != NULL &&
+                   b->result.top_weights != NULL && b->result.top_keys != NULL &&
+                   b->result.weights != NULL
+               ? ATTN_OK
+               : ATTN_E_NOMEM;
 }
 
 /* Runs the rounds on a pool of their own. */
@@ -405,7 +376,6 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
     if (status != ATTN_OK)
         return status;
 
-    add_tiles(b);
     bench_layer_count(b->models[0], &b->request, b->report);
     b->job.run = run_rounds;
     b->job.client = &client;
@@ -416,22 +386,7 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
             ;
     }
     sched_pool_destroy(pool);
-    return b->status;
-}
-
-static void bench_deinit(struct bench *b) {
-    for (size_t i = 0; b->models[i] != NULL && b->models[i] != &b->given; i++)
-        attn_model_destroy(b->models[i]);
-    free(b->lens);
-    free(b->positions);
-    free(b->input);
-    free(b->halves);
-    free(b->result.top_weights);
-    free(b->result.top_keys);
-    free(b->scratch);
-    free(b->result.outputs);
-    free(b->result.heads);
-    free(b->result.weights);
+    return ATTN_OK;
 }
 
 int bench_layer_run(const struct bench_config *config, const struct bench_shape *shape,
@@ -455,14 +410,12 @@ int bench_layer_run(const struct bench_config *config, const struct bench_shape 
         snprintf(report.model, sizeof report.model, "%s", layer->name);
 
     attn_status status = run_bench(&b, &error);
-    bench_deinit(&b);
+    for (size_t i = 0; i < ENGINES_MAX && b.models[i] != &b.given; i++)
+        attn_model_destroy(b.models[i]);
+    arena_deinit(&b.memory);
     if (status != ATTN_OK)
         return bench_report_error(
             error.text[0] != '\0' ? error.text : attn_status_text(status), 1);
 
-    if (config->json)
-        bench_print_json(&report);
-    else
-        bench_print_text(&report);
-    return 0;
+    return bench_print(&report, config->json);
 }

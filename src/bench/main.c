@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c: the program attnd-bench, which times what --shape and --model ask for,
- * --peaks or --wire, or puts load on a server. */
+/* main.c: the program attnd-bench, which times what --shape and --model ask for, or
+ * puts load on a server. */
 #include "base/heap.h"
 #include "bench/bench.h"
 #include "bench/http/command.h"
@@ -21,13 +21,12 @@
 
 static const char about[] =
     "Each round runs all contenders one after the other, so a ratio is of runs that are "
-    "close in time. A line has the median of the rounds, the shortest and the longest, "
+    "close in time. A row has the median of the rounds, the shortest and the longest, "
     "the operations per second that the mask leaves, and which share of the multiply-add "
-    "peak of its instructions these are: with factors in registers, and \"loaded\" from "
-    "the first-level cache. With one worker, times are CPU time. cblas "
-    "tiles is a plain program over cblas, on one thread; it is left out where it cannot "
-    "compute the layer. With --part attention or dot-product a line also has the bytes "
-    "of keys and values per second, next to reading memory.";
+    "peak of its instructions these are: with factors in registers, and loaded from the "
+    "first-level cache. The baseline is the engine openblas. With one worker, times are "
+    "CPU time. With --part attention or dot-product a row also has the bytes of keys and "
+    "values per second, and their share of reading memory.";
 
 /* Parses B,T[,TK] or B,T,WIDTH,HEADS[,TK]. */
 static bool parse_shape(const char *text, struct bench_shape *ret_shape) {
@@ -122,10 +121,6 @@ static int run_asked(const struct bench_config *config) {
                                   EXIT_USAGE);
     if (attn_init(&error) != ATTN_OK)
         return bench_report_error(error.text, 1);
-    if (config->peaks)
-        return bench_peaks_run(config);
-    if (config->wire)
-        return bench_wire(config);
     if (config->shapes.count == 0)
         return bench_shape(config,
                            config->models.count > 0 ? MODEL_SHAPE : DEFAULT_SHAPE);

@@ -34,18 +34,9 @@ static const struct option own_options[] = {
      .help = "Use a causal mask, which a --model may have without this."},
     {OPTION("weights", FLAG, weights),
      .help = "Compute the attention weights of every head too."},
-    {OPTION("peaks", FLAG, peaks),
-     .help = "Instead of a layer, time the multiply-adds of every set of kernels that "
-             "this CPU can run, on one thread."},
-    {OPTION("wire", FLAG, wire),
-     .help = "Instead of a layer, time reading JSON numbers, compared with jansson, "
-             "and printing them, compared with snprintf()."},
     {OPTION("seconds", COUNT, seconds), .value = "3", .max = 3600, .metavar = "N",
-     .help = "Time to spend on each shape, on --peaks, or with --wire on "
-             "each text. 0 means one round, which measures little."},
-    {OPTION("json", FLAG, json),
-     .help = "Print one JSON object for each shape, for --peaks, or with --wire for each "
-             "text."},
+     .help = "Time to spend on each shape. 0 means one round, which measures little."},
+    {OPTION("json", FLAG, json), .help = "Print one JSON object for each shape."},
     {OPTION("version", FLAG, version), .help = "Print the version and exit.",
      .letter = 'V'},
     {OPTION("help", FLAG, help), .help = "Print this help and exit.", .letter = 'h'},

@@ -55,6 +55,7 @@ static void print_info(const char *path, const attn_model_info *info) {
     printf("  parameters      %zu (%zu bytes as float32)\n", info->footprint.parameters,
            info->footprint.bytes);
     printf("  memory          %zu bytes when served\n", info->footprint.memory);
+    printf("  fingerprint     %s\n", info->fingerprint);
 }
 
 /* --- files that no layout fits --- */
@@ -184,7 +185,7 @@ static attn_status print_layers(const char *path, const struct folder *folder,
 
 /* team_work.run */
 static attn_status check_folder_layer(void *folder, size_t i, attn_error *ret_error) {
-    return folder_create_model(folder, i, "checked", NULL, NULL, ret_error);
+    return folder_check_layer(folder, i, ret_error);
 }
 
 /* team_work.report */
@@ -194,17 +195,21 @@ static void report_checked(void *context, size_t done, size_t count) {
 }
 
 /* Prints the table of a folder's layers. Then reads all their numbers to check them, on
- * all CPUs. */
+ * all CPUs, and prints the fingerprints. */
 static attn_status inspect_folder(const struct model_spec *spec, struct folder *folder,
                                   const attn_engine_options *engine,
                                   attn_error *ret_error) {
     struct team_work work = {
         .run = check_folder_layer, .report = report_checked, .context = folder};
+    const struct layer *layers = folder_get_layers(folder, &work.count);
 
     attn_status status = print_layers(spec->path, folder, engine, ret_error);
     fflush(stdout); /* show the table before the slow check */
-    folder_get_layers(folder, &work.count);
-    return status == ATTN_OK ? team_run(&work, ret_error) : status;
+    if (status == ATTN_OK)
+        status = team_run(&work, ret_error);
+    for (size_t i = 0; status == ATTN_OK && i < work.count; i++)
+        printf("  %-16s fingerprint %s\n", layers[i].part, layers[i].info.fingerprint);
+    return status;
 }
 
 /* --- files and folders --- */

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -16,13 +17,17 @@
 struct config_text {
     FILE *file;
     bool has_nul; /* jansson overlooks a NUL byte that follows a number */
+    int first;    /* byte that is not a blank; 0: none yet */
     int error;    /* errno of a read that failed, or 0 */
 };
 
 /* json_load_callback_t */
 static size_t read_some(void *buffer, size_t size, void *data) {
     struct config_text *text = data;
+    const unsigned char *bytes = buffer;
     size_t got = fread(buffer, 1, size, text->file);
+    for (size_t i = 0; i < got && text->first == 0; i++)
+        text->first = isspace(bytes[i]) ? 0 : bytes[i];
     text->has_nul = text->has_nul || memchr(buffer, '\0', got) != NULL;
     if (ferror(text->file))
         text->error = errno;
@@ -77,9 +82,12 @@ attn_status config_file_read(const char *path, json_t **ret_root, attn_error *re
     if (text.has_nul)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "%s: has a NUL byte; write it as JSON in UTF-8", path);
-    return error_set(ret_error, ATTN_E_FORMAT, "%s:%d:%d: %s", path, json_error.line,
+    return error_set(ret_error, ATTN_E_FORMAT, "%s:%d:%d: %s%s", path, json_error.line,
                      json_error.column,
                      json_error_code(&json_error) == json_error_null_character
                          ? "a string may not have \\u0000"
-                         : json_error.text);
+                         : json_error.text,
+                     text.first == '{'
+                         ? ""
+                         : "; --config is JSON, as in {\"listen\": \"127.0.0.1:8080\"}");
 }

@@ -170,8 +170,7 @@ static const struct option own_options[] = {
              "start says.",
      .command_line_only = true},
     {OPTION("version", FLAG, version),
-     .help =
-         "Print the version and exit. After a release it ends in +dev and the commit.",
+     .help = "Print the version, which ends in the commit, and exit.",
      .command_line_only = true, .letter = 'V'},
     {OPTION("help", FLAG, help), .help = "Print this help and exit.",
      .command_line_only = true, .letter = 'h'},

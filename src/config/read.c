@@ -7,6 +7,7 @@
 #include "base/nearest.h"
 #include "base/size.h"
 #include "config/file.h"
+#include "config/help.h"
 #include "config/options.h"
 
 #include <ctype.h>
@@ -204,6 +205,17 @@ static void read_defaults(struct option_reader *reader) {
     }
 }
 
+/* Finds the option that is meant by a flag, or by a variable. */
+static struct nearest find_nearest(const struct option_set *set, const char *name,
+                                   bool is_flag) {
+    struct nearest nearest = {.typed = name};
+    for (size_t i = 0; i < option_count(set); i++) {
+        if (is_flag || !option_at(set, i)->command_line_only)
+            nearest_try(&nearest, option_at(set, i)->name);
+    }
+    return nearest;
+}
+
 /* Refuses the flag `flag`; `name` is its name, or "". */
 static attn_status refuse_unknown_flag(struct option_reader *reader, const char *flag,
                                        const char *name) {
@@ -211,9 +223,7 @@ static attn_status refuse_unknown_flag(struct option_reader *reader, const char 
     if (instead != NULL)
         return error_set(reader->error, ATTN_E_VALUE, "%s is not an option; %s", flag,
                          instead);
-    struct nearest nearest = {.typed = name};
-    for (size_t i = 0; i < option_count(reader->set); i++)
-        nearest_try(&nearest, option_at(reader->set, i)->name);
+    struct nearest nearest = find_nearest(reader->set, name, true);
     if (nearest.name != NULL)
         return error_set(reader->error, ATTN_E_VALUE,
                          "unknown option '%s'; did you mean --%s?", flag, nearest.name);
@@ -326,6 +336,16 @@ static attn_status read_variable(struct option_reader *reader, const char *varia
 
     const struct option *option = option_find(reader->set, name, '_');
     if (option == NULL || option->command_line_only) {
+        struct nearest nearest = find_nearest(reader->set, name, false);
+        if (nearest.name != NULL) {
+            char meant[128];
+            help_format_variable(option_find(reader->set, nearest.name, '-'), meant,
+                                 sizeof meant);
+            return error_set(reader->error, ATTN_E_VALUE,
+                             "unknown variable '%s'; did you mean %s? Correct it, or "
+                             "unset it",
+                             origin, meant);
+        }
         if (texts_add(&reader->config->ignored_variables, origin))
             return ATTN_OK;
         return error_set(reader->error, ATTN_E_NOMEM, "out of memory");

@@ -61,6 +61,14 @@ static void report_changes(size_t count) {
                   LOG_NUMBER("count", count));
 }
 
+static void log_change(const struct model_change *change) {
+    const struct log_field fields[] = {LOG_TEXT("model", change->name),
+                                       LOG_TEXT("client", change->client),
+                                       LOG_TEXT("key", change->key)};
+    log_fields(LOG_INFO, change->load ? "model loaded" : "model unloaded", fields,
+               change->key[0] != '\0' ? 3 : 2);
+}
+
 /* Any number of changes may be asked for, so only one that comes alone is logged itself:
  * a second has one line. */
 static void run_change(struct loader *loader, struct model_change *change) {
@@ -81,6 +89,8 @@ static void run_change(struct loader *loader, struct model_change *change) {
     else
         done = (change->load ? catalogue_load : catalogue_unload)(loader->catalogue,
                                                                   change->name, &problem);
+    if (done && !loader->catalogue->is_quiet)
+        log_change(change);
     loader->catalogue->is_quiet = false;
     change->done(change, done ? NULL : &problem);
 }
@@ -144,7 +154,7 @@ attn_status loader_start(struct catalogue *catalogue, struct loader **ret_loader
     pthread_cond_destroy(&loader->wake);
     pthread_mutex_destroy(&loader->lock);
     free(loader);
-    return ATTN_E_NOMEM;
+    return ATTN_E_IO;
 }
 
 void loader_reload(struct loader *loader) {

@@ -11,8 +11,8 @@
 struct loader;
 
 /* Starts the thread, which uses the catalogue alone from then on, until loader_stop() has
- * returned true. The caller owns *ret_loader. Returns ATTN_E_NOMEM when the system
- * refuses memory or the thread. */
+ * returned true. The caller owns *ret_loader. Returns ATTN_E_NOMEM or ATTN_E_IO when the
+ * system refuses memory or the thread. */
 attn_status loader_start(struct catalogue *catalogue, struct loader **ret_loader);
 
 /* Asks for catalogue_reload(). Never waits for it. Any thread may call it. */

@@ -10,6 +10,7 @@
 #include "base/output.h"
 #include "base/size.h"
 #include "captures/store.h"
+#include "daemon/check.h"
 #include "daemon/inherited.h"
 #include "daemon/loader.h"
 #include "daemon/notify.h"
@@ -25,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define EXIT_USAGE 2
@@ -42,7 +44,8 @@
 
 /* Parts that daemon_serve() has started, in this order. */
 struct daemon {
-    const char *commit; /* of this build */
+    const char *commit;      /* of this build */
+    struct stat config_file; /* of --config, as it was at start */
     struct address_ranges trusted_proxies;
     struct origins cors_origins;
     struct secrets secrets;
@@ -104,7 +107,8 @@ static attn_status start_workers(struct daemon *daemon, const struct config *con
     if (status == ATTN_OK)
         return ATTN_OK;
     return error_set(error, status, "cannot start %zu worker%s: %s", workers,
-                     plural_of(workers), attn_status_text(status));
+                     plural_of(workers),
+                     status == ATTN_E_IO ? NO_THREAD_LEFT : attn_status_text(status));
 }
 
 /* Starts what receives requests and sends replies. */
@@ -174,8 +178,10 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
 
     signals_end_loading();
     notify_init();
-    if (loader_start(&daemon->catalogue, &daemon->loader) != ATTN_OK)
-        return error_set(error, ATTN_E_NOMEM, "cannot start the loader: out of memory");
+    status = loader_start(&daemon->catalogue, &daemon->loader);
+    if (status != ATTN_OK)
+        return error_set(error, status, "cannot start the loader: %s",
+                         status == ATTN_E_IO ? NO_THREAD_LEFT : attn_status_text(status));
     return start_server(daemon, config, error);
 }
 
@@ -215,6 +221,20 @@ static bool keeps_space(void *context, const char *space) {
     return secrets_has_name(context, space);
 }
 
+/* Says that options are not read again, where --config is not the file that was read. */
+static void warn_of_config(const struct daemon *daemon) {
+    const char *path = daemon->catalogue.config->file;
+    struct stat now;
+
+    if (path == NULL)
+        return;
+    if (stat(path, &now) != 0 || now.st_ino != daemon->config_file.st_ino ||
+        now.st_mtim.tv_sec != daemon->config_file.st_mtim.tv_sec ||
+        now.st_mtim.tv_nsec != daemon->config_file.st_mtim.tv_nsec)
+        log_write(LOG_WARN, "a changed --config needs a restart", LOG_TEXT("file", path),
+                  LOG_TEXT("remedy", "first check it with attnd --check-config"));
+}
+
 /* Does what signals ask for; returns whether one did. Once attnd stops, nothing is read
  * again. */
 static bool obey_signals(struct daemon *daemon) {
@@ -223,6 +243,7 @@ static bool obey_signals(struct daemon *daemon) {
         secrets_reload(&daemon->secrets);
         if (daemon->captures != NULL)
             captures_keep_spaces(daemon->captures, keeps_space, &daemon->secrets);
+        warn_of_config(daemon);
         loader_reload(daemon->loader);
     }
     if (debug)
@@ -317,25 +338,30 @@ static attn_status secure_addresses(struct daemon *daemon, const struct config *
                                     attn_error *error) {
     const struct secret_files files = {config->api_key_file, config->tls_cert,
                                        config->tls_key};
+    const char *open_to_all = NULL; /* a --listen */
     attn_status status = ATTN_OK;
-    for (size_t i = 0; i < config->listens.count && status == ATTN_OK; i++)
-        status = listen_check("--listen", config->listens.items[i], error);
+    bool is_loopback;
+
+    for (size_t i = 0; i < config->listens.count && status == ATTN_OK; i++) {
+        status = listen_find_loopback("--listen", config->listens.items[i], &is_loopback,
+                                      error);
+        if (status == ATTN_OK && !is_loopback && open_to_all == NULL)
+            open_to_all = config->listens.items[i];
+    }
     if (status == ATTN_OK && config->admin_listen != NULL)
-        status = listen_check("--admin-listen", config->admin_listen, error);
+        status = listen_find_loopback("--admin-listen", config->admin_listen,
+                                      &is_loopback, error);
     if (status == ATTN_OK)
         status = secrets_init(&daemon->secrets, &files, error);
 
-    if (status != ATTN_OK || config->insecure_listen || config->api_key_file != NULL)
+    if (status != ATTN_OK || config->insecure_listen || config->api_key_file != NULL ||
+        open_to_all == NULL)
         return status;
-    for (size_t i = 0; i < config->listens.count; i++) {
-        if (!listen_is_loopback(config->listens.items[i]))
-            return error_set(error, ATTN_E_VALUE,
-                             "--listen %s lets other machines in without a key; give "
-                             "--api-key-file FILE, or --insecure-listen where the "
-                             "network lets in nobody else",
-                             config->listens.items[i]);
-    }
-    return ATTN_OK;
+    return error_set(error, ATTN_E_VALUE,
+                     "--listen %s lets other machines in without a key; give "
+                     "--api-key-file FILE, or --insecure-listen where the network lets "
+                     "in nobody else",
+                     open_to_all);
 }
 
 static attn_status adopt_sockets(struct daemon *daemon, const struct config *config,
@@ -360,8 +386,11 @@ static attn_status apply_config(struct daemon *daemon, const struct config *conf
     if (status == ATTN_OK)
         status = origins_read(config->cors_origins.items, config->cors_origins.count,
                               &daemon->cors_origins, error);
-    return status == ATTN_OK ? load_specs(config, &daemon->catalogue.specs, error)
-                             : status;
+    if (status == ATTN_OK)
+        status = load_specs(config, &daemon->catalogue.specs, error);
+    if (status == ATTN_OK)
+        check_config(config);
+    return status;
 }
 
 static void print_checked(const struct catalogue *catalogue) {
@@ -396,6 +425,7 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         return EXIT_FAILURE;
     }
     if (config->check_config) {
+        check_readable(config, &daemon->catalogue.list);
         print_checked(&daemon->catalogue);
         return EXIT_SUCCESS;
     }
@@ -414,6 +444,8 @@ int daemon_serve(const struct config *config, const char *commit) {
                   LOG_TEXT("name", config->ignored_variables.items[i]),
                   LOG_TEXT("remedy", "unset it; attnd --help has the known ones, such as "
                                      "ATTND_LISTEN=HOST:PORT"));
+    if (config->file != NULL)
+        stat(config->file, &daemon.config_file);
     generations_init(&daemon.generations);
     daemon.catalogue.config = config;
     daemon.catalogue.generations = &daemon.generations;

@@ -209,6 +209,12 @@ void oip_handle_index(struct exchange *exchange) {
                      WIRE_MEDIA_TYPE_JSON);
 }
 
+/* A change, and whom it is logged for. */
+struct client_change {
+    struct model_change change;
+    char client[ADDRESS_PRINT_MAX];
+};
+
 /* model_change.done */
 static void finish_change(struct model_change *change,
                           const struct wire_problem *problem) {
@@ -251,15 +257,21 @@ void oip_handle_change(struct exchange *exchange) {
         reply_set_problem(exchange, &problem);
         return;
     }
-    struct model_change *change = arena_alloc(&exchange->work.decoded, 1, sizeof *change);
-    if (change == NULL) {
+    struct client_change *whole = arena_alloc(&exchange->work.decoded, 1, sizeof *whole);
+    if (whole == NULL) {
         reply_set_no_memory(exchange);
         return;
     }
 
-    *change = (struct model_change){
-        .load = strcmp(action, "load") == 0, .done = finish_change, .context = exchange};
+    struct model_change *change = &whole->change;
+    *change = (struct model_change){.load = strcmp(action, "load") == 0,
+                                    .client = whole->client,
+                                    .key = exchange->request.key_name,
+                                    .done = finish_change,
+                                    .context = exchange};
     memcpy(change->name, name->start, name->size);
+    address_print(&exchange->memory.client->address, whole->client);
+    exchange->record.facts.model = change->name;
     handover_suspend(exchange);
     changer->submit(changer->context, change);
 }

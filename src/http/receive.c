@@ -32,9 +32,11 @@ static void find_client(struct exchange *exchange) {
     struct address forwarded;
     struct client *client = NULL;
 
-    if (peer->is_proxy &&
-        client_find_forwarded(exchange->connection, exchange->options->trusted_proxies,
-                              &forwarded))
+    if (!peer->is_proxy)
+        client_warn_of_untrusted(&limits->clients, exchange->connection,
+                                 &peer->client->address);
+    else if (client_find_forwarded(exchange->connection,
+                                   exchange->options->trusted_proxies, &forwarded))
         client = client_acquire(&limits->clients, &forwarded, NULL);
     if (client != NULL && client == peer->client) /* it has itself by its connection */
         client_release(&limits->clients, client);

@@ -233,7 +233,8 @@ static attn_status refuse_threads(attn_status status, size_t count,
     return error_set(
         ret_error, status, "cannot start %zu HTTP thread%s: %s", count, plural_of(count),
         status == ATTN_E_IO
-            ? "no file descriptor is left; raise the limit of open files (ulimit -n)"
+            ? "no file descriptor is left; raise the limit of open files (ulimit -n); "
+              "or " NO_THREAD_LEFT
             : attn_status_text(status));
 }
 

@@ -461,7 +461,8 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
         return ATTN_OK;
 
 fail:
-    status = errno == EMFILE || errno == ENFILE ? ATTN_E_IO : ATTN_E_NOMEM;
+    status =
+        errno == EMFILE || errno == ENFILE || errno == EAGAIN ? ATTN_E_IO : ATTN_E_NOMEM;
     if (thread->daemon != NULL)
         MHD_stop_daemon(thread->daemon);
     http_thread_deinit(thread);

@@ -82,8 +82,8 @@ struct http_thread {
 };
 
 /* Starts a daemon and the thread, which accepts from `listen_fd`. It owns `listen_fd`
- * from then on, also on failure. Returns ATTN_E_IO when no file descriptor is left,
- * and ATTN_E_NOMEM when the system refuses memory or the thread. */
+ * from then on, also on failure. Returns ATTN_E_IO when no file descriptor or thread is
+ * left, and ATTN_E_NOMEM when the system refuses memory. */
 attn_status http_thread_start(struct http_thread *thread, int listen_fd);
 
 /* Whether the server drains, and the time for replies after the deadline is over as well.

@@ -221,8 +221,7 @@ void catalogue_reload(struct catalogue *catalogue, const atomic_bool *stopping) 
     else
         log_write(LOG_WARN, "models not reloaded, the former ones are kept",
                   LOG_TEXT("reason", error.text));
-    if (num_failed > 0)
-        generations_count_failed_reload(catalogue->generations);
+    obs_count_reload(&catalogue->generations->reloads, num_failed == 0);
     list_deinit(next);
 }
 
@@ -312,11 +311,7 @@ bool catalogue_unload(struct catalogue *catalogue, const char *name,
     entry.model = NULL;
     entry.unloaded = true;
     error_set(&entry.error, ATTN_E_VALUE, "unloaded");
-    if (!publish_entry(catalogue, &entry, ret_problem))
-        return false;
-    if (!catalogue->is_quiet)
-        log_write(LOG_INFO, "model unloaded", LOG_TEXT("name", name));
-    return true;
+    return publish_entry(catalogue, &entry, ret_problem);
 }
 
 void catalogue_deinit(struct catalogue *catalogue) {

@@ -25,7 +25,7 @@ struct catalogue {
     struct model_spec *specs; /* [config->models.count], owned; see load_specs() */
     struct model_list list;   /* that is published */
     bool serves;              /* catalogue_start() has published a list */
-    bool is_quiet;            /* a load or an unload is not logged */
+    bool is_quiet;            /* a load is not logged */
 };
 
 /* Loads all models at start, and publishes them. Logs each model, and a warning for each

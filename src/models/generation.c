@@ -89,9 +89,9 @@ static bool add_served_model(struct generation *generation,
 
     snprintf(listing->name, sizeof listing->name, "%.*s", ATTN_NAME_MAX, entry->name);
     snprintf(listing->reason, sizeof listing->reason, "%s", entry_reason(entry));
-    listing->loaded = entry->model != NULL;
     if (entry->model == NULL)
         return true;
+    listing->info = attn_model_get_info(entry->model);
 
     struct model_stats *stats = find_stats(current, entry->name);
     if (stats == NULL)
@@ -203,10 +203,6 @@ attn_status generation_publish(struct generations *all, const struct model_list 
     if (before != NULL)
         generation_release(before);
     return ATTN_OK;
-}
-
-void generations_count_failed_reload(struct generations *all) {
-    obs_add(&all->num_failed_reloads, 1);
 }
 
 struct generation *generation_acquire(struct generations *all) {

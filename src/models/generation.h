@@ -55,7 +55,7 @@ struct generation {
 struct generations {
     pthread_mutex_t lock; /* guards `current`, and that it is held when it is read */
     struct generation *current; /* its list of earlier ones is the publisher's */
-    obs_counter num_failed_reloads;
+    struct obs_reloads reloads; /* by SIGHUP */
 };
 
 /* There is no generation before the first one is published. */
@@ -95,14 +95,12 @@ attn_status generation_get_text(struct generation *generation, enum generation_t
                                 void (*print)(void *context, struct buf *text),
                                 void *context, struct shared_text **ret_text);
 
-/* Counts a reload that left a model as it was, or without its newest file. */
-void generations_count_failed_reload(struct generations *all);
-
 /* A request to load or unload one model, from an HTTP thread to the thread that
  * publishes. */
 struct model_change {
     char name[ATTN_NAME_MAX + 1];
     bool load;                 /* or unload */
+    const char *client, *key;  /* who asks; the key is "" without one; borrowed */
     struct model_change *next; /* of those that wait */
     /* Called once, on the thread that publishes; `problem` is NULL when it is done. */
     void (*done)(struct model_change *change, const struct wire_problem *problem);

@@ -348,13 +348,19 @@ attn_status load_check_fit(const struct config *config, const struct model_list 
             info.footprint.bytes <= memory)
             size_add_saturating(&sum, info.footprint.memory);
     }
-    if (sum <= memory && config->capture_memory <= memory - sum)
+    size_t all = sum;
+    size_add_saturating(&all, config->capture_memory);
+    size_add_saturating(&all, config->max_memory);
+    if (all <= memory)
         return ATTN_OK;
     if (sum <= memory)
         return error_set(ret_error, ATTN_E_NOMEM,
-                         "the models and --capture-memory need %zu bytes together, but "
-                         "this process may use %zu; lower --capture-memory",
-                         sum + config->capture_memory, memory);
+                         "the models need %zu bytes, --capture-memory %zu and "
+                         "--max-memory %zu, but this process may use %zu; lower %s",
+                         sum, config->capture_memory, config->max_memory, memory,
+                         config->max_memory >= config->capture_memory
+                             ? "--max-memory"
+                             : "--capture-memory");
     return error_set(ret_error, ATTN_E_NOMEM,
                      "the models need %zu bytes together, but this process may use %zu; "
                      "name fewer of them, or use --precision bf16",

@@ -43,7 +43,8 @@ void load_log_note(const struct model_entry *entry);
 bool load_may_skip(const struct config *config, const struct model_entry *entry,
                    attn_status status);
 
-/* Checks, by their headers, that all models fit in the memory that this process may use.
+/* Checks, by their headers, that all models fit in the memory that this process may use,
+ * beside --capture-memory and --max-memory.
  * One that cannot be loaded at all does not count, since load_model() says why. Errors:
  * ATTN_E_NOMEM. */
 attn_status load_check_fit(const struct config *config, const struct model_list *list,

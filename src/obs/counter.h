@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* counter.h: a number that only grows. Relaxed, since no counter says anything about
+/* counter.h: numbers that only grow. Relaxed, since no counter says anything about
  * other memory. Thread-safe. */
 #pragma once
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 typedef atomic_uint_fast64_t obs_counter;
 
@@ -14,4 +16,15 @@ static inline void obs_add(obs_counter *counter, uint64_t value) {
 
 static inline uint64_t obs_get(const obs_counter *counter) {
     return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+/* When files of one kind were last read again, in seconds since 1970, or 0: in vain, and
+ * with success. */
+struct obs_reloads {
+    obs_counter ended[2];
+};
+
+static inline void obs_count_reload(struct obs_reloads *reloads, bool done) {
+    atomic_store_explicit(&reloads->ended[done], (uint64_t)time(NULL),
+                          memory_order_relaxed);
 }

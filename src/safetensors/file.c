@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
+#include "safetensors/digest.h"
 #include "safetensors/foreign.h"
 
 #include <errno.h>
@@ -143,7 +144,7 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
     attn_status status;
     struct stat stat;
 
-    strcpy(file->path, path);
+    memcpy(file->path, path, strlen(path) + 1);
 
     /* O_NONBLOCK: opening a fifo must not wait for a writer */
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -243,28 +244,30 @@ static attn_status read_stored(const struct safetensors_tensor *tensor, size_t f
         return ATTN_E_UNSUPPORTED;
 
     unsigned char chunk[READ_CHUNK];
-    float checked[READ_COUNT];
     size_t element_size = tensor->dtype->bits / 8;
     size_t chunk_count = element_size > 1 ? READ_CHUNK / element_size : READ_COUNT;
     const struct safetensors *file = tensor->file;
     uint64_t data_begin = file->size - file->data_size;
+    bool are_floats = strcmp(tensor->dtype->name, "F32") == 0; /* they are in place */
 
     while (count > 0) {
         size_t n = chunk_count < count ? chunk_count : count;
         uint64_t offset = data_begin + tensor->begin + (uint64_t)first * element_size;
+        unsigned char *bytes = are_floats ? (unsigned char *)ret_values : chunk;
         attn_status status =
-            file_read_bytes(file, offset, n * element_size, chunk, ret_error);
+            file_read_bytes(file, offset, n * element_size, bytes, ret_error);
         if (status != ATTN_OK)
             return status;
 
-        float *values = ret_values != NULL ? ret_values : checked;
-        tensor->dtype->to_float(chunk, n, values);
-        status = check_values_finite(tensor, first, chunk, values, n, ret_error);
+        digest_note(bytes, n * element_size);
+        if (!are_floats)
+            tensor->dtype->to_float(bytes, n, ret_values);
+        status = check_values_finite(tensor, first, bytes, ret_values, n, ret_error);
         if (status != ATTN_OK)
             return status;
 
         first += n;
-        ret_values += ret_values != NULL ? n : 0;
+        ret_values += n;
         count -= n;
     }
     return ATTN_OK;
@@ -330,7 +333,6 @@ attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t fir
     if (tensor->scale == NULL)
         return read_stored(tensor, first, count, ret_values, ret_error);
 
-    float checked[READ_COUNT];
     size_t width = tensor->shape[1];
     while (count > 0) {
         /* whole rows, or a part of one, so that there is room for their scales */
@@ -339,15 +341,14 @@ attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t fir
                                                      : width - column;
         n = size_min(n, size_min(READ_COUNT, count));
 
-        float *values = ret_values != NULL ? ret_values : checked;
-        attn_status status = read_stored(tensor, first, n, values, ret_error);
+        attn_status status = read_stored(tensor, first, n, ret_values, ret_error);
         if (status == ATTN_OK)
-            status = scale_numbers(tensor, first, n, values, ret_error);
+            status = scale_numbers(tensor, first, n, ret_values, ret_error);
         if (status != ATTN_OK)
             return status;
 
         first += n;
-        ret_values += ret_values != NULL ? n : 0;
+        ret_values += n;
         count -= n;
     }
     return ATTN_OK;

@@ -43,8 +43,8 @@ attn_status safetensors_check_dtype(const struct safetensors_tensor *tensor,
  * line that names the tensor and the element: ATTN_E_UNSUPPORTED for a dtype other than
  * F32, F16, BF16 or F64, ATTN_E_VALUE for a number that is not finite or is too large for
  * float32, and for a scale that is negative or hides numbers, and ATTN_E_IO. After a
- * failure the content of ret_values is unspecified. NULL: the elements are only
- * checked. */
+ * failure the content of ret_values is unspecified. What is read goes to the digest of
+ * the thread (safetensors/digest.h), as it is stored. */
 attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t first,
                              size_t count, float *ret_values, attn_error *ret_error);
 

@@ -198,8 +198,9 @@ static bool start_worker(struct sched_pool *pool, size_t index) {
 attn_status sched_pool_create(const struct sched_options *options,
                               struct sched_pool **ret_pool) {
     struct sched_pool *pool = calloc(1, sizeof *pool);
+    attn_status status = ATTN_E_NOMEM;
     if (pool == NULL)
-        return ATTN_E_NOMEM;
+        return status;
 
     pool->options = *options;
     queue_init(&pool->queue);
@@ -217,6 +218,7 @@ attn_status sched_pool_create(const struct sched_options *options,
     if (pool->threads == NULL || pool->workers == NULL)
         goto fail;
 
+    status = ATTN_E_IO;
     for (size_t i = 0; i < options->num_workers; i++) {
         if (!start_worker(pool, i))
             goto fail;
@@ -232,7 +234,7 @@ attn_status sched_pool_create(const struct sched_options *options,
 
 fail:
     sched_pool_destroy(pool);
-    return ATTN_E_NOMEM;
+    return status;
 }
 
 void sched_pool_destroy(struct sched_pool *pool) {

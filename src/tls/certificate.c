@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Of one message of a handshake. Clients show no certificate, so theirs are short. GnuTLS
  * would keep 128 KiB, more than is reserved for a connection (http/net/memory.h). */
@@ -34,18 +35,48 @@ static gnutls_datum_t datum_of(const char *text) {
     return (gnutls_datum_t){(unsigned char *)(uintptr_t)text, (unsigned)strlen(text)};
 }
 
-/* Returns GNUTLS_E_SUCCESS, or what is wrong. */
-static int find_expiry(const gnutls_datum_t *chain, int64_t *ret_expiry) {
-    gnutls_x509_crt_t first;
-    int result = gnutls_x509_crt_init(&first);
-    if (result != GNUTLS_E_SUCCESS)
+/* Refuses a certificate that is not valid now; `i` is its index of `count`. */
+static bool check_time(gnutls_x509_crt_t certificate, unsigned i, unsigned count,
+                       attn_error *ret_error) {
+    time_t now = time(NULL), begin = gnutls_x509_crt_get_activation_time(certificate),
+           end = gnutls_x509_crt_get_expiration_time(certificate);
+    char text[32];
+    struct tm date;
+
+    if (begin <= now && now < end)
+        return true;
+    gmtime_r(begin > now ? &begin : &end, &date);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &date);
+    error_set(ret_error, ATTN_E_VALUE, "certificate %u of %u %s %s; %s", i + 1, count,
+              begin > now ? "begins at" : "ended at", text,
+              begin > now ? "correct the clock, or wait" : "renew it");
+    return false;
+}
+
+/* Checks that all certificates of the chain are valid now, and that each has signed the
+ * one before it. Finds when the first ends. Returns GNUTLS_E_SUCCESS; or what is wrong
+ * with the text, without an error. */
+static int read_chain(const gnutls_datum_t *text, int64_t *ret_expiry,
+                      attn_error *ret_error) {
+    gnutls_x509_crt_t *chain;
+    unsigned count;
+    int result =
+        gnutls_x509_crt_list_import2(&chain, &count, text, GNUTLS_X509_FMT_PEM, 0);
+    if (result < 0)
         return result;
 
-    result = gnutls_x509_crt_import(first, chain, GNUTLS_X509_FMT_PEM);
-    if (result == GNUTLS_E_SUCCESS)
-        *ret_expiry = gnutls_x509_crt_get_expiration_time(first);
-    gnutls_x509_crt_deinit(first);
-    return result;
+    *ret_expiry = gnutls_x509_crt_get_expiration_time(chain[0]);
+    for (unsigned i = 0; i < count && check_time(chain[i], i, count, ret_error); i++) {
+        if (i > 0 && !gnutls_x509_crt_check_issuer(chain[i - 1], chain[i]))
+            error_keep(ret_error, ATTN_E_VALUE,
+                       "certificate %u of %u has not signed the one before it; give "
+                       "attnd's own, then each one's issuer",
+                       i + 1, count);
+    }
+    for (unsigned i = 0; i < count; i++)
+        gnutls_x509_crt_deinit(chain[i]);
+    gnutls_free(chain);
+    return GNUTLS_E_SUCCESS;
 }
 
 /* Whether the text is a private key, whatever certificate it belongs to. */
@@ -58,9 +89,11 @@ static bool is_private_key(const gnutls_datum_t *text) {
     return result == GNUTLS_E_SUCCESS;
 }
 
-/* Reads both texts. Returns GNUTLS_E_SUCCESS, or what is wrong, and of what. */
+/* Reads both texts. Returns GNUTLS_E_SUCCESS, or what is wrong, and of which. An error is
+ * one of the chain. */
 static int read_pem(struct tls_certificate *certificate, const gnutls_datum_t *chain,
-                    const gnutls_datum_t *private_key, const char **ret_what) {
+                    const gnutls_datum_t *private_key, bool *ret_is_key,
+                    attn_error *ret_error) {
     gnutls_certificate_credentials_t credentials;
     int result = gnutls_certificate_allocate_credentials(&credentials);
     if (result != GNUTLS_E_SUCCESS)
@@ -69,15 +102,14 @@ static int read_pem(struct tls_certificate *certificate, const gnutls_datum_t *c
 
     /* Reads the certificate first: GnuTLS 3.7 leaks memory of the next call when it
      * cannot. */
-    result = find_expiry(chain, &certificate->expiry);
-    if (result != GNUTLS_E_SUCCESS)
+    result = read_chain(chain, &certificate->expiry, ret_error);
+    if (result != GNUTLS_E_SUCCESS || ret_error->status != ATTN_OK)
         return result;
     result = gnutls_certificate_set_x509_key_mem(credentials, chain, private_key,
                                                  GNUTLS_X509_FMT_PEM);
     if (result >= 0)
         return GNUTLS_E_SUCCESS;
-    if (!is_private_key(private_key))
-        *ret_what = "private key";
+    *ret_is_key = !is_private_key(private_key);
     return result;
 }
 
@@ -112,16 +144,23 @@ static attn_status fill_certificate(struct tls_certificate *certificate,
                                     attn_error *ret_error) {
 #if ATTND_TLS
     const gnutls_datum_t first = datum_of(chain), second = datum_of(private_key);
-    const char *what = "certificate";
-    int result = read_pem(certificate, &first, &second, &what);
+    attn_error error = {.status = ATTN_OK};
+    bool is_key = false;
+    int result = read_pem(certificate, &first, &second, &is_key, &error);
+    if (error.status != ATTN_OK)
+        return error_set(ret_error, error.status, "%s", error.text);
     if (result == GNUTLS_E_SUCCESS)
         return ATTN_OK;
     if (result == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "the private key belongs to another certificate");
-    return error_set(ret_error,
-                     result == GNUTLS_E_MEMORY_ERROR ? ATTN_E_NOMEM : ATTN_E_FORMAT,
-                     "the %s is not usable PEM: %s", what, gnutls_strerror(result));
+    return error_set(
+        ret_error, result == GNUTLS_E_MEMORY_ERROR ? ATTN_E_NOMEM : ATTN_E_FORMAT,
+        "the %s is not usable PEM: %s; %s", is_key ? "private key" : "certificate",
+        gnutls_strerror(result),
+        is_key ? "openssl pkey -in FILE -out NEW takes its password away, and with "
+                 "-inform DER makes PEM of DER"
+               : "openssl x509 -inform DER -in FILE -out NEW makes PEM of DER");
 #else
     (void)certificate;
     (void)chain;

@@ -158,20 +158,6 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
                               ret_error);
 }
 
-/* Reads every tensor of the layer once, and keeps none. */
-static attn_status check_numbers(const struct single_layer *single,
-                                 attn_error *ret_error) {
-    const struct tensor_view *view = &single->view;
-    attn_status status = ATTN_OK;
-
-    for (size_t i = 0; i < view->count && status == ATTN_OK; i++) {
-        const struct safetensors_tensor *tensor = &view->tensors[i];
-        if (layout_uses(&single->layout, tensor->name + view->prefix_size))
-            status = safetensors_read_all(tensor, NULL, ret_error);
-    }
-    return status;
-}
-
 /* Puts the path before an error. */
 static attn_status name_file(const char *path, const attn_error *error,
                              attn_error *ret_error) {
@@ -241,10 +227,11 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
     attn_status status = checkpoint_open(path, options, &checkpoint, ret_error);
     if (status != ATTN_OK)
         return status;
+    struct layer *layer = &checkpoint->single.layer;
     if (check_weights)
-        status = check_numbers(&checkpoint->single, &error);
+        status = layer_check(layer, &error);
     if (status == ATTN_OK)
-        status = model_describe(&checkpoint->single.layer.info, engine, ret_info, &error);
+        status = model_describe(&layer->info, engine, ret_info, &error);
     checkpoint_close(checkpoint);
     return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }

@@ -36,9 +36,9 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
                                     attn_model **ret_model, attn_error *ret_error);
 
 /* Describes the model that attn_model_load() would make of the file to serve only. With
- * `check_weights` it checks all that attn_model_load() would check, but for products of
- * two stages that are too large for float32; otherwise it reads the header alone. Holds
- * no weights, and does not need attn_init(). Errors are as in attn_model_load(). */
+ * `check_weights` it reads all weights, checks what attn_model_load() would check, and
+ * finds their fingerprint; otherwise it reads the header alone. Does not need
+ * attn_init(). Errors are as in attn_model_load(). */
 attn_status checkpoint_describe(const char *path, const attn_model_options *options,
                                 const attn_engine_options *engine, bool check_weights,
                                 attn_model_info *ret_info, attn_error *ret_error);

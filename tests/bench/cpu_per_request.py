@@ -30,10 +30,10 @@ def cpu_seconds(pid):
 
 def bench(attnd):
     """Returns the median time of the layer alone in ms."""
-    text = subprocess.run(
+    report = json.loads(subprocess.run(
         [*bench_command(attnd), "--shape", f"1,{TOKENS},{WIDTH},{HEADS}", "--workers", "1",
-         "--seconds", "1"], check=True, capture_output=True, text=True).stdout
-    return float(re.search(r"native .*? f32 +([\d.]+) ms", text)[1])
+         "--seconds", "1", "--json"], check=True, capture_output=True, text=True).stdout)
+    return next(r["median_ms"] for r in report["results"] if (r["name"], r["precision"]) == ("native", "f32"))
 
 
 def main():

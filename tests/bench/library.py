@@ -107,7 +107,7 @@ def bench_command(program):
 
 class Measured(NamedTuple):
     milliseconds: float
-    cblas: float  # milliseconds of `cblas tiles`, which always has one thread
+    cblas: float  # milliseconds of the engine openblas, beside native in float32; else None
     peak: float  # GFLOP/s of multiply-adds in registers, of the same kernels
     loaded_peak: float  # the same with operands in memory; None if attnd-bench has none
 
@@ -117,8 +117,8 @@ def bench_attnd(program, part, shape, threads, cpu, precision, engine, seconds):
     if part == "projection":  # the same rows; sequences of one row need no work between the steps
         shape = shape._replace(sequences=shape.rows, length=1, key_length=1)
     command = [*bench_command(program), "--part", part, "--shape", ",".join(map(str, shape)),
-               "--workers", str(threads), "--engine", engine, "--cpu", cpu, "--seconds", str(seconds),
-               "--json"]
+               "--workers", str(threads), "--cpu", cpu, "--seconds", str(seconds), "--json"]
+    command += ["--engine", "auto" if (engine, precision) == ("native", "f32") else engine]
     if precision != "f32":
         command += ["--precision", precision]
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True,
@@ -127,6 +127,6 @@ def bench_attnd(program, part, shape, threads, cpu, precision, engine, seconds):
         "attnd-bench counts operations differently"
     result = next(r for r in report["results"]
                   if r["name"] == engine and r.get("precision", "f32") == precision)
-    plain = next(r for r in report["results"] if r["name"] == "cblas tiles")
-    return Measured(result["median_ms"], plain["median_ms"], report["peak_gflops"],
+    cblas = next((r["median_ms"] for r in report["results"] if r["name"] == "openblas"), None)
+    return Measured(result["median_ms"], cblas, report["peak_gflops"],
                     report.get("loaded_peak_gflops"))

@@ -139,7 +139,7 @@ def run_case(arguments, part, shape, threads, expected):
     times, measured = take_turns(arguments, part, shape, threads, entries, peers)
     for peer in peers.values():
         peer.close()
-    if "cblas" in times:  # the baseline of attnd-bench, whose results its tests compare
+    if "cblas" in times:  # the engine openblas
         entries["cblas"] = {"precision": "f32", "detail": "cblas: the one that attnd links"}
     for name, mine in times.items():
         if mine:

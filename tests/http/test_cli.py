@@ -211,13 +211,13 @@ def test_two_models_with_the_same_name_are_refused():
 def test_version_is_printed():
     result = run_attnd("--version")
     version = re.search(r"^  version: '(.*)',$", (ROOT / "meson.build").read_text(), re.M)[1]
-    commit = r"(\.g[0-9a-f]{12}(\.dirty)?)?" if version.endswith("+dev") else ""
+    commit = r"([.+]g[0-9a-f]{12}(\.dirty)?)?"
     assert result.returncode == 0
     assert re.fullmatch(rf"attnd {re.escape(version)}{commit}\n", result.stdout), result.stdout
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_version_after_a_release_has_the_commit(tmp_path):
+def test_every_build_has_its_commit(tmp_path):
     def git(*arguments):
         return subprocess.run(["git", "-C", tmp_path, *arguments], check=True, capture_output=True,
                               text=True).stdout
@@ -235,12 +235,29 @@ def test_version_after_a_release_has_the_commit(tmp_path):
     git("-c", "user.name=n", "-c", "user.email=e", "tag", "-m", "m", "v1.2.3")
     commit = f".g{git('rev-parse', 'HEAD')[:12]}"
     assert suffix() == commit + "\n"
-    assert suffix(version="1.2.3") == ""
+    assert suffix(version="1.2.3") == f"+{commit[1:]}\n"
     assert suffix(PATH="/nonexistent") == ""
     (tmp_path / "file").write_text("2")
     assert suffix() == commit + ".dirty\n"
     (tmp_path / "tarball").mkdir()
     assert suffix(tmp_path / "tarball") == ""  # the checkout around it is another project's
+
+    # A build without a checkout is told, or has what `git archive` wrote.
+    told = "0123456789abcdef0123456789abcdef01234567"
+    assert suffix(tmp_path / "tarball", ATTND_COMMIT=told) == ".g0123456789ab\n"
+    assert suffix(tmp_path / "tarball", ATTND_COMMIT=f"{told}.dirty") == ".g0123456789ab.dirty\n"
+    for nothing in ("", "unknown"):
+        assert suffix(ATTND_COMMIT=nothing) == commit + ".dirty\n"
+    for wrong in ("v1.2.3", '"; exit(1); "', "$Format:%H$"):
+        assert suffix(tmp_path / "tarball", ATTND_COMMIT=wrong) == ""
+    (tmp_path / "src").mkdir()
+    for name in (".gitattributes", "src/revision.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    git("add", ".gitattributes", "src")
+    git("-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", "m")
+    git("archive", "--prefix=tarball/", "-o", "t.tar", "HEAD")
+    subprocess.run(["tar", "-xf", tmp_path / "t.tar", "-C", tmp_path], check=True)
+    assert suffix(tmp_path / "tarball") == f".g{git('rev-parse', 'HEAD')[:12]}\n"
 
 
 @pytest.mark.parametrize("letter, name", [("-h", "--help"), ("-V", "--version")])

@@ -96,3 +96,12 @@ def test_probes_in_progress_leave_the_client_its_requests(start_server):
             probe.send(b"x")
             assert probe.read_reply().status == 200
         assert status_of(server, "127.0.0.5") == 200
+
+
+def test_header_that_is_not_believed_is_told_once(start_server):
+    server = start_server("--demo", "--trusted-proxy", "192.0.2.1")
+    told = "warn X-Forwarded-For is not believed"
+    assert status_of(server, "192.0.2.9") == 200 and status_of(server, "192.0.2.10") == 200
+    assert server.read_log().count(told) == 1 and "client=127.0.0.1 count=1\n" in server.read_log()
+    server = start_server("--demo", "--trusted-proxy", PROXY)
+    assert status_of(server, "192.0.2.9") == 200 and told not in server.read_log()

@@ -32,7 +32,7 @@ FILE = ROOT / "docs/openapi.json"
 DOCUMENT = json.loads(FILE.read_text())
 SECONDS = int(os.environ.get("SCHEMATHESIS_SECONDS", 5))
 # Keys of models and of statistics whose values depend on the machine or on time.
-MACHINE_KEYS = {"engine", "cpu", "memory", "created", "last_use", "expires", "last_inference", "inference_count",
+MACHINE_KEYS = {"engine", "loaded", "cpu", "memory", "created", "last_use", "expires", "last_inference", "inference_count",
                 "execution_count", "batch_stats", "count", "ns"}
 # Examples that need more than one request; each has its own test.
 STAGED_EXAMPLES = {"queue_full", "out_of_memory", "draining", "request_timeout",

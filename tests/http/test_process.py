@@ -210,6 +210,17 @@ def test_lack_of_file_descriptors_at_start_is_named(limit):
     assert "open files" in lines[-1]["reason"], result.stderr
 
 
+@pytest.mark.skipif(is_sanitized(), reason="sanitizers start threads of their own")
+def test_lack_of_threads_at_start_is_named():
+    """As a user of whom no other process runs; root has no such limit."""
+    result = subprocess.run(
+        [BINARY, "--demo", "--listen", "127.0.0.1:0", "--workers", "2"], capture_output=True, text=True, timeout=60,
+        user=61234 if os.geteuid() == 0 else None, env=clean_environment(OPENBLAS_NUM_THREADS="1"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NPROC, (1, 1)))
+    assert result.returncode == 1, result
+    assert "cannot start 2 workers: no thread is left; raise the limit of processes" in result.stderr, result
+
+
 # --- signals ---
 
 def catches(process, which):

@@ -4,6 +4,7 @@
 import json
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,20 @@ def test_model_is_unloaded_and_loaded_again(server):
     assert change(server, "load", "a").status_code == 200
     assert server.attention(ROW | {"model": "a"}).content == before
     assert index(server) == {"a": ("READY", ""), "b": ("READY", "")}
+
+
+def test_log_says_who_asked(start_server, folder, tmp_path_factory):
+    keys = tmp_path_factory.mktemp("keys") / "keys"
+    keys.write_text("alice:0123456789abcdef0123456789abcdef\n")
+    server = start_server("--model-dir", folder, "--model-control", "explicit", "--access-log", "--api-key-file", keys)
+    bearer = {"Authorization": "Bearer 0123456789abcdef0123456789abcdef"}
+    for verb in ("unload", "load"):
+        reply = requests.post(f"{server.url}/v2/repository/models/a/{verb}", headers=bearer, timeout=60)
+        assert reply.status_code == 200, reply.text
+        wait_for_log(server, f"/{verb} model=a client=127.0.0.1 key=alice status=200")
+        time.sleep(1)  # only the first change in a second has lines
+    for verb in ("unload", "load"):
+        assert f"info model {verb}ed model=a client=127.0.0.1 key=alice\n" in server.read_log()
 
 
 def test_unloaded_model_stays_so_when_the_others_are_read_again(server, folder):

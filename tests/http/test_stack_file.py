@@ -14,9 +14,9 @@ SERVICES = sorted(COMPOSE["services"])
 
 # What `docker stack deploy` refuses or ignores; `deploy` has the first three.
 COMPOSE_ONLY = {"cpus", "mem_limit", "pids_limit", "restart", "build", "depends_on", "security_opt"}
-STACK_ONLY = {"image", "secrets"}
-# Said of each on its own line: what is published, the models' folder, and `deploy`.
-DIFFERENT = {"ports", "volumes", "deploy", "environment"}
+STACK_ONLY = {"secrets"}
+# Said of each on its own line: the image, what is published, the models' folder, and `deploy`.
+DIFFERENT = {"image", "ports", "volumes", "deploy", "environment"}
 
 
 def bytes_of(size):

@@ -56,6 +56,11 @@ def test_unit_leaves_little_exposed(installed):
     assert exposure and float(exposure[1]) <= 1.5, result.stdout[-500:] + result.stderr
 
 
+def test_refused_options_are_not_tried_again():
+    settings = dict(settings_of(UNIT))
+    assert (settings["Restart"], settings["RestartPreventExitStatus"]) == ("on-failure", "2")
+
+
 def test_credentials_and_options_name_the_same_files():
     settings = settings_of(SECRETS)
     names = {value.split(":")[0] for key, value in settings if key == "LoadCredential"}

@@ -4,6 +4,7 @@
 import contextlib
 import datetime
 import json
+import os
 import re
 import signal
 import socket
@@ -55,6 +56,13 @@ class Files:
         certificate = Certificate(**options)
         certificate.write(self.cert, self.key)
         return certificate
+
+    def openssl(self, *arguments):
+        """Runs a command, which replaces the file that it reads."""
+        *before, path = arguments
+        subprocess.run(["openssl", *before, f"{path}.new"], check=True, capture_output=True)
+        os.chmod(f"{path}.new", 0o600)
+        os.rename(f"{path}.new", path)
 
 
 @pytest.fixture
@@ -345,12 +353,12 @@ def test_metrics_say_when_the_certificate_ends_and_what_was_not_reloaded(files, 
     seconds = int(datetime.datetime(2040, 1, 2, tzinfo=datetime.timezone.utc).timestamp())
     value = re.search(r"^attnd_certificate_expiry_timestamp_seconds (\S+)$", scrape(), re.M)
     assert float(value[1]) == seconds
-    assert 'attnd_reloads_failed_total{what="certificate"} 0\n' in scrape()
+    assert 'attnd_last_reload_failure_timestamp_seconds{what="certificate"} 0\n' in scrape()
     files.key.write_text("")
     reload(server, 2)
     time.sleep(0.2)  # a text is shared for 100 ms
-    assert 'attnd_reloads_failed_total{what="certificate"} 1\n' in scrape()
-    assert 'attnd_reloads_failed_total{what="models"} 0\n' in scrape()
+    assert 'attnd_last_reload_failure_timestamp_seconds{what="certificate"} 0\n' not in scrape()
+    assert 'attnd_last_reload_failure_timestamp_seconds{what="models"} 0\n' in scrape()
 
 
 # --- options ---
@@ -400,11 +408,53 @@ def test_files_that_do_not_fit_stop_the_start(files, tmp_path):
     assert f"--tls-cert: cannot open {files.cert}" in run_attnd("--demo", *files.options).stderr
 
 
-def test_a_certificate_that_has_expired_is_a_warning(files, start_server):
-    """The operator may have reasons; clients decide."""
-    files.put(not_after=datetime.datetime(2020, 1, 2), not_before=datetime.datetime(2020, 1, 1))
+def day(number):
+    return datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=number)
+
+
+def append(path, *certificates):
+    path.write_bytes(path.read_bytes() + b"".join(each.bytes() for each in certificates))
+
+
+# What makes the files wrong, and what attnd says then.
+WRONG = {
+    "expired": (lambda files: files.put(not_before=day(-9), not_after=day(-1)),
+                rf"certificate 1 of 1 ended at {day(-1):%Y-%m-%d}T.*; renew it"),
+    "begins later": (lambda files: files.put(not_before=day(5), not_after=day(9)),
+                     rf"certificate 1 of 1 begins at {day(5):%Y-%m-%d}T.*; correct the clock, or wait"),
+    "unrelated": (lambda files: append(files.cert, Certificate().issued.cert_chain_pems[0]),
+                  "certificate 2 of 2 has not signed the one before it"),
+    "key with a password": (lambda files: files.openssl(
+        "pkey", "-in", files.key, "-aes256", "-passout", "pass:word", "-out", files.key),
+        "private key is not usable PEM: .*; openssl pkey -in FILE -out NEW takes its password away"),
+    "certificate in DER": (lambda files: files.openssl("x509", "-in", files.cert, "-outform", "DER", "-out", files.cert),
+                           "certificate is not usable PEM: .*; openssl x509 -inform DER -in FILE -out NEW makes PEM"),
+    "key in DER": (lambda files: files.openssl("pkey", "-in", files.key, "-outform", "DER", "-out", files.key),
+                   "private key is not usable PEM: .* with -inform DER makes PEM"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_certificate_that_clients_would_refuse_is_refused(files, start_server, case):
+    """At a reload, the one that is served stays."""
+    spoil, told = WRONG[case]
     server = start_server("--demo", *files.options)
-    assert re.search(r'warn the certificate has expired days_left=-\d+', server.read_log())
+    with TlsConnection(server.port) as connection:
+        before = connection.socket.getpeercert(binary_form=True)
+    spoil(files)
+    result = run_attnd("--demo", "--check-config", *files.options)
+    assert result.returncode == 2 and re.search(told, result.stderr), result
+    reload(server, 2)
+    assert re.search(f"warn certificate stays as it was.*{told}", server.read_log())
+    with TlsConnection(server.port) as connection:
+        assert connection.socket.getpeercert(binary_form=True) == before
+
+
+def test_a_chain_and_a_last_day_are_fine(files):
+    files.put(not_before=day(-9), not_after=day(0.5))
+    append(files.cert, authority().cert_pem)
+    result = run_attnd("--demo", "--check-config", *files.options)
+    assert result.returncode == 0 and "warn certificate days_left=0" in result.stderr, result
 
 
 def test_tls_alone_does_not_open_an_address(files):

@@ -1,16 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/upgrade.md: what a version does with what it does not know."""
 
+import re
+
 import numpy as np
 
 from safetensors_file import write_safetensors
-from server import run_attnd
+from server import ROOT, run_attnd
 
 
 def write_file(path, **metadata):
     rng = np.random.default_rng(1)
     write_safetensors(path, {f"W_{name}.weight": rng.standard_normal((4, 4)).astype(np.float32) for name in "qkvo"},
                       "F32", {"num_heads": "2"} | metadata)
+
+
+PAGE = (ROOT / "docs/upgrade.md").read_text()
+
+
+def test_page_checks_as_the_unit_would_start():
+    """The same user, variables and models: what the check finds is what the start would."""
+    unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", (ROOT / "deploy/attnd.service").read_text()))
+    command, = re.findall(r"sudo systemd-run (.*?) &&$", PAGE.replace("\\\n", ""), re.M)
+    for setting in ("DynamicUser", "User", "EnvironmentFile"):
+        assert f"-p {setting}={unit[setting]} " in command
+    models, = re.findall(r"ATTND_MODEL_DIR=\S+", unit["Environment"])
+    assert f"-E {models} " in command and command.endswith("attnd --check-config")
+    assert PAGE.index("systemd-run") < PAGE.index("sudo apt-get install")
+
+
+def test_page_goes_back_by_the_files_that_it_names():
+    compose, stack = ((ROOT / "deploy" / name).read_text() for name in ("docker-compose.yml", "stack.yml"))
+    assert "image: localhost/attnd:${ATTND_COMMIT:-latest}" in compose and "REVISION: \"${ATTND_COMMIT:-" in compose
+    assert "${ATTND_IMAGE" in stack and re.search(r"failure_action: rollback", stack)
+    assert "--allow-downgrades" in PAGE and "docker service rollback attnd_attnd" in PAGE
+    for name in ("base/deployment.yaml", "one-node/deployment.yaml"):  # what `kubectl set image` changes
+        assert re.search(r"- name: attnd$", (ROOT / "deploy/kubernetes" / name).read_text(), re.M)
 
 
 def test_unknown_option_is_refused_by_name():

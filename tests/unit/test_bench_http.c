@@ -6,8 +6,7 @@
 #include "bench/http/histogram.h"
 #include "bench/http/reply.h"
 #include "bench/http/report.h"
-#include "bench/http/steps.h"
-#include "bench/http/url.h"
+#include "bench/http/target.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -82,20 +81,59 @@ static void test_values_at_the_ends_have_a_bucket(void **state) {
 
 /* --- arrivals --- */
 
-static void test_poisson_gaps_have_the_mean_and_the_variance_of_the_rate(void **state) {
+/* Rates and spans whose products are whole, and one that is rounded. */
+static void test_span_has_as_many_moments_as_its_rate_makes(void **state) {
     (void)state;
-    enum { GAPS = 200000 };
-    struct load_arrivals arrivals = load_arrivals_begin(true, 1000, 1);
-    double sum = 0, squares = 0, before = 0;
+    static const struct {
+        double rate;
+        int64_t seconds;
+        size_t count;
+    } cases[] = {
+        {20, 10, 200}, {0.1, 10, 1}, {1000, 0, 0}, {7.34, 5, 37}, {1e6, 1, 1000000}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (unsigned poisson = 0; poisson < 2; poisson++) {
+            const int64_t start = 3000000000, end = start + cases[i].seconds * 1000000000;
+            struct load_arrivals arrivals =
+                load_arrivals_begin(poisson, cases[i].rate, start, end);
+            uint64_t random = 1;
+            int64_t before = start;
+            for (size_t n = 0; n < cases[i].count; n++) {
+                int64_t at = load_arrivals_next(&arrivals, &random);
+                assert_true(before <= at && at < end);
+                before = at;
+            }
+            assert_true(load_arrivals_next(&arrivals, &random) == LOAD_NEVER);
+        }
+    }
+}
+
+/* Of n uniform moments the k-th has the mean k / (n + 1), and gaps are those of a Poisson
+ * process: as long as their deviation. */
+static void test_random_moments_are_uniform(void **state) {
+    (void)state;
+    enum { MOMENTS = 9, SPANS = 40000, SPAN_NS = 1000000000, GAPS = 200000 };
+    double sums[MOMENTS] = {0}, sum = 0, squares = 0, before = 0;
+    uint64_t random = 1;
     size_t long_gaps = 0;
 
+    for (size_t s = 0; s < SPANS; s++) {
+        struct load_arrivals few = load_arrivals_begin(true, MOMENTS, 0, SPAN_NS);
+        for (size_t k = 0; k < MOMENTS; k++)
+            sums[k] += (double)load_arrivals_next(&few, &random) / SPAN_NS;
+    }
+    for (size_t k = 0; k < MOMENTS; k++)
+        assert_true(fabs(sums[k] / SPANS - (double)(k + 1) / (MOMENTS + 1)) < 0.005);
+
+    struct load_arrivals arrivals =
+        load_arrivals_begin(true, 1000, 0, (int64_t)GAPS * 1000000);
     for (size_t i = 0; i < GAPS; i++) {
-        double at = (double)load_arrivals_next(&arrivals) * 1e-6, gap = at - before;
-        assert_true(gap >= 0);
+        double at = (double)load_arrivals_next(&arrivals, &random) * 1e-6;
+        double gap = at - before;
+        before = at;
         sum += gap; /* ms: the mean and the deviation are 1 */
         squares += gap * gap;
         long_gaps += gap > 3;
-        before = at;
     }
     double mean = sum / GAPS, variance = squares / GAPS - mean * mean;
     assert_true(fabs(mean - 1) < 0.01 && fabs(variance - 1) < 0.03);
@@ -104,49 +142,46 @@ static void test_poisson_gaps_have_the_mean_and_the_variance_of_the_rate(void **
 
 static void test_seed_decides_the_arrivals(void **state) {
     (void)state;
-    struct load_arrivals a = load_arrivals_begin(true, 50, 3), b = a;
-    struct load_arrivals other = load_arrivals_begin(true, 50, 4);
+    struct load_arrivals a = load_arrivals_begin(true, 50, 0, 10000000000), b = a;
+    struct load_arrivals other = a;
+    uint64_t three = 3, also_three = 3, four = 4;
     size_t same = 0;
 
     for (size_t i = 0; i < 100; i++) {
-        int64_t at = load_arrivals_next(&a);
-        assert_true(at == load_arrivals_next(&b));
-        same += at == load_arrivals_next(&other);
+        int64_t at = load_arrivals_next(&a, &three);
+        assert_true(at == load_arrivals_next(&b, &also_three));
+        same += at == load_arrivals_next(&other, &four);
     }
     assert_int_equal(same, 0);
 }
 
 static void test_constant_arrivals_have_equal_gaps(void **state) {
     (void)state;
-    struct load_arrivals arrivals = load_arrivals_begin(false, 4, 1);
-    for (int64_t i = 1; i <= 1000; i++)
-        assert_true(load_arrivals_next(&arrivals) == i * 250000000);
+    struct load_arrivals arrivals = load_arrivals_begin(false, 4, 0, 250000000000);
+    for (int64_t i = 0; i < 1000; i++)
+        assert_true(load_arrivals_next(&arrivals, NULL) == i * 250000000);
 }
 
-/* --- URLs, and lists of steps --- */
+/* --- URLs --- */
 
 static void test_url_is_split(void **state) {
     (void)state;
     static const struct {
-        const char *text, *host, *port, *authority, *path;
+        const char *text, *listen, *path;
     } cases[] = {
-        {"http://127.0.0.1:8080", "127.0.0.1", "8080", "127.0.0.1:8080", "/"},
-        {"http://name", "name", "80", "name", "/"},
-        {"http://a-b.c_d:1/x?y=/z", "a-b.c_d", "1", "a-b.c_d:1", "/x?y=/z"},
-        {"http://[::1]:65535/", "::1", "65535", "[::1]:65535", "/"},
-        {"http://[fe80::1]", "fe80::1", "80", "[fe80::1]", "/"},
-        {"unix:/run/a.sock", "/run/a.sock", "", "localhost", "/"},
+        {"http://127.0.0.1:8080", "127.0.0.1:8080", "/"},
+        {"127.0.0.1:8080/", "127.0.0.1:8080", "/"},
+        {"http://a-b.c_d:1/x?y=/z", "a-b.c_d:1", "/x?y=/z"},
+        {"http://[::1]:65535/", "[::1]:65535", "/"},
+        {"unix:/run/a.sock", "unix:/run/a.sock", "/"},
     };
-    struct load_url url;
+    struct load_target target;
     attn_error error;
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(load_url_parse(cases[i].text, &url, &error), ATTN_OK);
-        assert_string_equal(url.host, cases[i].host);
-        assert_string_equal(url.port, cases[i].port);
-        assert_string_equal(url.authority, cases[i].authority);
-        assert_string_equal(url.path, cases[i].path);
-        assert_int_equal(url.is_unix, cases[i].port[0] == '\0');
+        assert_int_equal(load_target_parse(cases[i].text, &target, &error), ATTN_OK);
+        assert_string_equal(target.listen, cases[i].listen);
+        assert_string_equal(target.path, cases[i].path);
     }
 }
 
@@ -155,81 +190,39 @@ static void test_wrong_url_says_what_to_write(void **state) {
     static const struct {
         const char *text, *words;
     } cases[] = {
-        {"", "write http://"},
-        {"localhost:8080", "write http://"},
+        {"", "HOST:PORT"},
         {"https://a", "no TLS"},
         {"http://", "HOST:PORT"},
-        {"http://:80", "HOST:PORT"},
-        {"http://a:", "HOST:PORT"},
-        {"http://a:0", "HOST:PORT"},
-        {"http://a:65536", "HOST:PORT"},
-        {"http://a:123456", "HOST:PORT"},
-        {"http://a:-1", "HOST:PORT"},
-        {"http://a: 1", "HOST:PORT"},
+        {"http://name", "HOST:PORT"},
+        {"http://name/", "HOST:PORT"},
+        {"http://a:65536", "out of range"},
         {"http://user@a", "HOST:PORT"},
         {"http://[::1", "HOST:PORT"},
-        {"http://[::1]x", "HOST:PORT"},
-        {"http://a b", "HOST:PORT"},
-        {"http://a?x", "path"},
-        {"http://a/#x", "path"},
-        {"http://a/x y", "path"},
-        {"http://a/\r\nX: y", "path"},
-        {"unix:", "socket"},
+        {"http://a:1?x", "HOST:PORT"},
+        {"http://a:1/#x", "path"},
+        {"http://a:1/x y", "path"},
+        {"http://a:1/\r\nX: y", "path"},
+        {"unix:", "must begin with '/'"},
+        {"unix:s", "must begin with '/'"},
     };
-    struct load_url url;
+    struct load_target target;
     attn_error error;
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(load_url_parse(cases[i].text, &url, &error), ATTN_E_VALUE);
+        assert_int_equal(load_target_parse(cases[i].text, &target, &error), ATTN_E_VALUE);
         assert_non_null(strstr(error.text, cases[i].words));
     }
     char text[LOAD_PATH_MAX + 64];
-    snprintf(text, sizeof text, "http://a/%0*d", LOAD_PATH_MAX - 1, 0);
-    assert_int_equal(load_url_parse(text, &url, &error), ATTN_OK);
-    snprintf(text, sizeof text, "http://a/%0*d", LOAD_PATH_MAX, 0);
-    assert_int_equal(load_url_parse(text, &url, &error), ATTN_E_VALUE);
-    snprintf(text, sizeof text, "http://%0*d:80", LOAD_HOST_MAX, 0);
-    assert_int_equal(load_url_parse(text, &url, &error), ATTN_OK);
-    snprintf(text, sizeof text, "http://%0*d:80", LOAD_HOST_MAX + 1, 0);
-    assert_int_equal(load_url_parse(text, &url, &error), ATTN_E_VALUE);
+    snprintf(text, sizeof text, "http://a:1/%0*d", LOAD_PATH_MAX - 1, 0);
+    assert_int_equal(load_target_parse(text, &target, &error), ATTN_OK);
+    snprintf(text, sizeof text, "http://a:1/%0*d", LOAD_PATH_MAX, 0);
+    assert_int_equal(load_target_parse(text, &target, &error), ATTN_E_VALUE);
+    snprintf(text, sizeof text, "http://%0*d:80", LISTEN_TEXT_MAX, 0);
+    assert_int_equal(load_target_parse(text, &target, &error), ATTN_E_VALUE);
     snprintf(text, sizeof text, "unix:/%0*d", 106, 0);
-    assert_int_equal(load_url_parse(text, &url, &error), ATTN_OK);
+    assert_int_equal(load_target_parse(text, &target, &error), ATTN_OK);
     snprintf(text, sizeof text, "unix:/%0*d", 107, 0);
-    assert_int_equal(load_url_parse(text, &url, &error), ATTN_E_VALUE);
-}
-
-static void test_steps_are_a_list_of_numbers(void **state) {
-    (void)state;
-    static const char *const wrong[] = {
-        "",    ",",    "1,",    "0",      "-1",
-        "1 ",  "x",    "1e3",   "0x10",   "nan",
-        "1,0", "2001", "1.2.3", "0.0009", "0.0000000000001"};
-    double steps[LOAD_STEPS_MAX];
-    size_t count;
-    attn_error error;
-
-    assert_int_equal(
-        load_steps_parse("rate", "0.001,2000,7", 2000, false, steps, &count, &error),
-        ATTN_OK);
-    assert_true(count == 3 && steps[0] == 0.001 && steps[1] == 2000 && steps[2] == 7);
-    assert_int_equal(load_steps_parse("closed", "1.5", 9, true, steps, &count, &error),
-                     ATTN_E_VALUE);
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        assert_int_equal(
-            load_steps_parse("rate", wrong[i], 2000, false, steps, &count, &error),
-            ATTN_E_VALUE);
-        assert_non_null(strstr(error.text, "--rate"));
-    }
-    char many[2 * LOAD_STEPS_MAX + 2];
-    for (size_t i = 0; i <= LOAD_STEPS_MAX; i++)
-        memcpy(many + 2 * i, "1,", 2);
-    many[2 * LOAD_STEPS_MAX + 1] = '\0';
-    assert_int_equal(load_steps_parse("rate", many, 9, false, steps, &count, &error),
-                     ATTN_E_VALUE);
-    many[2 * LOAD_STEPS_MAX - 1] = '\0';
-    assert_int_equal(load_steps_parse("rate", many, 9, false, steps, &count, &error),
-                     ATTN_OK);
-    assert_int_equal(count, LOAD_STEPS_MAX);
+    assert_int_equal(load_target_parse(text, &target, &error), ATTN_E_VALUE);
 }
 
 /* --- replies --- */
@@ -279,7 +272,8 @@ static void test_end_of_a_reply_is_found_however_it_arrives(void **state) {
          LOAD_WHOLE, 200, false},
         {"HTTP/1.1 103 Early\r\n\r\n", LOAD_MORE, 0, false},
         {OK_HEAD "\r\nto the end", LOAD_MORE, 200, true},
-        {OK_HEAD "Server: half", LOAD_MORE, 0, false},
+        {OK_HEAD "Server: half", LOAD_MORE, 200, false},
+        {"HTTP/1.1 200", LOAD_MORE, 0, false},
     };
     struct load_reply *reply = malloc(sizeof *reply);
 
@@ -313,6 +307,7 @@ static void test_what_is_not_a_reply_is_wrong(void **state) {
         OK_HEAD "Transfer-Encoding: chunked\r\n\r\n1\r\nab",
         OK_HEAD "Transfer-Encoding: chunked\r\n\r\n1111111111111111\r\n",
         OK_HEAD "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nx",
+        OK_HEAD "Transfer-Encoding: chunked\r\n\r\n1\r\na\rb\n",
     };
     struct load_reply *reply = malloc(sizeof *reply);
 
@@ -374,12 +369,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quantiles_are_those_of_a_sort_to_three_digits),
         cmocka_unit_test(test_values_at_the_ends_have_a_bucket),
-        cmocka_unit_test(test_poisson_gaps_have_the_mean_and_the_variance_of_the_rate),
+        cmocka_unit_test(test_span_has_as_many_moments_as_its_rate_makes),
+        cmocka_unit_test(test_random_moments_are_uniform),
         cmocka_unit_test(test_seed_decides_the_arrivals),
         cmocka_unit_test(test_constant_arrivals_have_equal_gaps),
         cmocka_unit_test(test_url_is_split),
         cmocka_unit_test(test_wrong_url_says_what_to_write),
-        cmocka_unit_test(test_steps_are_a_list_of_numbers),
         cmocka_unit_test(test_end_of_a_reply_is_found_however_it_arrives),
         cmocka_unit_test(test_what_is_not_a_reply_is_wrong),
         cmocka_unit_test(test_generator_that_has_no_cpu_left_says_so),

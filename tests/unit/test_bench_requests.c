@@ -41,17 +41,15 @@ static void write_text(const char *path, const char *text, size_t size) {
 
 static attn_status read_requests(const char *text, struct load_requests *ret_requests,
                                  attn_error *ret_error) {
-    static const struct load_url url = {.authority = "h:1", .path = "/default"};
+    static const struct load_target target = {.listen = "h:1", .path = "/default"};
     static char header[] = "X-All: 1";
     static char *items[] = {header};
     static const struct config_texts headers = {items, 1};
 
     if (text == NULL)
-        return load_requests_read(NULL, &(struct load_defaults){&url, &headers},
-                                  ret_requests, ret_error);
+        return load_requests_read(NULL, &target, &headers, ret_requests, ret_error);
     write_text(requests_path, text, strlen(text));
-    return load_requests_read(requests_path, &(struct load_defaults){&url, &headers},
-                              ret_requests, ret_error);
+    return load_requests_read(requests_path, &target, &headers, ret_requests, ret_error);
 }
 
 static void assert_bytes(const struct load_request *request, const char *expected) {
@@ -172,12 +170,10 @@ static void test_wrong_request_is_refused_with_its_line(void **state) {
             fail_msg("%s: %s", cases[i].text, error.text);
         assert_non_null(strstr(error.text, requests_path));
     }
-    const struct load_url url = {.path = "/"};
+    const struct load_target target = {.path = "/"};
     const struct config_texts none = {NULL, 0};
     write_text(requests_path, "{}\n\0{}", 6);
-    assert_int_equal(load_requests_read(requests_path,
-                                        &(struct load_defaults){&url, &none}, &requests,
-                                        &error),
+    assert_int_equal(load_requests_read(requests_path, &target, &none, &requests, &error),
                      ATTN_E_VALUE);
     assert_null(requests.items);
 }

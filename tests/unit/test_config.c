@@ -230,9 +230,9 @@ static void test_empty_variables_and_service_links_are_ignored(void **state) {
 
 static void test_unknown_variables_are_named(void **state) {
     (void)state;
-    static const char *const names[] = {
-        "ATTND_WROKERS",       "ATTND_HELP", "ATTND_CAUSAL",    "ATTND_PORTS",
-        "ATTND_SERVICE_HOSTS", "ATTND_PORT", "ATTND_ADMIN_PORT"};
+    static const char *const names[] = {"ATTND_HELP",  "ATTND_CAUSAL",
+                                        "ATTND_PORTS", "ATTND_SERVICE_HOSTS",
+                                        "ATTND_PORT",  "ATTND_ADMIN_PORT"};
     char variables[200];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(variables, sizeof variables, "ATTND_QUEUE=5 %s=1", names[i]);
@@ -242,6 +242,7 @@ static void test_unknown_variables_are_named(void **state) {
         assert_string_equal(config.ignored_variables.items[0], names[i]);
         config_deinit(&config);
     }
+    refuse_words("", "ATTND_WROKERS=1", "'ATTND_WROKERS'; did you mean ATTND_WORKERS?");
 }
 
 static void test_options_of_other_programs_name_what_to_do_instead(void **state) {

@@ -34,7 +34,10 @@ static void test_path_mode_and_group_are_read(void **state) {
     for (size_t i = 0; i < sizeof valid / sizeof *valid; i++) {
         assert_int_equal(listen_check("--listen", valid[i], &error), ATTN_OK);
         assert_true(listen_is_unix(valid[i]));
-        assert_true(listen_is_loopback(valid[i]));
+        bool is_loopback = false;
+        assert_int_equal(listen_find_loopback("--listen", valid[i], &is_loopback, NULL),
+                         ATTN_OK);
+        assert_true(is_loopback);
     }
     assert_false(listen_is_unix("127.0.0.1:80"));
 

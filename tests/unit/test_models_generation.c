@@ -56,8 +56,8 @@ static void test_models_and_counters_are_shared_by_name(void **state) {
     assert_int_equal(old->num_models, 2);
     assert_int_equal(old->num_listings, 3);
     assert_string_equal(old->listings[1].name, "journey");
-    assert_true(old->listings[1].loaded);
-    assert_false(old->listings[2].loaded);
+    assert_ptr_equal(old->listings[1].info, attn_model_get_info(first[1]));
+    assert_null(old->listings[2].info);
     assert_string_equal(old->listings[2].reason, "why");
 
     /* d2l is another model of the same name, journey is the same, stacked is new. */

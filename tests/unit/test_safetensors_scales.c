@@ -113,7 +113,6 @@ static void test_every_part_of_a_matrix_has_the_scales_of_its_blocks(void **stat
                 random = random * 6364136223846793005 + 1442695040888963407;
                 assert_part(&scaled, first, (size_t)(random >> 33) % (count - first) + 1);
             }
-            assert_int_equal(safetensors_read_all(&scaled.matrix, NULL, NULL), ATTN_OK);
             close_scaled(&scaled);
         }
     }
@@ -132,12 +131,8 @@ static void assert_refused(size_t at, const void *bytes, size_t size, const char
     for (size_t i = 0; i < 8; i++)
         header_size |= (size_t)scaled.bytes[i] << 8 * i;
     memcpy(scaled.bytes + 8 + header_size + at, bytes, size);
-    for (int check_only = 0; check_only < 2; check_only++) {
-        assert_int_equal(
-            safetensors_read_all(&scaled.matrix, check_only ? NULL : numbers, &error),
-            ATTN_E_VALUE);
-        assert_string_equal(error.text, line);
-    }
+    assert_int_equal(safetensors_read_all(&scaled.matrix, numbers, &error), ATTN_E_VALUE);
+    assert_string_equal(error.text, line);
     close_scaled(&scaled);
 }
 
@@ -174,12 +169,12 @@ static void test_scales_and_numbers_that_cannot_be_are_refused_by_name(void **st
     data[numbers + 15] = 0xfe;        /* -448 */
     memcpy(data + third, &huge, sizeof huge);
     attn_error error = {.text = ""};
-    assert_int_equal(safetensors_read_all(&scaled.matrix, NULL, &error), ATTN_E_VALUE);
+    float read[24];
+    assert_int_equal(safetensors_read_all(&scaled.matrix, read, &error), ATTN_E_VALUE);
     assert_string_equal(
         error.text, "tensor 'w': element 15 times its scale is too large for float32");
 
     /* a scale of 0 over zeros hides nothing */
-    float read[24];
     memset(data + numbers, 0, 24);
     data[numbers + 1] = 0x80; /* -0 */
     memcpy(data + third, &zero, sizeof zero);

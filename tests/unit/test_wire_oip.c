@@ -422,7 +422,7 @@ static bool print_text(const struct fixture *fixture, int which, struct buf *bod
     const attn_model *const *models = (const attn_model *const *)fixture->models;
     const attn_model_info *info = attn_model_get_info(models[MODEL_NARROW]);
     const struct wire_oip_statistics statistics = {.num_successes = 7};
-    const struct wire_oip_listing listings[2] = {{"a", true, ""}, {"b", false, "bad"}};
+    const struct wire_oip_listing listings[2] = {{"a", info, ""}, {"b", NULL, "bad"}};
     const struct wire_problem problem = {.status = 400, .title = "T", .detail = "d"};
     switch (which) {
     case 0:

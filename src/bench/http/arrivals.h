@@ -16,27 +16,44 @@ static inline uint64_t load_random(uint64_t *state) {
     return x ^ x >> 31;
 }
 
-/* Moments at a mean rate: with equal gaps, or a Poisson process, which many clients make
- * that know nothing of each other, and whose gaps are exponential. */
+/* As many moments as a rate makes in a span of time, in ascending order: with equal gaps,
+ * or drawn uniformly. The latter is a Poisson process whose count is known, as many
+ * clients make that know nothing of each other. */
 struct load_arrivals {
     bool poisson;
+    uint64_t left; /* moments to come */
     double gap_ns; /* the mean */
     double at_ns;  /* the last moment */
-    uint64_t state;
+    double end_ns; /* of the span */
 };
 
-/* Begins at moment 0, with `rate` moments a second. */
+#define LOAD_NEVER INT64_MAX
+
+/* Begins a span, in ns, with `rate` moments a second. */
 static inline struct load_arrivals load_arrivals_begin(bool poisson, double rate,
-                                                       uint64_t seed) {
-    return (struct load_arrivals){
-        .poisson = poisson, .gap_ns = 1e9 / rate, .state = seed};
+                                                       int64_t start, int64_t end) {
+    double gap_ns = 1e9 / rate;
+    return (struct load_arrivals){.poisson = poisson,
+                                  .left =
+                                      (uint64_t)llround((double)(end - start) / gap_ns),
+                                  .gap_ns = gap_ns,
+                                  .at_ns = (double)start - (poisson ? 0 : gap_ns),
+                                  .end_ns = (double)end};
 }
 
-/* Returns the next moment, in ns since the start; never earlier than the one before. */
-static inline int64_t load_arrivals_next(struct load_arrivals *arrivals) {
-    double gaps = 1;
-    if (arrivals->poisson) /* of a number in (0, 1] */
-        gaps = -log(((double)(load_random(&arrivals->state) >> 11) + 1) * 0x1p-53);
-    arrivals->at_ns += gaps * arrivals->gap_ns;
+/* Returns the next moment, never earlier than the one before; LOAD_NEVER when all have
+ * come. The least of n uniform moments is past a share 1 - u^(1/n) of the time. */
+static inline int64_t load_arrivals_next(struct load_arrivals *arrivals,
+                                         uint64_t *random) {
+    if (arrivals->left == 0)
+        return LOAD_NEVER;
+    double gap_ns = arrivals->gap_ns;
+    if (arrivals->poisson) { /* of a number in (0, 1] */
+        double u = ((double)(load_random(random) >> 11) + 1) * 0x1p-53;
+        gap_ns = (arrivals->end_ns - arrivals->at_ns) *
+                 -expm1(log(u) / (double)arrivals->left);
+    }
+    arrivals->left--;
+    arrivals->at_ns += gap_ns;
     return (int64_t)arrivals->at_ns;
 }

@@ -3,24 +3,27 @@
 #include "bench/http/command.h"
 
 #include "base/error.h"
-#include "base/output.h"
-#include "bench/http/address.h"
-#include "bench/http/plot.h"
-#include "bench/http/steps.h"
+#include "base/size.h"
+#include "bench/http/report.h"
+#include "bench/http/target.h"
 #include "config/help.h"
 #include "config/read.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#define EXIT_USAGE   2
-#define FILES_OTHER  64 /* open besides those of connections */
-#define OUTPUT_BYTES ((size_t)16 << 30)
+#define EXIT_USAGE  2
+#define STEPS_MAX   100
+#define RATE_MAX    1e6
+#define CLIENTS_MAX 65536
+#define FILES_OTHER 64 /* open besides those of connections */
 
 struct load_config {
-    char *requests, *rate, *closed, *source, *plot, *samples;
+    char *requests, *rate, *closed, *source, *samples;
     struct config_texts headers;
     int arrivals;
     size_t connections, seconds, warmup, timeout_ms, seed;
@@ -29,16 +32,12 @@ struct load_config {
 
 /* A run, besides its options. */
 struct load_run {
-    const char *url_text;
-    struct load_url url;
-    struct load_address address;
+    const char *url;
+    struct load_target target;
     struct load_requests requests;
-    double steps[LOAD_STEPS_MAX];
+    double steps[STEPS_MAX]; /* rates, or numbers of clients */
     size_t num_steps;
     struct load_plan plan;
-    struct load_point points[LOAD_STEPS_MAX]; /* [num_done] */
-    size_t num_done;
-    struct buf samples;
 };
 
 static const char *const arrivals[] = {"poisson", "constant", NULL};
@@ -61,10 +60,11 @@ static const struct option options[] = {
              "has the last reply, or 0.1 s after a failure. The default is 1 client."},
     {OPTION("arrivals", CHOICE, arrivals), .value = "poisson",
      .metavar = "poisson|constant", .choices = arrivals,
-     .help = "Gaps of the open loop: random ones, as many independent clients make, or "
-             "equal ones."},
+     .help =
+         "Moments of the open loop, as many as the rate makes: drawn at random, as many "
+         "independent clients make them, or at equal gaps."},
     {OPTION("connections", COUNT, connections), .value = "256", .min = 1,
-     .max = LOAD_CLIENTS_MAX, .metavar = "N",
+     .max = CLIENTS_MAX, .metavar = "N",
      .help =
          "Connections of the open loop, at most. A request that finds none free waits, "
          "and its latency counts that."},
@@ -84,9 +84,6 @@ static const struct option options[] = {
      .help = "The address of this machine to send from."},
     {OPTION("seed", COUNT, seed), .value = "1", .max = SIZE_MAX, .metavar = "N",
      .help = "Seed of the arrivals and of the order of requests."},
-    {OPTION("plot", TEXT, plot), .metavar = "FILE",
-     .help = "Create an SVG: percentiles over throughput, a point for each step, hollow "
-             "where requests were not served, or sent twice."},
     {OPTION("samples", TEXT, samples), .metavar = "FILE",
      .help =
          "Create a CSV file with each measured request: its step, its place in the file "
@@ -102,7 +99,7 @@ static const struct option_set option_set = {
 };
 
 static const char about[] =
-    "URL is http://HOST[:PORT][/PATH], or unix:SOCKET. Latency is counted from the "
+    "URL is http://HOST:PORT[/PATH], or unix:SOCKET. Latency is counted from the "
     "moment when a request was due, so neither a server that stalls nor this program, "
     "when it is late, hides how long clients would wait. Percentiles are those of "
     "replies with a status from 200 to 299, exact to three digits; \"-\" means too few "
@@ -137,27 +134,50 @@ static attn_status reserve_files(size_t connections, attn_error *ret_error) {
                      connections, (unsigned long long)limit.rlim_max);
 }
 
+/* Parses N[,N]..., the value of the option `name`: numbers from `min` to `max`. */
+static attn_status parse_steps(const char *name, const char *text, double min, double max,
+                               bool whole, struct load_run *run, attn_error *ret_error) {
+    const char *at = text;
+    char *end = NULL;
+    bool valid = strspn(text, "0123456789.,") == strlen(text);
+
+    do {
+        double step = valid ? strtod(at, &end) : 0;
+        valid = valid && run->num_steps < STEPS_MAX && end > at &&
+                (*end == ',' || *end == '\0') && step >= min && step <= max &&
+                (!whole || step == floor(step));
+        if (valid)
+            run->steps[run->num_steps++] = step;
+        at = valid ? end + 1 : at;
+    } while (valid && *end == ',');
+    if (valid)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_VALUE,
+                     "--%s: '%.100s' is not a list such as 100,200,400: at most %d "
+                     "%snumbers from %.2g to %.0f",
+                     name, text, STEPS_MAX, whole ? "whole " : "", min, max);
+}
+
 /* Checks what a single option cannot tell, and fills the plan and the steps. */
 static attn_status prepare_plan(const struct load_config *config, struct load_run *run,
                                 attn_error *ret_error) {
-    struct load_plan *plan = &run->plan;
     bool open = config->rate != NULL;
-    double clients_max = 0;
+    const char *closed = config->closed != NULL ? config->closed : "1";
+    size_t clients_max = open ? config->connections : 1;
 
     if (open && config->closed != NULL)
         return error_set(ret_error, ATTN_E_VALUE,
                          "--rate and --closed are two kinds of load; leave one out");
+    /* The least rate sends one request. */
     attn_status status =
-        open ? load_steps_parse("rate", config->rate, LOAD_RATE_MAX, false, run->steps,
-                                &run->num_steps, ret_error)
-             : load_steps_parse("closed", config->closed != NULL ? config->closed : "1",
-                                LOAD_CLIENTS_MAX, true, run->steps, &run->num_steps,
-                                ret_error);
+        open ? parse_steps("rate", config->rate, 1 / (double)config->seconds, RATE_MAX,
+                           false, run, ret_error)
+             : parse_steps("closed", closed, 1, CLIENTS_MAX, true, run, ret_error);
     if (status != ATTN_OK)
         return status;
 
-    *plan = (struct load_plan){
-        .address = &run->address,
+    run->plan = (struct load_plan){
+        .target = &run->target,
         .requests = &run->requests,
         .poisson = config->arrivals == 0,
         .connections = config->connections,
@@ -166,12 +186,9 @@ static attn_status prepare_plan(const struct load_config *config, struct load_ru
         .window_ns = (int64_t)config->seconds * 1000000000,
         .timeout_ns = (int64_t)config->timeout_ms * 1000000,
         .seed = config->seed,
-        .keep_samples = config->samples != NULL,
     };
-    for (size_t i = 0; i < run->num_steps; i++) {
-        double clients = open ? (double)config->connections : run->steps[i];
-        clients_max = clients > clients_max ? clients : clients_max;
-    }
+    for (size_t i = 0; !open && i < run->num_steps; i++)
+        clients_max = size_max(clients_max, (size_t)run->steps[i]);
     for (size_t i = 0; i < config->headers.count; i++) {
         if (!load_header_is_valid(config->headers.items[i]))
             return error_set(ret_error, ATTN_E_VALUE,
@@ -179,48 +196,44 @@ static attn_status prepare_plan(const struct load_config *config, struct load_ru
                              "frames the request, which is done already",
                              config->headers.items[i]);
     }
-    return reserve_files((size_t)clients_max, ret_error);
+    return reserve_files(clients_max, ret_error);
 }
 
 static attn_status prepare_run(const struct load_config *config, struct load_run *run,
                                attn_error *ret_error) {
-    attn_status status = load_url_parse(run->url_text, &run->url, ret_error);
+    attn_status status = load_target_parse(run->url, &run->target, ret_error);
 
     if (status == ATTN_OK)
         status = prepare_plan(config, run, ret_error);
-    if (status == ATTN_OK && config->plot != NULL && config->samples != NULL &&
-        strcmp(config->plot, config->samples) == 0)
-        status = error_set(ret_error, ATTN_E_VALUE,
-                           "--plot and --samples name one file; they need two");
-    if (status == ATTN_OK && config->plot != NULL)
-        status = output_check_new(config->plot, ret_error);
-    if (status == ATTN_OK && config->samples != NULL)
-        status = output_check_new(config->samples, ret_error);
     if (status == ATTN_OK)
-        status = load_requests_read(
-            config->requests,
-            &(struct load_defaults){.url = &run->url, .headers = &config->headers},
-            &run->requests, ret_error);
+        status = load_requests_read(config->requests, &run->target, &config->headers,
+                                    &run->requests, ret_error);
     if (status == ATTN_OK)
-        status = load_address_find(&run->url, config->source, &run->address, ret_error);
-    return status;
+        status = load_target_find(&run->target, config->source, ret_error);
+    if (status != ATTN_OK || config->samples == NULL)
+        return status;
+
+    run->plan.samples = fopen(config->samples, "wxe");
+    if (run->plan.samples == NULL)
+        return error_set(ret_error, ATTN_E_VALUE, "--samples: cannot create %.200s: %s",
+                         config->samples, strerror(errno));
+    fputs("step,request,end_s,latency_ms,outcome\n", run->plan.samples);
+    return ATTN_OK;
 }
 
 static attn_status run_step(const struct load_config *config, struct load_run *run,
                             attn_error *ret_error) {
-    size_t index = run->num_done;
     struct load_plan *plan = &run->plan;
-    struct load_point *point = &run->points[index];
     struct load_tally *tally = calloc(1, sizeof *tally);
 
     if (tally == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
     if (config->rate != NULL)
-        plan->rate = run->steps[index];
+        plan->rate = run->steps[plan->index];
     else
-        plan->connections = (size_t)run->steps[index];
-    if (index == 0 && !config->json)
-        load_report_head(plan, run->url_text);
+        plan->connections = (size_t)run->steps[plan->index];
+    if (plan->index == 0 && !config->json)
+        load_report_head(plan, run->url);
 
     attn_status status = load_run_step(plan, tally, ret_error);
     if (status == ATTN_OK) {
@@ -228,59 +241,27 @@ static attn_status run_step(const struct load_config *config, struct load_run *r
             load_report_json(plan, tally);
         else
             load_report_text(plan, tally);
-        if (config->samples != NULL)
-            load_report_samples(tally, index, &run->samples);
-        load_report_quantiles(&tally->latency, point->ms);
-        point->served = (double)tally->served / (double)config->seconds;
-        point->clean = load_report_is_clean(tally);
-        run->num_done++;
     }
-    free(tally->samples);
     free(tally);
-    return status;
-}
-
-/* Creates a file with what `text` has, whose owner is the caller. */
-static attn_status create_file(const char *path, const struct buf *text,
-                               attn_error *ret_error) {
-    if (text->status != ATTN_OK)
-        return error_set(ret_error, ATTN_E_NOMEM, "%.200s: out of memory", path);
-    return output_create_file(path, text->data, text->size, ret_error);
-}
-
-/* Creates the files of the steps that were done. */
-static attn_status create_files(const struct load_config *config,
-                                const struct load_run *run, attn_error *ret_error) {
-    attn_status status = ATTN_OK;
-    struct buf svg;
-
-    if (config->samples != NULL)
-        status = create_file(config->samples, &run->samples, ret_error);
-    if (status != ATTN_OK || config->plot == NULL)
-        return status;
-    buf_init(&svg, OUTPUT_BYTES);
-    load_plot(run->points, run->num_done, run->url_text, &svg);
-    status = create_file(config->plot, &svg, ret_error);
-    buf_deinit(&svg);
     return status;
 }
 
 static int run_load(const struct load_config *config, const char *url) {
     static struct load_run run; /* too large for a stack */
-    attn_error error, later_error;
+    struct load_plan *plan = &run.plan;
+    attn_error error;
 
-    run = (struct load_run){.url_text = url};
-    buf_init(&run.samples, OUTPUT_BYTES);
+    run = (struct load_run){.url = url};
     attn_status status = prepare_run(config, &run, &error);
-    while (status == ATTN_OK && run.num_done < run.num_steps)
+    for (; status == ATTN_OK && plan->index < run.num_steps; plan->index++)
         status = run_step(config, &run, &error);
-    if (run.num_done > 0) { /* also those before a step that failed */
-        attn_status created =
-            create_files(config, &run, status == ATTN_OK ? &error : &later_error);
-        status = status == ATTN_OK ? created : status;
+    if (plan->samples != NULL) { /* also those before a step that failed */
+        bool failed = ferror(plan->samples) != 0;
+        if ((fclose(plan->samples) != 0 || failed) && status == ATTN_OK)
+            status = error_set(&error, ATTN_E_IO, "cannot write all of %.200s",
+                               config->samples);
     }
     load_requests_deinit(&run.requests);
-    buf_deinit(&run.samples);
     if (status == ATTN_OK)
         return 0;
     return report_failure(

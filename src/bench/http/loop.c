@@ -25,7 +25,6 @@
 #define EVENTS_MAX 256
 #define NS_PER_MS  INT64_C(1000000)
 #define PAUSE_NS   (100 * NS_PER_MS) /* of a client that was not served */
-#define NEVER      INT64_MAX
 
 struct client {
     int fd; /* -1: none */
@@ -49,10 +48,10 @@ struct loop {
     int64_t free_since; /* since when some client has been ready */
     int64_t origin;     /* by the clock */
     int64_t cpu_origin; /* by the clock of the thread's CPU time */
-    int64_t next_due;   /* of the open loop; NEVER: the schedule has ended */
+    int64_t next_due;   /* of the open loop; LOAD_NEVER: the schedule has ended */
     int64_t swept;      /* when clients were last swept */
     struct load_arrivals arrivals;
-    uint64_t random;
+    uint64_t random, arrivals_random;
     int epoll;
     char *scratch;      /* [READ_BYTES] */
     attn_status status; /* of what the generator itself could not do */
@@ -80,21 +79,17 @@ static void stop_loop(struct loop *loop, const char *what) {
 
 /* --- outcomes --- */
 
-static void keep_sample(struct loop *loop, const struct load_sample *sample) {
-    struct load_tally *tally = loop->tally;
-
-    if (tally->num_samples == tally->samples_capacity) {
-        size_t capacity = tally->samples_capacity * 2 + 1024;
-        struct load_sample *samples = realloc(tally->samples, capacity * sizeof *samples);
-        if (samples == NULL) {
-            errno = ENOMEM;
-            stop_loop(loop, "cannot keep all samples");
-            return;
-        }
-        tally->samples = samples;
-        tally->samples_capacity = capacity;
-    }
-    tally->samples[tally->num_samples++] = *sample;
+static void write_sample(const struct load_plan *plan, uint32_t request, int64_t due,
+                         int64_t now, int outcome) {
+    fprintf(plan->samples, "%zu,%u,%.6f,%.6f,", plan->index, request,
+            (double)(now - plan->warmup_ns) * 1e-9, (double)(now - due) * 1e-6);
+    if (outcome > 0)
+        fprintf(plan->samples, "%d\n", outcome);
+    else
+        fputs(outcome == LOAD_TIMED_OUT ? "timed out\n"
+              : outcome == LOAD_MISREAD ? "misread\n"
+                                        : "lost\n",
+              plan->samples);
 }
 
 /* Counts what became of a request that was due at `due`. */
@@ -115,11 +110,8 @@ static void count_outcome(struct loop *loop, uint32_t request, int64_t due, int6
     tally->lost += outcome == LOAD_LOST;
     if (served)
         load_histogram_add(&tally->latency, (uint64_t)(now - due));
-    if (loop->plan->keep_samples)
-        keep_sample(loop, &(struct load_sample){.end_ns = now - warmup,
-                                                .latency_ns = now - due,
-                                                .request = request,
-                                                .outcome = outcome});
+    if (loop->plan->samples != NULL)
+        write_sample(loop->plan, request, due, now, outcome);
 }
 
 /* --- connections --- */
@@ -154,30 +146,30 @@ static void end_request(struct loop *loop, struct client *client, int outcome) {
 /* Returns whether there is a connection now, or may be one at the next sweep: where TCP
  * waits for a server that is too busy to accept, a Unix socket refuses with EAGAIN. */
 static bool open_connection(struct loop *loop, struct client *client) {
-    const struct load_address *address = loop->plan->address;
+    const struct load_target *target = loop->plan->target;
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
                                 .data.ptr = client};
     int one = 1;
 
     client->fd =
-        socket(address->to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        socket(target->to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (client->fd < 0 ||
         epoll_ctl(loop->epoll, EPOLL_CTL_ADD, client->fd, &event) != 0) {
         stop_loop(loop, "cannot open a socket");
         return false;
     }
-    if (address->to.ss_family != AF_UNIX)
+    if (target->to.ss_family != AF_UNIX)
         setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (address->from_size > 0) {
+    if (target->from_size > 0) {
         /* Else bind() itself would choose a port, of which there are too few. */
         setsockopt(client->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
-        if (bind(client->fd, (const struct sockaddr *)&address->from,
-                 address->from_size) != 0)
+        if (bind(client->fd, (const struct sockaddr *)&target->from, target->from_size) !=
+            0)
             return false;
     }
     int result =
-        connect(client->fd, (const struct sockaddr *)&address->to, address->to_size);
-    if (result != 0 && errno == EAGAIN && address->to.ss_family == AF_UNIX) {
+        connect(client->fd, (const struct sockaddr *)&target->to, target->to_size);
+    if (result != 0 && errno == EAGAIN && target->to.ss_family == AF_UNIX) {
         close_connection(client);
         return true;
     }
@@ -185,7 +177,7 @@ static bool open_connection(struct loop *loop, struct client *client) {
 }
 
 static void connect_client(struct loop *loop, struct client *client) {
-    if (open_connection(loop, client))
+    if (open_connection(loop, client) || loop->status != ATTN_OK)
         return;
     loop->tally->lost_errno = errno;
     end_request(loop, client, LOAD_LOST);
@@ -266,6 +258,8 @@ static void start_request(struct loop *loop, struct client *client, uint32_t req
     client->request = request;
     client->due = due;
     client->begun = loop_now(loop);
+    loop->tally->sent +=
+        client->begun >= loop->plan->warmup_ns && client->begun < loop_end(loop);
     client->sent = 0;
     load_reply_reset(&client->reply);
 
@@ -276,6 +270,18 @@ static void start_request(struct loop *loop, struct client *client, uint32_t req
 }
 
 /* --- the schedule --- */
+
+/* Returns the next moment of the warm-up, then of the window. */
+static int64_t find_next_due(struct loop *loop) {
+    const struct load_plan *plan = loop->plan;
+    int64_t due = load_arrivals_next(&loop->arrivals, &loop->arrivals_random);
+
+    if (due < LOAD_NEVER || loop->arrivals.end_ns > (double)plan->warmup_ns)
+        return due;
+    loop->arrivals =
+        load_arrivals_begin(plan->poisson, plan->rate, plan->warmup_ns, loop_end(loop));
+    return load_arrivals_next(&loop->arrivals, &loop->arrivals_random);
+}
 
 /* Starts the requests of the open loop that are due. Those that still have no connection
  * when the timeout has passed since the end are never sent. */
@@ -299,9 +305,7 @@ static void start_due(struct loop *loop, int64_t now) {
             start_request(loop, &loop->clients[loop->ready[--loop->num_ready]],
                           choose_request(loop), due);
         }
-        loop->next_due = load_arrivals_next(&loop->arrivals);
-        if (loop->next_due >= loop_end(loop))
-            loop->next_due = NEVER;
+        loop->next_due = find_next_due(loop);
     }
 }
 
@@ -336,7 +340,7 @@ static int64_t sweep_pause(const struct loop *loop) {
 
 /* Returns when there is something to do without an event. */
 static int64_t find_wake(const struct loop *loop, int64_t now) {
-    int64_t wake = now < loop_end(loop) ? loop_end(loop) : NEVER;
+    int64_t wake = now < loop_end(loop) ? loop_end(loop) : LOAD_NEVER;
 
     if (loop->num_ready < loop->num_clients)
         wake = clock_earlier(wake, loop->swept + sweep_pause(loop));
@@ -385,7 +389,7 @@ static void run_loop(struct loop *loop) {
             start_ready(loop, now);
         if (loop->status != ATTN_OK ||
             (now >= loop_end(loop) && loop->num_ready == loop->num_clients &&
-             (!open || loop->next_due == NEVER)))
+             (!open || loop->next_due == LOAD_NEVER)))
             return;
         serve_events(loop, find_wake(loop, now));
     }
@@ -401,10 +405,9 @@ static void start_schedule(struct loop *loop) {
         loop->ready[loop->num_ready++] = i;
     }
     if (plan->rate > 0) {
-        loop->arrivals = load_arrivals_begin(plan->poisson, plan->rate, plan->seed);
-        loop->next_due = load_arrivals_next(&loop->arrivals);
-        if (loop->next_due >= loop_end(loop))
-            loop->next_due = NEVER;
+        loop->arrivals =
+            load_arrivals_begin(plan->poisson, plan->rate, 0, plan->warmup_ns);
+        loop->next_due = find_next_due(loop);
     }
     loop->origin = clock_now_ns();
     loop->cpu_origin = clock_thread_ns();
@@ -417,6 +420,7 @@ attn_status load_run_step(const struct load_plan *plan, struct load_tally *tally
         .tally = tally,
         .num_clients = plan->connections,
         .random = ~plan->seed,
+        .arrivals_random = plan->seed,
         .epoll = epoll_create1(EPOLL_CLOEXEC),
         .scratch = malloc(READ_BYTES),
         .error = ret_error,

@@ -7,7 +7,7 @@
 
 #include <attnd/status.h>
 #include <stdbool.h>
-#include <sys/socket.h>
+#include <stdio.h>
 
 #define LOAD_STATUS_MAX 999
 
@@ -23,13 +23,8 @@ static inline bool load_is_served(int outcome) {
     return outcome >= 200 && outcome < 300;
 }
 
-struct load_address {
-    struct sockaddr_storage to, from; /* `from` is used when from_size > 0 */
-    socklen_t to_size, from_size;
-};
-
 struct load_plan {
-    const struct load_address *address;   /* borrowed */
+    const struct load_target *target;     /* borrowed */
     const struct load_requests *requests; /* borrowed */
     double rate; /* of an open loop, requests a second; 0: a closed loop */
     bool poisson;
@@ -38,35 +33,28 @@ struct load_plan {
     int64_t warmup_ns, window_ns;
     int64_t timeout_ns; /* of a client, from when it sends its request */
     uint64_t seed;
-    bool keep_samples;
+    FILE *samples; /* gets a line of CSV for each measured request; NULL: none */
+    size_t index;  /* of the step, for the samples */
 };
 
-struct load_sample {
-    int64_t end_ns; /* since the warm-up ended */
-    int64_t latency_ns;
-    uint32_t request; /* its index */
-    int32_t outcome;  /* the status, or enum load_outcome */
-};
-
-/* How the requests ended that were due in the window. Its memory is its owner's. */
+/* How the requests ended that were due in the window. */
 struct load_tally {
     struct load_histogram latency;  /* of replies with a status from 200 to 299 */
     struct load_histogram lateness; /* how late requests were sent although there was a
                                      * connection: what the generator adds itself */
     uint64_t statuses[LOAD_STATUS_MAX + 1];
     uint64_t timed_out, misread, lost;
-    uint64_t resent;             /* once more, when a connection that had carried a reply
+    uint64_t resent; /* once more, when a connection that had carried a reply
                                   * was closed: the server may have read the first */
-    uint64_t waited;             /* were due while all connections were busy */
-    uint64_t served;             /* replies from 200 to 299 that ended in the window */
-    int lost_errno;              /* of the last one lost; 0: closed by the server */
-    int64_t cpu_ns;              /* of the thread, until the window ended */
-    struct load_sample *samples; /* [num_samples], where the plan keeps them */
-    size_t num_samples, samples_capacity;
+    uint64_t waited; /* were due while all connections were busy */
+    uint64_t sent;   /* requests that were begun in the window */
+    uint64_t served; /* replies from 200 to 299 that ended in the window */
+    int lost_errno;  /* of the last one lost; 0: closed by the server */
+    int64_t cpu_ns;  /* of the thread, until the window ended */
 };
 
 /* Runs a step in the calling thread, until each request has an outcome: for the warm-up,
- * the window, and twice the timeout at most. Adds to *tally; the caller frees its
- * samples, also after a failure. Errors, with a line: ATTN_E_NOMEM, ATTN_E_IO. */
+ * the window, and twice the timeout at most. Adds to *tally. Errors, with a line:
+ * ATTN_E_NOMEM, ATTN_E_IO. */
 attn_status load_run_step(const struct load_plan *plan, struct load_tally *tally,
                           attn_error *ret_error);

@@ -14,6 +14,7 @@ enum load_progress {
     LOAD_WRONG  /* it is not a reply that this program understands */
 };
 
+/* What comes next. All but data is lines. */
 enum load_part {
     LOAD_PART_HEAD,
     LOAD_PART_BODY,
@@ -24,14 +25,15 @@ enum load_part {
     LOAD_PART_TRAILER
 };
 
-/* Zeroed, it waits for a reply. */
 struct load_reply {
     enum load_part part;
-    int status;    /* 0 until the head is complete */
-    bool close;    /* the server closes the connection after it */
-    size_t size;   /* of the head so far; or of a line of chunks: its characters */
-    uint64_t rest; /* of the body, or of a chunk */
-    char head[LOAD_HEAD_MAX + 1];
+    enum load_part body; /* the part after the head */
+    int status;          /* 0 until its line is complete */
+    bool close;          /* the server closes the connection after it */
+    uint64_t rest;       /* of the body, or of a chunk */
+    size_t head_size;    /* of all lines of the head and the trailer so far */
+    size_t line_size;
+    char line[LOAD_HEAD_MAX + 1]; /* the one that has begun */
 };
 
 /* Makes it wait for another reply. */

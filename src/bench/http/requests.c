@@ -30,7 +30,8 @@ static const struct wire_keys request_keys = {
 struct request_reader {
     const char *file; /* its path */
     size_t line;      /* where the object begins */
-    const struct load_defaults *defaults;
+    const struct load_target *target;
+    const struct config_texts *all;                       /* headers of all requests */
     const char *method, *path, *content_type, *body_file; /* NULL: left out */
     json_t *headers, *body;
     struct wire_span body_text; /* as it is written */
@@ -57,27 +58,23 @@ refuse_request(const struct request_reader *reader, const char *format, ...) {
 /* Reads a whole file into `buf`, which the caller has made. */
 static attn_status load_file(const char *path, struct buf *buf, attn_error *ret_error) {
     FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return error_set(ret_error, ATTN_E_IO, "cannot read %.200s: %s", path,
-                         strerror(errno));
+    size_t size = file != NULL;
 
-    for (size_t size = 1; size > 0; buf->size += size) {
-        if (buf_reserve(buf, READ_BYTES) != ATTN_OK) {
-            fclose(file);
-            return error_set(
-                ret_error, ATTN_E_NOMEM,
-                "%.200s does not fit into memory, or has more than %zu bytes", path,
-                buf->max);
-        }
-        size = fread(buf->data + buf->size, 1, buf->capacity - buf->size, file);
-    }
-
-    bool failed = ferror(file) != 0;
+    for (; size > 0 && buf_reserve(buf, READ_BYTES) == ATTN_OK; buf->size += size)
+        size = fread(buf->data + buf->size, 1, READ_BYTES, file);
+    bool failed = file == NULL || ferror(file) != 0;
     int number = errno;
-    fclose(file);
-    return failed ? error_set(ret_error, ATTN_E_IO, "cannot read %.200s: %s", path,
-                              strerror(number))
-                  : ATTN_OK;
+
+    if (file != NULL)
+        fclose(file);
+    if (failed)
+        return error_set(ret_error, ATTN_E_IO, "cannot read %.200s: %s", path,
+                         strerror(number));
+    if (size > 0)
+        return error_set(ret_error, ATTN_E_NOMEM,
+                         "%.200s does not fit into memory, or has more than %zu bytes",
+                         path, buf->max);
+    return ATTN_OK;
 }
 
 /* Reads the file that "body_file" names, relative to the folder of the requests. */
@@ -116,24 +113,19 @@ bool load_header_is_valid(const char *line) {
     return true;
 }
 
-/* Returns whether the head so far has a header of this name. */
-static bool has_header(const struct buf *head, const char *name) {
-    size_t size = strlen(name);
-    for (size_t i = 0; i + size + 2 < head->size; i++) {
-        if (head->data[i] == '\n' && strncasecmp(head->data + i + 1, name, size) == 0 &&
-            head->data[i + 1 + size] == ':')
+/* Adds a header, unless the head has one of this name that `is_default` gives way to.
+ * Returns whether it can be sent. */
+static bool add_header(struct buf *head, const char *name, const char *value,
+                       bool is_default) {
+    char line[LINE_MAX_SIZE];
+    int size = snprintf(line, sizeof line, "%s: %s", name, value != NULL ? value : "\n");
+
+    for (size_t i = 0; is_default && i + strlen(name) + 1 < head->size; i++) {
+        if (head->data[i] == '\n' &&
+            strncasecmp(head->data + i + 1, line, strlen(name) + 1) == 0)
             return true;
     }
-    return false;
-}
-
-/* Adds a header. Returns whether it can be sent. */
-static bool add_header(struct buf *head, const char *name, const char *value) {
-    char line[LINE_MAX_SIZE];
-
-    if (value == NULL ||
-        snprintf(line, sizeof line, "%s: %s", name, value) >= (int)sizeof line ||
-        !load_header_is_valid(line))
+    if (size >= (int)sizeof line || !load_header_is_valid(line))
         return false;
     buf_append_text(head, line);
     buf_append_text(head, "\r\n");
@@ -142,32 +134,31 @@ static bool add_header(struct buf *head, const char *name, const char *value) {
 
 /* Returns the media type of the body. */
 static const char *find_type(const struct request_reader *reader) {
-    static const char ending[] = ".safetensors";
-    size_t size = reader->body_file != NULL ? strlen(reader->body_file) : 0;
+    const char *ending =
+        reader->body_file != NULL ? strrchr(reader->body_file, '.') : NULL;
 
     if (reader->content_type != NULL)
         return reader->content_type;
-    return size >= strlen(ending) &&
-                   strcmp(reader->body_file + size - strlen(ending), ending) == 0
+    return ending != NULL && strcmp(ending, ".safetensors") == 0
                ? "application/vnd.safetensors"
                : "application/json";
 }
 
 static attn_status make_head(struct request_reader *reader, bool has_body) {
+    const char *listen = reader->target->listen, *name;
     struct buf *head = &reader->head;
-    const char *name;
     json_t *value;
 
-    buf_append_text(head, reader->method);
-    buf_append_text(head, " ");
+    /* A path may be longer than BUF_FORMAT_MAX. */
+    buf_append_format(head, "%s ", reader->method);
     buf_append_text(head, reader->path);
     buf_append_text(head, " HTTP/1.1\r\n");
-    for (size_t i = 0; i < reader->defaults->headers->count; i++) {
-        buf_append_text(head, reader->defaults->headers->items[i]);
+    for (size_t i = 0; i < reader->all->count; i++) {
+        buf_append_text(head, reader->all->items[i]);
         buf_append_text(head, "\r\n");
     }
     json_object_foreach(reader->headers, name, value) {
-        if (!add_header(head, name, json_string_value(value)))
+        if (!add_header(head, name, json_string_value(value), false))
             return refuse_request(
                 reader,
                 "headers: '%.64s' cannot be sent; its value must be a string in one "
@@ -175,10 +166,8 @@ static attn_status make_head(struct request_reader *reader, bool has_body) {
                 name);
     }
 
-    if (!has_header(head, "Host"))
-        add_header(head, "Host", reader->defaults->url->authority);
-    if (has_body && !has_header(head, "Content-Type") &&
-        !add_header(head, "Content-Type", find_type(reader)))
+    add_header(head, "Host", listen_is_unix(listen) ? "localhost" : listen, true);
+    if (has_body && !add_header(head, "Content-Type", find_type(reader), true))
         return refuse_request(reader, "content_type cannot be sent in a header");
     if (has_body || strcmp(reader->method, "GET") != 0)
         buf_append_format(head, "Content-Length: %zu\r\n", reader->content.size);
@@ -207,16 +196,14 @@ static attn_status add_body(struct request_reader *reader) {
 
 /* Makes the bytes of the request in reader->head. */
 static attn_status build_request(struct request_reader *reader) {
-    static const char *const methods[] = {"GET", "POST", "PUT", "DELETE"};
-    bool has_body = reader->body != NULL || reader->body_file != NULL, known = false;
+    bool has_body = reader->body != NULL || reader->body_file != NULL;
 
     if (reader->method == NULL)
         reader->method = has_body ? "POST" : "GET";
     if (reader->path == NULL)
-        reader->path = reader->defaults->url->path;
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
-        known = known || strcmp(reader->method, methods[i]) == 0;
-    if (!known)
+        reader->path = reader->target->path;
+    if (strcmp(reader->method, "GET") != 0 && strcmp(reader->method, "POST") != 0 &&
+        strcmp(reader->method, "PUT") != 0 && strcmp(reader->method, "DELETE") != 0)
         return refuse_request(reader, "method is not GET, POST, PUT or DELETE");
     if (!load_path_is_valid(reader->path))
         return refuse_request(reader,
@@ -345,16 +332,17 @@ static attn_status read_objects(struct request_reader *reader, const struct buf 
     return status;
 }
 
-attn_status load_requests_read(const char *path, const struct load_defaults *defaults,
+attn_status load_requests_read(const char *path, const struct load_target *target,
+                               const struct config_texts *headers,
                                struct load_requests *ret_requests,
                                attn_error *ret_error) {
     struct request_reader reader = {
-        .file = path, .defaults = defaults, .weight = 1, .error = ret_error};
+        .file = path, .target = target, .all = headers, .weight = 1, .error = ret_error};
     struct load_requests requests = {NULL, 0};
     struct buf text;
 
     if (path == NULL) {
-        reader.file = defaults->url->authority;
+        reader.file = target->listen;
         attn_status status = add_request(&reader, &requests);
         *ret_requests = requests;
         return status;

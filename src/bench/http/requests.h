@@ -9,7 +9,7 @@
  * docs/load-testing.md explains its fields. */
 #pragma once
 
-#include "bench/http/url.h"
+#include "bench/http/target.h"
 #include "config/option.h"
 
 #include <stddef.h>
@@ -21,22 +21,18 @@ struct load_request {
     uint64_t weight_end; /* the sum of the weights up to this request */
 };
 
-/* Shared by the heads of all requests; borrowed. */
-struct load_defaults {
-    const struct load_url *url;
-    const struct config_texts *headers; /* lines "NAME: VALUE" */
-};
-
 struct load_requests {
     struct load_request *items; /* [count], owned */
     size_t count;
 };
 
-/* Reads a file of requests; body files are relative to its folder. With `path` NULL there
- * is one request, GET of the URL's path. The caller owns *ret_requests, until
+/* Reads a file of requests; body files are relative to its folder. All get the Host of
+ * the target and `headers`, lines "NAME: VALUE", which are borrowed. With `path` NULL
+ * there is one request, GET of the target's path. The caller owns *ret_requests, until
  * load_requests_deinit(). Errors, with one line that names the file and the line:
  * ATTN_E_IO, ATTN_E_FORMAT, ATTN_E_VALUE, ATTN_E_NOMEM. */
-attn_status load_requests_read(const char *path, const struct load_defaults *defaults,
+attn_status load_requests_read(const char *path, const struct load_target *target,
+                               const struct config_texts *headers,
                                struct load_requests *ret_requests, attn_error *ret_error);
 
 /* Frees the requests; zeroed ones are fine. */

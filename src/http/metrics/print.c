@@ -89,19 +89,25 @@ static uint64_t sum_ended(const struct metrics *metrics, enum request_end end) {
     return sum;
 }
 
-/* Writes how often SIGHUP left things as they were, and when the certificate ends. */
+/* Writes what SIGHUP has reloaded, and when the certificate ends. */
 static void print_reloads(struct obs_text *text, const struct http_options *options) {
+    static const struct obs_reloads none;
     struct secrets *secrets = options->secrets;
+    const struct obs_reloads *reloads[] = {
+        &options->models->reloads, secrets != NULL ? &secrets->key_reloads : &none,
+        secrets != NULL ? &secrets->certificate_reloads : &none};
+    static const char *const whats[] = {"models", "keys", "certificate"};
 
-    obs_text_family(text, "attnd_reloads_failed_total", OBS_COUNTER,
-                    "Reloads that left a file unread, whose former content stays.");
-    print_labelled(text, "what", "models",
-                   (double)obs_get(&options->models->num_failed_reloads));
-    print_labelled(text, "what", "keys",
-                   secrets != NULL ? (double)atomic_load(&secrets->num_failed_keys) : 0);
-    print_labelled(
-        text, "what", "certificate",
-        secrets != NULL ? (double)atomic_load(&secrets->num_failed_certificates) : 0);
+    for (int done = 0; done < 2; done++) {
+        obs_text_family(text,
+                        done ? "attnd_last_reload_success_timestamp_seconds"
+                             : "attnd_last_reload_failure_timestamp_seconds",
+                        OBS_GAUGE,
+                        "When a reload last ended so, in seconds since 1970, or 0.");
+        for (size_t i = 0; i < 3; i++)
+            print_labelled(text, "what", whats[i],
+                           (double)obs_get(&reloads[i]->ended[done]));
+    }
 
     struct tls_certificate *certificate =
         secrets != NULL ? secrets_acquire_certificate(secrets) : NULL;
@@ -302,7 +308,8 @@ static void print_model_series(struct obs_text *text,
          "How much the outputs of two engines differed when the model was loaded, "
          "relative to the largest.",
          1},
-        {"attnd_model_info", "What computes a model; the value is 1.", 5}};
+        {"attnd_model_info", "What a model is, and what computes it; the value is 1.",
+         7}};
 
     obs_text_family(text, "attnd_models", OBS_GAUGE, "Models that are served.");
     obs_text_value(text, NULL, 0, (double)generation->num_models);
@@ -311,11 +318,15 @@ static void print_model_series(struct obs_text *text,
         obs_text_family(text, families[f].name, OBS_GAUGE, families[f].help);
         for (size_t i = 0; i < generation->num_models; i++) {
             const attn_model_info *info = attn_model_get_info(generation->models[i]);
+            char loaded[24];
+            snprintf(loaded, sizeof loaded, "%lld", info->loaded);
             const struct obs_label labels[] = {{"model", info->name},
                                                {"layout", info->layout},
                                                {"engine", info->engine.name},
                                                {"cpu", info->engine.cpu},
-                                               {"precision", info->engine.precision}};
+                                               {"precision", info->engine.precision},
+                                               {"fingerprint", info->fingerprint},
+                                               {"loaded", loaded}};
             const double values[] = {(double)info->footprint.memory,
                                      info->engine.difference, 1};
             obs_text_value(text, labels, families[f].num_labels, values[f]);

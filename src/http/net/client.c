@@ -13,6 +13,9 @@
  * number goes down again. */
 #define KEPT_LOOKS 2
 
+#define FORWARDED_FOR      "X-Forwarded-For"
+#define UNTRUSTED_AGAIN_NS (INT64_C(3600) * 1000000000)
+
 void client_table_init(struct client_table *table, size_t num_threads,
                        const struct sched_pool *pool) {
     *table = (struct client_table){.num_threads = num_threads, .pool = pool};
@@ -172,7 +175,7 @@ static enum MHD_Result read_forwarded(void *cls, enum MHD_ValueKind kind,
                                       const char *name, const char *value) {
     struct forwarded *forwarded = cls;
     (void)kind;
-    if (strcasecmp(name, "X-Forwarded-For") != 0)
+    if (strcasecmp(name, FORWARDED_FOR) != 0)
         return MHD_YES;
 
     for (const char *item = value != NULL ? value : ""; item != NULL;) {
@@ -197,4 +200,19 @@ bool client_find_forwarded(struct MHD_Connection *connection,
     MHD_get_connection_values(connection, MHD_HEADER_KIND, read_forwarded, &forwarded);
     *ret_address = forwarded.client;
     return forwarded.found;
+}
+
+void client_warn_of_untrusted(struct client_table *table,
+                              struct MHD_Connection *connection,
+                              const struct address *peer) {
+    char client[ADDRESS_PRINT_MAX];
+
+    if (MHD_lookup_connection_value(connection, MHD_HEADER_KIND, FORWARDED_FOR) == NULL)
+        return;
+    size_t count = log_limit_add(&table->untrusted, UNTRUSTED_AGAIN_NS);
+    if (count == 0)
+        return;
+    address_print(peer, client);
+    log_write(LOG_WARN, "X-Forwarded-For is not believed, no --trusted-proxy is its peer",
+              LOG_TEXT("client", client), LOG_NUMBER("count", count));
 }

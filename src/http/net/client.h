@@ -11,6 +11,7 @@
  * workers than its share: a new connection for each request gains nothing. */
 #pragma once
 
+#include "base/log.h"
 #include "http/net/address.h"
 #include "http/net/api_keys.h"
 #include "http/net/turns.h"
@@ -59,6 +60,7 @@ struct client {
 };
 
 struct client_table {
+    struct log_limit untrusted; /* requests with X-Forwarded-For that is not believed */
     size_t num_threads;
     const struct sched_pool *pool; /* borrowed; whose shares count; NULL: none */
     pthread_mutex_t lock;          /* guards what follows, and num_users */
@@ -98,3 +100,9 @@ void client_release(struct client_table *table, struct client *client);
 bool client_find_forwarded(struct MHD_Connection *connection,
                            const struct address_ranges *proxies,
                            struct address *ret_address);
+
+/* Logs, once an hour, that a peer which is not a trusted proxy sends the header, and that
+ * its requests count for the peer itself. Thread-safe. */
+void client_warn_of_untrusted(struct client_table *table,
+                              struct MHD_Connection *connection,
+                              const struct address *peer);

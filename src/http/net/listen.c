@@ -151,6 +151,23 @@ attn_status listen_split(const char *option, const char *listen,
     return ATTN_OK;
 }
 
+/* Finds the addresses of HOST:PORT, which the caller frees. */
+static attn_status find_addresses(const char *option, const char *listen,
+                                  struct addrinfo **ret_addresses,
+                                  attn_error *ret_error) {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+
+    if (listen_split(option, listen, host, port, ret_error) != ATTN_OK)
+        return ATTN_E_VALUE;
+    int failure = getaddrinfo(host, port, &hints, ret_addresses);
+    if (failure == 0)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_VALUE, "%s: unknown host '%s': %s", option, host,
+                     gai_strerror(failure));
+}
+
 attn_status listen_check(const char *option, const char *listen, attn_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
     struct unix_listen file;
@@ -165,23 +182,21 @@ void listen_get_path(const char *listen, struct sockaddr_un *ret_address) {
     memcpy(ret_address->sun_path, path, strcspn(path, ","));
 }
 
-bool listen_is_loopback(const char *listen) {
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    char host[NI_MAXHOST], port[NI_MAXSERV];
+attn_status listen_find_loopback(const char *option, const char *listen,
+                                 bool *ret_is_loopback, attn_error *ret_error) {
     struct addrinfo *addresses;
-    bool is_loopback = true;
 
+    *ret_is_loopback = true;
     if (listen_is_unix(listen))
-        return true;
-    if (listen_split("", listen, host, port, NULL) != ATTN_OK ||
-        getaddrinfo(host, port, &hints, &addresses) != 0)
-        return false;
+        return listen_check(option, listen, ret_error);
+    if (find_addresses(option, listen, &addresses, ret_error) != ATTN_OK)
+        return ATTN_E_VALUE;
     for (struct addrinfo *each = addresses; each != NULL; each = each->ai_next) {
         const struct address address = address_of_socket(each->ai_addr);
-        is_loopback = is_loopback && address_is_loopback(&address);
+        *ret_is_loopback = *ret_is_loopback && address_is_loopback(&address);
     }
     freeaddrinfo(addresses);
-    return is_loopback;
+    return ATTN_OK;
 }
 
 /* Closes descriptors; errno stays. */
@@ -232,19 +247,11 @@ static bool open_sockets(struct addrinfo *address, size_t count, int *ret_fds) {
 static attn_status open_tcp(const char *option, const char *listen, size_t count,
                             int *ret_fds, struct listen_address *ret_address,
                             attn_error *ret_error) {
-    char host[NI_MAXHOST], port[NI_MAXSERV];
-    attn_status status = listen_split(option, listen, host, port, ret_error);
+    char port[NI_MAXSERV];
+    struct addrinfo *address;
+    attn_status status = find_addresses(option, listen, &address, ret_error);
     if (status != ATTN_OK)
         return status;
-
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *address;
-    int failure = getaddrinfo(host, port, &hints, &address);
-    if (failure != 0)
-        return error_set(ret_error, ATTN_E_VALUE, "%s: unknown host '%s': %s", option,
-                         host, gai_strerror(failure));
-
     if (!open_sockets(address, count, ret_fds)) {
         bool in_use = errno == EADDRINUSE;
         status = error_set(ret_error, ATTN_E_IO, "cannot listen on %s: %s%s%s%s", listen,
@@ -252,8 +259,8 @@ static attn_status open_tcp(const char *option, const char *listen, size_t count
                            in_use ? option : "", in_use ? " sets another port" : "");
     } else if (getnameinfo(address->ai_addr, address->ai_addrlen, NULL, 0, port,
                            sizeof port, NI_NUMERICSERV) == 0) {
-        snprintf(ret_address->text, sizeof ret_address->text,
-                 strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
+        snprintf(ret_address->text, sizeof ret_address->text, "%.*s:%s",
+                 (int)(strrchr(listen, ':') - listen), listen, port);
     }
     freeaddrinfo(address);
     return status;

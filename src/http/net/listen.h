@@ -34,9 +34,10 @@ attn_status listen_split(const char *option, const char *listen,
 /* Returns the address of a Unix socket. listen_check() accepts `listen`. */
 void listen_get_path(const char *listen, struct sockaddr_un *ret_address);
 
-/* Whether only this machine can reach every address of `listen`, which listen_check()
- * accepts. Returns false for an unknown host. */
-bool listen_is_loopback(const char *listen);
+/* Checks the value of `option` as listen_check() does, and that its host is known. Finds
+ * whether only this machine can reach all its addresses. */
+attn_status listen_find_loopback(const char *option, const char *listen,
+                                 bool *ret_is_loopback, attn_error *ret_error);
 
 /* Opens `count` non-blocking sockets that listen on one address, so that each thread
  * accepts from its own; those of a Unix socket share it. The caller closes

@@ -55,6 +55,9 @@ static attn_status check_file(int fd, const char *option, const char *path,
         return error_set(ret_error, ATTN_E_VALUE,
                          "%s: others than its owner may write %s; run chmod go-w %s",
                          option, path, path);
+    if ((stat.st_mode & S_IROTH) != 0 && strcmp(option, "--tls-cert") != 0)
+        log_write(LOG_WARN, "every user can read a secret", LOG_TEXT("option", option),
+                  LOG_TEXT("file", path), LOG_TEXT("remedy", "chmod o-r FILE"));
     return ATTN_OK;
 }
 
@@ -163,8 +166,7 @@ static attn_status load_certificate(struct secrets *secrets, attn_error *ret_err
     pthread_mutex_unlock(&secrets->lock);
     tls_certificate_release(old);
     int64_t seconds = tls_certificate_expiry(certificate) - (int64_t)time(NULL);
-    log_write(seconds > 0 ? LOG_INFO : LOG_WARN,
-              seconds > 0 ? "certificate" : "the certificate has expired",
+    log_write(seconds > DAY_SECONDS ? LOG_INFO : LOG_WARN, "certificate",
               LOG_NUMBER("days_left", seconds / DAY_SECONDS));
     return ATTN_OK;
 }
@@ -204,17 +206,23 @@ void secrets_deinit(struct secrets *secrets) {
 }
 
 void secrets_reload(struct secrets *secrets) {
+    const struct {
+        const char *path, *failure;
+        attn_status (*load)(struct secrets *secrets, attn_error *ret_error);
+        struct obs_reloads *reloads;
+    } kinds[] = {
+        {secrets->files.keys, "keys stay as they were", load_keys, &secrets->key_reloads},
+        {secrets->files.certificate, "certificate stays as it was", load_certificate,
+         &secrets->certificate_reloads}};
     attn_error error;
 
-    if (secrets->files.keys != NULL && load_keys(secrets, &error) != ATTN_OK) {
-        atomic_fetch_add(&secrets->num_failed_keys, 1);
-        log_write(LOG_WARN, "keys stay as they were", LOG_TEXT("reason", error.text));
-    }
-    if (secrets->files.certificate != NULL &&
-        load_certificate(secrets, &error) != ATTN_OK) {
-        atomic_fetch_add(&secrets->num_failed_certificates, 1);
-        log_write(LOG_WARN, "certificate stays as it was",
-                  LOG_TEXT("reason", error.text));
+    for (size_t i = 0; i < 2; i++) {
+        if (kinds[i].path == NULL)
+            continue;
+        bool done = kinds[i].load(secrets, &error) == ATTN_OK;
+        obs_count_reload(kinds[i].reloads, done);
+        if (!done)
+            log_write(LOG_WARN, kinds[i].failure, LOG_TEXT("reason", error.text));
     }
 }
 

@@ -4,12 +4,12 @@
 #pragma once
 
 #include "http/net/api_keys.h"
+#include "obs/counter.h"
 #include "tls/certificate.h"
 #include "wire/problem.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
-#include <stdatomic.h>
 
 /* WWW-Authenticate of a 401 (RFC 6750, section 3): for none, and for an unknown one. */
 #define SECRETS_NO_KEY    "Bearer realm=\"attnd\""
@@ -27,8 +27,7 @@ struct secrets {
     pthread_mutex_t lock;  /* guards the two pointers, and the keys while they are read */
     struct api_keys *keys; /* NULL: no request needs one */
     struct tls_certificate *certificate; /* NULL: the server speaks plain HTTP */
-    /* Reloads that left what was there. */
-    atomic_size_t num_failed_keys, num_failed_certificates;
+    struct obs_reloads key_reloads, certificate_reloads; /* by SIGHUP */
 };
 
 /* Reads all files. Errors, with one line that names the option and the file: ATTN_E_VALUE

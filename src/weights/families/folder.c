@@ -407,6 +407,21 @@ attn_status folder_check_models(const struct folder *folder,
                      *bytes > 0 ? " beside other folders" : "", folder->num_layers / 2);
 }
 
+/* Adds the path and the layer to an error. */
+static attn_status name_layer(const struct folder *folder, size_t i, attn_status status,
+                              const attn_error *error, attn_error *ret_error) {
+    if (status == ATTN_OK)
+        return ATTN_OK;
+    return error_set(ret_error, status, "%slayer %s: %s", folder->path,
+                     folder->layers[i].part, error->text);
+}
+
+attn_status folder_check_layer(struct folder *folder, size_t i, attn_error *ret_error) {
+    attn_error error;
+    return name_layer(folder, i, layer_check(&folder->layers[i], &error), &error,
+                      ret_error);
+}
+
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error) {
@@ -418,8 +433,5 @@ attn_status folder_create_model(const struct folder *folder, size_t i, const cha
         return status;
     memcpy(info.name, name, strlen(name) + 1);
     status = layer_create_model(&folder->layers[i], &info, engine, ret_model, &error);
-    if (status == ATTN_OK)
-        return ATTN_OK;
-    return error_set(ret_error, status, "%slayer %s: %s", folder->path,
-                     folder->layers[i].part, error.text);
+    return name_layer(folder, i, status, &error, ret_error);
 }

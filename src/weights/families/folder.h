@@ -69,9 +69,12 @@ attn_status folder_check_models(const struct folder *folder,
                                 size_t *bytes, attn_error *ret_error);
 
 /* Creates the model of layer `i`, called `name`. The caller owns *ret_model, which
- * remains valid after folder_close(); NULL: its weights are only read, to check them, in
- * as much memory as they take in float32. Errors: those of model_describe() and
+ * remains valid after folder_close(). Errors: those of model_describe() and
  * attn_model_load(). */
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error);
+
+/* Checks the weights of layer `i`, see layer_check(), with errors that name it. One
+ * thread at a time may check a layer. */
+attn_status folder_check_layer(struct folder *folder, size_t i, attn_error *ret_error);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "safetensors/digest.h"
 #include "weights/layer/distance.h"
 #include "weights/layer/frequencies.h"
 #include "weights/layer/gather.h"
@@ -13,6 +14,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 void layer_complete(struct layer *layer) {
     const struct layer_linear *linears = layer->linears;
@@ -171,8 +173,9 @@ static void scale_values(const struct layer *layer, attn_model *model) {
     }
 }
 
-attn_status layer_read_model(const struct layer *layer, attn_model *model,
-                             attn_error *ret_error) {
+/* Reads all numbers of a layer, in an order that depends on nothing but the layer. */
+static attn_status read_arrays(const struct layer *layer, attn_model *model,
+                               attn_error *ret_error) {
     attn_bias bias = layer->info.score.bias;
     size_t heads = layer->info.num_heads;
     attn_status status = ATTN_OK;
@@ -201,6 +204,64 @@ attn_status layer_read_model(const struct layer *layer, attn_model *model,
         status = distance_read_content(layer, model, ret_error);
     else if (status == ATTN_OK && bias != ATTN_BIAS_NONE)
         distance_fill_slopes(bias, heads, model->arrays[MODEL_SLOPES].numbers);
+    return status;
+}
+
+/* Adds numbers as float32, since not all CPUs need have the last bits of the same
+ * float64. NULL adds nothing. */
+static void digest_numbers(struct digest *digest, const double *numbers, size_t count) {
+    for (size_t i = 0; numbers != NULL && i < count; i++)
+        digest_add(digest, &(float){(float)numbers[i]}, sizeof(float));
+}
+
+/* Adds the options that change what is computed with the weights. Others, or other words
+ * for features, make another fingerprint of a file, so replicas of two versions would
+ * look different. */
+static void digest_options(struct digest *digest, const struct layer *layer,
+                           const struct model_rotation *rotation) {
+    const attn_model_info *info = &layer->info;
+    size_t pairs = info->rotation.size / 2;
+    char features[FEATURES_TEXT_SIZE];
+    const double numbers[] = {(double)info->num_heads,
+                              (double)info->num_kv_heads,
+                              (double)info->context_length,
+                              (double)info->width.query,
+                              (double)info->width.key,
+                              (double)info->width.value,
+                              (double)info->width.out,
+                              (double)info->width.score,
+                              (double)info->width.additive,
+                              (double)info->pre_norm.applied,
+                              info->latent.eps,
+                              info->head_norm.eps,
+                              info->value_norm.eps,
+                              info->out_norm.eps,
+                              info->pre_norm.eps,
+                              rotation->magnitude,
+                              (double)rotation->max_length,
+                              rotation->factor,
+                              (double)layer->rotation.backward};
+
+    layer_describe_features(layer, features);
+    digest_add(digest, features, strlen(features));
+    digest_numbers(digest, numbers, sizeof numbers / sizeof numbers[0]);
+    digest_numbers(digest, rotation->frequencies, pairs);
+    digest_numbers(digest, rotation->long_frequencies, pairs);
+    for (size_t i = 0; i < ATTN_NUM_LINEARS; i++)
+        digest_add(digest, layer->linears[i].transposed ? "t" : "-", 1);
+}
+
+attn_status layer_read_model(const struct layer *layer, attn_model *model,
+                             attn_error *ret_error) {
+    struct digest digest;
+
+    digest_init(&digest);
+    struct digest *before = digest_enter(&digest);
+    attn_status status = read_arrays(layer, model, ret_error);
+    digest_enter(before);
+    digest_options(&digest, layer, &model->rotation);
+    digest_end(&digest, model->info.fingerprint);
+    model->info.loaded = (long long)time(NULL);
     return status;
 }
 
@@ -254,6 +315,16 @@ static attn_status replace_engine(const struct layer *layer, const attn_model_in
     return model_use_blas(*model, cpu, ret_error);
 }
 
+attn_status layer_check(struct layer *layer, attn_error *ret_error) {
+    attn_model *model = NULL;
+
+    attn_status status = create_unprepared(layer, &layer->info, &model, ret_error);
+    if (status == ATTN_OK)
+        memcpy(layer->info.fingerprint, model->info.fingerprint, DIGEST_TEXT_SIZE);
+    attn_model_destroy(model);
+    return status;
+}
+
 attn_status layer_create_model(const struct layer *layer, const attn_model_info *info,
                                const attn_engine_options *engine, attn_model **ret_model,
                                attn_error *ret_error) {
@@ -261,10 +332,6 @@ attn_status layer_create_model(const struct layer *layer, const attn_model_info 
     attn_model *model = NULL;
 
     attn_status status = create_unprepared(layer, info, &model, ret_error);
-    if (ret_model == NULL) {
-        attn_model_destroy(model);
-        return status;
-    }
     if (status == ATTN_OK && serve_only)
         status = model_prepare_to_serve(model, engine, &agree, ret_error);
     else if (status == ATTN_OK)

@@ -186,10 +186,14 @@ void wire_native_print_model(const attn_model_info *info, struct buf *body) {
     buf_append_format(
         body,
         ",\"output_projection\":%s,\"bias\":%s,\"engine\":\"%s\",\"cpu\":\"%s\","
-        "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu}",
+        "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu",
         bool_text(info->linears[ATTN_OUTPUT].weight), bool_text(bias), info->engine.name,
         info->engine.cpu, info->engine.precision, info->footprint.parameters,
         info->footprint.bytes, info->footprint.memory);
+    if (info->loaded > 0)
+        buf_append_format(body, ",\"fingerprint\":\"%s\",\"loaded\":%lld",
+                          info->fingerprint, info->loaded);
+    buf_append_text(body, "}");
 }
 
 void wire_native_print_models(const attn_model *const *models, size_t num_models,

@@ -215,14 +215,18 @@ void wire_oip_print_index(const struct wire_oip_listing *listings, size_t count,
     buf_append_text(body, "[");
     for (size_t i = 0; i < count; i++) {
         const struct wire_oip_listing *at = &listings[i];
-        bool ready = at->loaded && !draining;
+        bool ready = at->info != NULL && !draining;
         if (ready_only && !ready)
             continue;
         print_string(body, before, at->name,
                      ",\"version\":\"" WIRE_OIP_VERSION "\",\"state\":");
         print_string(body,
                      ready ? "\"READY\",\"reason\":" : "\"UNAVAILABLE\",\"reason\":",
-                     at->loaded && draining ? "draining" : at->reason, "}");
+                     at->info != NULL && draining ? "draining" : at->reason, "");
+        if (at->info != NULL)
+            buf_append_format(body, ",\"fingerprint\":\"%s\",\"loaded\":%lld",
+                              at->info->fingerprint, at->info->loaded);
+        buf_append_text(body, "}");
         before = ",{\"name\":";
     }
     buf_append_text(body, "]");

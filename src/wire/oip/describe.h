@@ -48,7 +48,7 @@ void wire_oip_print_statistics(const attn_model_info *info,
 /* An entry of the index: a model that is configured. */
 struct wire_oip_listing {
     char name[ATTN_NAME_MAX + 1];
-    bool loaded;
+    const attn_model_info *info; /* of what is served, borrowed; NULL: not loaded */
     /* Why it is not loaded, or why a file that has changed is not; or "". */
     char reason[sizeof((attn_error *)0)->text];
 };

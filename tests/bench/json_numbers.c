@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire.c: --wire, which times reading and printing JSON numbers. attnd reads each text as
- * it reads a request, next to jansson, and prints it, next to snprintf(). The two take
- * turns in every round. */
-#include "bench/bench.h"
-
+/* json_numbers.c: how fast attnd reads and prints JSON numbers: `json_numbers SECONDS`,
+ * for each text of 128 rows of 768 numbers. attnd reads each text as it reads a request,
+ * next to jansson, and prints it, next to snprintf(). The two take turns in every round.
+ * Fails where they read other numbers than those that were printed. */
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/noise.h"
+#include "bench/rounds.h"
 #include "wire/decimal/print.h"
+#include "wire/init.h"
 #include "wire/json/tensor.h"
 #include "wire/native/native.h"
 
@@ -226,7 +227,7 @@ static bool run_wire_round(void *context, size_t index) {
     return true;
 }
 
-static void print_case_text(const struct wire_rounds *times) {
+static void print_case(const struct wire_rounds *times) {
     const struct wire_case *wire_case = times->wire_case;
 
     printf("%s: %zu %s, %.1f bytes each; %zu rounds\n", wire_case->name, NUMBERS,
@@ -244,55 +245,34 @@ static void print_case_text(const struct wire_rounds *times) {
     fflush(stdout);
 }
 
-static void print_case_json(const struct wire_rounds *times) {
-    const struct wire_case *wire_case = times->wire_case;
-
-    printf("{\"task\":\"%s\",\"numbers\":%zu,\"bytes\":%zu,\"rounds\":%zu,\"results\":[",
-           wire_case->name, NUMBERS, times->bytes[0], times->rounds);
-    for (size_t c = 0; c < 2; c++) {
-        struct bench_spread s = bench_spread(times->seconds[c], times->rounds);
-        printf(
-            "%s{\"name\":\"%s\",\"bytes\":%zu,\"mb_per_s\":%.3f,\"ns_per_number\":%.4f,"
-            "\"min_ns\":%.4f,\"max_ns\":%.4f,\"over_baseline\":%.4f}",
-            c > 0 ? "," : "", wire_case->contenders[c].name, times->bytes[c],
-            (double)times->bytes[c] / s.median * 1e-6, s.median / (double)NUMBERS * 1e9,
-            s.min / (double)NUMBERS * 1e9, s.max / (double)NUMBERS * 1e9,
-            bench_ratio(times->seconds[1], times->seconds[c], times->rounds));
-    }
-    printf("]}\n");
-    fflush(stdout);
-}
-
-static bool bench_case(const struct bench_config *config,
-                       const struct wire_case *wire_case, struct wire_text *text) {
+static bool time_case(size_t seconds, const struct wire_case *wire_case,
+                      struct wire_text *text) {
     static struct wire_rounds times; /* too large for a stack */
 
     times.wire_case = wire_case;
     times.text = text;
     bool done = make_text(text, wire_case) && check_case(&times);
     if (done)
-        times.rounds = bench_rounds(config->seconds, run_wire_round, &times);
+        times.rounds = bench_rounds(seconds, run_wire_round, &times);
     done = done && times.rounds > 0;
-    if (done && config->json)
-        print_case_json(&times);
-    else if (done)
-        print_case_text(&times);
+    if (done)
+        print_case(&times);
     times.text = NULL; /* which is the caller's */
     buf_deinit(&text->body);
     return done;
 }
 
-int bench_wire(const struct bench_config *config) {
+int main(int argc, char **argv) {
     struct wire_text text = {.numbers = calloc(NUMBERS, sizeof(float))};
-    bool done = text.numbers != NULL;
+    size_t seconds = argc > 1 ? strtoul(argv[1], NULL, 10) : 2;
+    bool done = text.numbers != NULL && wire_init() == ATTN_OK;
 
     arena_init(&text.arena, 2 * NUMBERS * sizeof(float));
     for (size_t i = 0; i < sizeof wire_cases / sizeof wire_cases[0] && done; i++) {
-        done = bench_case(config, &wire_cases[i], &text);
+        done = time_case(seconds, &wire_cases[i], &text);
         if (!done)
-            fprintf(stderr, "attnd-bench: cannot %s\n", wire_cases[i].name);
+            fprintf(stderr, "cannot %s\n", wire_cases[i].name);
     }
-
     arena_deinit(&text.arena);
     free(text.numbers);
     return done ? 0 : 1;

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check.h: what works, and is hardly meant: warnings at start. */
+#pragma once
+
+#include "config/config.h"
+#include "models/list.h"
+
+/* Warns of a --trusted-proxy that is everybody, of an --admin-listen that everybody
+ * reaches, and of few descriptors. */
+void check_config(const struct config *config);
+
+/* For root, which can read all: becomes another user for good, and warns of files of
+ * models that this one cannot read. It is the last that a process does. */
+void check_readable(const struct config *config, const struct model_list *list);
