@@ -14,6 +14,10 @@ class TypeRefused(Error, TypeError):
     """An argument of a type that has no meaning there."""
 
 
+class CaptureError(InvalidError):
+    """What could not be captured or read, and what to do."""
+
+
 class OutOfMemory(Error, MemoryError):
     """Memory that could not be had, or a size that cannot be addressed."""
 

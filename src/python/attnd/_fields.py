@@ -4,6 +4,7 @@ them, and calls in the process pass them on, so both mean the same."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy as np
 
 from ._arrays import BFLOAT16, Array, is_array, to_array, to_integers, to_numbers, widen
 from ._errors import InvalidError, TypeRefused
+from ._safetensors import to_safetensors
+
+SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 
 Fields = Mapping[str, Any]
 Results = dict[str, Any]
@@ -207,3 +211,36 @@ def to_lists(name: str, value: Any) -> Any:
 def is_list_of(value: Any, rank: int) -> bool:
     """Whether a value is a list of arrays or lists of this rank, one for each sequence."""
     return isinstance(value, (list, tuple)) and len(value) > 0 and np.ndim(value[0]) == rank
+
+
+def encode(fields: Fields, as_json: bool, rank: int = 2) -> tuple[bytes, dict[str, str]]:
+    """Returns the body of a request and its headers. `rank` counts the axes of one sequence."""
+    known = prepare(fields)
+    if as_json:
+        for name in (*SEQUENCES, *NUMBERS):
+            value = None if is_mask(name, known.get(name)) else known.get(name)
+            for array in value if isinstance(value, list) else [value]:
+                if is_array(array):
+                    to_numbers(name, array, integers=True)  # which refuses what is not meant as numbers
+        for name in ("bias", "attn_mask"):
+            if name in known and not is_mask(name, known[name]):
+                known[name] = with_nulls(name, known[name])
+        return json.dumps({name: to_lists(name, value) for name, value in known.items()}).encode(), \
+            {"Content-Type": "application/json"}
+
+    tensors, options = split_fields(known, rank, integers=True)
+    texts = {name: ",".join(value) if name == "need" else value if isinstance(value, str) else json.dumps(value)
+             for name, value in options.items()}
+    return to_safetensors({name: to_sent(name, tensor) for name, tensor in tensors.items()}, texts), SAFETENSORS
+
+
+def to_sent(name: str, tensor: Array) -> Array:
+    """Returns a tensor as it is sent: numbers of 64 bits become float32."""
+    is_wide = tensor.dtype.kind == "f" and tensor.itemsize > 4 and name not in INTEGERS
+    return np.asarray(tensor, "<f4" if is_wide else tensor.dtype.newbyteorder("<"), order="C")
+
+
+def with_nulls(name: str, bias: Any) -> Array:
+    """Returns a bias whose -inf JSON can have."""
+    numbers = np.asarray(to_lists(name, bias), np.float64)
+    return np.where(np.isneginf(numbers), np.array(None), numbers)
