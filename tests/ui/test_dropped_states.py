@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from captures import capture
 from safetensors_file import make_safetensors, read_safetensors
 from server import ROOT, Server
-from test_captured_page import make_request, read_weights
+from test_captured_page import find_weights, make_request, read_weights
 from test_use import drop, wait_for_about
 from view import View, choose, expect_problem, forget_picture
 
@@ -135,9 +136,22 @@ def test_damaged_file_is_told_what_is_wrong(page, recorded, change, words):
     assert words in expect_problem(page, "", "queries")
 
 
-def test_file_with_queries_and_keys_is_a_capture(page, recorded):
-    request, states = make_request(np.random.default_rng(1)), recorded[0]
-    drop(page, "text.safetensors", make_safetensors(
-        {"3.queries": request["queries"], "3.keys": request["keys"], "hidden_states": states, "token_ids": np.arange(len(states))},
-        {"3.queries": "F32", "3.keys": "F32"} | TYPES, {"layers": '["3"]', "hidden_ids": "[0, 1, 2]"}))
-    wait_for_about(page, "Layer 3 of text.safetensors.")
+@pytest.mark.parametrize("layers", [{}, {"3": [make_request(np.random.default_rng(1), 31, 31, scale=0.4, causal=True)]}])
+def test_file_of_save_holds_all_of_a_text(browser, recorded, tmp_path, layers):
+    """With queries and keys it is a capture, which the server takes whole; with states alone a folder draws it."""
+    captured = capture.Captured(layers, list(TEXT))
+    captured.hidden_states, captured.hidden_ids = recorded[0][:, :2], [0, 1]
+    captured.token_ids, captured.targets = np.frombuffer(TEXT.encode(), np.uint8), np.tile([0, 1], (len(TEXT), 1))
+    captured.save(tmp_path / "text.safetensors")
+    with Server("--model", f"gpt={FOLDER},pre_norm=true", "--capture-memory", "64MiB") as server:
+        view = View(browser, server)
+        page = view.open()
+        page.view = view
+        forget_picture(page)
+        drop(page, "text.safetensors", (tmp_path / "text.safetensors").read_bytes())
+        wait_for_about(page, "Layer 3 of text.safetensors. The server keeps it." if layers else "enters layer 0.")
+        expect_weights(page, np.nan_to_num(find_weights(layers["3"][0])) if layers else recorded[1][0])
+        if layers:  # targets came with the file
+            expect(page.locator("#compare")).to_contain_text("On its target")
+        assert read_weights(page)[1]["keys"][:2] == ["A", "t"]
+        view.close()
