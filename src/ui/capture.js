@@ -85,11 +85,14 @@ async function readEntry(file, header, name) {
 }
 
 /* Returns {about, request, queryLabels, keyLabels} of a layer. Heads are sent side by side, as rows
- * of a layer's input are. */
-async function makeCaptured({ capture, num_heads, num_kv_heads }) {
+ * of a layer's input are. Where the server has the tensors, those that are large need not be read. */
+async function makeCaptured({ capture, num_heads, num_kv_heads }, isKept) {
   const { file, header, layer, tokens } = capture, fields = { num_heads, num_kv_heads };
   for (const name of CAPTURE_TENSORS.filter((each) => nameIn(layer, each) in header.entries))
-    fields[name] = await readEntry(file, header, nameIn(layer, name));
+    if (!isKept || name === "positions")
+      fields[name] = await readEntry(file, header, nameIn(layer, name));
+    else if (name !== "bias")
+      fields[name] = { ...header.entries[nameIn(layer, name)], bytes: new Uint8Array() };
   for (const name of CAPTURE_OPTIONS)
     fields[name] = header.metadata[nameIn(layer, name)] ?? null;
   for (const name of ["queries", "keys"]) {

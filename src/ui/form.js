@@ -38,14 +38,15 @@ function optionOf(model) {
   return folder === null ? model.name : `${folder}.`; /* as no model is called */
 }
 
+const layersOf = (chosen) => form.models.filter((model) => optionOf(model) === optionOf(chosen));
+
 /* Shows folders and models to choose from, and the layers of the chosen folder. */
 function showModels() {
   const chosen = chosenModel(), isLayer = chosen && splitName(chosen).folder !== null;
   const options = new Map(form.models.map((model) => [optionOf(model), splitName(model).folder ?? model.name]));
   setOptions(byId("model"), [...options], chosen ? optionOf(chosen) : "");
   byId("layer-part").hidden = !isLayer;
-  const layers = form.models.filter((model) => isLayer && optionOf(model) === optionOf(chosen));
-  setOptions(byId("layer"), layers.map((model) => [model.name, splitName(model).layer]), state.model);
+  setOptions(byId("layer"), (isLayer ? layersOf(chosen) : []).map((model) => [model.name, splitName(model).layer]), state.model);
 }
 
 /* Shows the state in the controls, and those controls that the input needs. */
@@ -105,12 +106,13 @@ async function readOwn(model) {
   return { about: form.file ? `From ${form.file.name}.` : "", request: { fields, binary: read.binary } };
 }
 
-/* Returns {about, request, queryLabels, keyLabels} of what the controls describe. */
-async function readInput(model) {
+/* Returns {about, request, queryLabels, keyLabels} of what the controls describe. `isKept`: of a capture that
+ * the server has. */
+async function readInput(model, isKept = false) {
   if (model.saved)
     return { about: `What this page has saved of ${model.capture.layer}.`, request: { fields: {} },
       noReport: "A saved picture has weights alone." };
-  const input = model.capture ? await makeCaptured(model)
+  const input = model.capture ? await makeCaptured(model, isKept)
     : state.source === "own" ? await readOwn(model)
     : state.source === "random" ? { about: "Random numbers of the model's sizes.",
       ...makeRandomInput(model, readInteger("count"), readInteger("seed")) }

@@ -386,10 +386,14 @@ async function compute() {
   keepState();
   byId("status").textContent = "Computing …";
   byId("main").ariaBusy = "true";
+  document.body.classList.toggle("all", showsAll());
+  byId("to-all").hidden = !hasAll(model);
   try {
     if (!model)
       throw new Problem({ title: "No model is loaded.", detail: "Drop queries and keys that attnd.capture of Python has saved, "
         + "which need none. For layers start attnd with --model NAME=FILE, --model-dir DIR or --demo." });
+    if (showsAll())
+      return await drawAll(signal);
     const { about, request, queryLabels, keyLabels, noReport } = await readInput(model);
     if (signal.aborted)
       return;
@@ -446,6 +450,8 @@ function showAdvice() {
 }
 
 function redraw() {
+  if (showsAll())
+    return void paintAll();
   if (!page.run)
     return;
   showAdvice();

@@ -8,9 +8,9 @@ const PICTURE_CONTROLS = ["scale", "range"];
 
 const isNarrow = matchMedia("(max-width: 52rem)"); /* as in ui.css */
 
-function chooseModel(name) {
+function chooseModel(name, view = "all") {
   byId("notice").hidden = true;
-  Object.assign(state, { model: name, text: "", causal: "", window: "", valid: "",
+  Object.assign(state, { view, model: name, text: "", causal: "", window: "", valid: "",
     labels: "", rows: "", heads: "", keys: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
   showControls();
   compute();
@@ -34,7 +34,7 @@ function listenToControls() {
   byId("model").addEventListener("change", () => {
     chooseModel(form.models.find((model) => optionOf(model) === byId("model").value).name);
   });
-  byId("layer").addEventListener("change", () => chooseModel(byId("layer").value));
+  byId("layer").addEventListener("change", () => chooseModel(byId("layer").value, "head"));
   for (const name of INPUT_CONTROLS)
     byId(CONTROLS[name]).addEventListener("input", (event) => {
       const { value } = event.target;
@@ -92,7 +92,7 @@ function listenToView() {
 /* --- the user's own request --- */
 
 function useOwn(read) {
-  state.source = "own";
+  Object.assign(state, { source: "own", view: "all" });
   if (chosenModel()?.capture)
     state.model = defaultModel();
   adoptOwn(read);
@@ -175,6 +175,8 @@ function listenToSaving() {
       if (page.heatmap.picture)
         save(button.dataset.save, describeShown(), page.heatmap);
     });
+  for (const button of document.querySelectorAll("[data-save-all]"))
+    button.addEventListener("click", () => saveAll(button.dataset.saveAll));
   const copy = (id, text, note) => byId(id).addEventListener("click", async () => {
     if (!page.run)
       return;
@@ -210,7 +212,7 @@ function listenToWindow() {
   foldInput();
   let width = window.innerWidth;
   addEventListener("resize", debounce(120, () => {
-    if (page.run && width !== window.innerWidth)
+    if (page.run && !showsAll() && width !== window.innerWidth)
       drawLarge();
     width = window.innerWidth;
   }));
@@ -250,6 +252,7 @@ async function start() {
   openLink(location.hash);
   listenToControls();
   listenToView();
+  listenToAll();
   listenToFiles();
   listenToSaving();
   listenToWindow();

@@ -36,7 +36,7 @@ function chooseForStates({ name, states: { ids, count, width } }) {
 /* Returns which state of the file enters a layer. Where nothing says so, they are all of a folder: the last one may
  * leave its last layer. */
 function placeOf({ name, states: { ids, count, width } }, model) {
-  const layers = form.models.filter((each) => optionOf(each) === optionOf(model)).map((each) => numberOf(each, width));
+  const layers = layersOf(model).map((each) => numberOf(each, width));
   const number = numberOf(model, width), rest = count - Math.max(...layers) - 1, all = Array.from({ length: count }, (_, i) => i);
   const known = readIndexes(state.states, "states") ?? ids ?? (rest === 0 || rest === 1 ? all : []);
   if (known.length !== count && number >= 0)

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from captures import capture, compute_weights, recorded_layers
 from safetensors_file import make_safetensors
 from server import Server
-from test_use import HOSTILE, drop, wait_for_about
+from test_use import HOSTILE, drop, open_first_head, wait_for_about
 from view import View, choose, expect_problem, forget_picture, move_by_keys, read_cell, read_number, save
 
 WORDS = "<s> ▁The ▁quick Ġbrown ĠfÃ¼x jumps ▁Über Ċ ▁the ▁dog".split()
@@ -69,6 +69,7 @@ def test_capture_is_drawn_without_a_model(bare_page, tmp_path):
               "14": make_request(rng, scale=0.5, causal=False, softcap=3.0,
                                  sinks=np.array([0, 1, -1, 2], np.float32))}
     drop(page, "text.safetensors", make_file(tmp_path, layers, WORDS))
+    open_first_head(page)
     wait_for_about(page, "Layer 3 of text.safetensors")
     assert page.locator("#problem").is_hidden() and page.locator("#steps-title").is_hidden()
     assert page.locator("#layer option").all_inner_texts() == ["3", "14"]
@@ -141,6 +142,7 @@ def test_recorded_families_are_drawn(open_view, tmp_path):
     chosen = {name.split("/")[0]: name for name in layers}.values()
     forget_picture(page)
     drop(page, "text.safetensors", make_file(tmp_path, {name: layers[name][0] for name in chosen}))
+    open_first_head(page)
     wait_for_about(page, "Layer ")
     for name in chosen:
         if page.locator("#layer").input_value() != f"text.safetensors.{name}":

@@ -11,7 +11,7 @@ from captures import capture
 from safetensors_file import make_safetensors, read_safetensors
 from server import ROOT, Server
 from test_captured_page import find_weights, make_request, read_weights
-from test_use import drop, wait_for_about
+from test_use import drop, open_first_head, wait_for_about
 from view import View, choose, expect_problem, forget_picture
 
 FOLDER = ROOT / "docs/examples/tiny-gpt2"
@@ -57,6 +57,11 @@ def expect_weights(page, weights):
 def test_states_of_all_layers_are_drawn_with_a_folder_that_fits(page, recorded):
     states, weights = recorded
     drop(page, "text.safetensors", make_states(states, {"tokens": json.dumps(list(TEXT))}))
+    expect(page.locator("#status")).to_have_text("2 of 2 layers are drawn")
+    assert page.locator("#about").inner_text() == "From text.safetensors."
+    largest = max(np.nan_to_num(each).max() for each in weights)
+    assert page.locator("#all-note").inner_text().startswith(f"One scale, up to {float(f'{largest:.3g}'):g}. A cell is a weight.")
+    open_first_head(page)
     wait_for_about(page, "State 0 of text.safetensors, which enters layer 0.")
     expect(page.locator("#layer")).to_have_value("gpt.0")
     expect_weights(page, weights[0])
@@ -72,6 +77,7 @@ def test_states_of_all_layers_are_drawn_with_a_folder_that_fits(page, recorded):
 def test_states_may_come_before_tokens(page, recorded):
     states, weights = recorded
     drop(page, "text.safetensors", make_states(states.transpose(1, 0, 2)[[1, 0, 2]], {"hidden_ids": "[1, 0, 2]"}))
+    open_first_head(page)
     wait_for_about(page, "State 1 of text.safetensors, which enters layer 0.")
     expect_weights(page, weights[0])
 
@@ -104,6 +110,7 @@ def test_targets_and_ids_of_the_file_reach_the_report(page, recorded):
     page.route("**/v1/heads", stand_in)
     drop(page, "text.safetensors", make_states(states, token_ids=np.arange(len(states)),
                                                targets=np.tile([0, 1], (len(states), 1))))
+    open_first_head(page)
     wait_for_about(page, "enters layer 0.")
     expect(page.locator("#compare")).to_contain_text("On its target")
     header = json.loads(sent[-1][8:8 + int.from_bytes(sent[-1][:8], "little")])
@@ -120,6 +127,7 @@ def test_states_without_a_folder_say_what_is_missing(open_view, recorded):
 
 def test_layer_behind_its_norm_is_not_given_what_is_before_it(page, recorded):
     drop(page, "text.safetensors", make_states(recorded[0]))
+    open_first_head(page)
     wait_for_about(page, "enters layer 0.")
     page.locator("#model").select_option(label="behind")
     assert "behind.0 takes rows behind its norm" in expect_problem(page, "Hidden states", "model")
@@ -149,6 +157,8 @@ def test_file_of_save_holds_all_of_a_text(browser, recorded, tmp_path, layers):
         page.view = view
         forget_picture(page)
         drop(page, "text.safetensors", (tmp_path / "text.safetensors").read_bytes())
+        if not layers:
+            open_first_head(page)
         wait_for_about(page, "Layer 3 of text.safetensors. The server keeps it." if layers else "enters layer 0.")
         expect_weights(page, np.nan_to_num(find_weights(layers["3"][0])) if layers else recorded[1][0])
         if layers:  # targets came with the file

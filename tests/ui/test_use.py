@@ -163,6 +163,11 @@ def drop(page, name, content):
     }""", {"name": name, "bytes": list(content)})
 
 
+def open_first_head(page):
+    """Leaves the picture of all heads, as which several layers are first shown."""
+    page.locator("#all-heads button").first.click()
+
+
 def wait_for_about(page, text):
     expect(page.locator("#about")).to_contain_text(text)
     page.view.wait()
