@@ -108,8 +108,7 @@ async function readOwn(model) {
 /* Returns {about, request, queryLabels, keyLabels} of what the controls describe. */
 async function readInput(model) {
   if (model.saved)
-    return { about: `What this page has saved of ${model.capture.layer}.`, request: { fields: {} },
-      noReport: "A saved picture has weights alone." };
+    return { about: `Weights that were saved of ${model.capture.layer}.`, request: {}, noReport: "The file has weights alone." };
   const input = model.capture ? await makeCaptured(model)
     : state.source === "own" ? await readOwn(model)
     : state.source === "random" ? { about: "Random numbers of the model's sizes.",
