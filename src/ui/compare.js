@@ -15,18 +15,17 @@ function makeBar(share, text) {
 
 /* The figures of a head, with the titles of their columns. A column without any number is left out. */
 const FIGURES = {
-  entropy: "Entropy, nats", importance: "Importance", mean_distance: "Mean distance", mass_on_self: "On itself",
+  entropy: "Entropy, nats", importance: "Importance", residual_importance: "By residual", mean_distance: "Mean distance", mass_on_self: "On itself",
   mass_on_previous: "On the one before", mass_on_first: "On the first", mass_on_sink: "On the sink", mass_on_target: "On its target",
 };
 
 /* Returns the table of the heads. `off` is the set of those that are switched off. The heads with most of the
  * field `sort` come first; onSort(field) is called when a column is chosen, with "" for the order of the heads. */
-function makeTable({ heads }, { off, numKeys, sort, onSort }) {
+function makeTable({ heads }, off, numKeys, sort, onSort) {
   const fields = Object.keys(FIGURES).filter((field) => heads.some((head) => Number.isFinite(head[field])));
   const hasTags = heads.some(({ tags }) => tags), order = [...heads.keys()];
   const most = { entropy: Math.log(Math.max(2, numKeys)), importance: Math.max(...heads.map((head) => head.importance), 1e-30) };
-  if (fields.includes(sort))
-    order.sort((g, h) => (heads[h][sort] ?? -Infinity) - (heads[g][sort] ?? -Infinity));
+  order.sort((g, h) => (fields.includes(sort) ? (heads[h][sort] ?? -1) - (heads[g][sort] ?? -1) : 0)); /* none is negative */
 
   const makeHead = (title, field) => {
     const button = make("button", { type: "button" }, title), isChosen = field === sort && field !== "";

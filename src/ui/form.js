@@ -110,8 +110,7 @@ async function readOwn(model) {
  * the server has. */
 async function readInput(model, isKept = false) {
   if (model.saved)
-    return { about: `What this page has saved of ${model.capture.layer}.`, request: { fields: {} },
-      noReport: "A saved picture has weights alone." };
+    return { about: `Weights that were saved of ${model.capture.layer}.`, request: {}, noReport: "The file has weights alone." };
   const input = model.capture ? await makeCaptured(model, isKept)
     : state.source === "own" ? await readOwn(model)
     : state.source === "random" ? { about: "Random numbers of the model's sizes.",

@@ -161,10 +161,7 @@ function drawLarge() {
   setOptions(byId("row"), sequence.rows.map((row, r) =>
     [r, page.run.block > 1 || label(row) === String(row) ? label(row) : `${row} ${label(row)}`]), state.row);
   page.heatmap.at = { row: state.row, key: state.key };
-  page.heatmap.show(picture).then(() => {
-    byId("main").ariaBusy = null;
-    drawLines();
-  });
+  page.heatmap.show(picture).then(() => { byId("main").ariaBusy = null; drawLines(); });
   drawLegend(picture.scale);
   drawOutputs();
   showReadout(null);
@@ -248,8 +245,7 @@ function drawReport(note) {
     + "move when the head alone is left out: the norm of the change by that of the outputs." : report.heads[0].tags ? ""
     : " Tags need a capture without a bias that the server keeps: attnd --capture-memory 1GiB."}`;
   if (report)
-    byId("compare").replaceChildren(makeTable(report, { off, numKeys: Math.max(...run.shape.keyLens), sort: state.sort,
-      onSort: sortReport }));
+    byId("compare").replaceChildren(makeTable(report, off, Math.max(...run.shape.keyLens), state.sort, sortReport));
   showTags();
 }
 

@@ -20,7 +20,7 @@ function readSaved(model) {
   const numKeys = saved.keys.length, cells = saved.attention_weights.map((head) => head.flat()), queryLabels = [];
   const attends = (r, k) => cells[0][r * numKeys + k] !== null;
   rows.forEach((row, r) => { queryLabels[row] = String(saved.queries[r]); });
-  return { model, request: { fields: {} }, shape: { queryLens: [queryLabels.length], keyLens: [numKeys] }, heads, block,
+  return { model, request: {}, shape: { queryLens: [queryLabels.length], keyLens: [numKeys] }, heads, block,
     changes: {}, bytes: file.size, ms: null, received: null, outputs: new Float32Array(0), outSize: 0, labelsNote: "",
     queryLabels, keyLabels: saved.keys.map(String),
     sequences: [{ rows, keys, numKeys, attends, largest: new Map(), weights: cells.map((head) => Float32Array.from(head)),

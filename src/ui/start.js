@@ -113,7 +113,6 @@ async function takeText() {
   }
 }
 
-/* Shows layers of a file in place of those of the file before. */
 function useLayers(layers) {
   dropKeptFiles();
   form.models = [...form.models.filter(({ capture }) => !capture), ...layers];

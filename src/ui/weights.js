@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weights.js: a dropped file of weights, which the page cannot serve: it lists the tensors, and says what does. */
 
-/* What makes a layout, as src/weights/layout_table.c has it: the names of its weights, and the end of each name.
- * Where the weights of heads are apart, they are counted. */
+/* The names of a layout's weights, as src/weights/layout_table.c has them. Heads whose weights are apart are counted. */
 const LAYOUTS = [
   ["d2l", "W_q W_k W_v W_o", ".weight"], ["torch", "in_proj_weight out_proj.weight", ""],
   ["torch", "q_proj_weight k_proj_weight v_proj_weight out_proj.weight", ""],

@@ -63,7 +63,7 @@ def test_saved_picture_is_shown_again_without_the_server(open_view, fragment):
     sent = []
     page.on("request", lambda request: sent.append(request.url) if request.url.startswith("http") else None)
     drop(page, "picture.json", json.dumps(saved).encode())
-    expect(page.locator("#about")).to_contain_text("What this page has saved of ")
+    expect(page.locator("#about")).to_contain_text("Weights that were saved of ")
     expect(page.locator("#facts")).to_contain_text("picture.json.")
     again, all_again = read_weights(page)
     np.testing.assert_array_equal(again, weights)
