@@ -104,7 +104,7 @@ def test_last_layer_of_gemma4_has_all_keys(tmp_path):
     for types in ["sliding_attention"] * 2, ...:
         change_config(folder, layer_types=types)
         lines = run_attnd("inspect", str(folder)).stdout.splitlines()
-        assert len(lines) == 4 and "window 5" in lines[2] and "window" not in lines[3], lines
+        assert len(lines) == 6 and "window 5" in lines[2] and "window" not in lines[3], lines
 
 
 @pytest.mark.parametrize("folder, parts", [
@@ -428,7 +428,8 @@ def test_inspect_prints_a_table():
     assert lines[1].split() == ["layer", "H", "KV", "D", "bytes", "features"]
     assert lines[3].split()[:4] == ["1", "4", "4", "12"] and int(lines[3].split()[4]) > 4 * 48 * 48 * 4
     assert lines[3].endswith("  causal, scale 1, window 6, layer norm before")
-    assert lines[6].endswith("  causal, layer norm before")
+    assert [re.sub(r"[0-9a-f]{32}$", "", line).split() for line in lines[4:6]] == [["0", "fingerprint"], ["1", "fingerprint"]]
+    assert lines[8].endswith("  causal, layer norm before")
 
 
 def test_masks_of_old_files_are_skipped(tmp_path):

@@ -59,6 +59,7 @@ def test_states_of_all_layers_are_drawn_with_a_folder_that_fits(page, recorded):
     drop(page, "text.safetensors", make_states(states, {"tokens": json.dumps(list(TEXT))}))
     expect(page.locator("#status")).to_have_text("2 of 2 layers are drawn")
     assert page.locator("#about").inner_text() == "From text.safetensors."
+    assert page.locator("main > section:visible h2").all_inner_texts() == ["All heads", "The server"]
     largest = max(np.nan_to_num(each).max() for each in weights)
     assert page.locator("#all-note").inner_text().startswith(f"One scale, up to {float(f'{largest:.3g}'):g}. A cell is a weight.")
     open_first_head(page)
