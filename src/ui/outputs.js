@@ -27,7 +27,7 @@ function makeOutputs(run, b, row, { numbers, off }) {
       ...places.map((o) => make("th", { scope: "col", class: "number" }, names?.[o] ?? String(o))))),
     make("tbody", {}, ...rows.slice(from, from + OUTPUT_ROWS).map((place, i) =>
       make("tr", { "aria-current": from + i === row ? "true" : null },
-        make("th", { scope: "row" }, run.queryLabels[place]),
+        make("th", { scope: "row" }, run.queryMarks[place]),
         ...places.map((o) => make("td", { class: "number" }, formatDecimals(outputs[from + i][o])))))));
   const parts = [
     names ? "the words whose share of the attention is not 0" : places.length < run.outSize && `the first ${places.length} of ${formatCount(run.outSize)} numbers`,

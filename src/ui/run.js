@@ -4,7 +4,7 @@
  * A run is {model, request, changes, sequences, heads, received, outputs, outSize, labels..., bytes, ms,
  * serverMs}: changes are the fields that were sent besides those of the request. The reply came `ms` after the request, of which the server says that it took
  * serverMs; null when it says nothing.
- * `heads` are the heads that were asked for. A sequence is {rows, numKeys, weights,
+ * Marks are the labels beside a picture. `heads` are the heads that were asked for. A sequence is {rows, numKeys, weights,
  * attends, counts}: rows are the places of its queries in the request, weights [heads][rows][keys]
  * views of the reply; `keys` are the places of its keys where not all are shown. In a run whose
  * `block` is not 1, rows and keys are blocks of that many. attends(r, k) says whether row r attends to key k, and counts[r] to
@@ -103,6 +103,12 @@ function readLabels({ labels: text, queryNames, keyNames }, shape) {
     queryLabels: fill(given, shape.queryLens),
     keyLabels: fill(keys.length ? keys : keyNames ?? (isSelf ? given : []), shape.keyLens),
   };
+}
+
+/* Labels as they stand beside a picture: with their places, where most are one letter, as those of proteins. */
+function markLetters(labels, places = [...labels.keys()]) {
+  const letters = labels.filter((label, i) => [...label].length === 1 && label !== String(places[i]));
+  return letters.length > labels.length / 2 ? labels.map((label, i) => `${places[i]} ${label}`) : labels;
 }
 
 /* Returns the sequences of a run, and its labels. */

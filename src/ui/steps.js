@@ -158,7 +158,7 @@ function makeSteps(step, { run, b, r, columns }) {
     .filter((name) => i === step || !["k", "v"].includes(name)).map((name) => ({ ...columns[name],
       class: i < step && name !== "weight" ? "number over" : "number" })));
   const rows = Array.from({ length: numKeys }, (_, k) => make("tr", { class: attends(r, k) ? null : "off" },
-    make("th", { scope: "row" }, run.keyLabels[k]),
+    make("th", { scope: "row" }, run.keyMarks[k]),
     ...shown.map((column) => make("td", { class: column.class }, column.cell(k)))));
   const totals = make("tr", { hidden: !shown.some((column) => column.total) },
     make("th", { scope: "row" }, "sum"),

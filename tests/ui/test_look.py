@@ -133,7 +133,7 @@ def test_click_on_a_thumbnail_shows_that_head(open_view):
     page.get_by_role("button", name="Head 1").click()
     assert page.locator("#large-title").inner_text() == "Head 1"
     assert page.get_by_role("button", name="Head 1").get_attribute("aria-pressed") == "true"
-    page.get_by_role("button", name="Mean").click()
+    page.get_by_role("button", name="Mean", exact=True).click()
     assert page.locator("#large-title").inner_text() == "Mean of the heads"
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the page says and where it leads when an input is odd or wrong."""
 
+import json
 import re
 
 import numpy as np
@@ -12,7 +13,7 @@ from server import Server
 from test_captured_page import WORDS, make_file, make_request
 from test_look import PHONE, wait_for_steps
 from test_use import drop, paste, wait_for_about
-from view import JOURNEY, View, expect_problem, read_number, read_table, save
+from view import JOURNEY, View, choose, expect_problem, read_number, read_table, save
 
 
 @pytest.mark.parametrize("fragment, step_of_all", [("#model=journey&valid=0&row=3&key=0", "All scores are alike"),
@@ -193,7 +194,6 @@ def test_error_of_an_earlier_text_does_not_come_back(open_view):
 
 
 @pytest.mark.parametrize("name, content, words", [
-    ("q.csv", b"1,2,3\n4,5,6\n", "q.csv is no JSON, safetensors or capture"),
     ("notes.txt", b"hello", "notes.txt is no JSON, safetensors or capture"),
     ("rows.safetensors", b"", "rows.safetensors is empty")])
 def test_dropped_file_of_text_is_named(open_view, name, content, words):
@@ -203,7 +203,7 @@ def test_dropped_file_of_text_is_named(open_view, name, content, words):
 
 
 def test_single_characters_have_a_label_each(browser, tmp_path):
-    """Once beside the rows and once above the columns. A blank has a sign of its own."""
+    """Once beside the rows and once above the columns, with its place. A blank has a sign of its own."""
     words = list("A tiny text of thirty letters.")
     request = make_request(np.random.default_rng(2), len(words), len(words), scale=0.3)
     with Server() as server:
@@ -213,8 +213,15 @@ def test_single_characters_have_a_label_each(browser, tmp_path):
         drop(view.page, "text.safetensors", make_file(tmp_path, {"0": request}, words))
         wait_for_about(view.page, "Layer 0")
         texts = re.findall(r">([^<]+)</text>", save(view.page, "svg")[1].decode())
-        assert all(texts.count(each) == 2 * words.count(each) for each in "Atxfr")
-        assert texts.count("␣") == 2 * words.count(" ")
+        labels = [f"{place} {'␣' if word == ' ' else word}" for place, word in enumerate(words)]
+        assert [text for text in texts if re.match(r"\d+ \S$", text)] == labels * 2
+        expect(view.page.locator("#lines-box text").first).to_have_text("0 A")
+        expect(view.page.locator("#row option").first).to_have_text("0 A")
+        assert json.loads(save(view.page, "json")[1])["queries"][:3] == ["A", "␣", "t"]
+        choose(view.page, "rows", "2-13")
+        choose(view.page, "shown-keys", "7-20")
+        texts = re.findall(r">([^<]+)</text>", save(view.page, "svg")[1].decode())
+        assert [text for text in texts if re.match(r"\d+ \S$", text)] == labels[2:14] + labels[7:21]
         view.close()
 
 
