@@ -139,6 +139,7 @@ typedef struct attn_request {
     bool omit_outputs;       /* the outputs are not wanted, nor projected */
     bool need_heads;         /* each head's outputs are */
     bool need_contributions; /* what each selected head adds to the outputs is */
+    bool need_projections;   /* projected queries, keys and values are */
     bool need_lse;           /* the logarithms of the sums of exponentiated scores are */
     const attn_parallel *parallel; /* NULL: the calling thread does all the work */
 } attn_request;
@@ -158,6 +159,10 @@ typedef struct attn_result {
      * and the bias. Queries and heads are the selected ones; head_mask applies. NULL when
      * not wanted. */
     float *contributions;
+    /* [sum of Tq, H, width.score], [sum of Tk, KV, width.score] and [sum of Tk, KV, D]:
+     * x W^T and the bias, of all heads, before their norms and rotation. NULL when not
+     * wanted. */
+    float *projected_queries, *projected_keys, *projected_values;
     /* [sum of Tq, H], natural: of all scores that the softmax has, with a sink of it too.
      * -INFINITY for a query without a valid key. head_mask does not change them. NULL
      * when not wanted. */
@@ -189,7 +194,8 @@ typedef struct attn_sizes {
     size_t weights;       /* floats in attn_result.weights */
     size_t heads;         /* floats in attn_result.heads */
     size_t contributions; /* floats in attn_result.contributions */
-    size_t lse;           /* floats in attn_result.lse */
+    size_t projected_queries, projected_keys, projected_values; /* likewise */
+    size_t lse; /* floats in attn_result.lse */
     /* Numbers in the results of the same names; those of `top` in each of its two. */
     size_t scores, span_weights, top, target_weights, received, entropy, block_weights;
     size_t scratch_bytes; /* a multiple of ATTN_ALIGNMENT */

@@ -103,6 +103,7 @@ static bool ends_range(const struct capture_put *put, const struct capture_part 
     const struct capture_layer *layers = put->capture->layout.items;
     bool fits = range[0] < range[1];
 
+    pace_add(part->layer + 1);
     for (size_t i = 0; i <= part->layer; i++)
         fits =
             fits && (layers[i].targets == NULL || range[1] <= layers[i].packed.num_keys);

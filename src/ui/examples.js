@@ -58,6 +58,7 @@ const SENTENCE_MODELS = {
     about: "A sentence as words and places, and eight heads built to do one thing each.",
     text: "the dog chased the cat and the cat chased the mouse",
     words: PATTERNS_WORDS,
+    outputs: PATTERNS_WORDS,
     embed: embedPattern,
   },
   journey: BOOK_MODEL,

@@ -87,6 +87,8 @@ function chooseCell({ row, key }) {
     drawLinesSoon();
     drawOutputs();
     showSteps();
+  } else if (state.what === "token") {
+    showWhatIfSoon();
   }
   keepState();
 }

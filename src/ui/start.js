@@ -11,7 +11,7 @@ const isNarrow = matchMedia("(max-width: 52rem)"); /* as in ui.css */
 function chooseModel(name) {
   byId("notice").hidden = true;
   Object.assign(state, { model: name, text: "", causal: "", window: "", valid: "",
-    labels: "", rows: "", heads: "", keys: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
+    labels: "", rows: "", heads: "", keys: "", off: "", what: "", by: "", sequence: 0, head: 0, row: -1, key: -1 });
   showControls();
   compute();
 }
@@ -231,6 +231,7 @@ function openLink(hash) {
   const wanted = state.model;
   if (!chosenModel())
     state.model = defaultModel();
+  page.toSteps = /[#&](step|what)=/.test(hash); /* what the link is about is brought into view */
   byId("notice").hidden = wanted === "" || wanted === state.model;
   byId("notice").textContent = `This server has no model ${wanted}. `
     + (state.model === "" ? "" : `What you see is ${state.model}. `)
@@ -253,6 +254,7 @@ async function start() {
   listenToSaving();
   listenToWindow();
   listenToText();
+  listenToWhatIf();
   drawSteps();
   compute();
 }

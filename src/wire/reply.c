@@ -197,7 +197,8 @@ size_t wire_reply_list(const struct wire_reply *reply, bool lens_sent,
     if (packed)
         ret_arrays[count++] =
             list_lens("query_lens", batch->query_lens, batch->num_sequences);
-    if (packed && (reply->wanted.kinds & RESULT_BY_ROW) != 0)
+    if (packed && ((reply->wanted.kinds & RESULT_BY_ROW) != 0 ||
+                   reply->wanted.has[RESULT_PROJECTED_KEYS]))
         ret_arrays[count++] =
             list_lens("key_lens", batch->key_lens, batch->num_sequences);
 

@@ -41,6 +41,15 @@ def test_layer_is_what_the_server_serves(rows, start_server):
             == {key: info[key] for key in info.keys() - of_server}
 
 
+def test_projections_are_three_arrays(rows):
+    layer = attnd.load(GPT2)[0]
+    queries, keys, values = layer([rows[0, :4], rows[1]], keys=[rows[0], rows[1, :3]], need="projections")["projections"]
+    heads = layer.info["num_heads"]
+    assert [part.shape[:2] for part in (*queries, *keys, *values)] == [(n, heads) for n in (4, 6, 6, 3, 6, 3)]
+    alone = layer(rows[0, :1], need=["heads", "projections"])  # a key gets all the weight
+    assert np.allclose(alone["heads"], alone["projections"][2], atol=1e-5)
+
+
 def test_layers_are_found_by_name_and_place(rows):
     model = attnd.load(GPT2)
     assert model["0"].index == model[0].index == 0 and model[-1].name == list(model)[-1].name == str(len(model) - 1)

@@ -72,6 +72,15 @@ def test_states_of_vllm_are_a_capture_that_says_what_it_lacks():
     assert np.array_equal(hidden[5], captured.hidden_states[:, 1]) and np.array_equal(ids, captured.token_ids)
 
 
+def test_axes_of_one_and_tokens_without_a_target_are_taken(tmp_path):
+    captured = make_captured()
+    captured.token_ids, captured.targets = captured.token_ids[np.newaxis], [None, *captured.targets[1:].tolist()]
+    captured.save(tmp_path / "text", sequence=-1)
+    assert attnd.open(tmp_path / "text").to_bytes() == (tmp_path / "text").read_bytes()
+    assert attnd.open(tmp_path / "text").targets[0].tolist() == [0, 0]
+    assert attnd.open(tmp_path / "text").token_ids.shape == (31,)
+
+
 # --- what the heads of a folder do with it ---
 
 @pytest.mark.parametrize("num_states", [2, 3])

@@ -19,7 +19,7 @@ from view import JOURNEY, View, choose, expect_problem, read_number, read_table,
 @pytest.mark.parametrize("fragment, step_of_all", [("#model=journey&valid=0&row=3&key=0", "All scores are alike"),
                                                    ("#model=d2l&valid=0&row=1&key=0", "All scores are alike")])
 def test_steps_of_a_row_without_a_valid_key_are_those_of_the_server(open_view, fragment, step_of_all):
-    page = open_view(f"{fragment}&step=4")
+    page = open_view(f"{fragment}&step=5")
     wait_for_steps(page, 6)
     table = read_table(page, "#steps table")
     rows, total = table[1:7], table[-1]
@@ -90,13 +90,13 @@ def test_capture_has_no_heads_to_switch_off(open_view, tmp_path):
 
 
 def test_sum_of_a_sentence_is_in_the_table_without_scrolling(open_view):
-    page = open_view("#model=patterns&step=4&row=3&key=0", viewport={"width": 1280, "height": 800})
+    page = open_view("#model=patterns&step=5&row=3&key=0", viewport={"width": 1280, "height": 800})
     wait_for_steps(page, 11)
     assert page.locator("#steps").evaluate("box => box.scrollHeight <= box.clientHeight + 1")
 
 
 def test_sum_of_many_keys_stays_at_the_lower_edge(open_view):
-    page = open_view("#model=d2l&source=random&count=64&step=4&row=40&key=0")
+    page = open_view("#model=d2l&source=random&count=64&step=5&row=40&key=0")
     wait_for_steps(page, 64)
     assert page.locator("#steps").evaluate("""box => {
         const foot = box.querySelector('tfoot td').getBoundingClientRect(), edge = box.getBoundingClientRect();

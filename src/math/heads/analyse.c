@@ -20,7 +20,7 @@ static attn_request without_weights(const attn_model *model,
     copy.need_weights = ATTN_WEIGHTS_NONE;
     copy.need_heads = copy.need_lse = false;
     copy.omit_outputs = model->info.projection.given;
-    copy.need_contributions = false;
+    copy.need_contributions = copy.need_projections = false;
     copy.reduce = (attn_reductions){0};
     return copy;
 }

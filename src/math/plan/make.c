@@ -217,9 +217,10 @@ static attn_status check_taken(const struct plan *plan, attn_error *ret_error) {
     if (packed && (request->num_sequences != 1 ||
                    request->key_lens[0] != request->packed->num_keys))
         return error_set(ret_error, ATTN_E_SHAPE, "packed keys are one sequence");
-    if (request->need_contributions && model->info.projection.given)
+    if ((request->need_contributions || request->need_projections) &&
+        model->info.projection.given)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "contributions need a layer with projections");
+                         "contributions and projections need a layer with projections");
     if ((request->axis_positions != NULL || request->axis_key_positions != NULL) &&
         model->info.rotation.axes != ATTN_AXES)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,

@@ -208,6 +208,9 @@ void run_pack_keys(const struct run *run);
  * does. Those of heads that are left out are 0, and stay so. */
 void run_finish_sums(const struct run *run);
 
+/* Projects all queries, keys and values once more, to where `result` has them. */
+void run_write_projections(const struct run *run, const attn_result *result);
+
 /* Copies the heads' outputs to `outputs` [sum of Tq, H*D]. */
 void run_copy_heads(const struct run *run, float *outputs);
 

@@ -45,6 +45,8 @@ static void take_inputs(const struct plan *plan, struct layout *layout) {
     const attn_model_info *info = &plan->model->info;
     const struct engine *engine = &plan->model->engine;
     size_t queries = plan->batch.num_queries, keys = plan->batch.projected_keys;
+    if (plan->request->need_projections)
+        keys = plan->batch.num_keys;
     size_t converted = size_min(size_max(queries, keys),
                                 plan_converted_rows(plan, engine->kernels->strip_rows));
     size_t normed = size_product(plan->layer.norms_keys ? keys : 0,

@@ -26,7 +26,7 @@ NUMBERS = ("head_mask", "bias", "attn_mask", "sinks", "slopes", "row_weights")
 RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads", "lse": "lse",
            "scores": "scores", "spans": "span_weights", "top": "top_weights", "target": "target_weights",
            "received": "received", "entropy": "entropy", "blocks": "block_weights",
-           "contributions": "contributions"}  # by need
+           "contributions": "contributions", "projections": "projected_queries"}  # by need
 ROWS_FIRST = ("heads", "lse", "entropy", "target")  # results of dot-product whose queries come before heads
 
 
@@ -145,6 +145,8 @@ def choose_results(results: Results, fields: Fields) -> Results:
     """Returns results by the words of `need`, or without it all that there are."""
     if "top_weights" in results:
         results["top_weights"] = results["top_keys"], results["top_weights"]
+    if "projected_queries" in results:
+        results["projected_queries"] = tuple(results[f"projected_{name}"] for name in SEQUENCES)
     words = need_words(fields) or [word for word, name in RESULTS.items() if name in results]
     return {word: results[RESULTS.get(word, word)] for word in words}
 
@@ -166,6 +168,7 @@ def split_sequences(tensors: Results, fields: Fields) -> Results:
             continue
         if tensor.ndim > 1:
             lens = num_rows if len(tensor) == num_rows.sum() else query_lens
+            lens = key_lens if name in ("projected_keys", "projected_values") else lens
             results[name] = np.split(tensor, np.cumsum(lens)[:-1])
             continue
         shapes = [shape_of_result(name, rows, keys, fields) for rows, keys in zip(num_rows, key_lens)]

@@ -16,6 +16,7 @@ import numpy as np
 from . import attention
 from ._arrays import Array, to_array, to_numbers
 from ._errors import CaptureError
+from ._fields import without_nulls
 from ._safetensors import PathLike, Tensors, describe_tensors, read_safetensors, to_safetensors
 from ._tensors import tower_of
 from .client import AttentionError, Client
@@ -220,13 +221,18 @@ class Captured:
 
     def common(self, layer: int | str, sequence: int = 0) -> dict[str, Any]:
         """Return the `token_ids` and `targets` that are those of a layer: it is of the text of the last layer."""
-        last = next((name for name in reversed(self.layers) if not name.endswith(".cross")), "")
-        known, request = self.key_ids.get(last), self.request(layer, sequence)
-        ids = known[sequence] if known and sequence < len(known) else self.token_ids
+        last, _, ids = self.text(sequence)
+        request = self.request(layer, sequence)
         is_same = not str(layer).endswith(".cross") and tower_of(str(layer)) == tower_of(last)
         found = {"token_ids": (ids, "keys"), "targets": (self.targets, "queries")}
         return {name: value for name, (value, rows) in found.items()
                 if is_same and value is not None and len(value) == len(request[rows])}
+
+    def text(self, sequence: int) -> tuple[str, list[str] | None, Any]:
+        """Return the last layer that is of one text, its labels where a tokenizer made them, and its token ids."""
+        last = next((name for name in reversed(self.layers) if not name.endswith(".cross")), "")
+        labels, ids = self.key_labels.get(last), self.key_ids.get(last)
+        return last, labels[sequence] if labels else None, ids[sequence] if ids else self.token_ids
 
     def positions(self, layer: int | str, sequence: int) -> list[int]:
         """Return which key each query of self-attention is."""
@@ -297,22 +303,22 @@ class Captured:
 
     def to_bytes(self, sequence: int = 0) -> bytes:
         """Return what `save` writes: the same bytes for the same capture, also when it was loaded."""
-        last = next((layer for layer in reversed(self.layers) if not layer.endswith(".cross")), "")
-        made = self.key_labels.get(last)
+        _, made, ids = self.text(sequence)
         tensors: Tensors = {}
-        metadata = {"layers": json.dumps(list(self.layers)), "tokens": json.dumps((made and made[sequence]) or self.tokens)}
+        metadata = {"layers": json.dumps(list(self.layers)), "tokens": json.dumps(made or self.tokens)}
         for layer in self.layers:
             for name, value in sorted(self.request(layer, sequence).items(), key=lambda item: place(item[0])):
                 if name in TENSORS:
                     tensors[f"{layer}.{name}"] = np.ascontiguousarray(value)
                 else:
                     metadata[f"{layer}.{name}"] = json.dumps(value)
-        ids = self.key_ids.get(last, [])[sequence:sequence + 1] or [self.token_ids]
         states, hidden_ids = (None, None) if self.hidden_states is None else self.stacked_states()
-        for name, value in zip(COMMON, (ids[0], self.targets, states)):
-            if value is not None:
-                array = np.ascontiguousarray(to_array(name, value))
-                tensors[name] = array.astype("<i8") if array.dtype.kind in "iu" else array
+        if ids is not None:
+            tensors["token_ids"] = to_array("token_ids", ids).astype("<i8").reshape(-1)
+        if self.targets is not None:
+            tensors["targets"] = to_array("targets", without_nulls(self.targets)).astype("<i8").reshape(-1, 2)
+        if states is not None:
+            tensors["hidden_states"] = np.ascontiguousarray(states)
         if hidden_ids is not None:
             metadata["hidden_ids"] = json.dumps(list(hidden_ids))
         return to_safetensors(tensors, metadata)

@@ -18,6 +18,7 @@ from . import _native
 from ._analysis import naming, requests_of, run_heads
 from ._arrays import to_array
 from ._errors import InvalidError, UnsupportedError
+from ._fields import without_nulls
 from ._rows import Request
 from ._safetensors import PathLike
 from .attention import compute
@@ -124,8 +125,8 @@ class Model:
         captured = take_states(hidden_states)
         ids = None if layers is None else read_ids(layers)
         states = captured.states(ids)
-        arrays = {} if targets is None and captured.targets is None else {
-            "targets": to_array("targets", captured.targets if targets is None else targets)}
+        targets = captured.targets if targets is None else targets
+        arrays = {} if targets is None else {"targets": to_array("targets", without_nulls(targets))}
         last = len(self._fed()) if layers is None else -1  # the id of what leaves the last layer
         fed = [(*self._find_fed(number), Request(captured.place, {}, {"queries": rows, **arrays}))
                for number, rows in states.items() if number != last]
@@ -199,7 +200,8 @@ class Layer:
             The rows that enter the layer, behind its norm unless it was loaded with ``pre_norm=True``. A list of arrays is a
             batch of different lengths, and each result is a list, too.
         need : str or list of str, optional
-            ``outputs``, ``weights``, ``heads``, ``lse``, ``contributions``, ``received``, ``entropy`` and others.
+            ``outputs``, ``weights``, ``heads``, ``lse``, ``contributions``, ``projections``, ``received``, ``entropy`` and
+            others.
         **options
             keys, values, causal, window, valid_lens, positions, head_mask, bias, weights_heads, ... By default `queries` are
             the keys, and keys the values.
