@@ -106,7 +106,8 @@ def test_targets_and_ids_of_the_file_reach_the_report(page, recorded):
 
     def stand_in(route):
         sent.append(route.request.post_data_buffer)
-        route.fulfill(json={"heads": [{"entropy": 1, "importance": 0.5, "mass_on_target": 0.25, "tags": ["induction"]}] * 4,
+        route.fulfill(json={"heads": [{"entropy": 1, "importance": 0.5, "mass_on_target": 0.25, "tags": ["induction"],
+                                       "shares": [0.9], "weak": [False]}] * 4,
                             "gram": np.eye(4).tolist()})
     page.route("**/v1/heads", stand_in)
     drop(page, "text.safetensors", make_states(states, token_ids=np.arange(len(states)),

@@ -89,13 +89,13 @@ def test_kept_capture_has_what_the_server_says_of_it(keeping_page, tmp_path):
     assert read_table(page, "#compare table")[0] == ["Head", "Attends to", "Entropy, nats", "Mean distance", "On itself",
                                                      "On the one before", "On the first"]
     assert [read_number(cell) for cell in read_column(page, "Entropy, nats")] == pytest.approx(sum_up(request)[0], abs=5.1e-4)
-    tags = [", ".join(head["tags"]) for head in heads]
+    tags = [", ".join(f"{tag} {share:.2f}" for tag, share in zip(head["tags"], head["shares"])) for head in heads]
     assert read_column(page, "Attends to") == [each or "–" for each in tags]
     assert page.locator("#grid .tags").all_inner_texts() == [*tags, ""]
     page.route("**/v1/captures/*/heads", lambda route: route.fulfill(
-        json={"heads": [head | {"tags": ["first token"]} for head in heads]}))
+        json={"heads": [head | {"tags": ["first token"], "shares": [0.5], "weak": [False]} for head in heads]}))
     choose(page, "causal", "false")
-    expect(page.locator("#grid .tags").first).to_have_text("first token")
+    expect(page.locator("#grid .tags").first).to_have_text("first token 0.50")
 
 
 def test_kept_capture_with_a_bias_has_sums(keeping_page, tmp_path):
@@ -111,12 +111,14 @@ def test_picture_that_loads_is_not_that_of_masked_cells(open_view):
     wait_until(page, f"() => ({grounds})().every(([ground, _]) => ground.includes('gradient'))")
     page.evaluate("document.querySelectorAll('#grid canvas').forEach(each => each.classList.remove('painted'))")
     assert page.evaluate(grounds) == [["none", "load"]] * 3
-    page.route("**/v1/attention", lambda route: route.continue_() if held else held.append(route))
-    with page.expect_request("**/v1/attention"):
+
+    def is_picture(request):  # the page asks for steps at the same address
+        return b'"causal":true' in (request.post_data_buffer or b"")
+
+    page.route("**/v1/attention", lambda route: held.append(route) if is_picture(route.request) else route.continue_())
+    with page.expect_request(is_picture):
         page.locator("#causal").select_option("true")
     expect(page.locator("#main")).to_have_attribute("aria-busy", "true")
-    while not held:
-        page.wait_for_timeout(10)
     held[0].continue_()
     page.view.wait()
     expect(page.locator("#main")).not_to_have_attribute("aria-busy", "true")
