@@ -86,7 +86,7 @@ function chooseCell({ row, key }) {
     showText();
     drawLinesSoon();
     drawOutputs();
-    showSteps();
+    measureSoon();
   } else if (state.what === "token") {
     showWhatIfSoon();
   }
@@ -168,7 +168,7 @@ function drawLarge() {
   drawOutputs();
   showReadout(null);
   showText();
-  showSteps();
+  measureSoon();
 }
 
 function drawLines() {
@@ -274,12 +274,6 @@ async function loadReport({ request, model }, note, signal) {
   drawReport(note);
   if (!model.capture)
     measureChange();
-}
-
-/* Captured queries have no layer that could be asked for its steps. */
-function showSteps() {
-  if (!page.run.model.capture)
-    measureSoon();
 }
 
 /* --- heads on and off --- */

@@ -18,8 +18,10 @@ function refuseSteps({ model, mask }, head, numKeys) {
 
 async function measureSteps() {
   const { run } = page, head = shownHead(), b = state.sequence, signal = beginTask("steps");
-  const refusal = refuseSteps(run, head, run.sequences[b].numKeys);
+  const refusal = !run.model.capture && refuseSteps(run, head, run.sequences[b].numKeys);
   page.measured = null;
+  if (run.model.capture)
+    return; /* captured queries have no layer that could be asked */
   if (refusal) {
     byId("steps").replaceChildren();
     byId("step-text").textContent = refusal;

@@ -59,8 +59,9 @@ def test_array_that_is_not_read_is_told_why(open_view, content, words):
 def test_saved_picture_is_shown_again_without_the_server(open_view, fragment):
     page = open_view(fragment)
     weights, saved = read_weights(page)
-    cell = read_cell(page)
-    sent = []
+    cell, sent = read_cell(page), []
+    expect(page.locator("#steps tbody tr").first).to_be_visible()  # what is asked last
+    expect(page.locator("#compare tbody tr").first).to_be_visible()
     page.on("request", lambda request: sent.append(request.url) if request.url.startswith("http") else None)
     drop(page, "picture.json", json.dumps(saved).encode())
     expect(page.locator("#about")).to_contain_text("Weights that were saved of ")
