@@ -31,23 +31,24 @@ ModelInfo = structure(name=ctypes.c_char * 65, engine=UsedEngine)  # their first
 Engine = structure(engine=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes.c_char_p,
                    serve_only=FLAG)
 Reductions = structure(spans=ADDRESS, num_spans=SIZE, spans_per_sequence=FLAG, top_k=SIZE,
-                       top_in=ADDRESS, num_top_in=SIZE, targets=ADDRESS, row_weights=ADDRESS,
+                       top_in=ADDRESS, num_top_in=SIZE, targets=ADDRESS, token_ids=ADDRESS,
+                       row_weights=ADDRESS,
                        row_weights_per_head=FLAG, block=SIZE, received=FLAG, entropy=FLAG, scores=FLAG)
 Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, queries=ADDRESS,
-                    keys=ADDRESS, encoded_keys=ADDRESS, keys_type=ctypes.c_char_p, packed=ADDRESS,
+                    keys=ADDRESS, keys_are_queries=FLAG, encoded_keys=ADDRESS, keys_type=ctypes.c_char_p, packed=ADDRESS,
                     values=ADDRESS, valid_lens=ADDRESS, valid_lens_per_query=FLAG,
                     positions=ADDRESS, key_positions=ADDRESS, axis_positions=ADDRESS,
                     axis_key_positions=ADDRESS, causal=FLAG, prefix_lens=ADDRESS, window=SIZE, chunk=SIZE, bias=ADDRESS,
                     bias_sequence_ld=SIZE, bias_head_ld=SIZE, bias_row_ld=SIZE, head_mask=ADDRESS,
                     need_weights=ctypes.c_int, reduce=Reductions, weights_heads=ADDRESS,
                     num_weights_heads=SIZE, weights_queries=ADDRESS, num_weights_queries=SIZE,
-                    omit_outputs=FLAG, need_heads=FLAG, need_contributions=FLAG, need_lse=FLAG,
+                    omit_outputs=FLAG, need_heads=FLAG, need_contributions=FLAG, need_projections=FLAG, need_lse=FLAG,
                     parallel=ADDRESS)
 Result = structure(outputs=ADDRESS, weights=ADDRESS, heads=ADDRESS, contributions=ADDRESS,
-                   lse=ADDRESS, scores=ADDRESS, span_weights=ADDRESS, top_weights=ADDRESS,
+                   projected_queries=ADDRESS, projected_keys=ADDRESS, projected_values=ADDRESS, lse=ADDRESS, scores=ADDRESS, span_weights=ADDRESS, top_weights=ADDRESS,
                    top_keys=ADDRESS, target_weights=ADDRESS, received=ADDRESS, entropy=ADDRESS, block_weights=ADDRESS)
 Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, heads=SIZE,
-                  contributions=SIZE, lse=SIZE, scores=SIZE,
+                  contributions=SIZE, projected_queries=SIZE, projected_keys=SIZE, projected_values=SIZE, lse=SIZE, scores=SIZE,
                   span_weights=SIZE, top=SIZE, target_weights=SIZE, received=SIZE, entropy=SIZE,
                   block_weights=SIZE, scratch_bytes=SIZE, flops=ctypes.c_double, plan=SIZE * 192)
 UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED

@@ -32,7 +32,7 @@ def serve_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("axes")
     (folder / "config.json").write_text(json.dumps(CONFIG))
     write_safetensors(folder / "model.safetensors", {name: tensor.astype(np.float32) for name, tensor in WEIGHTS.items()})
-    with Server("--model", f"m={folder}") as server:
+    with Server("--model", f"m={folder},pre_norm=false") as server:
         yield server
 
 

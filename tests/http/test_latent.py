@@ -100,7 +100,7 @@ def test_latent_attention_is_that_of_the_paper(changes, apart, tmp_path):
     request = {"queries": [rows[0].tolist()], "need_weights": True}
     if apart:
         request |= {"keys": [rows[1].tolist()], "values": [rows[2].tolist()]}
-    with Server("--model", f"m={folder}") as server:
+    with Server("--model", f"m={folder},pre_norm=false") as server:
         reply = server.attention(request | {"model": "m.0"}).json()
         described = server.get("/v1/models/m.0").json()
     outputs, weights = attend(config, tensors, *(array.astype(float) for array in rows))

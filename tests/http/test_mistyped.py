@@ -48,9 +48,9 @@ def test_heads_that_do_not_divide_get_those_that_do(tmp_path):
 def test_inspect_of_rows_says_where_they_go(tmp_path):
     path = tmp_path / "capture.safetensors"
     rows = {f"8.{name}": np.zeros((2, 2, 4)) for name in ("queries", "keys")}
-    write_safetensors(path, rows, {name: "F32" for name in rows}, {"layers": "[8]"})
+    write_safetensors(path, rows, {name: "F32" for name in rows}, {"layers": '["8"]'})
     result = run_attnd("inspect", path)
-    assert result.returncode == 1 and "POST /v1/attention/dot-product, or drop the file on the page" in result.stderr
+    assert result.returncode == 0 and "a capture of 1 layer; put it, or drop it on the page" in result.stdout
 
 
 def test_inspect_of_a_text_says_that_it_is_one(tmp_path):

@@ -183,6 +183,8 @@ def assert_same(got, expected, path=""):
         assert len(got) == len(expected), path
         for i, item in enumerate(expected):
             assert_same(got[i], item, f"{path}[{i}]")
+    elif isinstance(expected, float):
+        assert got == pytest.approx(expected, abs=1e-6), path
     else:
         assert got == expected, path
 

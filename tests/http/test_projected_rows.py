@@ -165,7 +165,8 @@ def test_rows_become_what_the_family_makes_of_them(config, compute, names, optio
     x = rng.standard_normal((T, E)).astype(np.float32)
     want = compute(rng, layer, x.astype(np.float64), **options)
     write_folder(tmp_path / "m", config, [layer])
-    with Server("--model", f"m={tmp_path / 'm'}") as server:
+    behind = ",pre_norm=false" if config["model_type"] == "nanochat" else ""  # others have no norm in their files
+    with Server("--model", f"m={tmp_path / 'm'}{behind}") as server:
         assert_layer(server, "m.0", x, want, layer.apply(3, want))
 
 

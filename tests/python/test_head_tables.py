@@ -161,7 +161,7 @@ def test_rows_without_a_number_are_last(tmp_path):
 
 def test_columns_and_rows_of_a_table():
     found = attnd.load(GPT_OSS)[1].heads(np.random.default_rng(1).normal(size=(2, 5, 48)))
-    assert found.columns == ["importance", "entropy", "distance", "self", "first", "previous", "sink"]
+    assert found.columns == ["importance", "residual", "entropy", "distance", "self", "first", "previous", "sink"]
     assert found["entropy"].shape == (4,) and len(found[:2]) == 2 and np.asarray(found).dtype.names[:2] == ("layer", "head")
     assert found[1]["head"] == 1 and [row["layer"] for row in found] == ["1"] * 4
     assert np.array(found.replies["1"]["gram"]).shape == (4, 4)
