@@ -8,7 +8,7 @@ It takes all, or those that are named. It needs Debian's Chromium, and the packa
 test_lesson.py compares PICTURES with what docs show."""
 
 import io
-import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 from server import ROOT, Server
 from view import wait_until
 
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 WIDE, PHONE = (1280, 1000), (390, 844)
 CAPTURE = ROOT / "docs/examples/tiny-gpt2/capture.safetensors"
 STEPS = "section[aria-labelledby=steps-title]"
@@ -36,6 +36,7 @@ PICTURES = {
     "page-steps": (WIDE, "light", "#model=journey&head=1&row=3&key=1&step=5", STEPS, None),
     "heads-patterns": (WIDE, "light", "#model=patterns", HEADS, None),
     "inspect-capture": (WIDE, "light", "", "section[aria-labelledby=large-title], section[aria-labelledby=tokens-title]", CAPTURE),
+    "page-all": (WIDE, "light", "", "section[aria-labelledby=all-title]", CAPTURE),
     "teach-projections": (WIDE, "light", "#model=journey&head=1&row=3&key=0", STEPS, None),
     "teach-what-if": (WIDE, "light", "#model=d2l&head=1&row=1&key=2&step=2&what=root", STEPS, None),
     "teach-d2l": (WIDE, "light", "#model=d2l", HEADS, None),
@@ -56,10 +57,14 @@ def take(browser, url, name, size, colours, fragment, part, file):
     wait_until(page, "() => document.querySelectorAll('#steps tbody tr').length > 0")
     if file:
         page.locator("#file").set_input_files(file)
-        wait_until(page, "() => document.querySelectorAll('#tokens span').length > 0")
+        wait_until(page, "() => document.querySelectorAll('#all-heads canvas:not(.loading)').length > 0")
+        if "all-" not in part:  # the picture of all heads comes first
+            page.locator("#all-heads button").first.click()
+            wait_until(page, "() => document.querySelectorAll('#tokens span').length > 0")
     else:
         wait_until(page, "() => document.querySelectorAll('#compare tbody tr').length > 0")
     page.wait_for_timeout(800)  # the thumbnails, one after another
+    page.evaluate("() => scrollTo(0, 0)")  # a link to a step scrolls there, and boxes are of the window
     clip = find_clip(page, part) if part else None
     shot = Image.open(io.BytesIO(page.screenshot(clip=clip, full_page=part is not None)))
     shot.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(ROOT / f"docs/images/{name}.png", optimize=True)
