@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# build-packages.sh [FOLDER]: builds the packages of this tree for the Debian that it runs on,
-# and puts them into FOLDER, or build-packages/, in place of earlier ones: it removes what their .changes lists, and nothing else. Installs what the build needs
+# build-packages.sh [FOLDER]: builds the packages of this tree for the Debian that it runs on, with symbols
+# for debuggers beside them (-dbgsym), and puts them into FOLDER, or build-packages/, in place of
+# earlier ones: it removes what their .changes lists, and nothing else. Installs what the build needs
 # (apt-get; sudo when not root).
 set -eu
 
@@ -32,9 +33,7 @@ END
 as_root apt-get -qq update
 as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get -qq -y --no-install-recommends -o Dpkg::Use-Pty=0 build-dep "$tree"
-# Without symbols for debuggers, with which the build takes longer.
-(cd "$tree" && DEB_CFLAGS_STRIP=-g DEB_BUILD_OPTIONS="noautodbgsym ${DEB_BUILD_OPTIONS:-}" \
-    dpkg-buildpackage -us -uc)
+(cd "$tree" && dpkg-buildpackage -us -uc)
 rm -rf "$tree"
 for changes in "$folder"/attnd_*.changes; do # apt-get could install an old one
     [ -f "$changes" ] || continue
