@@ -219,9 +219,12 @@ def test_shells_complete_options_and_values(machine):
 
 
 def test_removal_keeps_the_configuration_and_purge_leaves_nothing(machine):
+    machine.configure("ATTND_DEMO=true", "ATTND_LISTEN=127.0.0.1:8080")
+    machine.run("systemctl stop attnd && systemctl enable --now attnd.socket attnd")
     machine.run(APT + "remove attnd libattnd1 libattnd-dev")
-    assert "8123" in machine.run(f"cat {ENVIRONMENT}")
-    assert machine.run("systemctl is-active attnd", check=False) != "active"
+    assert "8080" in machine.run(f"cat {ENVIRONMENT}")
+    for unit in ("attnd.service", "attnd.socket"):
+        assert machine.run(f"systemctl is-active {unit}", check=False) != "active"
     machine.run(APT + "purge attnd")
     left = machine.run("find / -xdev -name '*attnd*' -not -path '/packages*' -not -path '/tmp/*' -not -path '/var/log/*'")
     assert not left, f"left: {left}"
