@@ -118,9 +118,10 @@ open_root() {
     echo force-unsafe-io >"$2/etc/dpkg/dpkg.cfg.d/slim"
     cp /etc/resolv.conf "$2/etc/"
     apt-config dump | grep '^Acquire::' >"$2/etc/apt/apt.conf.d/90host" || true
-    for file in /etc/pip.conf "${PIP_CERT:-}" "${SSL_CERT_FILE:-}"; do
-        [ ! -f "$file" ] || { mkdir -p "$2${file%/*}" && cp "$file" "$2$file"; }
-    done
+    [ ! -f /etc/pip.conf ] || cp /etc/pip.conf "$2/etc/"
+    # At a place of its own, since the package ca-certificates writes the usual one anew.
+    file=${PIP_CERT:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}
+    [ ! -f "$file" ] || cp "$file" "$2/etc/host-certificates.crt"
 }
 
 # run_in_root FOLDER COMMAND...: runs it there. Its mounts end with it.
@@ -129,5 +130,6 @@ run_in_root() {
     PIP_FIND_LINKS='' unshare --mount sh -euc '
         mount --rbind /dev "$1/dev"
         mount -t proc proc "$1/proc"
+        [ ! -f "$1/etc/host-certificates.crt" ] || export PIP_CERT=/etc/host-certificates.crt
         exec chroot "$@"' sh "$@"
 }
