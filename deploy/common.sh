@@ -130,6 +130,10 @@ run_in_root() {
     PIP_FIND_LINKS='' unshare --mount sh -euc '
         mount --rbind /dev "$1/dev"
         mount -t proc proc "$1/proc"
-        [ ! -f "$1/etc/host-certificates.crt" ] || export PIP_CERT=/etc/host-certificates.crt
+        if [ -f "$1/etc/host-certificates.crt" ]; then
+            for name in PIP_CERT SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE; do
+                export "$name=/etc/host-certificates.crt"
+            done
+        fi
         exec chroot "$@"' sh "$@"
 }
