@@ -4,7 +4,7 @@
 The example has ones for all numbers, and `validLens` as floats, 3 and 2. What one sees: the shape of
 the book, and weights of 1/3 and 1/2 on the valid keys whatever the model weights are, because all
 keys are alike. With random numbers instead, d2l_java.png (exercise 1) has five different heads, each
-dark past the valid keys. Exercise 2 leaves out the heads of `patterns` one after another, always the
+grey past the valid keys. Exercise 2 leaves out the heads of `patterns` one after another, always the
 one that the outputs miss least. First goes the head that attends to all words alike.
 
 DJL's own .params files are not read: docs/models.md shows what to write instead.
@@ -37,7 +37,7 @@ def draw_weights(client):
     x, y = 4 * rng.normal(size=(BATCH, QUERIES, WIDTH)), 4 * rng.normal(size=(BATCH, KEYS, WIDTH))
     _, weights = client.attend("d2l", x, keys=y, valid_lens=VALID_LENS, need_weights=True)
     draw_heads(weights[0], range(QUERIES), range(KEYS), "d2l_java.png")
-    print(f"exercise 1: written: d2l_java.png, {len(weights[0])} heads;",
+    print(f"exercise 1: written: d2l_java.png, the {len(weights[0])} heads of d2l;",
           "the hidden keys have", weights[0, :, :, 3:].sum())
 
 
@@ -51,7 +51,7 @@ def rank_heads(client):
         outputs, _ = client.attend("patterns", request["queries"], head_mask=mask)
         return np.linalg.norm(outputs - whole) / np.linalg.norm(whole)
 
-    print("exercise 2: heads left out, and the change of the outputs")
+    print(f"exercise 2: of the {len(weights)} heads of patterns, those left out, and the change of the outputs")
     removed = []
     while len(removed) < len(weights):
         changes = {head: change_without([*removed, head])

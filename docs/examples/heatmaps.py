@@ -13,6 +13,7 @@ import json
 import pathlib
 
 import matplotlib.pyplot as plt
+import numpy as np
 
 from serve import serve
 
@@ -21,16 +22,14 @@ WORDS = "the dog chased the cat and the cat chased the mouse".split()
 
 
 def draw_heads(weights, rows, columns, path):
-    """Draws weights [H, Tq, Tk], with labels for the queries and for the keys."""
-    across = min(len(weights), 4)
-    down = -(-len(weights) // across)
+    """Draws weights [H, Tq, Tk], with labels for the queries and for the keys. Cells of 0 stay grey."""
+    across = next(count for count in (4, 5, 6, 3, 7, 2, 1) if len(weights) % count == 0)
+    down = len(weights) // across
     figure, axes = plt.subplots(down, across, figsize=(3 * across, 3.2 * down), squeeze=False,
                                 layout="constrained")
     for head, panel in enumerate(axes.flat):
-        if head >= len(weights):
-            panel.axis("off")
-            continue
-        image = panel.imshow(weights[head], vmin=0, vmax=weights.max(), cmap="viridis")
+        panel.set_facecolor("lightgrey")
+        image = panel.imshow(np.ma.masked_equal(weights[head], 0), vmin=0, vmax=weights.max(), cmap="viridis")
         panel.set_title(f"head {head}")
         panel.set_xticks(range(len(columns)), columns, rotation=90)
         panel.set_yticks(range(len(rows)), rows)

@@ -45,14 +45,6 @@ def run_model(kernel):
     return {name: tensor.numpy() for name, tensor in found.items()}
 
 
-def apply_norm(hidden, number):
-    """The norm before layer `number`: model.h[number].ln_1(hidden) in PyTorch."""
-    tensors = load_file(FOLDER / "model.safetensors")
-    centred = hidden - hidden.mean(-1, keepdims=True)
-    scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
-    return scaled * tensors[f"h.{number}.ln_1.weight"] + tensors[f"h.{number}.ln_1.bias"]
-
-
 def load_recorded():
     """Returns what `sdpa` and what `eager` computed when it was recorded."""
     recorded = load_file(RECORDED)
@@ -69,11 +61,10 @@ if "--record" in sys.argv:
                for kernel, found in (("sdpa", fast), ("eager", eager)) for name, tensor in found.items()}, RECORDED)
 
 print(f"{source}: {len(TEXT)} tokens")
-with serve(f"tiny={FOLDER}") as client:
+with serve(f"tiny={FOLDER}", f"normed={FOLDER},pre_norm=false") as client:
     for number in range(2):
-        for way, queries in (("hook", fast[f"{number}/queries"]),
-                             ("hidden_states", apply_norm(fast[f"{number}/hidden"], number))):
-            outputs, weights = client.attend(f"tiny.{number}", queries, need_weights=True)
+        for way, model, rows in ("hook", "normed", "queries"), ("hidden_states", "tiny", "hidden"):
+            outputs, weights = client.attend(f"{model}.{number}", fast[f"{number}/{rows}"], need_weights=True)
             print(f"layer {number}, {way}: outputs {difference(outputs, eager[f'{number}/outputs']):.1e}, "
                   f"weights {difference(weights, eager[f'{number}/weights']):.1e} from eager")
     head = weights[0, 2]  # of layer 1, for the text: [queries, keys]

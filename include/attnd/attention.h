@@ -72,6 +72,9 @@ typedef struct attn_reductions {
     /* [sum of Tq][2]: of each query a range whose weights are summed; 0, 0 for a query
      * without one; NULL: not wanted */
     const size_t *targets;
+    /* [sum of Tq], for heads.h alone: what token each row is; NULL: not known. Where
+     * Tq is Tk, row i and key i are then the same token, whatever tensors they are in. */
+    const size_t *token_ids;
     /* [Tq], or [H, Tq] with row_weights_per_head: the factors of all queries and heads in
      * `received`, for each sequence, which then have as many queries; NULL: 1 */
     const float *row_weights;
@@ -89,6 +92,9 @@ typedef struct attn_request {
     const size_t *key_lens;   /* [B], Tk of each sequence, each at least 1 */
     const float *queries;     /* [sum of Tq, query_size] */
     const float *keys;        /* [sum of Tk, key_size]; may be `queries` itself */
+    /* Row i of the keys is the token of row i of the queries where there are as many,
+     * wherever they lie, as in self-attention. Only attn_heads_add() asks. */
+    bool keys_are_queries;
     /* Instead of `keys`, when not NULL: little-endian elements of the safetensors type
      * keys_type, "BF16" or "F16", at any alignment. Results have the bits that the same
      * numbers have as float32. Only without a model, see dot_product.h. */
@@ -136,6 +142,7 @@ typedef struct attn_request {
     bool omit_outputs;       /* the outputs are not wanted, nor projected */
     bool need_heads;         /* each head's outputs are */
     bool need_contributions; /* what each selected head adds to the outputs is */
+    bool need_projections;   /* projected queries, keys and values are */
     bool need_lse;           /* the logarithms of the sums of exponentiated scores are */
     const attn_parallel *parallel; /* NULL: the calling thread does all the work */
 } attn_request;
@@ -155,6 +162,10 @@ typedef struct attn_result {
      * and the bias. Queries and heads are the selected ones; head_mask applies. NULL when
      * not wanted. */
     float *contributions;
+    /* [sum of Tq, H, width.score], [sum of Tk, KV, width.score] and [sum of Tk, KV, D]:
+     * x W^T and the bias, of all heads, before their norms and rotation. NULL when not
+     * wanted. */
+    float *projected_queries, *projected_keys, *projected_values;
     /* [sum of Tq, H], natural: of all scores that the softmax has, with a sink of it too.
      * -INFINITY for a query without a valid key. head_mask does not change them. NULL
      * when not wanted. */
@@ -186,7 +197,8 @@ typedef struct attn_sizes {
     size_t weights;       /* floats in attn_result.weights */
     size_t heads;         /* floats in attn_result.heads */
     size_t contributions; /* floats in attn_result.contributions */
-    size_t lse;           /* floats in attn_result.lse */
+    size_t projected_queries, projected_keys, projected_values; /* likewise */
+    size_t lse; /* floats in attn_result.lse */
     /* Numbers in the results of the same names; those of `top` in each of its two. */
     size_t scores, span_weights, top, target_weights, received, entropy, block_weights;
     size_t scratch_bytes; /* a multiple of ATTN_ALIGNMENT */

@@ -183,6 +183,7 @@ typedef struct attn_model_info {
     struct {
         attn_norm kind;
         bool applied; /* false: the client has applied it */
+        bool known;   /* its numbers are in the files, or it has none */
         bool bias;
         double eps;
         char name[ATTN_TENSOR_NAME_MAX + 1]; /* of its weight; "": none */
@@ -195,7 +196,7 @@ typedef struct attn_model_info {
     long long loaded; /* when the weights had been read, in seconds since 1970 */
 
     struct {
-        size_t parameters; /* numbers that the layer computes with */
+        size_t parameters; /* numbers that it computes with, or checks rows by */
         size_t bytes;      /* of the parameters as float32 */
         size_t memory;     /* bytes that the model holds now */
     } footprint;

@@ -6,7 +6,6 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "safetensors/parse.h"
-#include "wire/json/cursor.h"
 
 #include <attnd/dot_product.h>
 #include <math.h>
@@ -52,6 +51,9 @@ static const struct {
     [CAPTURE_POSITIONS] = {"positions", 1, 1, offsetof(struct capture_layer, positions)},
     [CAPTURE_KEY_POSITIONS] = {"key_positions", 1, 1,
                                offsetof(struct capture_layer, key_positions)},
+    [CAPTURE_TOKEN_IDS] = {"token_ids", 1, 1, offsetof(struct capture_layer, token_ids)},
+    [CAPTURE_TARGETS] = {"targets", 2, 2, offsetof(struct capture_layer, targets)},
+    [CAPTURE_HIDDEN_STATES] = {"hidden_states", 3, 3, 0},
 };
 
 /* A header that is being read. */
@@ -69,34 +71,15 @@ const char *capture_tensor_name(enum capture_tensor kind) {
     return tensors[kind].name;
 }
 
-size_t capture_cut_tokens(char *text, size_t size) {
-    char *at = text, *end = text + size;
-
-    while ((at = memchr(at, '"', (size_t)(end - at))) != NULL) {
-        bool is_tokens = end - at >= 8 && memcmp(at, "\"tokens\"", 8) == 0;
-        at += wire_string_end(at, end) - at;
-        if (at == end)
-            return size;
-        at++;
-        while (is_tokens && at < end && *at != '\0' && strchr(" :\t\n\r", *at) != NULL)
-            at++;
-        if (!is_tokens || at == end || *at != '"')
-            continue;
-        char *begin = at + 1;
-        at += wire_string_end(at, end) - at;
-        if (at == end)
-            return size;
-        memmove(begin, at, (size_t)(end - at));
-        return size - (size_t)(at - begin);
-    }
-    return size;
+bool capture_tensor_counts(enum capture_tensor kind) {
+    return kind >= CAPTURE_POSITIONS && kind <= CAPTURE_TARGETS;
 }
 
 /* --- one layer --- */
 
-/* Makes the name of a tensor or option of a layer. */
+/* Makes the name of a tensor or option of a layer; with "" of the capture. */
 static const char *name_of(struct reader *r, const char *layer, const char *what) {
-    snprintf(r->name, r->room, "%s.%s", layer, what);
+    snprintf(r->name, r->room, "%s%s%s", layer, *layer != '\0' ? "." : "", what);
     return r->name;
 }
 
@@ -110,23 +93,14 @@ static bool refuse_kept_tensor(struct reader *r, enum wire_error error, const ch
     return refuse_field(r, error, name_of(r, layer, tensors[kind].name));
 }
 
-static int compare_name(const void *name, const void *tensor) {
-    return strcmp(name, ((const struct safetensors_tensor *)tensor)->name);
-}
-
-/* Returns a tensor of a layer, or NULL. */
 static const struct safetensors_tensor *
 find_kept_tensor(struct reader *r, const char *layer, enum capture_tensor kind) {
-    const struct safetensors_header *header = r->header;
-    const char *name = name_of(r, layer, tensors[kind].name);
-    return header->num_tensors == 0 ? NULL
-                                    : bsearch(name, header->tensors, header->num_tensors,
-                                              sizeof *header->tensors, compare_name);
+    return safetensors_header_find(r->header, name_of(r, layer, tensors[kind].name));
 }
 
 /* Whether numbers of a tensor may have that type. */
 static bool allows_type(enum capture_tensor kind, const struct dtype *type) {
-    if (kind == CAPTURE_POSITIONS || kind == CAPTURE_KEY_POSITIONS)
+    if (capture_tensor_counts(kind))
         return strcmp(type->name, "I64") == 0 || strcmp(type->name, "I32") == 0;
     return type->to_float != NULL;
 }
@@ -144,7 +118,7 @@ static size_t count_bytes(const struct capture_layer *layer, enum capture_tensor
 
     if (kind == CAPTURE_QUERIES)
         number = tensor->dtype->bits / 8;
-    if (kind == CAPTURE_POSITIONS || kind == CAPTURE_KEY_POSITIONS)
+    if (capture_tensor_counts(kind))
         number = sizeof(size_t);
     if (kind == CAPTURE_KEYS || kind == CAPTURE_VALUES) {
         size_t size = kind == CAPTURE_KEYS ? packed->head_size : packed->value_size;
@@ -209,36 +183,77 @@ static bool take_shape(struct capture_layer *layer, enum capture_tensor kind,
         return layer->num_heads == 0 || shape[0] == layer->num_heads;
     case CAPTURE_POSITIONS:
         return shape[0] == layer->num_queries;
+    case CAPTURE_TARGETS:
+        return shape[1] == 2;
+    case CAPTURE_TOKEN_IDS:
+    case CAPTURE_HIDDEN_STATES:
+        return true;
     default:
         return shape[0] == packed->num_keys;
     }
 }
 
+/* Whether layers attend in the same text: their names begin alike, up to a number. */
+static bool share_text(const struct capture_layer *a, const struct capture_layer *b) {
+    size_t size = strcspn(a->name, "0123456789");
+    return size == strcspn(b->name, "0123456789") && memcmp(a->name, b->name, size) == 0;
+}
+
+/* Points the layers that use a tensor of the capture at its numbers: those of the text
+ * that the last layer is of, if it has as many rows. Returns how many layers come up to
+ * the last that does. */
+static size_t share_tensor(struct capture_layout *layout, enum capture_tensor kind,
+                           size_t elements, const void *numbers) {
+    const struct capture_layer *last = NULL;
+    size_t end = 0;
+
+    for (size_t i = layout->layers.count; i > 0; i--) {
+        struct capture_layer *layer = &layout->items[i - 1];
+        size_t fits = kind == CAPTURE_TOKEN_IDS ? layer->packed.num_keys
+                      : kind == CAPTURE_TARGETS ? 2 * layer->num_queries
+                                                : 0;
+        last = last == NULL && !layer->cross ? layer : last;
+        if (layer->cross || fits != elements || !share_text(layer, last))
+            continue;
+        memcpy((char *)layer + tensors[kind].place, &numbers, sizeof numbers);
+        end = end == 0 ? i : end;
+    }
+    return end;
+}
+
+/* Adds a tensor of a layer, or one of the capture, for which `index` is 0. */
 static bool add_tensor(struct reader *r, size_t index, enum capture_tensor kind) {
     struct capture_layout *layout = r->layout;
     struct capture_layer *layer = &layout->items[index];
-    const struct safetensors_tensor *tensor = find_kept_tensor(r, layer->name, kind);
+    bool common = kind >= CAPTURE_TOKEN_IDS;
+    const char *name = common ? "" : layer->name;
+    const struct safetensors_tensor *tensor = find_kept_tensor(r, name, kind);
 
     if (tensor == NULL)
         return kind != CAPTURE_KEYS ||
-               refuse_kept_tensor(r, WIRE_E_MISSING_KEY, layer->name, kind);
+               refuse_kept_tensor(r, WIRE_E_MISSING_KEY, name, kind);
     if (json_object_get(r->known, tensor->name) != NULL) /* two layers of one name */
         return refuse_field(r, WIRE_E_WRONG_TYPE, "layers");
     if (json_object_set_new_nocheck(r->known, tensor->name, json_true()) != 0)
         return wire_problem_set_no_memory(r->problem);
-    if (!check_form(r, layer->name, kind, tensor))
+    if (!check_form(r, name, kind, tensor))
         return false;
     if (!take_shape(layer, kind, tensor))
-        return refuse_kept_tensor(r, WIRE_E_SHAPE_MISMATCH, layer->name, kind);
+        return refuse_kept_tensor(r, WIRE_E_SHAPE_MISMATCH, name, kind);
 
+    size_t end = common ? share_tensor(layout, kind, tensor->elements, NULL) : index + 1;
+    if (end == 0)
+        layout->layers.left_out[layout->num_left_out++] = tensors[kind].name;
     layout->parts[layout->num_parts++] =
         (struct capture_part){.kind = kind,
-                              .layer = index,
+                              .layer = end > 0 ? end - 1 : 0,
                               .type = tensor->dtype,
                               .begin = tensor->begin,
                               .end = tensor->end,
-                              .offset = layout->block_bytes};
-    size_add_saturating(&layout->block_bytes, count_bytes(layer, kind, tensor));
+                              .offset = layout->block_bytes,
+                              .unused = end == 0};
+    if (end > 0)
+        size_add_saturating(&layout->block_bytes, count_bytes(layer, kind, tensor));
     return true;
 }
 
@@ -313,7 +328,7 @@ static bool add_options(struct reader *r, struct capture_layer *layer) {
 
 /* Checks that the file has nothing that was not read. */
 static bool check_names(struct reader *r) {
-    static const char *const others[] = {"layers", "tokens", "format"};
+    static const char *const others[] = {"layers", "tokens", "format", "hidden_ids"};
     void *at = json_object_iter((json_t *)(uintptr_t)r->metadata);
 
     for (size_t i = 0; i < r->header->num_tensors; i++) {
@@ -360,12 +375,14 @@ static bool alloc_layers(struct reader *r, const json_t *list) {
         layout->parts == NULL)
         return wire_problem_set_no_memory(r->problem);
 
-    layout->layers = (struct capture_layers){layout->items, count};
+    layout->layers = (struct capture_layers){.items = layout->items, .count = count};
     for (size_t i = 0, at = 0; i < count; i++) {
         const json_t *name = json_array_get(list, i);
         layout->items[i].name = layout->names + at;
         memcpy(layout->names + at, json_string_value(name), json_string_length(name) + 1);
         at += json_string_length(name) + 1;
+        const char *dot = strrchr(layout->items[i].name, '.');
+        layout->items[i].cross = dot != NULL && strcmp(dot, ".cross") == 0;
     }
     return true;
 }
@@ -375,11 +392,15 @@ static bool read_layers(struct reader *r, const json_t *list) {
         return false;
     for (size_t i = 0; i < r->layout->layers.count; i++) {
         pace_add(LAYER_STEPS);
-        for (size_t k = 0; k < CAPTURE_NUM_TENSORS; k++) {
+        for (size_t k = 0; k < CAPTURE_TOKEN_IDS; k++) {
             if (!add_tensor(r, i, (enum capture_tensor)k))
                 return false;
         }
         if (!add_options(r, &r->layout->items[i]))
+            return false;
+    }
+    for (size_t k = CAPTURE_TOKEN_IDS; k < CAPTURE_NUM_TENSORS; k++) {
+        if (!add_tensor(r, 0, (enum capture_tensor)k))
             return false;
     }
     if (!check_names(r))
@@ -405,7 +426,12 @@ bool capture_layout_make(const struct safetensors_header *header,
     bool read = false;
 
     *ret_layout = layout;
-    if (names == NULL)
+    if (names == NULL && safetensors_header_find(header, "hidden_states") != NULL)
+        wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "layers",
+                         "the file has hidden_states and no layers of queries and keys, "
+                         "which are what a server keeps; the folder of the model makes "
+                         "these: python3 -m attnd heads FOLDER --data FILE");
+    else if (names == NULL)
         refuse_field(&r, WIRE_E_MISSING_KEY, "layers");
     else if (r.known == NULL || parse_json(names, strlen(names), JSON_REJECT_DUPLICATES,
                                            &list, &error) == ATTN_E_NOMEM)
@@ -431,7 +457,11 @@ void capture_layout_place(struct capture_layout *layout, unsigned char *block) {
         struct capture_layer *layer = &layout->items[part->layer];
         const void *at = block + part->offset;
 
-        memcpy((char *)layer + tensors[part->kind].place, &at, sizeof at);
+        if (part->kind < CAPTURE_TOKEN_IDS)
+            memcpy((char *)layer + tensors[part->kind].place, &at, sizeof at);
+        else if (!part->unused)
+            share_tensor(layout, part->kind,
+                         (size_t)(part->end - part->begin) / (part->type->bits / 8), at);
     }
 }
 

@@ -20,16 +20,22 @@ enum capture_tensor {
     CAPTURE_SLOPES,
     CAPTURE_POSITIONS,
     CAPTURE_KEY_POSITIONS,
+    /* Those of the capture. Layers whose keys or queries they count use them, if they are
+     * of the text that the last layer is of. */
+    CAPTURE_TOKEN_IDS,
+    CAPTURE_TARGETS,
+    CAPTURE_HIDDEN_STATES, /* no layer does */
     CAPTURE_NUM_TENSORS
 };
 
 /* A tensor of the file, and where its numbers go. */
 struct capture_part {
     enum capture_tensor kind;
-    size_t layer; /* its index */
+    size_t layer; /* its index; of a tensor of the capture the last that uses it */
     const struct dtype *type;
     uint64_t begin, end; /* bytes of the data */
     size_t offset;       /* of the block; its numbers are aligned to HEAP_ALIGNMENT */
+    bool unused;         /* its bytes are not kept */
 };
 
 /* Owned by who made it; empty when zeroed. */
@@ -38,15 +44,11 @@ struct capture_layout {
     struct capture_layers layers; /* the same, to read */
     char *names; /* those of the layers, one after the other with terminators */
     struct capture_part *parts; /* [num_parts], in the order of their bytes */
-    size_t num_parts;
+    size_t num_parts, num_left_out;
     size_t
         block_bytes;  /* of all numbers, as they are kept; a multiple of HEAP_ALIGNMENT */
     size_t own_bytes; /* of layers and names */
 };
-
-/* Cuts what the option `tokens` has out of a header, in place. Returns its new size.
- * Texts of captured tokens may be long, and nothing here reads them. */
-size_t capture_cut_tokens(char *text, size_t size);
 
 /* Reads the header. Returns false with *ret_problem set, and *ret_layout empty. */
 bool capture_layout_make(const struct safetensors_header *header,
@@ -58,5 +60,8 @@ void capture_layout_place(struct capture_layout *layout, unsigned char *block);
 
 /* Returns the name of a tensor, such as "queries"; constant. */
 const char *capture_tensor_name(enum capture_tensor kind);
+
+/* Whether the numbers of a tensor are kept as size_t: positions, ids, ranges. */
+bool capture_tensor_counts(enum capture_tensor kind);
 
 void capture_layout_deinit(struct capture_layout *layout);

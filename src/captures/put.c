@@ -8,6 +8,7 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "captures/capture.h"
+#include "wire/json/cursor.h"
 
 #include <math.h>
 #include <nettle/base16.h>
@@ -73,13 +74,15 @@ static void keep_numbers(const struct capture_put *put, const struct capture_par
 
 static bool refuse_number(const struct capture_put *put, const struct capture_part *part,
                           size_t index, struct wire_problem *ret_problem) {
+    bool common = part->kind >= CAPTURE_TOKEN_IDS;
     char name[sizeof ret_problem->field];
-    snprintf(name, sizeof name, "%s.%s",
-             put->capture->layout.layers.items[part->layer].name,
-             capture_tensor_name(part->kind));
+    snprintf(name, sizeof name, "%s%s%s",
+             common ? "" : put->capture->layout.layers.items[part->layer].name,
+             common ? "" : ".", capture_tensor_name(part->kind));
     return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, name,
                             "number %zu of tensor '%.64s' is not finite, or a position "
-                            "outside 0..%d; only a bias may have -inf",
+                            "or id outside 0..%d, or not the end of a range of keys; "
+                            "only a bias may have -inf",
                             index, name, ATTN_POSITION_MAX);
 }
 
@@ -94,6 +97,19 @@ static bool take_floats(const struct capture_put *put, const struct capture_part
     return true;
 }
 
+/* Whether the last of two numbers ends a range of keys, or both are 0. */
+static bool ends_range(const struct capture_put *put, const struct capture_part *part,
+                       const size_t *range) {
+    const struct capture_layer *layers = put->capture->layout.items;
+    bool fits = range[0] < range[1];
+
+    pace_add(part->layer + 1);
+    for (size_t i = 0; i <= part->layer; i++)
+        fits =
+            fits && (layers[i].targets == NULL || range[1] <= layers[i].packed.num_keys);
+    return fits || (range[0] == 0 && range[1] == 0);
+}
+
 static bool take_positions(const struct capture_put *put, const struct capture_part *part,
                            size_t first, size_t count, const unsigned char *bytes,
                            struct wire_problem *ret_problem) {
@@ -105,6 +121,9 @@ static bool take_positions(const struct capture_put *put, const struct capture_p
         if (position < 0 || position > ATTN_POSITION_MAX)
             return refuse_number(put, part, first + i, ret_problem);
         to[first + i] = (size_t)position;
+        if (part->kind == CAPTURE_TARGETS && (first + i) % 2 == 1 &&
+            !ends_range(put, part, to + first + i - 1))
+            return refuse_number(put, part, first + i, ret_problem);
     }
     return true;
 }
@@ -121,7 +140,7 @@ static bool take_numbers(const struct capture_put *put, const struct capture_par
         numbers.count = some = size_min(count - i, NUMBERS_MAX);
         numbers.values = values;
         pace_add(4 * some); /* a number takes about 4 ns */
-        if (part->kind == CAPTURE_POSITIONS || part->kind == CAPTURE_KEY_POSITIONS) {
+        if (capture_tensor_counts(part->kind)) {
             if (!take_positions(put, part, first + i, some, numbers.bytes, ret_problem))
                 return false;
             continue;
@@ -139,6 +158,8 @@ static bool take_bytes(struct capture_put *put, const struct capture_part *part,
                        struct wire_problem *ret_problem) {
     size_t size = part->type->bits / 8, first = (size_t)(done / size);
 
+    if (part->unused)
+        return true;
     if (put->num_carried > 0) {
         size_t some = size_min(size - put->num_carried, count);
         memcpy(put->carry + put->num_carried, bytes, some);
@@ -210,11 +231,36 @@ static bool lay_out_capture(struct capture_put *put,
     return true;
 }
 
+/* Cuts what the option `tokens` has out of a header, in place. Returns its new size.
+ * Texts of captured tokens may be long, and nothing here reads them. */
+static size_t cut_tokens(char *text, size_t size) {
+    char *at = text, *end = text + size;
+
+    while ((at = memchr(at, '"', (size_t)(end - at))) != NULL) {
+        bool is_tokens = end - at >= 8 && memcmp(at, "\"tokens\"", 8) == 0;
+        at += wire_string_end(at, end) - at;
+        if (at == end)
+            return size;
+        at++;
+        while (is_tokens && at < end && *at != '\0' && strchr(" :\t\n\r", *at) != NULL)
+            at++;
+        if (!is_tokens || at == end || *at != '"')
+            continue;
+        char *begin = at + 1;
+        at += wire_string_end(at, end) - at;
+        if (at == end)
+            return size;
+        memmove(begin, at, (size_t)(end - at));
+        return size - (size_t)(at - begin);
+    }
+    return size;
+}
+
 /* Reads the header, which is whole. */
 static bool end_header(struct capture_put *put, const struct capture_printer *printer,
                        struct wire_problem *ret_problem) {
     char *text = (char *)put->header;
-    size_t size = capture_cut_tokens(text, put->header_size);
+    size_t size = cut_tokens(text, put->header_size);
     uint64_t data_size = put->size - SAFETENSORS_SIZE_BYTES - put->header_size;
     struct safetensors_header header = {0};
     attn_error error;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect.c: attnd inspect, which checks checkpoints and prints what they are. */
 #include "base/error.h"
+#include "captures/layout.h"
 #include "cli/commands.h"
+#include "math/features.h"
 #include "models/spec.h"
 #include "models/team.h"
 #include "weights/checkpoint.h"
@@ -92,7 +94,81 @@ static void list_unrecognised(const char *path, const attn_model_options *option
     safetensors_close(file);
 }
 
+/* --- captures, and hidden states --- */
+
+/* What a capture may have besides layers, and what there is not without it. */
+static const struct {
+    const char *tensor, *without;
+} extras[] = {{"token_ids", "no tags of equal tokens"},
+              {"targets", "no column target"},
+              {"hidden_states", "no layers of a folder, hence no importance"}};
+
+/* Prints what the file of Captured.save(), or of vLLM, has, and what it lacks. */
+static void print_captured(const char *path, const struct safetensors_header *header,
+                           const struct capture_layers *layers) {
+    char shape[SHAPE_TEXT_SIZE];
+
+    if (layers->count == 0)
+        printf("%s: hidden states; python3 -m attnd heads FOLDER takes it as --data\n",
+               path);
+    else
+        printf("%s: a capture of %zu layer%s; put it, or drop it on the page\n", path,
+               layers->count, plural_of(layers->count));
+    for (size_t i = 0; i < layers->count; i++) {
+        const struct capture_layer *layer = &layers->items[i];
+        printf("  %-16s %zu heads, %zu of keys, of size %zu; %zu queries, %zu keys\n",
+               layer->name, layer->num_heads, layer->packed.num_kv_heads,
+               layer->packed.head_size, layer->num_queries, layer->packed.num_keys);
+    }
+    for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++) {
+        const struct safetensors_tensor *tensor =
+            safetensors_header_find(header, extras[i].tensor);
+        if (tensor != NULL)
+            tensor_print_shape(tensor, shape);
+        printf("  %-16s %s%s\n", extras[i].tensor, tensor != NULL ? shape : "none: ",
+               tensor != NULL ? "" : extras[i].without);
+    }
+}
+
+/* Whether a file is a capture or has hidden states. Says what it has, or what is wrong
+ * with it: then *ret_status is not ATTN_OK. */
+static bool inspect_capture(const char *path, attn_status *ret_status,
+                            attn_error *ret_error) {
+    struct safetensors *file = NULL;
+    struct capture_layout layout = {0};
+    struct wire_problem problem;
+
+    if (safetensors_open_file(path, &file, NULL) != ATTN_OK)
+        return false;
+    const struct safetensors_header *header = safetensors_get_header(file);
+    bool layers = safetensors_get_metadata(file, "layers") != NULL;
+    bool found = layers || safetensors_header_find(header, "hidden_states") != NULL;
+
+    *ret_status = ATTN_OK;
+    if (layers && !capture_layout_make(header, &layout, &problem))
+        *ret_status =
+            error_set(ret_error, ATTN_E_FORMAT, "%.160s: %.300s", path, problem.detail);
+    else if (found)
+        print_captured(path, header, &layout.layers);
+    capture_layout_deinit(&layout);
+    safetensors_close(file);
+    return found;
+}
+
 /* --- folders --- */
+
+/* Prints what the queries of the layers are: for each answer the first layer. */
+static void print_queries(const struct layer *layers, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const char *text = features_queries(&layers[i].info);
+        size_t same = 0;
+        while (features_queries(&layers[same].info) != text)
+            same++;
+        if (same == i)
+            printf("  queries%s%s: %s\n", i > 0 ? " from layer " : "",
+                   i > 0 ? layers[i].part : "", text);
+    }
+}
 
 /* Prints the table of the layers, which needs no weights. */
 static attn_status print_layers(const char *path, const struct folder *folder,
@@ -106,8 +182,11 @@ static attn_status print_layers(const char *path, const struct folder *folder,
 
     printf("%s: family %s, %zu layer%s\n", path, layers[0].info.layout, count,
            plural_of(count));
-    if (folder_get_note(folder) != NULL)
-        printf("  note: %s\n", folder_get_note(folder));
+    for (enum folder_note i = 0; i < FOLDER_NUM_NOTES; i++) {
+        if (folder_get_note(folder, i) != NULL)
+            printf("  note: %s\n", folder_get_note(folder, i));
+    }
+    print_queries(layers, count);
     printf("  %-16s %5s %5s %5s %12s  %s\n", "layer", "H", "KV", "D", "bytes",
            "features");
     for (size_t i = 0; i < count; i++) {
@@ -158,8 +237,11 @@ static attn_status inspect_path(const struct model_spec *spec,
                                 attn_error *ret_error) {
     struct folder *folder;
     attn_model_info info;
+    attn_status status;
 
-    attn_status status = folder_open_spec(spec, &folder, ret_error);
+    if (inspect_capture(spec->path, &status, ret_error))
+        return status;
+    status = folder_open_spec(spec, &folder, ret_error);
     if (folder != NULL) {
         status = inspect_folder(spec, folder, engine, ret_error);
         folder_close(folder);

@@ -3,7 +3,6 @@
 #include "daemon/check.h"
 
 #include "base/log.h"
-#include "http/net/listen.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,35 +16,22 @@
 #define NOBODY    65534 /* a user without rights of its own */
 #define FEW_FILES 256   /* descriptors, of which connections get what is left */
 
-/* Whether the range has all addresses, or all of IPv4. */
-static bool is_everybody(const struct address_range *range) {
-    static const unsigned char ipv4[16] = {[10] = 0xff, [11] = 0xff};
-    return !range->first.is_user &&
-           (range->bits == 0 ||
-            (range->bits == 96 && memcmp(range->first.bytes, ipv4, sizeof ipv4) == 0));
-}
-
-static bool is_any_address(const char *listen) {
-    char host[NI_MAXHOST], port[NI_MAXSERV];
-    return !listen_is_unix(listen) &&
-           listen_split("", listen, host, port, NULL) == ATTN_OK &&
-           (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0);
-}
-
-void check_config(const struct config *config, const struct address_ranges *trusted) {
+void check_config(const struct config *config) {
+    const char *admin = config->admin_listen != NULL ? config->admin_listen : "";
     struct rlimit files;
 
-    for (size_t i = 0; i < trusted->count; i++) {
-        if (is_everybody(&trusted->items[i]))
+    for (size_t i = 0; i < config->trusted_proxies.count; i++) {
+        const char *range = config->trusted_proxies.items[i];
+        if (strcmp(range + strcspn(range, "/"), "/0") == 0)
             log_write(LOG_WARN, "every client is trusted",
-                      LOG_TEXT("trusted_proxy", config->trusted_proxies.items[i]),
+                      LOG_TEXT("trusted_proxy", range),
                       LOG_TEXT("remedy", "name the proxies; each client can now say in "
                                          "X-Forwarded-For that it is another one"));
     }
-    if (config->admin_listen != NULL && !config->insecure_listen &&
-        is_any_address(config->admin_listen))
+    if (!config->insecure_listen &&
+        (strncmp(admin, "0.0.0.0:", 8) == 0 || strncmp(admin, "[::]:", 5) == 0))
         log_write(LOG_WARN, "the admin address has no keys and is open to all",
-                  LOG_TEXT("admin_listen", config->admin_listen),
+                  LOG_TEXT("admin_listen", admin),
                   LOG_TEXT("remedy",
                            "give an address that only those who watch reach, or "
                            "--insecure-listen where the network lets in nobody "

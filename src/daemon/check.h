@@ -3,12 +3,11 @@
 #pragma once
 
 #include "config/config.h"
-#include "http/net/address.h"
 #include "models/list.h"
 
 /* Warns of a --trusted-proxy that is everybody, of an --admin-listen that everybody
  * reaches, and of few descriptors. */
-void check_config(const struct config *config, const struct address_ranges *trusted);
+void check_config(const struct config *config);
 
 /* For root, which can read all: becomes another user for good, and warns of files of
  * models that this one cannot read. It is the last that a process does. */

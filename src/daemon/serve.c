@@ -229,7 +229,6 @@ static void warn_of_config(const struct daemon *daemon) {
     if (path == NULL)
         return;
     if (stat(path, &now) != 0 || now.st_ino != daemon->config_file.st_ino ||
-        now.st_size != daemon->config_file.st_size ||
         now.st_mtim.tv_sec != daemon->config_file.st_mtim.tv_sec ||
         now.st_mtim.tv_nsec != daemon->config_file.st_mtim.tv_nsec)
         log_write(LOG_WARN, "a changed --config needs a restart", LOG_TEXT("file", path),
@@ -390,7 +389,7 @@ static attn_status apply_config(struct daemon *daemon, const struct config *conf
     if (status == ATTN_OK)
         status = load_specs(config, &daemon->catalogue.specs, error);
     if (status == ATTN_OK)
-        check_config(config, &daemon->trusted_proxies);
+        check_config(config);
     return status;
 }
 

@@ -11,7 +11,8 @@
 /* The members behind those of each head and pair of heads. */
 struct sums_end {
     attn_head_sums even;
-    double squared_norm, rows, self_rows, previous_rows, target_rows, sinks;
+    double squared_norm, squared_residual, rows, row_keys, target_rows, sinks;
+    double rows_at[ATTN_HEAD_PLACES];
 };
 
 #define END_SUMS (sizeof(struct sums_end) / sizeof(double))
@@ -54,26 +55,31 @@ static attn_heads open_sums(const attn_model_info *info, double *sums,
     double *gram = sums + num_heads * HEAD_SUMS;
 
     memcpy(ret_end, gram + pairs, sizeof *ret_end);
-    return (attn_heads){.num_heads = num_heads,
+    attn_heads heads = {.num_heads = num_heads,
                         .sums = (attn_head_sums *)sums,
                         .gram = pairs > 0 ? gram : NULL,
                         .squared_norm = ret_end->squared_norm,
+                        .squared_residual = ret_end->squared_residual,
                         .even = ret_end->even,
                         .rows = (size_t)ret_end->rows,
-                        .self_rows = (size_t)ret_end->self_rows,
-                        .previous_rows = (size_t)ret_end->previous_rows,
+                        .row_keys = ret_end->row_keys,
                         .target_rows = (size_t)ret_end->target_rows,
                         .sinks = ret_end->sinks != 0};
+    memcpy(heads.rows_at, ret_end->rows_at, sizeof heads.rows_at);
+    return heads;
 }
 
 static struct sums_end find_sums_end(const attn_heads *heads) {
-    return (struct sums_end){.even = heads->even,
-                             .squared_norm = heads->squared_norm,
-                             .rows = (double)heads->rows,
-                             .self_rows = (double)heads->self_rows,
-                             .previous_rows = (double)heads->previous_rows,
-                             .target_rows = (double)heads->target_rows,
-                             .sinks = heads->sinks};
+    struct sums_end end = {.even = heads->even,
+                           .squared_norm = heads->squared_norm,
+                           .squared_residual = heads->squared_residual,
+                           .rows = (double)heads->rows,
+                           .row_keys = heads->row_keys,
+                           .target_rows = (double)heads->target_rows,
+                           .sinks = heads->sinks};
+
+    memcpy(end.rows_at, heads->rows_at, sizeof end.rows_at);
+    return end;
 }
 
 /* Writes the text that the server sends, and lists the sums. */
@@ -88,7 +94,8 @@ static bool make_reply(struct call *call, const attn_heads *heads, double *sums,
         return false;
     buf_init(&text, SIZE_MAX);
     buf_reserve(&text, wire_native_heads_bound(model));
-    wire_native_heads_print(attn_model_get_info(model)->name, heads, &text);
+    wire_native_heads_print(attn_model_get_info(model)->name, call->request.note, heads,
+                            &text);
     buf_append(&text, "", 1);
     if (text.status == ATTN_OK)
         reply->text = arena_alloc(&reply->arena, text.size, 1);

@@ -10,7 +10,7 @@
 struct listed_reply {
     struct wire_reply reply;
     struct wire_reply_array arrays[WIRE_REPLY_ARRAYS_MAX];
-    char text[32 + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX];
+    char text[32 + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + WIRE_NOTE_BYTES];
 };
 
 bool entry_reply_fill(attn_reply *reply, const struct wire_request *request,
@@ -33,7 +33,7 @@ bool entry_reply_fill(attn_reply *reply, const struct wire_request *request,
 
     char *out = stpcpy(listed->text, "{\"model\":");
     out = wire_json_put_string(out, listed->reply.wanted.info->name);
-    stpcpy(out, "}");
+    stpcpy(wire_reply_put_note(request->note, out), "}");
     reply->text = listed->text;
     return true;
 }

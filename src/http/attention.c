@@ -117,8 +117,9 @@ void attention_handle(struct exchange *exchange) {
     submit_attention(exchange, &codec);
 }
 
-void dot_product_handle(struct exchange *exchange) {
-    struct exchange_codec codec = make_codec(exchange, &attention_kind);
+/* Computes without a model. */
+static void handle_given(struct exchange *exchange, const struct inference_kind *kind) {
+    struct exchange_codec codec = make_codec(exchange, kind);
 
     codec.read = codec.body.text ? wire_native_read_given : wire_safetensors_read_given;
     codec.body.models = NULL;
@@ -126,9 +127,18 @@ void dot_product_handle(struct exchange *exchange) {
     submit_attention(exchange, &codec);
 }
 
+void dot_product_handle(struct exchange *exchange) {
+    handle_given(exchange, &attention_kind);
+}
+
 void stored_handle(struct exchange *exchange) {
     if (captures_use(exchange, true))
-        dot_product_handle(exchange);
+        handle_given(exchange, &attention_kind);
+}
+
+void stored_heads_handle(struct exchange *exchange) {
+    if (captures_use(exchange, true))
+        handle_given(exchange, &heads_kind);
 }
 
 void heads_handle(struct exchange *exchange) {

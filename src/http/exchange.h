@@ -96,6 +96,7 @@ struct exchange_reply {
     const char *constant;      /* [constant_size]; it follows `text`; NULL: none */
     size_t constant_size;
     struct shared_text *shared;         /* has the bytes of `constant`; NULL: they last */
+    const char *note;                   /* Attnd-Note, a constant; or NULL */
     const char *challenge;              /* WWW-Authenticate of a 401, or NULL */
     const struct reply_header *headers; /* of the route, up to a name of NULL; or NULL */
     struct reply_header etag_headers[2]; /* `headers` with an ETag, and its text */

@@ -21,6 +21,8 @@
  * no more at once than it may hold of a streamed one. */
 #define UNIX_HELD_MAX MEMORY_CONNECTION_POOL
 
+#define NOTE_HEADER "Attnd-Note" /* on the rows of the request */
+
 /* How long a browser may remember a preflight; the most that Chromium does. */
 #define PREFLIGHT_SECONDS "7200"
 
@@ -34,6 +36,7 @@ void reply_set_problem(struct exchange *exchange, const struct wire_problem *pro
     exchange->reply.constant = NULL;
     exchange->reply.constant_size = 0;
     exchange->reply.headers = NULL;
+    exchange->reply.note = NULL;
     exchange->request.errors->print(problem, &exchange->reply.text);
     if (exchange->reply.text.status != ATTN_OK ||
         buf_set_capacity(&exchange->reply.text, exchange->reply.text.size) != ATTN_OK)
@@ -222,9 +225,9 @@ static bool add_cors_headers(const struct exchange *exchange,
     const struct reply_header shown[] = {
         {MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin},
         {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN},
-        {MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS,
-         WIRE_OIP_SIZE_HEADER ", " MHD_HTTP_HEADER_RETRY_AFTER ", " TRACE_ID_HEADER
-                              ", " ACCESS_TIMING_HEADER ", " MHD_HTTP_HEADER_ETAG},
+        {MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS, WIRE_OIP_SIZE_HEADER
+         ", " MHD_HTTP_HEADER_RETRY_AFTER ", " TRACE_ID_HEADER ", " ACCESS_TIMING_HEADER
+         ", " MHD_HTTP_HEADER_ETAG ", " NOTE_HEADER},
         {MHD_HTTP_HEADER_TIMING_ALLOW_ORIGIN, origin},
         {NULL, NULL}};
     const struct reply_header preflight[] = {
@@ -271,6 +274,7 @@ static bool add_all_headers(const struct exchange *exchange,
         {MHD_HTTP_HEADER_ALLOW, allow},
         {MHD_HTTP_HEADER_WWW_AUTHENTICATE, reply->challenge},
         {MHD_HTTP_HEADER_RETRY_AFTER, reply->retry_later ? seconds : NULL},
+        {NOTE_HEADER, reply->note},
         {NULL, NULL}};
     const struct reply_header last[] = {
         {MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL}, {NULL, NULL}};

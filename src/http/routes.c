@@ -21,6 +21,8 @@ static const struct route routes[] = {
     {"/v1/captures/*", KEPT, NULL, captures_handle_one, ROUTE_OF_CAPTURE},
     {"/v1/captures/*/attention", "POST", attention_check, stored_handle,
      ROUTE_INFERS_CAPTURE},
+    {"/v1/captures/*/heads", "POST", heads_check, stored_heads_handle,
+     ROUTE_INFERS_CAPTURE},
     {"/v1/heads", "POST", heads_check, heads_handle, ROUTE_INFERS},
     {"/v1/models", READS, NULL, models_handle_list, ROUTE_NEEDS_KEY},
     {"/v1/models/", READS, NULL, models_handle_one, ROUTE_NEEDS_KEY},

@@ -28,6 +28,7 @@ bool oip_check_short(struct exchange *exchange, struct wire_problem *ret_problem
 void attention_handle(struct exchange *exchange);
 void dot_product_handle(struct exchange *exchange);
 void stored_handle(struct exchange *exchange); /* attention of a capture that is kept */
+void stored_heads_handle(struct exchange *exchange); /* what its heads do */
 void heads_handle(struct exchange *exchange);
 void models_handle_list(struct exchange *exchange);
 void models_handle_one(struct exchange *exchange);

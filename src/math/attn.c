@@ -17,6 +17,8 @@ void attn_run_steps(const attn_model *model, const attn_request *request,
         run_project_inputs(&run);
         run_finish_rows(&run);
         run_fold_queries(&run);
+        if (request->need_projections)
+            run_write_projections(&run, result);
     }
     if ((steps & ATTN_STEP_ATTEND) != 0) {
         if (plan_wants(run.plan, RESULT_BY_ROW))

@@ -148,3 +148,17 @@ void features_list(const attn_model_info *info, const struct features_origin *or
     if (ret_features->text[0] == '\0')
         strcpy(ret_features->text, "plain");
 }
+
+const char *features_queries(const attn_model_info *info) {
+    static const char *const texts[2][3] = {
+        {"hidden states as they are", "hidden states behind the norm",
+         "hidden states before the norm"},
+        {"what enters cross attention, as it is",
+         "what enters cross attention, behind its norm",
+         "what enters cross attention, before its norm"}};
+    bool is_cross = info->kind != NULL && strcmp(info->kind, "cross") == 0;
+
+    if (info->pre_norm.kind == ATTN_NORM_NONE)
+        return texts[is_cross][0];
+    return texts[is_cross][info->pre_norm.applied ? 2 : 1];
+}

@@ -40,3 +40,7 @@ struct features {
  * `origin` may be NULL. */
 void features_list(const attn_model_info *info, const struct features_origin *origin,
                    struct features *ret_features);
+
+/* Returns what the queries of a layer are, in a few words; a constant. The same words are
+ * the same pointer. */
+const char *features_queries(const attn_model_info *info);

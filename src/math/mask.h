@@ -91,7 +91,8 @@ static inline size_t mask_key_position(const struct mask *mask, size_t key) {
  * both. `first_query` and `first_key` are its first rows in the batch. */
 static inline bool mask_keys_are_queries(const attn_request *request, size_t sequence,
                                          size_t first_query, size_t first_key) {
-    return request->keys == request->queries && first_key == first_query &&
+    return (request->keys_are_queries ||
+            (request->keys == request->queries && first_key == first_query)) &&
            request->key_lens[sequence] == request->query_lens[sequence];
 }
 

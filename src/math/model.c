@@ -6,6 +6,7 @@
 #include "base/heap.h"
 #include "math/blas.h"
 #include "math/reserve.h"
+#include "math/rows/entering.h"
 
 #include <attnd/attention.h>
 #include <limits.h>
@@ -33,7 +34,8 @@ static void list_arrays(attn_model *model) {
     size_t queries = head_norm_size(info, heads);
     size_t keys = head_norm_size(info, info->num_kv_heads);
     size_t out_norm = info->out_norm.kind != ATTN_NORM_NONE ? heads : 0;
-    size_t pre_norm = info->pre_norm.applied ? info->width.query : 0;
+    size_t known = info->pre_norm.known ? info->width.query : 0;
+    size_t pre_norm = info->pre_norm.applied ? info->width.query : known;
     size_t additive = info->score.kind == ATTN_ADDITIVE ? info->width.additive : 0;
     const size_t shapes[MODEL_NUM_ARRAYS][2] = {
         [MODEL_ADDITIVE_QUERY] = {additive, size},
@@ -55,6 +57,7 @@ static void list_arrays(attn_model *model) {
         [MODEL_OUT_NORM] = {out_norm * info->width.head, 1},
         [MODEL_PRE_NORM] = {pre_norm, 1},
         [MODEL_PRE_NORM_BIAS] = {info->pre_norm.bias ? pre_norm : 0, 1},
+        [MODEL_PRE_NORM_INVERSE] = {known, 1},
     };
 
     for (size_t i = MODEL_ADDITIVE_QUERY; i < MODEL_NUM_ARRAYS; i++)
@@ -119,7 +122,8 @@ static bool count_arrays(attn_model *model) {
         if (!size_array(array) ||
             !size_add(info->footprint.memory, array->bytes, &info->footprint.memory))
             return false;
-        info->footprint.parameters += array->rows * array->columns;
+        if (i != MODEL_PRE_NORM_INVERSE) /* which is derived */
+            info->footprint.parameters += array->rows * array->columns;
     }
     info->footprint.bytes = info->footprint.parameters * sizeof(float);
     return true;
@@ -215,6 +219,30 @@ void attn_model_destroy(attn_model *model) {
     free(model->rotation.long_frequencies);
     free(model->rotation.axis_of);
     free(model);
+}
+
+const char *model_find_note(const attn_model *model, const float *queries, size_t count) {
+    static const char twice[MODEL_NOTE_MAX] =
+        "queries look as if the norm before the layer was applied to them, and it is "
+        "applied again; send hidden states, or serve with pre_norm=false";
+    static const char never[MODEL_NOTE_MAX] =
+        "queries look as if the norm before the layer was not applied to them; apply it, "
+        "or serve without pre_norm=false";
+    const attn_model_info *info = &model->info;
+    const struct norm norm = {info->pre_norm.kind == ATTN_NORM_LAYER, info->pre_norm.eps,
+                              model->arrays[MODEL_PRE_NORM].numbers,
+                              model->arrays[MODEL_PRE_NORM_BIAS].numbers,
+                              info->width.query};
+
+    const float *inverse = model->arrays[MODEL_PRE_NORM_INVERSE].numbers;
+
+    /* A norm without weights leaves rows as they are when it is applied once more. */
+    bool is_bare = info->pre_norm.name[0] == '\0', applied = info->pre_norm.applied;
+    if (inverse == NULL || (applied && is_bare) ||
+        !entering_is(applied ? ENTERING_BEHIND : ENTERING_BEFORE, &norm, inverse, queries,
+                     count))
+        return NULL;
+    return applied ? twice : never;
 }
 
 const attn_model_info *attn_model_get_info(const attn_model *model) {

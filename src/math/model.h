@@ -60,6 +60,7 @@ enum model_array_id {
     MODEL_OUT_NORM,          /* [H*D] */
     MODEL_PRE_NORM,          /* [query_size] */
     MODEL_PRE_NORM_BIAS,     /* [query_size] */
+    MODEL_PRE_NORM_INVERSE,  /* [query_size], see entering_invert() */
     MODEL_NUM_ARRAYS
 };
 
@@ -98,6 +99,13 @@ static inline float *model_bias(const attn_model *model, attn_linear which) {
 static inline bool model_has_own_keys(const attn_model_info *info) {
     return info->kind == NULL || strcmp(info->kind, "self") == 0;
 }
+
+#define MODEL_NOTE_MAX 160 /* bytes of a note */
+
+/* Returns a note when queries, [count, query_size], look as if the norm before the layer
+ * was applied to them twice, or never: one line of ASCII, a constant. Returns NULL
+ * otherwise, and where there is no such norm. Thread-safe. */
+const char *model_find_note(const attn_model *model, const float *queries, size_t count);
 
 /* Allocates a model of the sizes in `info`, with weights of 0, and sets its parameters,
  * bytes and memory. The caller owns *ret_model. It writes the weights and then calls

@@ -298,12 +298,17 @@ void load_log_model(const attn_model *model) {
 }
 
 void load_log_note(const struct model_entry *entry) {
+    static const char *const events[] = {[FOLDER_NOTE_MASK] = "mask may differ",
+                                         [FOLDER_NOTE_NORM] =
+                                             "norm before layers is missing"};
     bool is_first = entry->is_layer && entry->layer == 0 && entry->model != NULL;
-    const char *note = is_first ? folder_get_note(entry->folder) : NULL;
 
-    if (note != NULL)
-        log_write(LOG_WARN, "mask may differ", LOG_TEXT("model", entry->name),
-                  LOG_TEXT("reason", note));
+    for (enum folder_note i = 0; is_first && i < FOLDER_NUM_NOTES; i++) {
+        const char *note = folder_get_note(entry->folder, i);
+        if (note != NULL)
+            log_write(LOG_WARN, events[i], LOG_TEXT("model", entry->name),
+                      LOG_TEXT("reason", note));
+    }
 }
 
 bool load_may_skip(const struct config *config, const struct model_entry *entry,

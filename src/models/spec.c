@@ -48,7 +48,7 @@ static bool parse_positive(const char *text, double *ret_number) {
 /* What follows the file. A text is one of `words`, where a key has them. */
 static const struct spec_key {
     const char *name;
-    enum { SPEC_COUNT, SPEC_POSITIVE, SPEC_TEXT, SPEC_FLAG } kind;
+    enum { SPEC_COUNT, SPEC_POSITIVE, SPEC_TEXT } kind;
     enum { OF_BOTH, OF_FILE, OF_FOLDER } scope; /* files of one layer, folders, or both */
     size_t offset;                              /* of its member in struct model_spec */
     const char *words[2];
@@ -70,7 +70,7 @@ static const struct spec_key {
     {SPEC("transposed", TEXT, FILE, options.transposed), {"true", "false"}},
     {SPEC("layers", TEXT, FOLDER, layers), {NULL}},
     {SPEC("layer", TEXT, FOLDER, layer), {NULL}},
-    {SPEC("pre_norm", FLAG, FOLDER, pre_norm), {"true", "false"}},
+    {SPEC("pre_norm", TEXT, FOLDER, pre_norm), {"true", "false"}},
 };
 
 /* Sets the option of `pair`, KEY=VALUE, and cuts it at the '='. Errors begin with
@@ -97,9 +97,8 @@ static attn_status parse_pair(char *pair, const char *option, const char *text,
                          option, text, pair);
 
     const char *value = equals + 1, *const *words = key->words;
-    bool is_first = words[0] != NULL && strcmp(value, words[0]) == 0;
     void *member = (char *)spec + key->offset;
-    if (words[0] != NULL && !is_first && strcmp(value, words[1]) != 0)
+    if (words[0] != NULL && strcmp(value, words[0]) != 0 && strcmp(value, words[1]) != 0)
         return error_set(ret_error, ATTN_E_VALUE, "%s%s: %s '%s' is not %s or %s", option,
                          text, pair, value, words[0], words[1]);
     if (key->kind == SPEC_COUNT && !parse_count(value, member))
@@ -112,12 +111,9 @@ static attn_status parse_pair(char *pair, const char *option, const char *text,
                          pair, value);
     if (key->kind == SPEC_TEXT)
         *(const char **)member = value;
-    if (key->kind == SPEC_FLAG)
-        *(bool *)member = is_first;
     if (key->scope == OF_FILE && spec->file_key == NULL)
         spec->file_key = key->name;
-    if (key->scope == OF_FOLDER && spec->folder_key == NULL &&
-        (key->kind != SPEC_FLAG || is_first))
+    if (key->scope == OF_FOLDER && spec->folder_key == NULL)
         spec->folder_key = key->name;
     return ATTN_OK;
 }

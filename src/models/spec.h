@@ -17,7 +17,7 @@ struct model_spec {
     /* Of a folder alone: */
     const char *layers; /* "0-3,7"; NULL: all */
     const char *layer;  /* one, by its name: "decoder.3.cross"; NULL: all */
-    bool pre_norm;
+    const char *pre_norm;
 };
 
 /* Parses a value of --model when `named`, else an operand of attnd inspect.

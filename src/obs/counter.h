@@ -18,13 +18,13 @@ static inline uint64_t obs_get(const obs_counter *counter) {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* When reading files of one kind again last failed and succeeded, in seconds since 1970;
- * 0: it never did. */
+/* When files of one kind were last read again, in seconds since 1970, or 0: in vain, and
+ * with success. */
 struct obs_reloads {
-    obs_counter failed, succeeded;
+    obs_counter ended[2];
 };
 
 static inline void obs_count_reload(struct obs_reloads *reloads, bool done) {
-    atomic_store_explicit(done ? &reloads->succeeded : &reloads->failed,
-                          (uint64_t)time(NULL), memory_order_relaxed);
+    atomic_store_explicit(&reloads->ended[done], (uint64_t)time(NULL),
+                          memory_order_relaxed);
 }

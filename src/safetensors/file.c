@@ -144,7 +144,7 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
     attn_status status;
     struct stat stat;
 
-    strcpy(file->path, path);
+    memcpy(file->path, path, strlen(path) + 1);
 
     /* O_NONBLOCK: opening a fifo must not wait for a writer */
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -195,6 +195,10 @@ const struct safetensors_tensor *safetensors_get_tensors(const struct safetensor
                                                          size_t *ret_count) {
     *ret_count = file->header.num_tensors;
     return file->header.tensors;
+}
+
+const struct safetensors_header *safetensors_get_header(const struct safetensors *file) {
+    return &file->header;
 }
 
 const char *safetensors_get_metadata(const struct safetensors *file, const char *key) {

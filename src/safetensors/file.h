@@ -27,6 +27,9 @@ const char *safetensors_get_path(const struct safetensors *file);
 const struct safetensors_tensor *safetensors_get_tensors(const struct safetensors *file,
                                                          size_t *ret_count);
 
+/* Borrows the header. */
+const struct safetensors_header *safetensors_get_header(const struct safetensors *file);
+
 /* Borrows the text of `key` in __metadata__; NULL when there is none. */
 const char *safetensors_get_metadata(const struct safetensors *file, const char *key);
 

@@ -322,6 +322,17 @@ void safetensors_header_deinit(struct safetensors_header *header) {
     *header = (struct safetensors_header){0};
 }
 
+static int compare_name(const void *name, const void *tensor) {
+    return strcmp(name, ((const struct safetensors_tensor *)tensor)->name);
+}
+
+const struct safetensors_tensor *
+safetensors_header_find(const struct safetensors_header *header, const char *name) {
+    return header->num_tensors == 0 ? NULL
+                                    : bsearch(name, header->tensors, header->num_tensors,
+                                              sizeof *header->tensors, compare_name);
+}
+
 const json_t *safetensors_header_get_metadata(const struct safetensors_header *header) {
     return json_object_get(header->json, "__metadata__");
 }

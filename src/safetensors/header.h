@@ -70,6 +70,10 @@ attn_status safetensors_header_parse(const char *text, size_t size, uint64_t dat
 /* Frees the memory; what was borrowed becomes invalid. */
 void safetensors_header_deinit(struct safetensors_header *header);
 
+/* Borrows a tensor by its name; NULL when there is none. */
+const struct safetensors_tensor *
+safetensors_header_find(const struct safetensors_header *header, const char *name);
+
 /* Borrows the object of strings __metadata__; NULL when there is none. */
 const struct json_t *
 safetensors_header_get_metadata(const struct safetensors_header *header);

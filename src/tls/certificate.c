@@ -79,18 +79,6 @@ static int read_chain(const gnutls_datum_t *text, int64_t *ret_expiry,
     return GNUTLS_E_SUCCESS;
 }
 
-/* Returns what to do where a text is known not to be PEM, or has a password; else "". */
-static const char *find_remedy(const char *text, bool is_key) {
-    if ((unsigned char)text[0] == 0x30) /* a sequence of ASN.1 */
-        return is_key
-                   ? "; it is DER, so run openssl pkey -inform DER -in FILE -out key.pem"
-                   : "; it is DER, so run openssl x509 -inform DER -in FILE -out "
-                     "cert.pem";
-    if (is_key && strstr(text, "ENCRYPTED") != NULL)
-        return "; it has a password, so run openssl pkey -in FILE -out key.pem";
-    return "";
-}
-
 /* Whether the text is a private key, whatever certificate it belongs to. */
 static bool is_private_key(const gnutls_datum_t *text) {
     gnutls_x509_privkey_t key;
@@ -168,8 +156,11 @@ static attn_status fill_certificate(struct tls_certificate *certificate,
                          "the private key belongs to another certificate");
     return error_set(
         ret_error, result == GNUTLS_E_MEMORY_ERROR ? ATTN_E_NOMEM : ATTN_E_FORMAT,
-        "the %s is not usable PEM: %s%s", is_key ? "private key" : "certificate",
-        gnutls_strerror(result), find_remedy(is_key ? private_key : chain, is_key));
+        "the %s is not usable PEM: %s; %s", is_key ? "private key" : "certificate",
+        gnutls_strerror(result),
+        is_key ? "openssl pkey -in FILE -out NEW takes its password away, and with "
+                 "-inform DER makes PEM of DER"
+               : "openssl x509 -inform DER -in FILE -out NEW makes PEM of DER");
 #else
     (void)certificate;
     (void)chain;

@@ -79,5 +79,5 @@ function findZoom({ block, shape, heads, sequences: [sequence] }, { row, key }) 
 }
 
 /* Whether a picture has more cells than a zoom. */
-const canZoom = ({ model, block, sequences: [{ rows, numKeys }] }) => Boolean(model.capture)
+const canZoom = ({ model, block, sequences: [{ rows, numKeys }] }) => Boolean(model.capture) && !model.saved
   && (block > 1 || Math.max(rows.length, numKeys) > ZOOM_TOKENS);

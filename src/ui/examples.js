@@ -58,6 +58,7 @@ const SENTENCE_MODELS = {
     about: "A sentence as words and places, and eight heads built to do one thing each.",
     text: "the dog chased the cat and the cat chased the mouse",
     words: PATTERNS_WORDS,
+    outputs: PATTERNS_WORDS,
     embed: embedPattern,
   },
   journey: BOOK_MODEL,
@@ -117,10 +118,10 @@ function makeRandomInput(model, count, seed) {
     fields.keys = randomRows(random, count, model.key_size);
   if (model.value_size !== model.key_size)
     fields.values = randomRows(random, count, model.value_size);
-  return { request: makeRequest(fields) };
+  return { request: makeRequest(fields), noReport: "What heads do with random numbers says nothing of them: send rows of a text as your own request." };
 }
 
-/* The worked example of a model: {about, request, queryLabels}. */
+/* The worked example of a model: {about, request, queryLabels}, or noise. */
 function makeExample(model, text) {
   const known = sentenceModel(model);
   if (known)

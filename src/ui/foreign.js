@@ -5,8 +5,7 @@
 /* Python that converts the file sys.argv[1]. save_file() takes neither views nor shared
  * memory. */
 const saveTensors = (tensors) => `save_file(${tensors}, sys.argv[1] + '.safetensors')`;
-const CONVERT_NPY = "import sys, numpy as np; from safetensors.numpy import save_file; "
-  + saveTensors("{'queries': np.ascontiguousarray(np.load(sys.argv[1]))}");
+const CONVERT_CSV = "import sys, numpy as np; np.save(sys.argv[1] + '.npy', np.loadtxt(sys.argv[1], delimiter=',', ndmin=2))";
 const CONVERT_NPZ = "import sys, numpy as np; from safetensors.numpy import save_file; "
   + saveTensors("{k: np.ascontiguousarray(v) for k, v in np.load(sys.argv[1]).items()}");
 const CONVERT_TORCH = "import sys, torch; from safetensors.torch import save_file; "
@@ -16,7 +15,8 @@ const CONVERT_TORCH = "import sys, torch; from safetensors.torch import save_fil
 /* By their first bytes, each a character: what has them, what to do, and the Python. The
  * first file of an archive of NumPy ends in .npy; torch.save() writes archives, too. */
 const FOREIGN_FORMATS = [
-  [/^\x93NUMPY/, "an .npy file of NumPy", "convert it, as the queries", CONVERT_NPY],
+  [/^"",/, "a CSV of this page, with the weights of one head", "save the picture as JSON, and drop that"],
+  [/^\s*[-+.\d][-+.\deE \t]*[,;]/, "CSV", "make an array of its rows, and drop that", CONVERT_CSV],
   [/^PK\x03\x04.{26,200}?\.npy/s, "an .npz file of NumPy",
     "convert it, with arrays called queries, keys and values", CONVERT_NPZ],
   [/^(PK\x03\x04|\x80\x02\x8a\nl\xfc\x9cF)/, "a file of torch.save()",
@@ -34,14 +34,4 @@ function refuseForeign(bytes, name) {
   if (what)
     throw new Problem({ title: "Another format", field: "queries", detail: `${name} is ${what}; ${remedy}`
       + (script ? `: python3 -c "${script}" ${quoteShell(name)}` : "") });
-}
-
-/* A file without queries has the weights of a layer, or rows of another name. */
-function refuseWithoutQueries(tensors, name) {
-  const names = Object.keys(tensors);
-  if (!("queries" in tensors))
-    throw new Error(`there is no tensor 'queries', but ${names.slice(0, 4).join(", ")}`
-      + `${names.length > 4 ? " and others" : ""}. If these are weights, serve them with attnd --model NAME=${quoteShell(name)}; `
-      + "if they are rows, save them under the name queries; if they are a capture, let Captured.save() of "
-      + "the Python package write it, with its layers");
 }

@@ -3,7 +3,7 @@
 
 /* The controls whose values are texts or numbers of the state. */
 const CONTROLS = {
-  source: "source", text: "text", count: "count", seed: "seed", own: "own",
+  source: "source", text: "text", count: "count", seed: "seed", own: "own", states: "states",
   causal: "causal", window: "window", valid: "valid-lens", labels: "labels", rows: "rows", heads: "heads", keys: "shown-keys",
   scale: "scale", range: "range", lines: "lines", reading: "reading",
 };
@@ -15,7 +15,7 @@ const ERROR_PLACES = {
   count: ["count", "count"], seed: ["count", "seed"], rows: ["rows", "rows"], weights_queries: ["rows", "rows"],
   heads: ["heads", "heads"], weights_heads: ["heads", "heads"],
   shown_keys: ["shown-keys", "shown-keys"], queries: ["queries", "own"], keys: ["queries", "own"], values: ["queries", "own"],
-  positions: ["queries", "own"], key_positions: ["queries", "own"],
+  states: ["states", "states"], positions: ["queries", "own"], key_positions: ["queries", "own"],
 };
 
 const form = { models: [], file: null /* a request that was read from a file */ };
@@ -38,14 +38,15 @@ function optionOf(model) {
   return folder === null ? model.name : `${folder}.`; /* as no model is called */
 }
 
+const layersOf = (chosen) => form.models.filter((model) => optionOf(model) === optionOf(chosen));
+
 /* Shows folders and models to choose from, and the layers of the chosen folder. */
 function showModels() {
   const chosen = chosenModel(), isLayer = chosen && splitName(chosen).folder !== null;
   const options = new Map(form.models.map((model) => [optionOf(model), splitName(model).folder ?? model.name]));
   setOptions(byId("model"), [...options], chosen ? optionOf(chosen) : "");
   byId("layer-part").hidden = !isLayer;
-  const layers = form.models.filter((model) => isLayer && optionOf(model) === optionOf(chosen));
-  setOptions(byId("layer"), layers.map((model) => [model.name, splitName(model).layer]), state.model);
+  setOptions(byId("layer"), (isLayer ? layersOf(chosen) : []).map((model) => [model.name, splitName(model).layer]), state.model);
 }
 
 /* Shows the state in the controls, and those controls that the input needs. */
@@ -55,11 +56,12 @@ function showControls() {
     byId(id).value = state[name];
   const known = chosenModel() && sentenceModel(chosenModel()), isCaptured = !chosenModel() || Boolean(chosenModel().capture);
   const source = isCaptured ? "own" : state.source; /* where files are chosen; without a model there is nothing else */
-  byId("main").classList.toggle("captured", isCaptured);
-  byId("input").classList.toggle("captured", isCaptured);
+  document.body.classList.toggle("captured", isCaptured);
+  document.body.classList.toggle("saved", Boolean(chosenModel()?.saved));
   byId("text-part").hidden = !(known && source === "example");
   byId("random-part").hidden = source !== "random";
   byId("own-part").hidden = source !== "own";
+  byId("states-part").hidden = source !== "own" || !form.file?.states;
   if (known) {
     byId("text").value = state.text || known.text;
     byId("words").textContent = `Known words: ${known.words.join(", ")}.`;
@@ -94,6 +96,8 @@ function readValidLens(text, shape) {
 
 /* The user's own request, without the fields that controls of the page have taken over. */
 async function readOwn(model) {
+  if (form.file?.states)
+    return makeStates(form.file, model);
   const read = form.file ?? await readJsonRequest(state.own);
   const { weights_heads, weights_queries, need, need_weights, head_mask, ...fields } = read.fields;
   const isKnown = form.models.some(({ name }) => name === fields.model);
@@ -102,9 +106,12 @@ async function readOwn(model) {
   return { about: form.file ? `From ${form.file.name}.` : "", request: { fields, binary: read.binary } };
 }
 
-/* Returns {about, request, queryLabels, keyLabels} of what the controls describe. */
-async function readInput(model) {
-  const input = model.capture ? await makeCaptured(model)
+/* Returns {about, request, queryLabels, keyLabels} of what the controls describe. `isKept`: of a capture that
+ * the server has. */
+async function readInput(model, isKept = false) {
+  if (model.saved)
+    return { about: `Weights that were saved of ${model.capture.layer}.`, request: {}, noReport: "The file has weights alone." };
+  const input = model.capture ? await makeCaptured(model, isKept)
     : state.source === "own" ? await readOwn(model)
     : state.source === "random" ? { about: "Random numbers of the model's sizes.",
       ...makeRandomInput(model, readInteger("count"), readInteger("seed")) }
@@ -122,8 +129,12 @@ async function readInput(model) {
 /* Takes over what a request of the user's own says of model, heads and rows. */
 function adoptOwn({ fields }) {
   const list = (value) => (isTensor(value) ? [...numbersOf(value)] : Array.isArray(value) ? value : []);
+  const { queries } = fields, width = isTensor(queries) ? queries.shape.at(-1) : queries?.[0]?.[0]?.length ?? queries?.[0]?.length;
+  const fits = ({ query_size: size }) => size === width;
   if (form.models.some(({ name }) => name === fields.model))
     state.model = fields.model;
+  else if (fields.model === undefined && chosenModel() && !fits(chosenModel()))
+    state.model = (form.models.find(fits) ?? chosenModel()).name; /* the heading has its name */
   state.heads = list(fields.weights_heads).join(", ");
   state.rows = list(fields.weights_queries).join(", ");
   state.off = list(fields.head_mask).flatMap((factor, h) => (factor === 0 ? [h] : [])).join(",");

@@ -42,17 +42,17 @@ function dropKeptFiles() {
   keptFiles.clear();
 }
 
-/* Returns the request that asks the server's own copy, or null where it has none. */
-async function askKept({ fields, kept }) {
+/* Returns the request for `what` of the server's own copy, or null where it has none. */
+async function askKept({ fields, kept }, what) {
   const { name } = kept ? await keepFile(kept.file) : { name: null };
   const options = Object.entries(fields).filter(([field, value]) => !isTensor(value) && !field.startsWith("num_"));
   return name && { fields: { ...Object.fromEntries(options), layer: kept.layer }, binary: true,
-    path: `${pathOfKept(name)}/attention` };
+    path: `${pathOfKept(name)}/${what}` };
 }
 
 /* post() of the request, for the server's own copy where it has one. One that it has lost is put again, once. */
-async function postKept(request, post) {
-  const asked = await askKept(request);
+async function postKept(request, post, what = "attention") {
+  const asked = await askKept(request, what);
   if (!asked)
     return post(request);
   try {
@@ -61,7 +61,7 @@ async function postKept(request, post) {
     if (error.title !== "Unknown capture")
       throw error;
     keptFiles.delete(request.kept.file);
-    return post(await askKept(request) ?? request);
+    return post(await askKept(request, what) ?? request);
   }
 }
 

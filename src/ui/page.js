@@ -30,7 +30,7 @@ function describeShown() {
   const head = shownHead(), weights = weightsOf(run, b, head);
   return { run, b, head, off: readOff(), outputs: page.outputs, picture: {
     sequence, weights, colours, theme, dark, scale: scaleOf(b, head),
-    queryLabels: run.queryLabels, keyLabels: run.keyLabels,
+    queryLabels: run.queryMarks ??= markLetters(run.queryLabels), keyLabels: run.keyMarks ??= markLetters(run.keyLabels, sequence.keys),
     row: state.row, all: state.lines === "all", onRow: (row) => chooseCell({ row, key: state.key }),
   } };
 }
@@ -51,13 +51,13 @@ function scaleOf(b, head = null) {
   return makeScale(state.scale, max);
 }
 
-const tagsOf = (head) => nameTags(page.report?.heads[head]?.tags ?? []);
+const tagsOf = (head, kind) => makeTags(page.report?.heads[head], kind);
 
 function showTags() {
   byId("large-tags").replaceChildren(
-    ...tagsOf(shownHead()).map((tag) => make("span", { class: "tag" }, tag)));
+    ...tagsOf(shownHead(), "tag"));
   for (const card of byId("grid").children)
-    card.querySelector(".tags").textContent = tagsOf(card.dataset.head).join(", ");
+    card.querySelector(".tags").replaceChildren(...tagsOf(card.dataset.head));
 }
 
 function showReadout(cell) {
@@ -86,7 +86,9 @@ function chooseCell({ row, key }) {
     showText();
     drawLinesSoon();
     drawOutputs();
-    showSteps();
+    measureSoon();
+  } else if (state.what === "token") {
+    showWhatIfSoon();
   }
   keepState();
 }
@@ -161,12 +163,12 @@ function drawLarge() {
   setOptions(byId("row"), sequence.rows.map((row, r) =>
     [r, page.run.block > 1 || label(row) === String(row) ? label(row) : `${row} ${label(row)}`]), state.row);
   page.heatmap.at = { row: state.row, key: state.key };
-  page.heatmap.show(picture).then(drawLines);
+  page.heatmap.show(picture).then(() => { byId("main").ariaBusy = null; drawLines(); });
   drawLegend(picture.scale);
   drawOutputs();
   showReadout(null);
   showText();
-  showSteps();
+  measureSoon();
 }
 
 function drawLines() {
@@ -215,6 +217,7 @@ async function drawGrid() {
       THUMBNAIL_PIXELS, scale, page.colours, cards[i].querySelector("canvas")), signal);
     if (signal.aborted)
       return;
+    cards[i].querySelector("canvas").classList.add("painted");
   }
 }
 
@@ -223,7 +226,7 @@ function makeCard(head, off) {
   const pressed = String(head === shownHead());
   const button = make("button", { type: "button", class: "pick", "aria-pressed": pressed },
     make("canvas", { "aria-hidden": "true" }), make("span", { class: "name" }, name),
-    make("span", { class: "tags" }, tagsOf(head).join(", ")));
+    make("span", { class: "tags" }, ...tagsOf(head)));
   button.addEventListener("click", () => chooseHead(head));
   const card = make("li", { class: off.has(head) ? "card off" : "card", "data-head": head }, button);
   if (head !== "mean") {
@@ -239,20 +242,27 @@ function makeCard(head, off) {
 function drawReport(note) {
   const { report, run } = page, off = readOff();
   byId("compare").hidden = !report;
-  byId("drop-least").hidden = !report || off.size + 1 >= run.model.num_heads;
-  byId("compare-note").textContent = report
-    ? "Means over all rows. Importance is how far the outputs move when the head alone is left out: "
-      + "the norm of the change by that of the outputs." : note;
+  byId("drop-least").hidden = !report?.gram || off.size + 1 >= run.model.num_heads;
+  byId("compare-note").textContent = !report ? note : `Means over all rows.${report.gram ? " Importance is how far the outputs "
+    + "move when the head alone is left out: the norm of the change by that of the outputs." : report.heads[0].tags ? ""
+    : " Tags need a capture without a bias that the server keeps: attnd --capture-memory 1GiB."}`;
   if (report)
-    byId("compare").replaceChildren(makeTable(report, off, Math.max(...run.shape.keyLens)));
+    byId("compare").replaceChildren(makeTable(report, off, Math.max(...run.shape.keyLens), state.sort, sortReport));
   showTags();
 }
 
-async function loadReport(request, signal) {
-  let note = "This server does not describe heads: it has no POST v1/heads.";
+function sortReport(field) {
+  state.sort = field;
+  drawReport();
+  byId("compare").querySelector(field ? "[aria-sort] button" : "button").focus();
+  keepState();
+}
+
+/* Loads the report of a run. `note` says why there is none to be had. */
+async function loadReport({ request, model }, note, signal) {
   page.report = null;
   try {
-    const report = await postHeads(request, signal);
+    const report = note ? null : await postHeads(request, signal);
     if (signal.aborted)
       return;
     page.report = report;
@@ -262,13 +272,8 @@ async function loadReport(request, signal) {
     note = `The heads cannot be described: ${error.message}`;
   }
   drawReport(note);
-  measureChange();
-}
-
-/* Captured queries have no layer that could be asked for its steps. */
-function showSteps() {
-  if (!page.run.model.capture)
-    measureSoon();
+  if (!model.capture)
+    measureChange();
 }
 
 /* --- heads on and off --- */
@@ -355,14 +360,14 @@ function listFeatures(model) {
     clip && `projections clipped at ${formatNumber(clip)}`,
     bias && `bias by distance (${bias})`,
     model.sinks && "sinks",
-    before && (before.applied ? `applies the norm ${norm} first` : `takes rows that the norm ${norm} has returned`),
+    model.family && `takes ${model.queries}${norm ? ` ${norm}` : ""}`,
   ].filter(Boolean).map((text) => `, ${text}`).join("");
 }
 
 function showFacts(model) {
   document.title = `${model.name}: heads in attnd`;
-  byId("facts").textContent = `${model.name}: ${formatCount(model.num_heads)} heads of `
-    + formatCount(model.head_size) + (model.capture ? "" : `, rows ${formatCount(model.query_size)} wide`)
+  byId("facts").textContent = `${model.name}: ${formatCount(model.num_heads)} heads`
+    + (model.saved ? "" : ` of ${formatCount(model.head_size)}`) + (model.capture ? "" : `, rows ${formatCount(model.query_size)} wide`)
     + (model.family ? `, of ${model.family}${model.kind === "cross" ? ", cross-attention" : ""}` : "")
     + (model.causal ? ", causal" : "") + listFeatures(model)
     + (model.context_length ? `, up to ${formatCount(model.context_length)} tokens` : "");
@@ -372,16 +377,21 @@ async function compute() {
   const signal = beginTask("run"), model = chosenModel();
   keepState();
   byId("status").textContent = "Computing …";
+  byId("main").ariaBusy = "true";
+  document.body.classList.toggle("all", showsAll());
+  byId("to-all").hidden = !hasAll(model);
   try {
     if (!model)
       throw new Problem({ title: "No model is loaded.", detail: "Drop queries and keys that attnd.capture of Python has saved, "
         + "which need none. For layers start attnd with --model NAME=FILE, --model-dir DIR or --demo." });
-    const { about, request, queryLabels, keyLabels } = await readInput(model);
+    if (showsAll())
+      return await drawAll(signal);
+    const { about, request, queryLabels, keyLabels, noReport } = await readInput(model);
     if (signal.aborted)
       return;
     byId("about").textContent = about;
     showFacts(model);
-    const run = await runRequest(model, request, { rows: readIndexes(state.rows, "rows"),
+    const run = model.saved ? readSaved(model) : await runRequest(model, request, { rows: readIndexes(state.rows, "rows"),
       heads: readIndexes(state.heads, "heads"), keys: model.capture ? readIndexes(state.keys, "shown_keys") : null,
       labels: state.labels, queryNames: queryLabels, keyNames: keyLabels }, signal);
     if (signal.aborted)
@@ -390,14 +400,12 @@ async function compute() {
     beginTask("change"); /* what is under way is about the run before */
     Object.assign(page, { run, report: null, outputs: { numbers: run.outputs, off: [] } });
     showRun();
-    if (model.capture)
-      drawReport("");
-    else
-      loadReport(request, signal);
+    loadReport(run, noReport, signal);
   } catch (error) {
     if (signal.aborted || error.name === "AbortError")
       return;
     byId("status").textContent = "";
+    byId("main").ariaBusy = null;
     showProblem(error, takeOffer);
   }
 }
@@ -410,7 +418,9 @@ function showRun() {
   byId("sequence-label").hidden = run.sequences.length < 2;
   setOptions(byId("sequence"), run.sequences.map((_, b) => [b, String(b)]), state.sequence);
   byId("labels-note").textContent = run.labelsNote;
-  byId("status").textContent = `Computed${run.serverMs === null ? "" : ` in ${formatNumber(run.serverMs, 2)} ms`}: `
+  byId("rows-note").hidden = !run.note;
+  byId("rows-note").textContent = run.note ?? "";
+  byId("status").textContent = run.ms === null ? "Read from the file" : `Computed${run.serverMs === null ? "" : ` in ${formatNumber(run.serverMs, 2)} ms`}: `
     + `${formatBytes(run.bytes)} arrived after ${formatNumber(run.ms, 2)} ms`;
   showAdvice();
   drawLarge();
@@ -434,6 +444,8 @@ function showAdvice() {
 }
 
 function redraw() {
+  if (showsAll())
+    return void paintAll();
   if (!page.run)
     return;
   showAdvice();

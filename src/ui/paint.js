@@ -68,10 +68,18 @@ function paintHatching(context, x, y, width, height, theme, density) {
   context.restore();
 }
 
-/* The colours of the page, which CSS chooses by the colour scheme. */
-function readTheme() {
-  const style = getComputedStyle(document.documentElement);
+/* The colours of an element: CSS chooses those of the page by the colour scheme. */
+function readTheme(element = document.documentElement) {
+  const style = getComputedStyle(element);
   const colour = (name) => style.getPropertyValue(`--${name}`).trim();
   return { text: colour("text"), faint: colour("faint"), ground: colour("ground"), card: colour("card"),
     masked: colour("masked"), hatch: colour("hatch"), accent: colour("accent") };
+}
+
+function readLightTheme() {
+  const probe = make("i", { class: "light" });
+  document.body.append(probe);
+  const theme = readTheme(probe);
+  probe.remove();
+  return theme;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request.js: requests to POST v1/attention and v1/heads, and their replies.
  *
- * A request is {fields, binary, path, kept}; the path is v1/attention unless there is one, and
- * `kept` is {file, layer} of a capture that the server may keep. Fields have the names of the protocol. In a binary one
+ * A request is {fields, binary, path, kept, forHeads}; the path is v1/attention unless there is one, and
+ * `kept` is {file, layer} of a capture that the server may keep; `forHeads` are fields that v1/heads alone gets. Fields have the names of the protocol. In a binary one
  * queries, keys, values and what else was read from a file are tensors; in JSON they are
  * nested lists. Replies of v1/attention are always safetensors, so that no number is
  * parsed as text. */
@@ -70,7 +70,7 @@ function encodeRequest({ fields, binary }, changes = {}) {
       tensors[name] = value;
     else if (name === "head_mask")
       tensors[name] = makeTensor("F32", [value.length], value);
-    else if (name === "valid_lens" || name.endsWith("positions") || name.startsWith("weights_"))
+    else if (name === "valid_lens" || name.endsWith("positions") || name.startsWith("weights_") || name === "spans")
       tensors[name] = makeLens(value);
     else
       metadata[name] = String(value);
@@ -86,21 +86,28 @@ async function postAttention(request, changes, signal) {
   });
   const buffer = await reply.arrayBuffer();
   const [, total = null] = reply.headers.get("Server-Timing")?.match(/\btotal;dur=([\d.]+)/) ?? [];
-  return { ...readSafetensors(buffer), bytes: buffer.byteLength, serverMs: total && Number(total) };
+  return { tensors: readSafetensors(buffer), bytes: buffer.byteLength, serverMs: total && Number(total),
+    note: reply.headers.get("Attnd-Note") };
 }
 
-/* Returns the reply to POST v1/heads, or null from a server without that route. */
-async function postHeads(request, signal) {
-  const { type, body } = encodeRequest(request, {
-    need_weights: null, weights_heads: null, weights_queries: null, head_mask: null });
-  try {
-    return await fetchJson("v1/heads", {
-      method: "POST", body, signal, headers: { "Content-Type": type, "Accept": "application/json" } });
-  } catch (error) {
-    if (error.status === 404 || error.status === 405)
-      return null;
-    throw error;
-  }
+/* Returns the reply to POST v1/heads. Of a capture that the server keeps it has neither importance nor gram; of
+ * another one, or of one with a bias, there are sums of weights alone. */
+const postHeads = (request, signal) => postKept(request, (asked) => {
+  if (asked.path === DOT_PRODUCT || request.fields.bias)
+    return sumHeads(request, signal);
+  const { type, body } = encodeRequest(asked, {
+    need_weights: null, weights_heads: null, weights_queries: null, head_mask: null, ...request.forHeads });
+  return fetchJson(asked.path ?? "v1/heads", {
+    method: "POST", body, signal, headers: { "Content-Type": type, "Accept": "application/json" } });
+}, "heads");
+
+/* Returns of a report what `need` tells. */
+async function sumHeads(request, signal) {
+  const { tensors } = await postAttention(request, { need: ["entropy", "spans"], spans: [[0, 1]] }, signal);
+  const [numRows, numHeads] = tensors.entropy.shape, entropy = numbersOf(tensors.entropy), first = numbersOf(tensors.span_weights);
+  const mean = (find) => Array.from({ length: numRows }, (_, row) => find(row)).reduce((x, y) => x + y, 0) / numRows;
+  return { heads: Array.from({ length: numHeads }, (_, h) => ({ entropy: mean((row) => entropy[row * numHeads + h]),
+    mass_on_first: mean((row) => first[h * numRows + row]) })) };
 }
 
 /* Returns the lengths of a row field: {batched, lens}, or null where it has no such shape;
@@ -159,31 +166,25 @@ function makeRequest(fields) {
   return { fields: { ...fields, ...tensors }, binary: true };
 }
 
-/* Reads a request from a dropped or chosen file. */
-async function readRequestFile(file) {
+/* Reads a request from a dropped or chosen file, with its header where it is safetensors. */
+async function readRequestFile(file, header) {
   if (file.size > 2 ** 30)
     throw new Problem({ title: "File too large", field: "queries",
       detail: `${file.name} has ${formatBytes(file.size)}; this page reads up to 1 GiB` });
-  const buffer = await file.arrayBuffer();
+  if (header) {
+    const { format, ...fields } = header.metadata;
+    for (const name of Object.keys(header.entries))
+      fields[name] = await readEntry(file, header, name);
+    return { fields, binary: true };
+  }
+  const buffer = await file.arrayBuffer(), text = new TextDecoder().decode(buffer);
   refuseForeign(new Uint8Array(buffer), file.name);
-  if (new Uint8Array(buffer, 0, Math.min(64, buffer.byteLength)).some((byte) => byte === 0))
-    return readTensorRequest(buffer, file.name);
-  const text = new TextDecoder().decode(buffer);
+  if (/^.NUMPY/.test(text))
+    return { fields: { queries: readNpy(buffer) }, binary: true };
   if (!/^\s*[[{]/.test(text))
     throw new Problem({ title: "Another format", field: "queries", detail: file.size === 0 ? `${file.name} is empty`
       : `${file.name} is no JSON, safetensors or capture; save its rows as JSON, such as {"queries": [[1, 2, 3]]}` });
   return readJsonRequest(text);
-}
-
-function readTensorRequest(buffer, name) {
-  try {
-    const { metadata, tensors } = readSafetensors(buffer);
-    refuseWithoutQueries(tensors, name);
-    const { format, ...options } = metadata;
-    return { fields: { ...options, ...tensors }, binary: true, name };
-  } catch (error) {
-    throw new Problem({ title: "Malformed file", field: "queries", detail: `${name}: ${error.message}` });
-  }
 }
 
 /* Lets the server say what is wrong with a text that cannot be sent as it was read: it names

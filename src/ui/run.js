@@ -4,7 +4,7 @@
  * A run is {model, request, changes, sequences, heads, received, outputs, outSize, labels..., bytes, ms,
  * serverMs}: changes are the fields that were sent besides those of the request. The reply came `ms` after the request, of which the server says that it took
  * serverMs; null when it says nothing.
- * `heads` are the heads that were asked for. A sequence is {rows, numKeys, weights,
+ * Marks are the labels beside a picture. `heads` are the heads that were asked for. A sequence is {rows, numKeys, weights,
  * attends, counts}: rows are the places of its queries in the request, weights [heads][rows][keys]
  * views of the reply; `keys` are the places of its keys where not all are shown. In a run whose
  * `block` is not 1, rows and keys are blocks of that many. attends(r, k) says whether row r attends to key k, and counts[r] to
@@ -105,6 +105,12 @@ function readLabels({ labels: text, queryNames, keyNames }, shape) {
   };
 }
 
+/* Labels as they stand beside a picture: with their places, where most are one letter, as those of proteins. */
+function markLetters(labels, places = [...labels.keys()]) {
+  const letters = labels.filter((label, i) => [...label].length === 1 && label !== String(places[i]));
+  return letters.length > labels.length / 2 ? labels.map((label, i) => `${places[i]} ${label}`) : labels;
+}
+
 /* Returns the sequences of a run, and its labels. */
 function readPicture(reply, shape, mask, heads, block, choice) {
   const labels = readLabels(choice, shape), { keys } = choice;
@@ -133,7 +139,7 @@ async function runRequest(model, request, choice, signal) {
   const ms = performance.now() - began;
   const heads = choice.heads ?? Array.from({ length: model.num_heads }, (_, h) => h);
   return {
-    model, request, shape, heads, mask, ms, bytes: reply.bytes, serverMs: reply.serverMs,
+    model, request, shape, heads, mask, ms, bytes: reply.bytes, serverMs: reply.serverMs, note: reply.note,
     changes, block, asked: new Map(), received: request.path ? numbersOf(reply.tensors.received) : null,
     outputs: reply.tensors.outputs ? numbersOf(reply.tensors.outputs) : new Float32Array(0),
     outSize: reply.tensors.outputs?.shape.at(-1) ?? 0,

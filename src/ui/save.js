@@ -4,6 +4,7 @@
 const SVG_CELLS_MAX = 128 * 128; /* more cells are an image inside the SVG */
 const SVG_FONT = "system-ui, sans-serif";
 const CURL_BODY_MAX = 100000;    /* a longer body is saved as a file first */
+const PNG_PIXELS_MAX = 2 ** 25;
 
 function saveFile(name, type, content) {
   const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
@@ -21,7 +22,7 @@ const requestName = (shown, body) =>
   fileName(shown, typeof body === "string" ? "request.json" : "request.safetensors");
 
 const titleOf = ({ run, head, b }) => `${run.model.name}, `
-  + (head === "mean" ? "mean of the heads" : `head ${head}`)
+  + ({ mean: "mean of the heads", all: "all heads" }[head] ?? `head ${head}`)
   + (run.sequences.length > 1 ? `, sequence ${b}` : "");
 
 /* The float32 with as few digits as read back to it, nearly always. */
@@ -63,15 +64,11 @@ const FRAME = { top: 30, bottom: 42, bar: 128, letter: 8 };
 function makeHeatmapSvg(shown, heatmap) {
   const { picture } = shown, { layout, width, height, image } = heatmap;
   const { rows, numKeys, attends } = picture.sequence, { left, top, cellWidth, cellHeight } = layout;
-  const bottom = top + height + 2, frame = makeSvgFrame(shown, bottom + 14);
+  const bottom = top + height + 2, frame = makeSvgFrame(titleOf(shown), picture, bottom + 14);
   const size = { width: Math.max(frame.width, left + width + layout.right), height: FRAME.top + bottom + FRAME.bottom };
   const svg = makeSvg("svg", { viewBox: `0 ${-FRAME.top} ${size.width} ${size.height}`, ...size, role: "img",
     "aria-label": titleOf(shown) });
-  svg.append(makeSvg("title", {}, titleOf(shown)),
-    makeSvg("pattern", { id: "masked", width: 6, height: 6, patternUnits: "userSpaceOnUse",
-      patternTransform: "rotate(45)" },
-    makeSvg("rect", { width: 6, height: 6, fill: picture.theme.masked }),
-    makeSvg("path", { d: "M0 0V6", stroke: picture.theme.hatch })),
+  svg.append(makeSvg("title", {}, titleOf(shown)), makeMaskedPattern(picture.theme),
     makeSvg("rect", { y: -FRAME.top, ...size, fill: picture.theme.card }),
     makeSvg("rect", { x: left, y: top, width, height, fill: "url(#masked)" }));
 
@@ -96,11 +93,15 @@ function makeHeatmapSvg(shown, heatmap) {
   return svg;
 }
 
+const makeMaskedPattern = (theme) => makeSvg("pattern", { id: "masked", width: 6, height: 6, patternUnits: "userSpaceOnUse",
+  patternTransform: "rotate(45)" },
+makeSvg("rect", { width: 6, height: 6, fill: theme.masked }), makeSvg("path", { d: "M0 0V6", stroke: theme.hatch }));
+
 /* Returns {parts, width}: the title, and at `y` the bar of the scale. */
-function makeSvgFrame(shown, y) {
-  const { colours, theme, scale, sequence: { counts, numKeys } } = shown.picture, [low, high] = nameEnds(scale);
+function makeSvgFrame(what, { colours, theme, scale, sequence: { counts, numKeys } }, y) {
+  const [low, high] = nameEnds(scale);
   const text = (x, baseline, content, more) => makeSvg("text", { x, y: baseline, ...more }, content);
-  const title = `${titleOf(shown)}: attention weights`, isMasked = counts.some((count) => count < numKeys);
+  const title = `${what}: attention weights`, isMasked = counts.some((count) => count < numKeys);
   const bar = 12 + low.length * FRAME.letter, end = bar + FRAME.bar + 6, masked = end + high.length * FRAME.letter + 12;
   const stops = colours.css.filter((_, i) => i % 15 === 0);
   const parts = makeSvg("g", { "font-family": SVG_FONT, "font-size": 12, fill: theme.text },
@@ -134,10 +135,21 @@ function addSvgLabels(svg, picture, layout) {
   }
 }
 
-/* The SVG as a PNG, with two pixels for one or more. */
-async function makePng(shown, heatmap) {
-  const svg = makeHeatmapSvg(shown, heatmap), density = Math.max(2, heatmap.density);
+/* What is shown in light colours, as pictures for slides are. */
+function lighten(shown, heatmap) {
+  if (!shown.picture.dark)
+    return [shown, heatmap];
+  const picture = { ...shown.picture, colours: makeColours(false), theme: readLightTheme() }, image = document.createElement("canvas");
+  for (const _step of paintWeights(picture.weights, picture.sequence, heatmap.image.width, heatmap.image.height, picture.scale,
+    picture.colours, image)) { /* at once */ }
+  return [{ ...shown, picture }, { ...heatmap, image }];
+}
+
+/* An SVG as a PNG, with `density` pixels for one, or fewer where they would be too many. */
+async function makePng(svg, density) {
   const picture = new Image(), canvas = document.createElement("canvas");
+  const pixels = svg.getAttribute("width") * svg.getAttribute("height");
+  density = Math.min(density, Math.sqrt(PNG_PIXELS_MAX / pixels));
   picture.src = `data:image/svg+xml,${encodeURIComponent(new XMLSerializer().serializeToString(svg))}`;
   await picture.decode();
   canvas.width = svg.getAttribute("width") * density;
@@ -160,11 +172,13 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere}`;
   const heads = [...document.querySelectorAll("#grid .card")].map((card) => make("li", {},
     make("img", { alt: "", src: card.querySelector("canvas").toDataURL() }),
     make("p", {}, card.querySelector(".name").textContent)));
-  const table = document.querySelector("#compare table");
+  const table = document.querySelector("#compare table")?.cloneNode(true);
+  for (const button of table?.querySelectorAll("button") ?? [])
+    button.replaceWith(button.textContent);
   const title = titleOf(shown);
   const body = make("body", {}, make("h1", {}, title), makeHeatmapSvg(shown, heatmap),
-    make("h2", {}, "Heads"), make("ul", {}, ...heads), ...(table ? [table.cloneNode(true)] : []),
-    make("h2", {}, "The request"), make("pre", {}, makeCurl(shown)));
+    make("h2", {}, "Heads"), make("ul", {}, ...heads), ...(table ? [table] : []),
+    ...(shown.run.model.saved ? [] : [make("h2", {}, "The request"), make("pre", {}, makeCurl(shown))]));
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8">${make("title", {}, title).outerHTML}
 <style>${style}</style></head>\n${body.outerHTML}</html>\n`;
@@ -200,11 +214,21 @@ async function copyText(text) {
   }
 }
 
+const savePicture = async (name, svg, density = 1) => (name.endsWith(".png")
+  ? saveFile(name, "image/png", await makePng(svg, Math.max(2, density)))
+  : saveFile(name, "image/svg+xml", new XMLSerializer().serializeToString(svg)));
+
+/* Saves all heads that are on screen: of all layers, or of the one that is shown. */
+async function saveAll(ending) {
+  const sheet = showsAll() ? loadedLayers().length > 0 && describeAll() : page.run && describeHeads(describeShown());
+  if (sheet)
+    await savePicture(`${sheet.title.replace(/[^\w-]+/g, "-").slice(0, 60)}.${ending}`, makeSheet(sheet));
+}
+
 async function save(kind, shown, heatmap) {
   switch (kind) {
-    case "png": return saveFile(fileName(shown, "png"), "image/png", await makePng(shown, heatmap));
-    case "svg": return saveFile(fileName(shown, "svg"), "image/svg+xml",
-      new XMLSerializer().serializeToString(makeHeatmapSvg(shown, heatmap)));
+    case "png": return savePicture(fileName(shown, "png"), makeHeatmapSvg(...lighten(shown, heatmap)), heatmap.density);
+    case "svg": return savePicture(fileName(shown, "svg"), makeHeatmapSvg(...lighten(shown, heatmap)));
     case "csv": return saveFile(fileName(shown, "csv"), "text/csv", makeCsv(shown));
     case "json": return saveFile(fileName(shown, "json"), "application/json", makeJson(shown));
     case "html": return saveFile(fileName(shown, "html"), "text/html", makeHtml(shown, heatmap));

@@ -2,16 +2,16 @@
 /* start.js: listens to the controls, then computes what the address asks for. */
 
 /* The controls, by what a change of them needs. */
-const INPUT_CONTROLS = ["source", "text", "count", "seed", "causal", "window", "valid", "labels",
+const INPUT_CONTROLS = ["source", "text", "count", "seed", "states", "causal", "window", "valid", "labels",
   "rows", "heads", "keys"];
 const PICTURE_CONTROLS = ["scale", "range"];
 
 const isNarrow = matchMedia("(max-width: 52rem)"); /* as in ui.css */
 
-function chooseModel(name) {
+function chooseModel(name, view = "all") {
   byId("notice").hidden = true;
-  Object.assign(state, { model: name, text: "", causal: "", window: "", valid: "",
-    labels: "", rows: "", heads: "", keys: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
+  Object.assign(state, { view, model: name, text: "", causal: "", window: "", valid: "",
+    labels: "", rows: "", heads: "", keys: "", off: "", what: "", by: "", sequence: 0, head: 0, row: -1, key: -1 });
   showControls();
   compute();
 }
@@ -34,7 +34,7 @@ function listenToControls() {
   byId("model").addEventListener("change", () => {
     chooseModel(form.models.find((model) => optionOf(model) === byId("model").value).name);
   });
-  byId("layer").addEventListener("change", () => chooseModel(byId("layer").value));
+  byId("layer").addEventListener("change", () => chooseModel(byId("layer").value, "head"));
   for (const name of INPUT_CONTROLS)
     byId(CONTROLS[name]).addEventListener("input", (event) => {
       const { value } = event.target;
@@ -92,7 +92,7 @@ function listenToView() {
 /* --- the user's own request --- */
 
 function useOwn(read) {
-  state.source = "own";
+  Object.assign(state, { source: "own", view: "all" });
   if (chosenModel()?.capture)
     state.model = defaultModel();
   adoptOwn(read);
@@ -113,24 +113,33 @@ async function takeText() {
   }
 }
 
+function useLayers(layers) {
+  dropKeptFiles();
+  form.models = [...form.models.filter(({ capture }) => !capture), ...layers];
+  chooseModel(layers[0].name);
+}
+
 async function takeFile(file) {
+  byId("file-box").hidden = true;
   try {
-    const layers = await openCapture(file);
-    if (layers) {
-      dropKeptFiles();
-      form.models = [...form.models.filter(({ capture }) => !capture), ...layers];
-      chooseModel(layers[0].name);
-      return;
-    }
-    const read = await readRequestFile(file);
+    const header = await readHeader(file), layers = header && openCapture(file, header);
+    if (layers)
+      return useLayers(layers);
+    const states = header && openStates(file, header);
+    if (header && !states && !header.entries.queries)
+      return showWeights(file.name, header);
+    const read = states ?? await readRequestFile(file, header), saved = openSaved(file, read.fields);
+    if (saved)
+      return useLayers([saved]);
+    Object.assign(state, { own: "", states: "" }, states && { model: chooseForStates(states) });
     form.file = { ...read, name: file.name };
-    state.own = "";
     useOwn(read);
   } catch (error) {
     if (!chosenModel()?.capture)
       state.source = "own";
     showControls();
-    showProblem(error);
+    const { message, detail = message, title = "Malformed file", field = "queries" } = error;
+    showProblem(new Problem({ title, field, detail: detail.includes(file.name) ? detail : `${file.name}: ${detail}` }));
   }
 }
 
@@ -165,6 +174,8 @@ function listenToSaving() {
       if (page.heatmap.picture)
         save(button.dataset.save, describeShown(), page.heatmap);
     });
+  for (const button of document.querySelectorAll("[data-save-all]"))
+    button.addEventListener("click", () => saveAll(button.dataset.saveAll));
   const copy = (id, text, note) => byId(id).addEventListener("click", async () => {
     if (!page.run)
       return;
@@ -200,7 +211,7 @@ function listenToWindow() {
   foldInput();
   let width = window.innerWidth;
   addEventListener("resize", debounce(120, () => {
-    if (page.run && width !== window.innerWidth)
+    if (page.run && !showsAll() && width !== window.innerWidth)
       drawLarge();
     width = window.innerWidth;
   }));
@@ -222,6 +233,7 @@ function openLink(hash) {
   const wanted = state.model;
   if (!chosenModel())
     state.model = defaultModel();
+  page.toSteps = /[#&](step|what)=/.test(hash); /* what the link is about is brought into view */
   byId("notice").hidden = wanted === "" || wanted === state.model;
   byId("notice").textContent = `This server has no model ${wanted}. `
     + (state.model === "" ? "" : `What you see is ${state.model}. `)
@@ -240,10 +252,12 @@ async function start() {
   openLink(location.hash);
   listenToControls();
   listenToView();
+  listenToAll();
   listenToFiles();
   listenToSaving();
   listenToWindow();
   listenToText();
+  listenToWhatIf();
   drawSteps();
   compute();
 }

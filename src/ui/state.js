@@ -6,16 +6,17 @@
 const OWN_IN_LINK_MAX = 6000; /* characters of a pasted request that a link can carry */
 
 const STATE_DEFAULTS = {
-  model: "", source: "example", text: "", count: 16, seed: 1, own: "",
+  model: "", source: "example", text: "", count: 16, seed: 1, own: "", states: "",
   causal: "", window: "", valid: "", labels: "", rows: "", heads: "", keys: "",
   sequence: 0, head: 0, row: -1, key: -1, off: "", /* -1: the page chooses */
-  reading: "received", scale: "linear", range: "head", lines: "row", step: 0,
+  view: "all", sort: "", reading: "received", scale: "linear", range: "head", lines: "row", step: 0, what: "", by: "",
 };
 
 /* The values that these may have; the first is the default. */
 const STATE_CHOICES = {
   source: ["example", "random", "own"], causal: ["", "true", "false"],
-  reading: ["received", "row"], scale: ["linear", "log"], range: ["head", "all", "one"], lines: ["row", "all"],
+  view: ["all", "head"], reading: ["received", "row"], scale: ["linear", "log"], range: ["head", "all", "one"], lines: ["row", "all"],
+  what: Object.keys(WHAT_IFS),
 };
 
 const state = { ...STATE_DEFAULTS };

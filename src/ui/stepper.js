@@ -18,11 +18,15 @@ function refuseSteps({ model, mask }, head, numKeys) {
 
 async function measureSteps() {
   const { run } = page, head = shownHead(), b = state.sequence, signal = beginTask("steps");
-  const refusal = refuseSteps(run, head, run.sequences[b].numKeys);
+  const refusal = !run.model.capture && refuseSteps(run, head, run.sequences[b].numKeys);
   page.measured = null;
+  if (run.model.capture)
+    return; /* captured queries have no layer that could be asked */
   if (refusal) {
     byId("steps").replaceChildren();
     byId("step-text").textContent = refusal;
+    drawSteps();
+    showWhatIf();
     return;
   }
   try {
@@ -31,6 +35,12 @@ async function measureSteps() {
     row.columns = describeColumns(row);
     page.measured = row;
     drawSteps();
+    await showWhatIf();
+    if (page.toSteps) {
+      byId("steps-title").closest("section").scrollIntoView();
+      byId("what-table").scrollIntoView({ block: "nearest" });
+    }
+    page.toSteps = false;
   } catch (error) {
     if (error.name === "AbortError")
       return;
@@ -46,6 +56,8 @@ function drawSteps() {
   byId("step-name").textContent = `${step + 1} of ${STEPS.length}: ${STEPS[step].name}`;
   byId("step-back").disabled = step === 0;
   byId("step-on").disabled = step === STEPS.length - 1;
+  if (page.run)
+    byId("layer-drawing").replaceChildren(makeDrawing(page.run.model, shownHead(), step, byId("layer-drawing").clientWidth));
   if (!row)
     return;
   const { rows, numKeys, counts, isEmpty } = row.run.sequences[row.b];

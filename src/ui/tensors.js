@@ -6,23 +6,30 @@ const DTYPE_BYTES = { F64: 8, F32: 4, F16: 2, BF16: 2, I64: 8, I32: 4 };
 
 const isTensor = (value) => value !== null && typeof value === "object" && "dtype" in value;
 
-/* Returns {metadata, tensors} of a file. Throws an Error that says what is wrong. */
+/* Returns the tensors of a reply of the server. */
 function readSafetensors(buffer) {
-  const view = new DataView(buffer);
-  const headerSize = buffer.byteLength >= 8 ? Number(view.getBigUint64(0, true)) : Infinity;
-  if (headerSize > buffer.byteLength - 8)
-    throw new Error("the file is not safetensors: its header is longer than the file");
+  const start = 8 + Number(new DataView(buffer).getBigUint64(0, true)), tensors = {};
+  const { __metadata__, ...entries } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, start - 8)));
+  for (const [name, { dtype, shape, data_offsets: [begin, end] }] of Object.entries(entries))
+    tensors[name] = { dtype, shape, bytes: new Uint8Array(buffer, start + begin, end - begin) };
+  return tensors;
+}
 
-  const text = new TextDecoder("utf-8", { fatal: true }).decode(
-    new Uint8Array(buffer, 8, headerSize));
-  const { __metadata__: metadata = {}, ...entries } = JSON.parse(text);
-  const tensors = {};
-  for (const [name, { dtype, shape, data_offsets: [begin, end] }] of Object.entries(entries)) {
-    if (!(8 + headerSize + end <= buffer.byteLength && begin <= end))
-      throw new Error(`tensor '${name}' ends after the file`);
-    tensors[name] = { dtype, shape, bytes: new Uint8Array(buffer, 8 + headerSize + begin, end - begin) };
-  }
-  return { metadata, tensors };
+/* Returns the tensor of an .npy file of NumPy. Throws an Error that says what is wrong. */
+function readNpy(buffer) {
+  const view = new DataView(buffer), isLong = view.getUint8(6) > 1; /* by the version of the format */
+  const end = isLong ? 12 + view.getUint32(8, true) : 10 + view.getUint16(8, true);
+  const header = new TextDecoder("latin1").decode(buffer.slice(8, end)), bytes = new Uint8Array(buffer.slice(end));
+  const read = (pattern) => header.match(pattern)?.[1] ?? "";
+  const type = read(/'descr': '([^']*)'/), dtype = { "<f4": "F32", "<f8": "F64", "<f2": "F16" }[type];
+  if (!dtype)
+    throw new Error(`its numbers are ${type || "objects"}; save x.astype('float32')`);
+  if (read(/'fortran_order': (\w+)/) !== "False")
+    throw new Error("its columns are stored one after the other; save np.ascontiguousarray(x)");
+  const shape = (read(/'shape': \(([^)]*)\)/).match(/\d+/g) ?? []).map(Number);
+  if (shape.reduce((x, y) => x * y, DTYPE_BYTES[dtype]) !== bytes.length)
+    throw new Error(`it has ${formatBytes(bytes.length)} of numbers, which is not shape (${shape.join(", ")})`);
+  return { dtype, shape, bytes };
 }
 
 /* Returns the file with these tensors, each at a multiple of 8 bytes. */

@@ -83,7 +83,7 @@ function paintTokens(values) {
 /* Shows in colours what the user has chosen to see of the text. */
 async function showText() {
   const { run } = page, signal = beginTask("text"), note = byId("tokens-note");
-  if (!run?.model.capture)
+  if (!run?.received)
     return;
   if (reader.model !== run.model)
     makeTokens(run);

@@ -27,10 +27,19 @@ struct capture_layer {
     size_t bias_rank;  /* 2 or 3, as in the file */
     size_t bias_heads, bias_rows;
     const size_t *positions, *key_positions; /* [Tq], [Tk]; NULL: left out */
+    /* Those of the capture, NULL where it has none for this layer: the ids of the tokens
+     * that its keys are [Tk], and for each query a range of keys [Tq, 2], or 0, 0. */
+    const size_t *token_ids, *targets;
+    bool cross; /* its keys are of other tokens than its queries */
 };
+
+#define CAPTURE_COMMON 3 /* tensors that a file may have for all layers together */
 
 /* All layers of a capture, in the order of the file. */
 struct capture_layers {
     const struct capture_layer *items; /* [count] */
     size_t count;
+    /* Names of the file's tensors that are not kept, as hidden_states never are; NULL is
+     * behind the last. Constant. */
+    const char *left_out[CAPTURE_COMMON + 1];
 };

@@ -18,7 +18,13 @@ void wire_reply_init(struct wire_reply *reply, const struct wire_request *reques
     reply->batch = request->batch;
     reply->result = *result;
     reply->batched = request->batched;
+    reply->note = request->note;
     results_find(attn_model_get_info(request->model), &reply->batch, &reply->wanted);
+}
+
+char *wire_reply_put_note(const char *note, char *out) {
+    *out = '\0';
+    return note != NULL ? out + sprintf(out, ",\"notes\":[\"%s\"]", note) : out;
 }
 
 /* Returns how many numbers a result has of one sequence. */
@@ -197,7 +203,8 @@ size_t wire_reply_list(const struct wire_reply *reply, bool lens_sent,
     if (packed)
         ret_arrays[count++] =
             list_lens("query_lens", batch->query_lens, batch->num_sequences);
-    if (packed && (reply->wanted.kinds & RESULT_BY_ROW) != 0)
+    if (packed && ((reply->wanted.kinds & RESULT_BY_ROW) != 0 ||
+                   reply->wanted.has[RESULT_PROJECTED_KEYS]))
         ret_arrays[count++] =
             list_lens("key_lens", batch->key_lens, batch->num_sequences);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/arena.h"
+#include "math/model.h"
 #include "math/plan/results.h"
 #include "wire/decimal/print.h"
 #include "wire/problem.h"
@@ -24,7 +25,14 @@ struct wire_reply {
     struct wanted_results wanted; /* of `batch` */
     attn_result result;           /* NULL in it: not computed yet */
     bool batched;                 /* false: one sequence, without the batch axis */
+    const char *note;             /* a constant, or NULL */
 };
+
+/* Adds `,"notes":["..."]` to an object of JSON, where there is a note, which needs no
+ * escapes. Writes a NUL, and returns where it is. */
+char *wire_reply_put_note(const char *note, char *out);
+
+#define WIRE_NOTE_BYTES ((int)sizeof ",\"notes\":[\"\"]" + MODEL_NOTE_MAX)
 
 /* query_lens, key_lens, and results */
 #define WIRE_REPLY_ARRAYS_MAX (2 + NUM_RESULTS)

@@ -16,5 +16,6 @@ struct wire_request {
     bool lens_sent; /* lengths are tensors, in the request and in a safetensors reply */
     bool in_body;   /* tensors are in the body, which must stay until they are used */
     int64_t timeout_ns; /* how long the client waits from acceptance on; 0: no limit */
+    const char *note;   /* of its rows, see model_find_note(); NULL: none */
     size_t priority;    /* among its client's requests: 1 is first, 0 (default) last */
 };

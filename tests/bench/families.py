@@ -60,7 +60,7 @@ NUM_ROWS = 16  # that are compared
 
 def bench(arguments, folder, threads, *options):
     """Runs attnd-bench on a folder, and returns its report."""
-    command = [*bench_command(arguments.attnd), "--model", f"layer={folder}", "--workers", str(threads),
+    command = [*bench_command(arguments.attnd), "--model", f"layer={folder},pre_norm=false", "--workers", str(threads),
                "--engine", "native", "--seconds", "1", "--json", *options]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if result.returncode != 0:
@@ -79,7 +79,7 @@ def time_attnd(arguments, folder, threads, length):
 
 def serve_rows(arguments, problem, rows):
     """Returns rows of the outputs of a server."""
-    server, port = start_attnd(arguments.attnd, f"layer={problem.folder}", "--max-body", "1GiB",
+    server, port = start_attnd(arguments.attnd, f"layer={problem.folder},pre_norm=false", "--max-body", "1GiB",
                                "--max-memory", "8GiB")
     try:
         connection = http.client.HTTPConnection("127.0.0.1", port)

@@ -73,18 +73,21 @@ def test_every_failing_allocation_of_a_request_is_survived():
 
 
 def make_capture():
-    """Returns a file of two layers with all that a layer may have, and questions about it."""
+    """Returns a file with all that layers may have, and questions about it."""
     rng = np.random.default_rng(2)
     layer = Layer({"queries": rng.normal(size=(3, 2, 4)), "keys": rng.normal(size=(5, 1, 4)),
                    "values": rng.normal(size=(5, 1, 4)), "bias": rng.normal(size=(3, 5)), "sinks": rng.normal(size=2),
                    "positions": np.arange(2, 5)}, {"queries": "BF16", "keys": "F16"}, {"causal": True, "scale": 0.5})
-    file = make_file({"0": layer, "encoder.1": layer}, ["a"] * 5)
+    plain = Layer({"queries": rng.normal(size=(5, 2, 4)), "keys": rng.normal(size=(5, 1, 4))}, {"keys": "BF16"})
+    file = make_file({"0": layer, "encoder.1": layer, "2": plain}, ["a"] * 5, token_ids=np.arange(5),
+                     targets=np.array([[0, 1]] * 5), hidden_states=rng.normal(size=(5, 2, 6)))
     question = {"layer": "encoder.1", "query_rows": [1, 3], "need": ["heads", "weights", "lse"]}
     masked = {"layer": "0", "attn_mask": [[True] * 4 + [False]] * 3, "prefix_lens": 4}
     binary = make_safetensors({"weights_heads": np.array([1])}, "I64", {"layer": "0", "need": "top", "top_k": "2"})
     path = "/v1/captures/text/attention"
     return file, [post_bytes(json.dumps(question).encode(), path=path),
                   post_bytes(json.dumps(masked).encode(), path=path), post_as(SAFETENSORS, binary, path=path),
+                  post_bytes(b'{"layer":2}', path="/v1/captures/text/heads"),
                   get_bytes("/v1/captures"), get_bytes("/v1/captures/text")]
 
 

@@ -66,14 +66,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const uint8_t *end = size == 0 ? NULL : memchr(data, '\0', size);
     size_t config_size = end == NULL ? size : (size_t)(end - data);
     size_t file_size = end == NULL ? 0 : size - config_size - 1;
-    const struct folder_options options = {.pre_norm = size % 2 == 1};
+    const struct folder_options options = {.pre_norm = size % 2 == 1 ? NULL : "false"};
     struct folder *folder = NULL;
     attn_error error = {.text = ""};
 
     attn_status status = open_made_folder(data, config_size, end == NULL ? data : end + 1,
                                           file_size, &options, &folder, &error);
     if (status == ATTN_OK)
-        check_layers(folder, options.pre_norm);
+        check_layers(folder, options.pre_norm == NULL);
     else
         must(folder == NULL && error.text[0] != '\0' && strchr(error.text, '\n') == NULL,
              "not refused with one line");

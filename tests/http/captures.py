@@ -11,7 +11,7 @@ from server import ROOT
 sys.path.insert(0, str(ROOT / "docs/examples"))
 
 from attnd import captured as capture
-from attnd._files import read_safetensors
+from attnd._safetensors import read_safetensors
 from attnd._masks import causal_ranges, cut
 from plain_attention import NumpyClient, compute_weights  # noqa: F401 (for the tests)
 

@@ -112,15 +112,17 @@ def random_capture(rng, count=None):
     return {str(name): random_layer(rng) for name in rng.choice(names, count, replace=False)}
 
 
-def make_file(layers, tokens=None, metadata=None):
-    """Returns the file that Captured.save() of the package would write of these layers."""
+def make_file(layers, tokens=None, metadata=None, **common):
+    """Returns the file that Captured.save() of the package would write of these layers, and of tensors in
+    `common` to all of them."""
     tensors = {f"{name}.{key}": array for name, layer in layers.items() for key, array in layer.tensors.items()}
     dtypes = {f"{name}.{key}": layer.dtypes.get(key, "I64" if key in POSITIONS else "F32")
               for name, layer in layers.items() for key in layer.tensors}
     texts = {f"{name}.{key}": json.dumps(value) for name, layer in layers.items()
              for key, value in layer.options.items()}
     texts |= {"layers": json.dumps(list(layers)), "tokens": json.dumps(tokens)} | (metadata or {})
-    return make_safetensors(tensors, dtypes, texts)
+    types = {name: "F32" if name == "hidden_states" else "I64" for name in common}
+    return make_safetensors(tensors | common, dtypes | types, texts)
 
 
 def small_layer(seed=0, tokens=4, heads=2, size=8):

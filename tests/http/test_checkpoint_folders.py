@@ -61,7 +61,7 @@ def test_text_of_gemma3n_is_served_from_inside(tmp_path):
     rewrite(folder, lambda tensors: [
         tensors.update({name.replace("model.", "model.language_model.", 1): tensors.pop(name)}) for name in [*tensors]])
     cases = read_safetensors(folder / "cases.safetensors")
-    with Server("--model", f"m={folder}") as server:
+    with Server("--model", f"m={folder},pre_norm=false") as server:
         for part in sorted({name.rpartition("/")[0] for name in cases} - {""}):
             assert_as_transformers(server, f"m.text.{part}", cases, part, "queries")
 
@@ -74,7 +74,7 @@ def test_sparse_text_of_voxtral_has_defaults_of_its_own(tmp_path):
         del text[key]
     change_config(folder, text_config=text)
     cases = read_safetensors(folder / "cases.safetensors")
-    with Server("--model", f"m={folder},pre_norm=true") as server:
+    with Server("--model", f"m={folder}") as server:
         assert_as_transformers(server, "m.text.0", cases, "text.0", "hidden")
     change_config(folder, text_config=text | {"model_type": "mistral"})
     assert "model_type is 'mistral', but must be llama" in refusal_of("--model", f"m={folder}")
@@ -104,7 +104,7 @@ def test_last_layer_of_gemma4_has_all_keys(tmp_path):
     for types in ["sliding_attention"] * 2, ...:
         change_config(folder, layer_types=types)
         lines = run_attnd("inspect", str(folder)).stdout.splitlines()
-        assert len(lines) == 4 and "window 5" in lines[2] and "window" not in lines[3], lines
+        assert len(lines) == 7 and "window 5" in lines[3] and "window" not in lines[4], lines
 
 
 @pytest.mark.parametrize("folder, parts", [
@@ -112,7 +112,7 @@ def test_last_layer_of_gemma4_has_all_keys(tmp_path):
     ("t5", [f"{part}.{layer}{cross}" for part, cross in
             [("encoder", ""), ("decoder", ""), ("decoder", ".cross")] for layer in (0, 1)])])
 def test_layers_are_served_under_their_names(folder, parts):
-    with Server("--model", f"m={FOLDERS / folder}") as server:
+    with Server("--model", f"m={FOLDERS / folder},pre_norm=false") as server:
         names = [model["name"] for model in server.get("/v1/models").json()["models"]]
         assert names == [f"m.{part}" for part in parts]
         for part in parts:
@@ -120,11 +120,11 @@ def test_layers_are_served_under_their_names(folder, parts):
             assert_as_transformers(server, f"m.{part}", cases, part, "queries")
 
 
-@pytest.mark.parametrize("queries, option", [("queries", ""), ("hidden", ",pre_norm=true")])
+@pytest.mark.parametrize("queries, option", [("queries", ",pre_norm=false"), ("hidden", "")])
 def test_layers_of_every_family_reply_what_transformers_computes(queries, option):
-    """From the queries of a layer or, with the norm before it, from the input of its block."""
+    """From the queries of a layer or, with the norm before it, as by default, from the input of its block."""
     folders = [FOLDERS / name for name, layers in expected_layers().items()
-               if not option or any("norm before" in features.replace("(1+w) ", "") for features in layers.values())]
+               if option or any("norm before" in features.replace("(1+w) ", "") for features in layers.values())]
     models = [word for path in folders for word in ("--model", f"{path.name}={path}{option}")]
     with Server(*models) as server:
         for path in folders:
@@ -310,7 +310,7 @@ def test_names_of_version_5_are_the_same_weights(name, config, spelling, tmp_pat
         renamed[key] = tensor
     write_safetensors(folder / "model.safetensors", renamed, "F32")
     cases = read_safetensors(FOLDERS / name / "cases.safetensors")
-    with Server("--model", f"m={folder}") as server:
+    with Server("--model", f"m={folder},pre_norm=false") as server:
         reply = server.attention({"model": "m.0", "queries": cases[f"{part}/queries"].tolist()}).json()
     want = cases[f"{part}/outputs"]
     assert np.abs(np.array(reply["outputs"]) - want).max() <= 2e-5 * np.abs(want).max()
@@ -325,7 +325,7 @@ def test_falcon_has_the_names_of_its_own_code(family, changes, key_heads, tmp_pa
                   num_hidden_layers=..., n_head=config["num_attention_heads"], n_layer=config["num_hidden_layers"],
                   **{"multi_query": ...} | changes)
     result = run_attnd("inspect", folder)
-    assert result.stdout.splitlines()[2].split()[:3] == ["0", "4", str(key_heads)], result.stdout + result.stderr
+    assert result.stdout.splitlines()[3].split()[:3] == ["0", "4", str(key_heads)], result.stdout + result.stderr
 
 
 def attend(queries, keys, weights, heads):
@@ -352,7 +352,7 @@ def test_cross_attention_of_gpt2_is_computed(tmp_path):
     weight, bias = parts["c_attn"]
     want = attend(queries, keys, [parts["q_attn"], (weight[:, :48], bias[:48]), (weight[:, 48:], bias[48:]),
                                   parts["c_proj"]], 4)
-    with Server("--model", f"m={folder}") as server:
+    with Server("--model", f"m={folder},pre_norm=false") as server:
         assert names(server) == ["m.0", "m.0.cross", "m.1", "m.1.cross", "m.2", "m.2.cross"]
         reply = server.attention({"model": "m.1.cross", "queries": queries.tolist(), "keys": keys.tolist(),
                                   "values": keys.tolist()}).json()
@@ -397,6 +397,7 @@ def test_falcon_rounds_the_products_of_its_alibi(first, tmp_path):
     with Server("--model", f"m={folder}") as server:
         reply = server.attention({"queries": x[first:].tolist(), "keys": x.tolist(), "values": x.tolist(),
                                   "positions": list(range(first, tokens)), "need": ["weights"]}).json()
+        assert server.read_log().count("warn norm before layers is missing ") == 1
     want = falcon_weights(x.astype(np.float64), weight, bias, heads)[:, first:]
     assert np.abs(np.array(reply["attention_weights"]) - want).max() <= 1e-5
 
@@ -425,10 +426,12 @@ def test_inspect_prints_a_table():
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].endswith("gpt_neo: family gpt_neo, 2 layers")
-    assert lines[1].split() == ["layer", "H", "KV", "D", "bytes", "features"]
-    assert lines[3].split()[:4] == ["1", "4", "4", "12"] and int(lines[3].split()[4]) > 4 * 48 * 48 * 4
-    assert lines[3].endswith("  causal, scale 1, window 6, layer norm before")
-    assert lines[6].endswith("  causal, layer norm before")
+    assert lines[1] == "  queries: hidden states before the norm"
+    assert lines[2].split() == ["layer", "H", "KV", "D", "bytes", "features"]
+    assert lines[4].split()[:4] == ["1", "4", "4", "12"] and int(lines[4].split()[4]) > 4 * 48 * 48 * 4
+    assert lines[4].endswith("  causal, scale 1, window 6, layer norm before")
+    assert [re.sub(r"[0-9a-f]{32}$", "", line).split() for line in lines[5:7]] == [["0", "fingerprint"], ["1", "fingerprint"]]
+    assert lines[10].endswith("  causal, layer norm before")
 
 
 def test_masks_of_old_files_are_skipped(tmp_path):
@@ -469,7 +472,7 @@ def test_nanogpt_is_told_from_gpt2_by_shape(tmp_path):
     cases = read_safetensors(FOLDERS / "gpt2/cases.safetensors")
     for changes in {}, {"model_type": "gpt2"}, {"model_type": "nanogpt"}:
         change_config(folder, **changes)
-        with Server("--model", f"m={folder}") as server:
+        with Server("--model", f"m={folder},pre_norm=false") as server:
             reply = server.attention({"model": "m.0", "queries": cases["0/queries"].tolist()}).json()
             want = cases["0/outputs"]
             assert np.abs(np.array(reply["outputs"]) - want).max() <= 2e-5 * np.abs(want).max()

@@ -90,7 +90,7 @@ def test_unknown_route_gets_routes_that_are_there(demo_server):
     assert "there is no route /v1/attention/, and only / ends in a slash; " in detail
     named = re.findall(r"\b(GET|POST) (/[^ ,]*)", detail)
     assert ("POST", "/v1/attention/dot-product") in named
-    assert ("POST", "/v1/captures/NAME/attention") in named and len(named) == 6
+    assert ("POST", "/v1/captures/NAME/attention") in named and len(named) == 7
     for method, path in named:
         reply = requests.request(method, demo_server.url + path, json=SMALL, timeout=60)
         assert reply.status_code != 405, (method, path)

@@ -129,8 +129,8 @@ def test_d2l_example_with_floats_as_lengths_weighs_valid_keys_alike():
 
 def test_heat_maps_of_the_first_exercise_hide_keys_past_the_lengths():
     output, folder = run_example("d2l_java")
-    assert "5 heads; the hidden keys have 0.0\n" in output
-    assert_picture(folder / "d2l_java.png", (640, 1200))
+    assert "the 5 heads of d2l; the hidden keys have 0.0\n" in output
+    assert_picture(folder / "d2l_java.png", (320, 1500))
 
 
 def test_second_exercise_leaves_out_the_heads_that_docs_heads_md_does():

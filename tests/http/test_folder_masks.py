@@ -71,7 +71,7 @@ def test_windows_and_buckets_without_a_causal_mask_are_those_of_transformers(lay
     folder = copy_folder(name, tmp_path)
     change_config(folder, is_causal=False)
     cases = read_safetensors(folder / "cases.safetensors")
-    with Server("--model", f"m={folder}") as server:
+    with Server("--model", f"m={folder},pre_norm=false") as server:
         weights = np.array(ask(server, f"m.{part}", cases, part)["attention_weights"])
     assert np.abs(weights.reshape(-1, *weights.shape[-3:])[0, 1, 4] - RECORDED[layer]).max() < 1e-5
 

@@ -30,9 +30,9 @@ def test_service_links_and_empty_variables_are_ignored(arguments):
 
 def test_unknown_variable_is_named_and_the_start_goes_on():
     """ATTND_PORT=9000 is a person's mistake, while Kubernetes sets ATTND_PORT=tcp://10.0.0.1:80."""
-    result = run_attnd("--demo", "--check-config", ATTND_WROKERS="2", ATTND_CAUSAL="true", ATTND_PORT="9000")
+    result = run_attnd("--demo", "--check-config", ATTND_CAUSAL="true", ATTND_PORT="9000")
     assert result.returncode == 0, result
-    for name in ("ATTND_WROKERS", "ATTND_CAUSAL", "ATTND_PORT"):
+    for name in ("ATTND_CAUSAL", "ATTND_PORT"):
         assert f'warn unknown environment variable ignored name={name} remedy="' in result.stderr
 
 

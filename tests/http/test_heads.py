@@ -56,6 +56,10 @@ def assert_heads(reply, layer, request):
     norm = whole_norm(outputs)
     gram = np.array(reply["gram"])
     assert gram.shape == (num_heads, num_heads) and (gram == gram.T).all()
+    residual = norm / whole_norm(request["queries"]) if layer.sizes[0] == len(outputs[0][0]) else None
+    for head in reply["heads"]:
+        expected = None if residual is None else pytest.approx(head["importance"] * residual, rel=1e-5)
+        assert head["residual_importance"] == expected
     largest = max(1, max(head["importance"] for head in reply["heads"]))
     for members in range(1, 1 << num_heads):
         left_out = [h for h in range(num_heads) if members >> h & 1]
@@ -183,6 +187,33 @@ def test_targets_are_what_the_weights_say(start_server, tmp_path):
     assert problem["field"] == "targets"
 
 
+def test_token_ids_name_what_heads_look_for(demo_server):
+    """Head 3 of `patterns` attends to every token with the same word."""
+    body = json.loads((DOCS / "examples/patterns.json").read_text())
+    words = "the dog chased the cat and the cat chased the mouse".split()
+    ids = [sorted(set(words)).index(word) for word in words]
+    reply = demo_server.heads(body | {"token_ids": ids})
+    head = reply.json()["heads"][3]
+    assert (head["tags"], head["shares"], head["weak"]) == (["same token"], [pytest.approx(1, abs=0.01)], [False]), reply.text
+    rows = np.array(body["queries"], np.float32).reshape(-1, 32)
+    tensors = {"queries": np.stack([rows, rows]), "token_ids": np.array(ids)}  # for both sequences
+    binary = requests.post(demo_server.url + "/v1/heads", make_safetensors(tensors, {"queries": "F32", "token_ids": "I64"}, {"model": "patterns"}),
+                           timeout=60, headers={"Content-Type": "application/vnd.safetensors"})
+    assert binary.json()["heads"][3]["tags"] == ["same token"], binary.text
+
+    for ids, title in ((ids[:-1], "Uneven rows"), ([2 ** 31] * 11, "Out of range"), (["a"] * 11, "Wrong type")):
+        problem = assert_problem(demo_server.heads(body | {"token_ids": ids}), 400, title)
+        assert problem["field"] == "token_ids"
+    assert_problem(demo_server.attention(body | {"token_ids": [0] * 11}), 400, "Outputs disagree", "token_ids")
+
+
+def test_tags_need_six_keys(demo_server):
+    rows = np.eye(6, 32).tolist()
+    for count in (5, 6):
+        heads = demo_server.heads({"model": "patterns", "queries": rows[:count]}).json()["heads"]
+        assert all((head["tags"] != []) == (count == 6) for head in heads)
+
+
 def test_results_of_heads_that_are_not_finite_are_422(demo_server):
     large = {"model": "journey", "queries": [[3e38, 3e38, 3e38], [3e38, -3e38, 3e38]]}
     problem = assert_problem(demo_server.heads(large), 422, "Result not finite")
@@ -205,5 +236,5 @@ def test_sum_of_heads_that_is_not_finite_is_422(start_server, tmp_path):
 def test_heads_of_patterns_have_the_tags_of_their_names(demo_server):
     request = json.loads((DOCS / "examples/patterns.json").read_text())
     tags = [head["tags"] for head in demo_server.heads(request).json()["heads"]]
-    assert tags == [["previous token"], ["next token"], ["first token"], ["self"],
-                    ["local window"], ["uniform"], ["long range"], ["causal prefix"]]
+    assert tags == [["previous"], ["next"], ["first token"], ["self"],
+                    ["local window"], ["even"], ["long range"], ["causal prefix"]]

@@ -319,7 +319,7 @@ def test_keys_are_rotated_under_load(tmp_path, start_server):
 
 # --- where attnd listens ---
 
-@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "no-such-host.invalid:0"])
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
 def test_an_open_address_needs_keys_or_consent(listen):
     result = run_attnd("--demo", "--listen", listen)
     assert result.returncode == 2

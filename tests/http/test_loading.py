@@ -43,7 +43,7 @@ def wide_layers(tmp_path_factory):
                  marks=needs_openblas),
     ("additive", ["--check-config", "--model", "x={}/additive/wide.safetensors"], 1.1 + ROOM),
     ("two files", ["--check-config", "--model-dir", "{}"], 2 * (1 + ROOM)),
-    ("inspect", ["inspect", "{}/wide.safetensors"], 0.1)],
+    ("inspect", ["inspect", "{}/wide.safetensors"], 1 + ROOM)],
     ids=lambda value: value if isinstance(value, str) else "")
 def test_loading_takes_little_more_memory_than_the_weights(wide_layers, name, arguments, most):
     idle = peak_of("--check-config", "--demo")

@@ -217,8 +217,10 @@ def test_layer_of_a_folder_says_what_it_is(server):
                 "window": None, "sinks": False, "rope": None, "norms": None}
     assert expected.items() <= model.items(), model
     assert model["scale"] == pytest.approx(model["head_size"] ** -0.5)
-    assert model["pre_norm"]["applied"] is False and model["pre_norm"]["type"] == "layer"
+    assert model["pre_norm"]["applied"] is True and model["pre_norm"]["type"] == "layer"
     assert model["pre_norm"]["name"].endswith("self_attn_layer_norm.weight"), model
+    assert model["queries"] == "hidden states before the norm"
+    assert server.get("/v1/models/w.decoder.0.cross").json()["queries"] == "what enters cross attention, before its norm"
 
 
 def joinable(number):

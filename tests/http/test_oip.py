@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Open Inference Protocol v2, with requests made by hand and by tritonclient."""
 
+import re
 import threading
 
 import numpy as np
@@ -341,8 +342,10 @@ def test_model_configuration_describes_the_inputs(client, server):
 def test_repository_index_lists_every_model(client, server):
     index = client.get_model_repository_index()
     assert [model["name"] for model in index] == list(CASES)
-    assert all(model | {"name": ""} == {"name": "", "version": "1", "state": "READY",
-                                        "reason": ""} for model in index)
+    for model in index:
+        assert re.fullmatch("[0-9a-f]{32}", model["fingerprint"]) and model["loaded"] > 1_700_000_000
+        assert model | {"name": "", "fingerprint": "", "loaded": 0} == {
+            "name": "", "version": "1", "state": "READY", "reason": "", "fingerprint": "", "loaded": 0}
     for body in ("", "{}", '{"ready":true}', '{"ready":false}', '{"ready":null}'):
         reply = requests.post(server.url + "/v2/repository/index", data=body, timeout=60)
         assert reply.json() == index

@@ -37,8 +37,8 @@ MACHINE_KEYS = {"engine", "loaded", "cpu", "memory", "created", "last_use", "exp
 # Examples that need more than one request; each has its own test.
 STAGED_EXAMPLES = {"queue_full", "out_of_memory", "draining", "request_timeout",
                    "too_many_requests", "too_many_oip_requests", "unauthorized", "oip_unauthorized",
-                   "capture", "capture_list", "stored_row", "unknown_layer", "unknown_capture", "capture_exists",
-                   "capture_name", "length_required", "capture_too_large", "captures_full"}
+                   "capture", "capture_list", "stored_row", "stored_heads", "unknown_layer", "unknown_capture",
+                   "capture_exists", "capture_name", "length_required", "capture_too_large", "captures_full"}
 
 
 def resolve(item):
@@ -369,6 +369,7 @@ def test_captures_get_their_examples(start_server):
             ("capture", "PUT", "/text", {"data": two}),
             ("capture_list", "GET", "", {}),
             ("stored_row", "POST", "/text/attention", {"json": question}),
+            ("stored_heads", "POST", "/text/heads", {"json": {"layer": 0}}),
             ("unknown_layer", "POST", "/text/attention", {"json": {"layer": 7}}),
             ("unknown_capture", "GET", "/other", {}),
             ("capture_exists", "PUT", "/text", {"data": other}),

@@ -215,7 +215,7 @@ def test_rebound_name_is_refused_over_ipv6_too(listen, address):
 def test_allowed_page_can_read_replies_and_errors(app_server):
     expected = {"Access-Control-Allow-Origin": APP, "Vary": "Origin",
                 "Access-Control-Expose-Headers": "Inference-Header-Content-Length, Retry-After, X-Request-Id, "
-                                                 "Server-Timing, ETag"}
+                                                 "Server-Timing, ETag, Attnd-Note"}
     response = post(app_server, APP)
     assert response.status_code == 200 and cors_headers(response) == expected
     for path, status in (("/v1/models", 200), ("/nowhere", 404), ("/v1/attention", 405)):

@@ -24,13 +24,16 @@ def get(server, path, encoding=None, method="GET", **headers):
 
 
 def source(path):
-    """Returns what the build makes of src/ui."""
+    """Returns what the build makes of src/ui, without comments that have lines of their own."""
     if path == "/ui.js":
         text = (ROOT / "src/meson.build").read_text()
         names = re.findall(r"^    '(ui/\w+\.js)',$", text, re.M)
         assert sorted(names) == sorted(f"ui/{file.name}" for file in (ROOT / "src/ui").glob("*.js"))
-        return b"".join((ROOT / "src" / name).read_bytes() for name in names)
-    return (ROOT / "src/ui" / ("index.html" if path == "/" else path[1:])).read_bytes()
+        text = "".join((ROOT / "src" / name).read_text() for name in names)
+    else:
+        text = (ROOT / "src/ui" / ("index.html" if path == "/" else path[1:])).read_text()
+    license, code = text.split("\n", 1)
+    return (license + "\n" + re.sub(r"^ */[*].*?[*]/\n", "", code, flags=re.M | re.S)).encode()
 
 
 @pytest.mark.parametrize("path", PATHS)

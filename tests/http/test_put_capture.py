@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "docs/examples"))
 
 from attnd import captured as captured_module
 from attnd import BFLOAT16, AsyncClient, AttentionError, Client
-from attnd._files import CaptureError
+from attnd._safetensors import CaptureError
 from attnd.captured import Captured, open_capture
 
 FILE = ROOT / "docs/examples/tiny-gpt2/capture.safetensors"

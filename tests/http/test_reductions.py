@@ -659,3 +659,26 @@ def test_contributions_of_ragged_sequences_are_packed(server):
     reply = ask(server, {"queries": [part.tolist() for part in parts], "need": ["contributions"]})
     assert packed.shape[:2] == (5, HEADS)
     assert np.allclose(packed, np.concatenate([np.array(c) for c in reply["contributions"]]), atol=1e-6)
+
+
+# --- projections ---
+
+def test_projections_are_products_with_the_weights(server, tmp_path):
+    path = tmp_path / "layer.safetensors"
+    write_layer(path, num_heads=HEADS, head_size=3, query_size=5)
+    tensors, _ = parse_safetensors(path.read_bytes())
+    queries, keys = rows(2, 3, 5), rows(2, 6, 5, seed=2)
+    fields = {"queries": queries, "keys": keys, "need": ["projections"]}
+    reply = ask(server, fields | {"queries": queries.tolist(), "keys": keys.tolist()})
+    packed = ask_in_safetensors(server, fields)
+    for name, given, weight in (("queries", queries, "W_q"), ("keys", keys, "W_k"), ("values", keys, "W_v")):
+        expected = (given @ tensors[f"{weight}.weight"].T).reshape(*given.shape[:2], HEADS, 3)
+        assert np.allclose(reply[f"projected_{name}"], expected, atol=1e-5), name
+        assert np.array_equal(packed[f"projected_{name}"].ravel(), np.float32(reply[f"projected_{name}"]).ravel()), name
+
+
+def test_projections_of_ragged_keys_are_packed(server):
+    fields = {"queries": [rows(3, 5), rows(2, 5)], "keys": [rows(4, 5), rows(6, 5)], "need": ["projections"]}
+    packed = ask_in_safetensors(server, fields)
+    assert packed["key_lens"].tolist() == [4, 6]
+    assert packed["projected_queries"].shape == (5, HEADS, 3) and packed["projected_values"].shape == (10, HEADS, 3)

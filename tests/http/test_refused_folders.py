@@ -123,7 +123,7 @@ def test_layers_under_mtp_are_left_out(name, prefix, tmp_path):
     rewrite(folder, lambda tensors: tensors.update(
         {prefix + key.removeprefix("model."): 2 * tensor for key, tensor in [*tensors.items()] if "layers.0." in key}))
     cases = read_safetensors(folder / "cases.safetensors")
-    with Server("--model", f"m={folder}") as server:
+    with Server("--model", f"m={folder},pre_norm=false") as server:
         assert "m.0" in [model["name"] for model in server.get("/v1/models").json()["models"]]
         outputs = server.attention({"model": "m.0", "queries": cases["0/queries"].tolist()}).json()["outputs"]
     assert np.abs(np.array(outputs) - cases["0/outputs"]).max() <= 2e-5 * np.abs(cases["0/outputs"]).max()
@@ -178,7 +178,9 @@ def test_folder_of_another_type_is_refused_or_right(kind, tmp_path):
     paths = [path for path in sorted(FOLDERS.iterdir()) if path.is_dir()]
     for path in paths:
         rename(path.name, kind, tmp_path)
-    with Server("--model-dir", tmp_path, "--skip-bad-models") as server:
+    models = [word for path in paths for word in ("--model", f"{path.name}={tmp_path / path.name},pre_norm=false")
+              if run_attnd("--check-config", "--model", f"m={tmp_path / path.name}").returncode == 0]
+    with Server(*models) as server:
         served = [model["name"] for model in server.get("/v1/models").json()["models"]]
         assert served
         for path in paths:

@@ -170,13 +170,13 @@ def test_description_has_layers_and_no_numbers(server, seed):
     found = description.pop("layers")
     for got, (name, layer) in zip(found, layers.items(), strict=True):
         assert got.items() >= describe_layer(name, layer).items()
-        assert set(got) - set(describe_layer(name, layer)) == {"scale", "softcap", "causal", "window"}
+        assert set(got) - set(describe_layer(name, layer)) == {"scale", "softcap", "causal", "window", "token_ids", "targets"}
         options = layer.options | {"window": layer.options.get("window") or None}
         assert got["causal"] == options.get("causal", False) and got["window"] == options["window"]
         for key in ("scale", "softcap"):
             assert got[key] == (None if key not in options else pytest.approx(options[key], rel=1e-6))
     (listed,) = send(server, "GET", PATH).json()["captures"]
-    assert listed.pop("num_layers") == len(layers) and listed == description
+    assert description.pop("left_out") == [] and listed.pop("num_layers") == len(layers) and listed == description
     assert (description["name"], description["sha256"], description["ttl"]) == ("text", hash_of(file), 600)
     assert before - 60 <= description["created"] <= description["last_use"] <= before + 60
     assert description["expires"] == description["last_use"] + 600

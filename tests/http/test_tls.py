@@ -426,11 +426,11 @@ WRONG = {
                   "certificate 2 of 2 has not signed the one before it"),
     "key with a password": (lambda files: files.openssl(
         "pkey", "-in", files.key, "-aes256", "-passout", "pass:word", "-out", files.key),
-        "it has a password, so run openssl pkey -in FILE -out key.pem"),
+        "private key is not usable PEM: .*; openssl pkey -in FILE -out NEW takes its password away"),
     "certificate in DER": (lambda files: files.openssl("x509", "-in", files.cert, "-outform", "DER", "-out", files.cert),
-                           "it is DER, so run openssl x509 -inform DER -in FILE -out cert.pem"),
+                           "certificate is not usable PEM: .*; openssl x509 -inform DER -in FILE -out NEW makes PEM"),
     "key in DER": (lambda files: files.openssl("pkey", "-in", files.key, "-outform", "DER", "-out", files.key),
-                   "it is DER, so run openssl pkey -inform DER -in FILE -out key.pem"),
+                   "private key is not usable PEM: .* with -inform DER makes PEM"),
 }
 
 

@@ -18,9 +18,9 @@ from safetensors_file import make_safetensors, write_safetensors
 from server import ROOT
 
 import attnd
-from attnd import _files, _masks, recording, vllm
+from attnd import _masks, _safetensors, recording, vllm
 from attnd.client import BFLOAT16, decode_words, encode, to_safetensors
-from attnd._files import CaptureError
+from attnd._safetensors import CaptureError
 from attnd.captured import Captured, open_capture
 
 RNG = np.random.default_rng(0)
@@ -394,7 +394,7 @@ def test_layouts_of_vllm_hook_have_the_weights_of_eager_attention(layout, num_ra
     """Two ranks have half of the heads each."""
     folder = FOLDER / f"vllm-hook/llama-{layout}"
     if num_ranks == 2:
-        tensors, _ = _files.read_safetensors(folder / "tp_rank_0/qk.safetensors")
+        tensors, _ = _safetensors.read_safetensors(folder / "tp_rank_0/qk.safetensors")
         for rank in range(2):
             (tmp_path / f"tp_rank_{rank}").mkdir()
             shutil.copy(folder / "tp_rank_0/qk.json", tmp_path / f"tp_rank_{rank}")
@@ -412,7 +412,7 @@ def test_head_size_of_vllm_hook_is_that_of_its_tensors():
 
 
 def assert_weights_of_vllm_hook(requests, family, lens):
-    expected, _ = _files.read_safetensors(FOLDER / f"vllm-hook/{family}-expected.safetensors")
+    expected, _ = _safetensors.read_safetensors(FOLDER / f"vllm-hook/{family}-expected.safetensors")
     for number, captured in enumerate(requests):
         assert list(captured.layers) == ["0", "1"]
         for layer in captured.layers:
@@ -425,12 +425,12 @@ def assert_weights_of_vllm_hook(requests, family, lens):
 @pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), ("bfloat16", 1e-5)])
 def test_hidden_states_of_vllm_go_to_layers_with_their_norm(start_server, precision, tolerance, tmp_path):
     """For bfloat16 the expected weights are those of the rounded states."""
-    server = start_server("--model", f"qwen3={ROOT}/tests/data/hf/qwen3,pre_norm=true")
+    server = start_server("--model", f"qwen3={ROOT}/tests/data/hf/qwen3")
     source = FOLDER / f"vllm-hidden-states/qwen3-{precision}"
     shutil.copy(f"{source}.safetensors", tmp_path / "request.safetensors")
     (tmp_path / "request.safetensors.lock").touch()
     hidden, tokens = vllm.read_hidden_states(tmp_path / "request.safetensors", [0, 1], num_hidden_layers=2)
-    expected, _ = _files.read_safetensors(f"{source}-expected.safetensors")
+    expected, _ = _safetensors.read_safetensors(f"{source}-expected.safetensors")
     assert tokens.dtype == np.int64 and len(tokens) == 13
     for layer, queries in hidden.items():
         outputs, weights = attnd.Client(server.url).attend(f"qwen3.{layer}", queries, need_weights=True)
@@ -468,18 +468,20 @@ def write_hidden(path, **tensors):
 @pytest.mark.parametrize("read, message", [
     (lambda folder: open_capture(write_hidden(folder / "x", a=normal(2, 3))), r"no capture: .* but a \[2, 3\]"),
     (lambda folder: vllm.read_hidden_states(write_hidden(folder / "x", a=normal(2)), [0]),
-     r"no file of vLLM, .* it has a \[2\]"),
+     r"no capture: .* but a \[2\]"),
+    (lambda folder: vllm.read_hidden_states(write_hidden(folder / "x", hidden_states=normal(4, 1, 3)), [0]),
+     "no file of vLLM, which has hidden_states and token_ids"),
     (lambda folder: vllm.read_hidden_states(FOLDER / "vllm-hidden-states/qwen3-float32.safetensors", [0]),
-     "has 2 layers, but ids has 1"),
+     "hidden_states are .*, but layers has 1 ids"),
     (lambda folder: vllm.read_hidden_states(FOLDER / "vllm-hidden-states/qwen3-float32.safetensors", [0, 2], 2),
      "id 2 is what leaves the last layer"),
     (lambda folder: vllm.read_hidden_states(write_hidden(folder / "x", hidden_states=normal(4, 1, 3),
                                                          token_ids=np.arange(6)), [0]),
-     "has 4 rows, but 6 token_ids: .* start vllm with --no-enable-prefix-caching"),
+     "have 4 rows, but there are 6 token_ids: .* start vllm with --no-enable-prefix-caching"),
     (lambda folder: vllm.read_vllm_hook(folder), "has no folder tp_rank_0"),
     (lambda folder: [(folder / "tp_rank_0").mkdir(), vllm.read_vllm_hook(folder)], "VLLM_HOOK_USE_SAFETENSORS=1"),
     (lambda folder: [(folder / "x").write_bytes(b"PK\3\4 pickle"), open_capture(folder / "x")],
-     r"is not safetensors that this program reads: it begins with b'PK"),
+     r"is not safetensors, is damaged, .*: it begins with b'PK"),
     (lambda folder: Captured({"3": []}).request(4), "layer 4 was not captured; these were: 3")])
 def test_file_of_another_form_says_what_was_found(tmp_path, read, message):
     with pytest.raises(CaptureError, match=message):

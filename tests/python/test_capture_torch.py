@@ -4,15 +4,17 @@
 import itertools
 import warnings
 
+import attnd
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
-from attnd._files import CaptureError
+from attnd._errors import CaptureError
 from attnd.recording import CaptureWarning, capture
 from plain_attention import compute_weights
+from server import ROOT
 
 SIZES = dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=8, max_position_embeddings=64, eos_token_id=None, pad_token_id=0, bos_token_id=1)
@@ -223,3 +225,17 @@ def test_compiled_model_is_captured():
     wrapped = torch.compile(make("llama"), backend="eager")
     with pytest.raises(CaptureError, match="capture model._orig_mod"), capture(wrapped):
         pass
+
+
+def test_one_pass_gives_a_file_of_all(tmp_path):
+    """Token ids are there by themselves; a folder's heads are those of the queries and keys."""
+    folder = ROOT / "docs/examples/tiny-gpt2"
+    model, ids = transformers.AutoModelForCausalLM.from_pretrained(folder), torch.arange(1, 12)[None]
+    with torch.no_grad(), capture(model, tokenizer=Tokenizer()) as found:
+        found.hidden_states = model(ids, output_hidden_states=True).hidden_states
+    found.save(tmp_path / "file")
+    loaded = attnd.open(tmp_path / "file")
+    assert loaded.token_ids.tolist() == ids[0].tolist() and len(loaded.tokens) == 11 and loaded.hidden_ids == [0, 1, 2]
+    rows, given = attnd.load(folder).heads(loaded), loaded.heads()
+    for name in ("entropy", "self", "previous", "first", "distance"):
+        assert np.allclose(rows[name], given[name], atol=1e-5), name

@@ -200,7 +200,7 @@ def test_capture_is_data(tmp_path):
         entropy = attnd.dot_product(tensors[f"{layer}.queries"], tensors[f"{layer}.keys"], need="entropy", **options)["entropy"]
         printed = numbers([row for row in rows if row[0] == layer], header.index("entropy"))
         assert np.abs(printed - entropy.mean(0)).max() <= 1e-4
-    assert "needs no file or folder; leave it out" in error_of(run_heads(GPT_OSS, "--data", tmp_path / "c"))
+    assert "need no folder: leave it out" in error_of(run_heads(GPT_OSS, "--data", tmp_path / "c"))
 
 
 @pytest.mark.parametrize("metadata, words", [
@@ -240,7 +240,7 @@ def test_bad_hidden_states_are_refused(tmp_path, name):
 def test_tensors_that_mean_nothing_are_refused(tmp_path):
     data = write_states(tmp_path / "states", np.ones((5, 2, 48)), x=np.ones(3))
     error = error_of(run_heads(GPT_OSS, "--data", data, "--layers", "0,1"))
-    assert "'x' is no tensor beside hidden_states; known are token_ids, targets" in error
+    assert "'x', which is nothing of its layers (none); beside these it may have token_ids, targets, hidden_states" in error
 
 
 def test_states_without_the_rows_of_a_cached_prefix_are_refused(tmp_path):
@@ -285,12 +285,12 @@ def test_reader_that_leaves_is_no_error(tmp_path, requests_file):
 def test_loop_of_the_page_asks_each_layer(tmp_path, start_server):
     """What docs/heads.md has for those without Python is the same."""
     folder = ROOT / "docs/examples/tiny-gpt2"
-    model = attnd.load(folder, pre_norm=True)
+    model = attnd.load(folder)
     rows = {f"gpt2.{layer.name}": np.random.default_rng(i).normal(size=(5, layer.info["query_size"])).round(3)
             for i, layer in enumerate(model)}
     for name, queries in rows.items():
         (tmp_path / f"{name}.json").write_text(json.dumps({"model": name, "queries": queries.tolist()}))
-    served = start_server("--model", f"gpt2={folder},pre_norm=true")
+    served = start_server("--model", f"gpt2={folder}")
     loop, = re.findall(r"```sh\n(for name in .*?)```", (ROOT / "docs/heads.md").read_text(), re.S)
     printed = subprocess.run(["sh", "-ec", loop.replace("http://127.0.0.1:8080", served.url)], cwd=tmp_path, timeout=60,
                              capture_output=True, text=True, check=True).stdout

@@ -148,7 +148,7 @@ def test_result_larger_than_memory_names_its_size_and_the_words_without_it():
 def test_heads_say_what_they_attend_to():
     found = attnd.heads(Q, K, causal=True, positions=range(1, 6), targets=[[0, 1]] * 5)
     assert len(found) == 4 and {"tags", "entropy", "mass_on_target"} <= found[0].keys()
-    assert all(head["importance"] is None for head in found)
+    assert all("importance" not in head for head in found)
     target = attnd.dot_product(Q, K, causal=True, positions=range(1, 6), targets=[[0, 1]] * 5, need="target")["target"]
     np.testing.assert_allclose([head["mass_on_target"] for head in found], target.mean((0, 1)), atol=1e-6)
     assert attnd.heads(Q.swapaxes(1, 2), K.swapaxes(1, 2), heads_first=True) == attnd.heads(Q, K)

@@ -5,6 +5,7 @@ import gc
 import multiprocessing
 import pickle
 import shutil
+import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +15,7 @@ import pytest
 
 from checkpoints import write_layer
 from folders import FOLDERS
+from safetensors_file import read_safetensors
 from server import ROOT
 
 GPT2 = ROOT / "docs/examples/tiny-gpt2"
@@ -26,9 +28,9 @@ def make_rows():
 
 
 def test_layer_is_what_the_server_serves(rows, start_server):
-    served = start_server("--model", f"m={GPT2},pre_norm=true")
+    served = start_server("--model", f"m={GPT2}")
     client = attnd.Client(served.url)
-    for layer in attnd.load(GPT2, pre_norm=True):
+    for layer in attnd.load(GPT2):
         words = ["outputs", "weights", "heads", "lse", "received", "contributions"]
         here = layer(rows, need=words, valid_lens=[4, 6], causal=True)
         there = client.attend(f"m.{layer.name}", rows, need=words, valid_lens=[4, 6], causal=True)
@@ -36,7 +38,18 @@ def test_layer_is_what_the_server_serves(rows, start_server):
         for word in words:
             assert here[word].tobytes() == there[word].tobytes(), word
         info = served.get(f"/v1/models/m.{layer.name}").json()
-        assert {key: layer.info[key] for key in info if key != "name"} | {"name": info["name"]} == info
+        of_server = {"name", "fingerprint", "loaded"}  # of what was loaded
+        assert {key: layer.info[key] for key in info.keys() - of_server} \
+            == {key: info[key] for key in info.keys() - of_server}
+
+
+def test_projections_are_three_arrays(rows):
+    layer = attnd.load(GPT2)[0]
+    queries, keys, values = layer([rows[0, :4], rows[1]], keys=[rows[0], rows[1, :3]], need="projections")["projections"]
+    heads = layer.info["num_heads"]
+    assert [part.shape[:2] for part in (*queries, *keys, *values)] == [(n, heads) for n in (4, 6, 6, 3, 6, 3)]
+    alone = layer(rows[0, :1], need=["heads", "projections"])  # a key gets all the weight
+    assert np.allclose(alone["heads"], alone["projections"][2], atol=1e-5)
 
 
 def test_layers_are_found_by_name_and_place(rows):
@@ -120,3 +133,25 @@ def test_weights_go_with_the_last_layer(rows):
 def test_layers_stay_in_their_process():
     with pytest.raises((TypeError, pickle.PicklingError, ValueError)):
         pickle.dumps(attnd.load(GPT2)[0])
+
+
+def test_note_of_a_reply_is_a_warning_where_attnd_was_called(start_server):
+    """Of rows whose norm was applied already; once more it leaves them in the wrong place."""
+    model = attnd.load(GPT2)
+    width = model[0].info["query_size"]
+    rows = np.random.default_rng(2).normal(size=(8, width))
+    rows = (rows - rows.mean(1, keepdims=True)) / rows.std(1, keepdims=True)
+    weights = read_safetensors(GPT2 / "model.safetensors")
+    rows = rows * weights["h.0.ln_1.weight"] + weights["h.0.ln_1.bias"]
+    url = start_server("--model", f"m={GPT2}").url
+    clients = [attnd.Client(url), attnd.Client(url, json=True)]
+    calls = [lambda: model[0](rows), lambda: model[0].heads(rows),
+             *(lambda client=client: client.attend("m.0", rows) for client in clients),
+             *(lambda client=client: client.heads("m.0", rows) for client in clients)]
+    for call in calls:
+        with pytest.warns(UserWarning, match="applied again; send hidden states") as found:
+            call()
+        assert [warning.filename for warning in found] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attnd.load(GPT2, pre_norm=False)[0](rows)

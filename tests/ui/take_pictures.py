@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """take_pictures.py: draws the pictures of the pages in docs with the real page of a real attnd.
 
-    BINARY=build-release/src/attnd build/venv/bin/python tests/ui/take_pictures.py
+    BINARY=build-release/src/attnd build/venv/bin/python tests/ui/take_pictures.py [NAME ...]
 
-It needs Debian's Chromium, and the packages of tests/requirements.txt."""
+It takes all, or those that are named. It needs Debian's Chromium, and the packages of tests/requirements.txt.
+test_lesson.py compares PICTURES with what docs show."""
 
+import io
 import os
 import sys
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
@@ -18,42 +21,58 @@ from server import ROOT, Server
 from view import wait_until
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-# name: width, height, colours, the address after #, and the part of the page; None: the window
+WIDE, PHONE = (1280, 1000), (390, 844)
+CAPTURE = ROOT / "docs/examples/tiny-gpt2/capture.safetensors"
+STEPS = "section[aria-labelledby=steps-title]"
+HEADS = "section[aria-labelledby=heads-title]"
+
+# name: size, colours, the address after #, the part of the page or None for the window, and a file that is dropped
 PICTURES = {
-    "page-heads": (1440, 1000, "light", "#head=3&row=4&key=7&lines=all", "main > section:nth-of-type(1), "
-                   "main > section:nth-of-type(2)"),
-    "page-dark": (1280, 900, "dark", "#head=4", None),
-    "page-phone": (390, 844, "light", "#head=7", None),
-    "page-compare": (1280, 1000, "light", "#off=5,4", "section[aria-labelledby=compare-title]"),
-    "page-steps": (1280, 1000, "light", "#model=journey&head=1&row=3&key=1&step=4",
-                   "section[aria-labelledby=steps-title]"),
+    "page-heads": ((1440, 1000), "light", "#head=3&row=4&key=7&lines=all",
+                   f"{HEADS}, section[aria-labelledby=large-title]", None),
+    "page-dark": ((1280, 900), "dark", "#head=4", None, None),
+    "page-phone": (PHONE, "light", "#head=7", None, None),
+    "page-compare": (WIDE, "light", "#off=5,4", "section[aria-labelledby=compare-title]", None),
+    "page-steps": (WIDE, "light", "#model=journey&head=1&row=3&key=1&step=5", STEPS, None),
+    "heads-patterns": (WIDE, "light", "#model=patterns", HEADS, None),
+    "inspect-capture": (WIDE, "light", "", "section[aria-labelledby=large-title], section[aria-labelledby=tokens-title]", CAPTURE),
+    "teach-projections": (WIDE, "light", "#model=journey&head=1&row=3&key=0", STEPS, None),
+    "teach-what-if": (WIDE, "light", "#model=d2l&head=1&row=1&key=2&step=2&what=root", STEPS, None),
+    "teach-d2l": (WIDE, "light", "#model=d2l", HEADS, None),
 }
 
 
-def take(browser, url, name, width, height, colours, fragment, part):
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=colours)
+def find_clip(page, part):
+    boxes = [element.bounding_box() for element in page.locator(part).all()]
+    left, top = (min(box[side] for box in boxes) for side in ("x", "y"))
+    return {"x": left, "y": top, "width": max(box["x"] + box["width"] for box in boxes) - left,
+            "height": max(box["y"] + box["height"] for box in boxes) - top}
+
+
+def take(browser, url, name, size, colours, fragment, part, file):
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=colours)
     page = context.new_page()
     page.goto(f"{url}/{fragment}")
     wait_until(page, "() => document.querySelectorAll('#steps tbody tr').length > 0")
-    wait_until(page, "() => document.querySelectorAll('#compare tbody tr').length > 0")
-    page.wait_for_timeout(500)  # the thumbnails, one after another
-    clip = None
-    if part:
-        boxes = [element.bounding_box() for element in page.locator(part).all()]
-        left, top = (min(box[side] for box in boxes) for side in ("x", "y"))
-        clip = {"x": left, "y": top, "width": max(box["x"] + box["width"] for box in boxes) - left,
-                "height": max(box["y"] + box["height"] for box in boxes) - top}
-    page.screenshot(path=ROOT / f"docs/images/{name}.png", clip=clip, full_page=part is not None)
+    if file:
+        page.locator("#file").set_input_files(file)
+        wait_until(page, "() => document.querySelectorAll('#tokens span').length > 0")
+    else:
+        wait_until(page, "() => document.querySelectorAll('#compare tbody tr').length > 0")
+    page.wait_for_timeout(800)  # the thumbnails, one after another
+    clip = find_clip(page, part) if part else None
+    shot = Image.open(io.BytesIO(page.screenshot(clip=clip, full_page=part is not None)))
+    shot.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(ROOT / f"docs/images/{name}.png", optimize=True)
     context.close()
 
 
 def main():
-    (ROOT / "docs/images").mkdir(exist_ok=True)
     with Server("--demo") as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for name, picture in PICTURES.items():
-            take(browser, server.url, name, *picture)
+        for name in sys.argv[1:] or PICTURES:
+            take(browser, server.url, name, *PICTURES[name])
         browser.close()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ from reload import wait_until
 from server import Server
 from test_captured_page import find_weights, make_file, make_request, read_weights
 from test_key import KEY, enter, write_keys
-from test_use import drop, wait_for_about
+from test_use import drop, open_first_head, wait_for_about
 from view import View, choose, expect_problem, forget_picture
 
 NAME = "ui-"
@@ -59,6 +59,7 @@ def methods_of(page, method):
 def test_file_is_put_once_and_asked_by_name(page, keeping, tmp_path):
     layers = make_layers()
     drop(page, "text.safetensors", make_file(tmp_path, layers))
+    open_first_head(page)
     wait_for_about(page, "Layer 3 of text.safetensors. The server keeps it.")
     np.testing.assert_allclose(read_weights(page)[0], find_weights(layers["3"]), atol=1e-6)
     choose(page, "layer", "text.safetensors.14")
@@ -82,6 +83,7 @@ def test_another_file_takes_its_place_and_leaving_deletes_it(page, keeping, tmp_
         if seed == 2:
             forget_picture(page)
         drop(page, f"text{seed}.safetensors", make_file(tmp_path, layers))
+        open_first_head(page)
         wait_for_about(page, f"Layer 3 of text{seed}.safetensors")
         np.testing.assert_allclose(read_weights(page)[0], find_weights(layers["3"]), atol=1e-6)
     expect(page.locator("#about")).to_contain_text("The server keeps it.")
@@ -97,6 +99,7 @@ def wait_for_names(server, count):
 def test_capture_that_the_server_has_lost_is_put_again_once(page, keeping, tmp_path):
     layers = make_layers()
     drop(page, "text.safetensors", make_file(tmp_path, layers))
+    open_first_head(page)
     wait_for_about(page, "The server keeps it.")
     name, = list_names(keeping)
     assert requests.delete(f"{keeping.url}/v1/captures/{name}", timeout=60).status_code == 204
@@ -114,6 +117,7 @@ def test_tensors_are_sent_where_the_server_does_not_keep_them(browser, tmp_path,
         expect_problem(view.page, "No model is loaded.")
         layers = make_layers()
         drop(view.page, "text.safetensors", make_file(tmp_path, layers))
+        open_first_head(view.page)
         wait_for_about(view.page, "Its tensors are sent with each request: ")
         expect(view.page.locator("#about")).to_contain_text(reason)
         np.testing.assert_allclose(read_weights(view.page)[0], find_weights(layers["3"]), atol=1e-6)
@@ -130,6 +134,7 @@ def test_key_is_sent_when_a_file_is_kept_and_deleted(browser, tmp_path):
         enter(view.page, KEY)
         expect_problem(view.page, "No model is loaded.")
         drop(view.page, "text.safetensors", make_file(tmp_path, make_layers()))
+        open_first_head(view.page)
         wait_for_about(view.page, "The server keeps it.")
         assert len(list_names(server, headers=headers)) == 1
         view.page.goto("about:blank")

@@ -38,10 +38,10 @@ def test_heads_of_the_example_have_the_tags_that_they_were_made_for(open_view):
     page = open_view()
     expect(page.locator("#grid .tags").first).not_to_be_empty()
     tags = page.locator("#grid .tags").all_inner_texts()
-    for head, made_for in enumerate(["previous token", "next token", "first token", "same token", "local window",
-                                     "uniform", "long range", "causal prefix"]):
+    for head, made_for in enumerate(["previous", "next", "first token", "self", "local window",
+                                     "even", "long range", "causal prefix"]):
         assert made_for in tags[head], (head, tags[head])
-    assert page.locator("#large-tags").inner_text().strip() == "previous token"
+    assert page.locator("#large-tags").inner_text().strip() == "previous 1.00"
 
 
 def test_every_head_has_a_thumbnail(open_view):
@@ -133,7 +133,7 @@ def test_click_on_a_thumbnail_shows_that_head(open_view):
     page.get_by_role("button", name="Head 1").click()
     assert page.locator("#large-title").inner_text() == "Head 1"
     assert page.get_by_role("button", name="Head 1").get_attribute("aria-pressed") == "true"
-    page.get_by_role("button", name="Mean").click()
+    page.get_by_role("button", name="Mean", exact=True).click()
     assert page.locator("#large-title").inner_text() == "Mean of the heads"
 
 
@@ -219,7 +219,7 @@ def wait_for_steps(page, count):
 
 
 def step_to(page, step):
-    while not page.locator("#step-name").inner_text().startswith(f"{step} of 5"):
+    while not page.locator("#step-name").inner_text().startswith(f"{step} of 6"):
         page.locator("#step-on").click()
 
 
@@ -230,7 +230,7 @@ def test_steps_have_the_true_scores_of_the_model(open_view, server):
     query, key, _ = journey_projections()
     rows = np.array(JOURNEY_ROWS)
     scores = (rows @ query.T)[3, 1] * (rows @ key.T)[:, 1]  # the head size is 1
-    step_to(page, 5)
+    step_to(page, 6)
     table = read_table(page, "#steps table")
     assert [row[0] for row in table] == ["Key", *JOURNEY, "sum"]
     assert page.locator("#steps").evaluate("box => box.scrollWidth <= box.clientWidth")
@@ -246,7 +246,7 @@ def test_steps_have_the_true_scores_of_the_model(open_view, server):
 @pytest.mark.parametrize("options", [{}, PHONE])
 def test_table_of_steps_has_the_steps_so_far_and_is_not_cut(open_view, options):
     page = open_view("#model=d2l&row=2&key=0", **options)
-    for step, count in enumerate([2, 3, 4, 6, 8], 1):
+    for step, count in enumerate([3, 3, 3, 4, 6, 8], 1):
         step_to(page, step)
         expect(page.locator("#steps thead th")).to_have_count(count)
         assert page.locator("#steps").evaluate("box => box.scrollWidth <= box.clientWidth")
@@ -270,7 +270,7 @@ def test_ticks_are_large_enough_for_a_finger(open_view):
 
 
 def test_weighted_sum_is_what_the_server_adds_for_the_head(open_view):
-    page = open_view("#model=journey&row=3&key=0&head=1&step=4")
+    page = open_view("#model=journey&row=3&key=0&head=1&step=5")
     wait_for_steps(page, 6)
     total = ", ".join(read_table(page, "#steps table")[-1][-1].split())
     assert total.count(", ") == 1  # two numbers
@@ -278,7 +278,7 @@ def test_weighted_sum_is_what_the_server_adds_for_the_head(open_view):
 
 
 def test_steps_show_scores_that_a_mask_hides(open_view):
-    page = open_view("#model=d2l&sequence=1&row=2&key=0&step=2")
+    page = open_view("#model=d2l&sequence=1&row=2&key=0&step=3")
     wait_for_steps(page, 6)
     table = read_table(page, "#steps table")
     assert "4 of 6 keys are masked" in page.locator("#step-text").inner_text()
@@ -288,7 +288,7 @@ def test_steps_show_scores_that_a_mask_hides(open_view):
 
 
 def test_steps_of_a_window_mask_what_is_outside(open_view):
-    page = open_view("#model=journey&row=3&head=1&step=4")
+    page = open_view("#model=journey&row=3&head=1&step=5")
     page.locator("#source").select_option("own")
     choose(page, "own", json.dumps({"queries": JOURNEY_ROWS, "causal": False, "window": 1}))
     expect(page.locator("#steps tbody tr").first).to_contain_text("masked")
@@ -357,7 +357,7 @@ def assert_accessible(page):
 
 
 @pytest.mark.parametrize("options", [{"color_scheme": "light"}, {"color_scheme": "dark"}, PHONE])
-@pytest.mark.parametrize("fragment", ["#model=journey&off=1&step=4", "#model=d2l&source=own&own={}"])
+@pytest.mark.parametrize("fragment", ["#model=journey&off=1&step=5&what=mask", "#model=d2l&source=own&own={}"])
 def test_axe_finds_nothing(open_view, browser, server, options, fragment):
     if "own" in fragment:  # an error is shown
         page = open_view("#model=d2l", **options)

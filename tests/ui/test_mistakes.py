@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the page says and where it leads when an input is odd or wrong."""
 
+import json
 import re
 
 import numpy as np
@@ -12,13 +13,13 @@ from server import Server
 from test_captured_page import WORDS, make_file, make_request
 from test_look import PHONE, wait_for_steps
 from test_use import drop, paste, wait_for_about
-from view import JOURNEY, View, expect_problem, read_number, read_table, save
+from view import JOURNEY, View, choose, expect_problem, read_number, read_table, save
 
 
 @pytest.mark.parametrize("fragment, step_of_all", [("#model=journey&valid=0&row=3&key=0", "All scores are alike"),
                                                    ("#model=d2l&valid=0&row=1&key=0", "All scores are alike")])
 def test_steps_of_a_row_without_a_valid_key_are_those_of_the_server(open_view, fragment, step_of_all):
-    page = open_view(f"{fragment}&step=4")
+    page = open_view(f"{fragment}&step=5")
     wait_for_steps(page, 6)
     table = read_table(page, "#steps table")
     rows, total = table[1:7], table[-1]
@@ -89,13 +90,13 @@ def test_capture_has_no_heads_to_switch_off(open_view, tmp_path):
 
 
 def test_sum_of_a_sentence_is_in_the_table_without_scrolling(open_view):
-    page = open_view("#model=patterns&step=4&row=3&key=0", viewport={"width": 1280, "height": 800})
+    page = open_view("#model=patterns&step=5&row=3&key=0", viewport={"width": 1280, "height": 800})
     wait_for_steps(page, 11)
     assert page.locator("#steps").evaluate("box => box.scrollHeight <= box.clientHeight + 1")
 
 
 def test_sum_of_many_keys_stays_at_the_lower_edge(open_view):
-    page = open_view("#model=d2l&source=random&count=64&step=4&row=40&key=0")
+    page = open_view("#model=d2l&source=random&count=64&step=5&row=40&key=0")
     wait_for_steps(page, 64)
     assert page.locator("#steps").evaluate("""box => {
         const foot = box.querySelector('tfoot td').getBoundingClientRect(), edge = box.getBoundingClientRect();
@@ -193,7 +194,6 @@ def test_error_of_an_earlier_text_does_not_come_back(open_view):
 
 
 @pytest.mark.parametrize("name, content, words", [
-    ("q.csv", b"1,2,3\n4,5,6\n", "q.csv is no JSON, safetensors or capture"),
     ("notes.txt", b"hello", "notes.txt is no JSON, safetensors or capture"),
     ("rows.safetensors", b"", "rows.safetensors is empty")])
 def test_dropped_file_of_text_is_named(open_view, name, content, words):
@@ -203,7 +203,7 @@ def test_dropped_file_of_text_is_named(open_view, name, content, words):
 
 
 def test_single_characters_have_a_label_each(browser, tmp_path):
-    """Once beside the rows and once above the columns. A blank has a sign of its own."""
+    """Once beside the rows and once above the columns, with its place. A blank has a sign of its own."""
     words = list("A tiny text of thirty letters.")
     request = make_request(np.random.default_rng(2), len(words), len(words), scale=0.3)
     with Server() as server:
@@ -213,8 +213,15 @@ def test_single_characters_have_a_label_each(browser, tmp_path):
         drop(view.page, "text.safetensors", make_file(tmp_path, {"0": request}, words))
         wait_for_about(view.page, "Layer 0")
         texts = re.findall(r">([^<]+)</text>", save(view.page, "svg")[1].decode())
-        assert all(texts.count(each) == 2 * words.count(each) for each in "Atxfr")
-        assert texts.count("␣") == 2 * words.count(" ")
+        labels = [f"{place} {'␣' if word == ' ' else word}" for place, word in enumerate(words)]
+        assert [text for text in texts if re.match(r"\d+ \S$", text)] == labels * 2
+        expect(view.page.locator("#lines-box text").first).to_have_text("0 A")
+        expect(view.page.locator("#row option").first).to_have_text("0 A")
+        assert json.loads(save(view.page, "json")[1])["queries"][:3] == ["A", "␣", "t"]
+        choose(view.page, "rows", "2-13")
+        choose(view.page, "shown-keys", "7-20")
+        texts = re.findall(r">([^<]+)</text>", save(view.page, "svg")[1].decode())
+        assert [text for text in texts if re.match(r"\d+ \S$", text)] == labels[2:14] + labels[7:21]
         view.close()
 
 

@@ -165,4 +165,4 @@ class View:
     def close(self):
         self.page.unroute_all(behavior="wait")  # a stand-in may have a request in hand
         self.page.close()
-        assert not self.problems
+        assert not self.problems, self.problems

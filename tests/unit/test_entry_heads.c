@@ -100,7 +100,8 @@ static void test_heads_without_a_model(void **state) {
     attn_error error;
 
     (void)state;
-    assert_non_null(strstr(text, "{\"importance\":null,\"entropy\":"));
+    assert_non_null(strstr(text, "\"heads\":[{\"entropy\":"));
+    assert_null(strstr(text, "importance"));
     assert_null(strstr(text, "gram"));
     assert_null(strstr(text, "unused"));
     assert_null(strstr(text, "\"mass_on_target\":null"));
@@ -110,6 +111,22 @@ static void test_heads_without_a_model(void **state) {
                      ATTN_E_SHAPE);
     assert_non_null(strstr(error.text, "sums is not what an earlier call returned"));
     attn_reply_destroy(reply);
+}
+
+static void test_keys_are_queries_where_a_request_says_so(void **state) {
+    float others[sizeof small_numbers / sizeof small_numbers[0]];
+    attn_array arrays[2] = {{"queries", "F32", 4, small_shape, NULL, small_numbers},
+                            {"keys", "F32", 4, small_shape, NULL, others}};
+
+    memcpy(others, small_numbers, sizeof others);
+    (void)state;
+    for (int own = 0; own < 2; own++) {
+        const char *options = own ? "{\"self_attention\":true}" : NULL;
+        attn_reply *reply = call_heads(NULL, options, arrays, 2);
+        const char *null = strstr(attn_reply_text(reply), "\"mass_on_self\":null");
+        assert_int_equal(null == NULL, own);
+        attn_reply_destroy(reply);
+    }
 }
 
 /* Compares the entropy of each head with that of its rows, for keys of both kinds of
@@ -167,6 +184,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heads_add_up_over_calls),
         cmocka_unit_test(test_heads_without_a_model),
+        cmocka_unit_test(test_keys_are_queries_where_a_request_says_so),
         cmocka_unit_test(test_entropy_is_that_of_attention),
         cmocka_unit_test(test_a_forked_process_has_threads_of_its_own),
     };

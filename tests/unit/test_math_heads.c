@@ -48,8 +48,11 @@ static void add_request(const attn_model *model, const attn_request *request,
     attn_sizes sizes;
 
     needy.omit_outputs = needy.need_heads = needy.need_lse = true;
-    needy.reduce =
-        (attn_reductions){.top_k = 1, .block = 1, .received = true, .entropy = true};
+    needy.reduce = (attn_reductions){.top_k = 1,
+                                     .block = 1,
+                                     .received = true,
+                                     .entropy = true,
+                                     .token_ids = request->reduce.token_ids};
     assert_int_equal(attn_heads_plan(model, &needy, &sizes, NULL), ATTN_OK);
     assert_int_equal(sizes.outputs + sizes.weights + sizes.heads + sizes.lse, 0);
     assert_int_equal(sizes.top + sizes.received + sizes.entropy + sizes.block_weights, 0);
@@ -120,31 +123,29 @@ static void compare_changes(const attn_model *model, const struct random_request
 static void sum_plainly(const attn_request *request, const attn_model_info *info,
                         const double *weights, size_t head, attn_head_sums *sums,
                         size_t *ret_rows, size_t *ret_self_rows) {
+    size_t first = 0;
+
     *sums = (attn_head_sums){0};
     *ret_rows = *ret_self_rows = 0;
     for (size_t s = 0; s < request->num_sequences; s++) {
-        size_t queries = request->query_lens[s], keys = request->key_lens[s];
-        const double *row = weights + head * queries * keys;
-        bool itself = request->keys == request->queries;
+        size_t queries = request->query_lens[s], count = request->key_lens[s];
+        const double *row = weights + head * queries * count;
+        struct plain_keys keys = {count, count - 1, NULL,
+                                  request->keys == request->queries};
 
-        for (size_t i = 0; i < queries; i++, row += keys) {
-            split_plainly(row, keys, i, itself, sums);
-            for (size_t k = 0; k < keys; k++) {
-                sums->entropy -= row[k] > 0 ? row[k] * log(row[k]) : 0;
-                sums->first += k == 0 ? row[k] : 0;
-                if (!itself)
-                    continue;
-                sums->self += k == i ? row[k] : 0;
-                sums->previous += k + 1 == i ? row[k] : 0;
-                sums->next += k == i + 1 ? row[k] : 0;
-                sums->near += k <= i + 2 && i <= k + 2 ? row[k] : 0;
-                sums->prefix += k <= i ? row[k] : 0;
-                sums->distance += fabs((double)i - (double)k) * row[k];
-            }
+        if (request->valid_lens != NULL && !request->valid_lens_per_query &&
+            request->valid_lens[s] > 0)
+            keys.last = request->valid_lens[s] - 1;
+        if (request->reduce.token_ids != NULL && queries == count) {
+            keys.ids = request->reduce.token_ids + first;
+            keys.itself = true;
         }
+        for (size_t i = 0; i < queries; i++, row += count)
+            split_plainly(row, &keys, i, sums);
+        first += queries;
         *ret_rows += queries;
-        *ret_self_rows += itself ? queries : 0;
-        weights += info->num_heads * queries * keys;
+        *ret_self_rows += keys.itself ? queries : 0;
+        weights += info->num_heads * queries * count;
     }
 }
 
@@ -166,27 +167,22 @@ static void compare_sums_of(const attn_model *model, const struct random_request
     sum_plainly(&request, attn_model_get_info(model), weights, head, &expected, &rows,
                 &self_rows);
     assert_int_equal(h->heads.rows, rows);
-    assert_int_equal(h->heads.self_rows, self_rows);
-    double scale = (double)rows;
+    assert_int_equal(h->heads.rows_at[ATTN_PLACE_SELF], self_rows);
+    double scale = (double)rows, far = scale * (double)sizes.num_keys;
     assert_near(got->entropy, expected.entropy, 5 * scale, what, number);
-    assert_near(got->first, expected.first, scale, what, number);
-    assert_near(got->self, expected.self, scale, what, number);
-    assert_near(got->previous, expected.previous, scale, what, number);
-    assert_near(got->next, expected.next, scale, what, number);
-    assert_near(got->near, expected.near, scale, what, number);
-    assert_near(got->prefix, expected.prefix, scale, what, number);
-    assert_near(got->distance, expected.distance, scale * (double)sizes.num_keys, what,
-                number);
     assert_near(got->total, expected.total, scale, what, number);
+    assert_near(got->prefix, expected.prefix, scale, what, number);
+    assert_near(got->distance, expected.distance, far, what, number);
+    assert_near(got->marked_prefix, expected.marked_prefix, scale, what, number);
+    assert_near(got->marked_distance, expected.marked_distance, far, what, number);
     assert_near(got->rest, expected.rest, scale, what, number);
     assert_near(got->rest_itself, expected.rest_itself, scale, what, number);
     assert_near(got->rest_entropy, expected.rest_entropy, 5 * scale, what, number);
-    assert_near(got->first_self, expected.first_self, scale, what, number);
-    assert_near(got->first_previous, expected.first_previous, scale, what, number);
-    assert_near(got->first_near, expected.first_near, scale, what, number);
-    assert_near(got->first_prefix, expected.first_prefix, scale, what, number);
-    assert_near(got->first_distance, expected.first_distance,
-                scale * (double)sizes.num_keys, what, number);
+    for (size_t p = 0; p < ATTN_HEAD_PLACES; p++) {
+        assert_near(got->at[p], expected.at[p], scale, what, number);
+        assert_near(got->marked_at[p], expected.marked_at[p], scale, what, number);
+        assert_near(got->rest_rows[p], expected.rest_rows[p], scale, what, number);
+    }
     free(weights);
 }
 
@@ -235,6 +231,10 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
             assert_int_equal(attn_plan(model, &r.request, &r.sizes, NULL), ATTN_OK);
         }
         random_request_add(&seed, RANDOM_POSITIONS | RANDOM_WINDOW, model, &r);
+        size_t *ids = malloc(r.sizes.num_queries * sizeof *ids);
+        for (size_t q = 0; q < r.sizes.num_queries; q++)
+            ids[q] = random_between(&seed, 0, 4);
+        r.request.reduce.token_ids = i % 3 > 0 ? ids : NULL;
         struct heads h;
         heads_init(&h, model);
         add_request(model, &r.request, &h);
@@ -242,6 +242,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
         for (size_t head = 0; head < info.num_heads; head++)
             compare_sums_of(model, &r, head, &h.sums[head], "a sum", &h, i);
         compare_even(model, &r, &h, i);
+        free(ids);
         random_request_deinit(&r);
         attn_model_destroy(model);
     }
@@ -290,90 +291,163 @@ static void test_sums_do_not_depend_on_threads(void **state) {
     attn_model_destroy(model);
 }
 
-/* Describes the only head of `sums` over 10 rows of sequences of 10 tokens, where even
- * weights are 0.1 each. */
-static const char *tag_of(const attn_head_sums *sums) {
-    attn_head_sums own = *sums;
-    double gram = 1;
-    const attn_heads heads = {.num_heads = 1,
-                              .sums = &own,
-                              .gram = &gram,
-                              .squared_norm = 1,
-                              .even = {.entropy = 23.0259,
-                                       .first = 1,
-                                       .self = 1,
-                                       .previous = 0.9,
-                                       .next = 0.9,
-                                       .near = 4.4,
-                                       .prefix = 5.5,
-                                       .distance = 33},
-                              .rows = 10,
-                              .self_rows = 10,
-                              .previous_rows = 9};
+#define MAP 24 /* tokens of the maps below */
+
+/* Describes the only head of a model, which has these weights, [MAP, MAP]; rows are
+ * divided by their sums, or have a sink when they are below 1. */
+static attn_head describe_map(double map[MAP][MAP], const size_t *ids) {
+    const struct plain_keys keys = {MAP, MAP - 1, ids, true};
+    attn_head_sums sums = {0};
+    double gram = 1, even[MAP];
+    attn_heads heads = {.num_heads = 1, .sums = &sums, .gram = &gram, .squared_norm = 1};
     attn_head head;
 
+    for (size_t k = 0; k < MAP; k++)
+        even[k] = 1.0 / MAP;
+    for (size_t i = 0; i < MAP; i++) {
+        double sum = 0;
+        for (size_t k = 0; k < MAP; k++)
+            sum += map[i][k];
+        for (size_t k = 0; sum > 1 && k < MAP; k++)
+            map[i][k] /= sum;
+        heads.sinks |= sum < 0.999;
+        split_plainly(map[i], &keys, i, &sums);
+        split_plainly(even, &keys, i, &heads.even);
+        for (size_t p = 0; p < ATTN_HEAD_PLACES; p++)
+            heads.rows_at[p] += p == ATTN_PLACE_FIRST || p == ATTN_PLACE_SEPARATOR ||
+                                plain_has(&keys, even, i, p);
+    }
+    heads.rows = MAP;
+    heads.row_keys = MAP * MAP;
     attn_heads_describe(&heads, 0, &head);
-    assert_true(head.importance == 1);
-    assert_null(head.tags[head.tags[0] != NULL]);
-    return head.tags[0] != NULL ? head.tags[0] : "none";
+    return head;
 }
 
-static void test_tags_name_what_a_head_attends_to(void **state) {
-    (void)state;
-    assert_string_equal(tag_of(&(attn_head_sums){.entropy = 23}), "uniform");
-    assert_string_equal(tag_of(&(attn_head_sums){.previous = 4.6}), "previous token");
-    assert_string_equal(tag_of(&(attn_head_sums){.previous = 4.4}), "none");
-    assert_string_equal(tag_of(&(attn_head_sums){.next = 8}), "next token");
-    assert_string_equal(tag_of(&(attn_head_sums){.self = 5}), "self");
-    assert_string_equal(tag_of(&(attn_head_sums){.first = 9}), "first token");
-    assert_string_equal(tag_of(&(attn_head_sums){.near = 8}), "local window");
-    assert_string_equal(tag_of(&(attn_head_sums){.prefix = 9.5}), "causal prefix");
-    assert_string_equal(tag_of(&(attn_head_sums){.distance = 42}), "long range");
-    assert_string_equal(tag_of(&(attn_head_sums){.distance = 40}), "none");
+/* The id of token i: each is there three times, 8 apart. */
+static const size_t three_ids[MAP] = {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4,
+                                      5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8};
+
+/* Fills a map with `rest` of even weights, and adds `weight` at a place of each row. */
+static void fill_map(double map[MAP][MAP], double rest, size_t place, double weight) {
+    const struct plain_keys keys = {MAP, MAP - 1, three_ids, true};
+
+    for (size_t i = 0; i < MAP; i++) {
+        for (size_t k = 0; k < MAP; k++)
+            map[i][k] = rest / MAP + (plain_is_at(&keys, i, k, place) ? weight : 0);
+    }
 }
 
-/* Where the first key has most of the weight, a second tag describes the rest. */
-static void test_second_tag_describes_what_the_first_key_leaves(void **state) {
+static void check_tag(double map[MAP][MAP], const char *name, bool weak, double share) {
+    const attn_head head = describe_map(map, three_ids);
+
+    if (head.tags[0].name == NULL || strcmp(head.tags[0].name, name) != 0)
+        fail_msg("%s, not %s", head.tags[0].name, name);
+    assert_int_equal(head.tags[0].weak, weak);
+    if (fabs(head.tags[0].share - share) > 0.02)
+        fail_msg("%s: %.4f, not %.4f", name, head.tags[0].share, share);
+}
+
+static void test_tags_name_the_place_that_has_most(void **state) {
+    static const struct {
+        size_t place;
+        const char *name;
+    } places[] = {{ATTN_PLACE_SELF - 16, "16 before"}, {ATTN_PLACE_SELF - 3, "3 before"},
+                  {ATTN_PLACE_PREVIOUS, "previous"},   {ATTN_PLACE_SELF, "self"},
+                  {ATTN_PLACE_NEXT, "next"},           {ATTN_PLACE_SELF + 16, "16 after"},
+                  {ATTN_PLACE_FIRST, "first token"}};
+    double map[MAP][MAP];
+
     (void)state;
-    attn_head_sums sums = {.first = 7, .rest = 3, .rest_itself = 3, .first_prefix = 7};
-    double gram = 1;
-    const attn_heads heads = {.num_heads = 1,
-                              .sums = &sums,
-                              .gram = &gram,
-                              .squared_norm = 1,
-                              .even = {.entropy = 23,
-                                       .first = 1,
-                                       .self = 1,
-                                       .previous = 0.9,
-                                       .next = 0.9,
-                                       .near = 4.4,
-                                       .prefix = 5.5,
-                                       .distance = 33,
-                                       .rest = 9,
-                                       .rest_itself = 9,
-                                       .rest_entropy = 19.7,
-                                       .first_self = 0.1,
-                                       .first_previous = 0.1,
-                                       .first_near = 0.3,
-                                       .first_prefix = 1,
-                                       .first_distance = 4.5},
-                              .rows = 10,
-                              .self_rows = 10,
-                              .previous_rows = 9};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        fill_map(map, 0.2, places[i].place, 0.8);
+        check_tag(map, places[i].name, false, 0.81);
+        fill_map(map, 0.7, places[i].place, 0.3);
+        check_tag(map, places[i].name, true, 0.33);
+    }
+}
+
+static void test_tags_name_places_of_several_keys(void **state) {
+    double map[MAP][MAP];
+    (void)state;
+    fill_map(map, 0, ATTN_PLACE_SAME, 1);
+    check_tag(map, "same token", false, 1);
+    fill_map(map, 0.1, ATTN_PLACE_DUPLICATE, 1);
+    check_tag(map, "duplicate", false, 0.94);
+    fill_map(map, 0.1, ATTN_PLACE_INDUCTION, 1);
+    check_tag(map, "induction", false, 0.94);
+    fill_map(map, 0.2, ATTN_PLACE_SEPARATOR, 0.8);
+    check_tag(map, "separator", false, 0.93);
+    assert_string_equal(describe_map(map, NULL).tags[0].name, "separator");
+    fill_map(map, 0, ATTN_PLACE_SAME, 1); /* without ids, nothing names it */
+    assert_string_not_equal(describe_map(map, NULL).tags[0].name, "same token");
+    for (size_t i = 0; i < MAP; i++) {
+        for (size_t k = 0; k < MAP; k++)
+            map[i][k] = k + 2 >= i && k <= i + 2;
+    }
+    check_tag(map, "local window", false, 1);
+}
+
+static void test_tags_name_patterns_of_many_keys(void **state) {
+    double map[MAP][MAP];
+    (void)state;
+    fill_map(map, 1, ATTN_PLACE_SELF, 0);
+    check_tag(map, "even", false, 1);
+    for (size_t i = 0; i < MAP; i++) {
+        for (size_t k = 0; k < MAP; k++)
+            map[i][k] = k <= i;
+    }
+    check_tag(map, "causal prefix", false, 1);
+    for (size_t i = 0; i < MAP; i++) {
+        for (size_t k = 0; k < MAP; k++)
+            map[i][k] = (i < MAP / 2) == (k >= MAP - 6) && (k < 6 || k >= MAP - 6);
+    }
+    check_tag(map, "long range", false, 1);
+    for (size_t i = 0; i < MAP; i++) {
+        for (size_t k = 0; k < MAP; k++) /* no place has more than others */
+            map[i][k] = 1 + 30 * ((i * 7 + k * k * 5 + i * k) % 3 == 0);
+    }
+    check_tag(map, "spread", true, 0.83);
+}
+
+/* Where one key or a sink has most of the weight, a second tag describes the rest. */
+static void test_second_tag_describes_what_marked_keys_leave(void **state) {
+    double map[MAP][MAP];
     attn_head head;
 
-    sums.previous = 2.5;
+    (void)state;
+    fill_map(map, 0, ATTN_PLACE_PREVIOUS, 0.3);
+    for (size_t i = 0; i < MAP; i++)
+        map[i][0] += 0.7;
+    head = describe_map(map, NULL);
+    assert_string_equal(head.tags[0].name, "first token");
+    assert_string_equal(head.tags[1].name, "previous");
+    assert_true(head.tags[1].share > 0.99 && !head.tags[1].weak);
+    assert_null(head.tags[2].name);
+
+    for (size_t i = 0; i < MAP; i++)
+        map[i][0] = 20; /* leaves 0.015 */
+    assert_null(describe_map(map, NULL).tags[1].name);
+
+    fill_map(map, 0, ATTN_PLACE_SELF - 2, 0.2); /* the rest is a sink's */
+    head = describe_map(map, NULL);
+    assert_string_equal(head.tags[0].name, "sink");
+    assert_true(fabs(head.tags[0].share - 0.8) < 0.03);
+    assert_string_equal(head.tags[1].name, "2 before");
+}
+
+/* Rows of fewer than 6 keys say too little. */
+static void test_short_sequences_have_no_tags(void **state) {
+    attn_head_sums sums = {.entropy = 8, .total = 5};
+    attn_heads heads = {.num_heads = 1, .sums = &sums, .rows = 5, .row_keys = 25};
+    attn_head head;
+
+    (void)state;
+    heads.even = sums;
     attn_heads_describe(&heads, 0, &head);
-    assert_string_equal(head.tags[0], "first token");
-    assert_string_equal(head.tags[1], "previous token");
-    assert_null(head.tags[2]);
-    sums.previous = 0;
-    sums.rest_entropy = 6.5; /* 3 rows of ln 9 have 6.59 */
+    assert_null(head.tags[0].name);
+    heads.row_keys = 30;
     attn_heads_describe(&heads, 0, &head);
-    assert_string_equal(head.tags[1], "uniform");
-    sums.rest = sums.rest_itself = 0.4;
-    attn_heads_describe(&heads, 0, &head);
-    assert_null(head.tags[1]);
+    assert_string_equal(head.tags[0].name, "even");
 }
 
 /* Three heads: 1 and 2 cancel each other, so both can go once one of them has gone. */
@@ -404,7 +478,7 @@ static void test_outputs_of_0_have_no_change(void **state) {
 
     attn_heads_describe(&heads, 0, &head);
     assert_true(head.importance == 0);
-    assert_string_equal(head.tags[0], "unused");
+    assert_string_equal(head.tags[0].name, "unused");
     assert_true(isnan(head.mean_distance) && isnan(head.mass_on_previous));
 }
 
@@ -413,8 +487,11 @@ int main(void) {
         cmocka_unit_test(test_random_small_requests_match_the_reference),
         cmocka_unit_test(test_random_long_requests_match_the_reference),
         cmocka_unit_test(test_sums_do_not_depend_on_threads),
-        cmocka_unit_test(test_tags_name_what_a_head_attends_to),
-        cmocka_unit_test(test_second_tag_describes_what_the_first_key_leaves),
+        cmocka_unit_test(test_tags_name_the_place_that_has_most),
+        cmocka_unit_test(test_tags_name_places_of_several_keys),
+        cmocka_unit_test(test_tags_name_patterns_of_many_keys),
+        cmocka_unit_test(test_second_tag_describes_what_marked_keys_leave),
+        cmocka_unit_test(test_short_sequences_have_no_tags),
         cmocka_unit_test(test_order_is_greedy_on_the_change),
         cmocka_unit_test(test_outputs_of_0_have_no_change),
     };

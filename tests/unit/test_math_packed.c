@@ -8,6 +8,7 @@
 #include "random_model.h"
 #include "sample.h"
 
+#include <attnd/heads.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -103,6 +104,24 @@ static void assert_same_results(const attn_result *a, const attn_result *b,
     assert_same(a->block_weights, b->block_weights, sizes->block_weights);
 }
 
+/* Returns the sums of what heads do; the caller frees them. */
+static attn_head_sums *sum_heads(const struct example *e) {
+    attn_request request = e->r.request;
+    attn_heads heads = {.num_heads = e->model.info.num_heads};
+    attn_sizes sizes;
+
+    request.bias = NULL;
+    request.keys_are_queries = true;
+    assert_int_equal(attn_heads_plan(&e->model, &request, &sizes, NULL), ATTN_OK);
+    heads.sums = calloc(heads.num_heads, sizeof *heads.sums);
+    float *scratch = heap_alloc(sizes.scratch_bytes);
+    assert_non_null(heads.sums);
+    assert_true(scratch != NULL || sizes.scratch_bytes == 0);
+    attn_heads_add(&e->model, &request, &sizes, scratch, &heads);
+    free(scratch);
+    return heads.sums;
+}
+
 /* Compares the results of random requests, sent and kept, alone and with threads. */
 static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t keys,
                            float factor) {
@@ -126,12 +145,17 @@ static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t
         }
         request->reduce.scores = i % 3 == 0;
         attn_result sent = run(&e->model, request, &sizes);
+        attn_head_sums *sums = sum_heads(e);
         struct attn_packed packed = pack(e, bf16);
         request->packed = &packed;
         request->keys = request->values = NULL;
         attn_result kept = run(&e->model, request, &sizes);
         assert_same_results(&kept, &sent, &sizes);
         free_result(&kept);
+        attn_head_sums *kept_sums = sum_heads(e);
+        assert_memory_equal(kept_sums, sums, e->model.info.num_heads * sizeof *sums);
+        free(kept_sums);
+        free(sums);
         request->parallel = &parallel;
         kept = run(&e->model, request, &sizes);
         assert_same_results(&kept, &sent, &sizes);

@@ -53,9 +53,9 @@ static double run_case(const attn_model *model, const struct layer_case *want,
 }
 
 /* Serves all layers of a folder; returns the worst error of those that have `queries` or,
- * with the norm before them, `hidden`. */
+ * with the norm before them, as by default, `hidden`. */
 static double run_folder(const char *name, bool pre_norm) {
-    const struct folder_options options = {.pre_norm = pre_norm};
+    const struct folder_options options = {.pre_norm = pre_norm ? NULL : "false"};
     attn_engine_options serving = engine;
     struct folder *folder = must_open(name, &options);
     size_t count;
@@ -151,9 +151,9 @@ static void test_options_that_do_not_fit_are_refused(void **state) {
         {"gpt2", {.layers = "0-"}, "is not a list"},
         {"gpt2", {.layers = "123456789"}, "is not a list"},
         {"gpt2", {.layers = "-1"}, "is not a list"},
-        {"bert", {.pre_norm = true}, "have no norm before them"},
-        {"olmo2", {.pre_norm = true}, "have no norm before them"},
-        {"wav2vec2", {.pre_norm = true}, "have no norm before them"},
+        {"bert", {.pre_norm = "true"}, "have no norm before them"},
+        {"olmo2", {.pre_norm = "true"}, "have no norm before them"},
+        {"wav2vec2", {.pre_norm = "true"}, "have no norm before them"},
         {"gpt2", {.prefix = "transformer."}, "no tensor has a name that ends in"},
     };
     (void)state;

@@ -184,7 +184,7 @@ static void test_spellings_of_a_config_give_the_same_results(void **state) {
 static void test_norm_of_wav2vec2_is_that_of_the_encoder(void **state) {
     const struct spelling stable = {"wav2vec2", "", "{\"do_stable_layer_norm\": true}"};
     struct folder *folder =
-        open_changed(&stable, &(struct folder_options){.pre_norm = true});
+        open_changed(&stable, &(struct folder_options){.pre_norm = "true"});
     size_t count;
     const struct layer *layers = folder_get_layers(folder, &count);
     (void)state;

@@ -226,8 +226,8 @@ static void test_tensors_of_positions_must_have_one_for_each_row(void **state) {
 
 static void test_strings_of_need_name_the_results(void **state) {
     assert_tensors_refused(*state, "\"need\":\"\"", "[2]", 2, "Unknown output",
-                           "need has ''; use outputs, contributions, weights, heads, "
-                           "lse, scores, spans, top, target, "
+                           "need has ''; use outputs, contributions, projections, "
+                           "weights, heads, lse, scores, spans, top, target, "
                            "received, entropy and blocks");
     assert_tensors_refused(*state, "\"need\":\"lse,\"", "[2]", 2, "Unknown output",
                            "need has ''");

@@ -151,7 +151,7 @@ static void test_model_is_described_with_every_size(void **state) {
     attn_model *model = create_model("a \"b\"");
     wire_native_print_model(attn_model_get_info(model), &body);
     char *text = take_text(&body);
-    char expected[1024];
+    char expected[2048];
     snprintf(
         expected, sizeof expected,
         "{\"name\":\"a \\\"b\\\"\",\"layout\":\"d2l\",\"family\":null,\"layer\":null,"
@@ -163,7 +163,7 @@ static void test_model_is_described_with_every_size(void **state) {
         "\"clip\":null,\"clip_last\":false,\"sinks\":false,\"distance_bias\":null,"
         "\"latent\":null,\"rope\":null,\"query_factor\":null,\"norms\":null,"
         "\"value_norm\":null,\"gate\":false,\"out_norm\":null,"
-        "\"pre_norm\":null,"
+        "\"queries\":\"hidden states as they are\",\"pre_norm\":null,"
         "\"output_projection\":false,\"bias\":true,\"engine\":\"none\",\"cpu\":\"none\","
         "\"precision\":\"none\",\"parameters\":56,\"bytes\":%zu,\"memory\":%zu}",
         attn_model_get_info(model)->footprint.bytes,
@@ -239,6 +239,7 @@ static void test_layer_of_a_folder_is_described_with_its_features(void **state) 
               "\"value_norm\":{\"type\":\"rms\",\"eps\":1e-06},"
               "\"gate\":true,\"out_norm\":{\"type\":\"rms\",\"eps\":1e-05},"));
     assert_non_null(strstr(text,
+                           "\"queries\":\"what enters cross attention, before its norm\","
                            "\"pre_norm\":{\"name\":\"ln_1.weight\",\"type\":\"layer\","
                            "\"bias\":true,\"eps\":1e-05,\"applied\":true}"));
     free(text);

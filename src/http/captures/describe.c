@@ -105,9 +105,12 @@ static void print_kept_layer(const struct capture_layer *layer, struct buf *text
     buf_append_format(text, ",\"sinks\":%s,\"slopes\":%s",
                       json_word(layer->sinks != NULL), json_word(layer->slopes != NULL));
     print_kept_shape(text, "bias", bias + skipped, 3 - skipped);
-    buf_append_format(text, ",\"positions\":%s,\"key_positions\":%s}",
-                      json_word(layer->positions != NULL),
-                      json_word(layer->key_positions != NULL));
+    buf_append_format(
+        text,
+        ",\"positions\":%s,\"key_positions\":%s,\"token_ids\":%s,"
+        "\"targets\":%s}",
+        json_word(layer->positions != NULL), json_word(layer->key_positions != NULL),
+        json_word(layer->token_ids != NULL), json_word(layer->targets != NULL));
 }
 
 void captures_print_layers(void *capture, struct buf *text) {
@@ -118,6 +121,9 @@ void captures_print_layers(void *capture, struct buf *text) {
         buf_append_text(text, i > 0 ? "," : "");
         print_kept_layer(&layers->items[i], text);
     }
+    buf_append_text(text, "],\"left_out\":[");
+    for (size_t i = 0; layers->left_out[i] != NULL; i++)
+        buf_append_format(text, "%s\"%s\"", i > 0 ? "," : "", layers->left_out[i]);
     buf_append_text(text, "]}");
 }
 

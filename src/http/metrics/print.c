@@ -98,14 +98,16 @@ static void print_reloads(struct obs_text *text, const struct http_options *opti
         secrets != NULL ? &secrets->certificate_reloads : &none};
     static const char *const whats[] = {"models", "keys", "certificate"};
 
-    obs_text_family(text, "attnd_last_reload_failure_timestamp_seconds", OBS_GAUGE,
-                    "When a reload last failed, in seconds since 1970, or 0.");
-    for (size_t i = 0; i < 3; i++)
-        print_labelled(text, "what", whats[i], (double)obs_get(&reloads[i]->failed));
-    obs_text_family(text, "attnd_last_reload_success_timestamp_seconds", OBS_GAUGE,
-                    "When a reload last read all, in seconds since 1970, or 0.");
-    for (size_t i = 0; i < 3; i++)
-        print_labelled(text, "what", whats[i], (double)obs_get(&reloads[i]->succeeded));
+    for (int done = 0; done < 2; done++) {
+        obs_text_family(text,
+                        done ? "attnd_last_reload_success_timestamp_seconds"
+                             : "attnd_last_reload_failure_timestamp_seconds",
+                        OBS_GAUGE,
+                        "When a reload last ended so, in seconds since 1970, or 0.");
+        for (size_t i = 0; i < 3; i++)
+            print_labelled(text, "what", whats[i],
+                           (double)obs_get(&reloads[i]->ended[done]));
+    }
 
     struct tls_certificate *certificate =
         secrets != NULL ? secrets_acquire_certificate(secrets) : NULL;

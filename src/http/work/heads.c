@@ -31,11 +31,15 @@ static bool analyse_heads(struct inference *inference, void *scratch) {
 
     *heads = (attn_heads){.num_heads = num_heads};
     heads->sums = arena_alloc(arena, num_heads, sizeof *heads->sums);
-    heads->gram = arena_alloc(arena, num_heads * num_heads, sizeof *heads->gram);
-    if (heads->sums == NULL || heads->gram == NULL)
+    if (heads->sums == NULL)
         return false;
     memset(heads->sums, 0, num_heads * sizeof *heads->sums);
-    memset(heads->gram, 0, num_heads * num_heads * sizeof *heads->gram);
+    if (!attn_model_get_info(request->model)->projection.given) {
+        heads->gram = arena_alloc(arena, num_heads * num_heads, sizeof *heads->gram);
+        if (heads->gram == NULL)
+            return false;
+        memset(heads->gram, 0, num_heads * num_heads * sizeof *heads->gram);
+    }
 
     attn_heads_add(request->model, &request->batch, &inference->sizes, scratch, heads);
     return true;
@@ -50,7 +54,7 @@ static bool write_analysis(struct inference *inference, struct wire_problem *pro
     buf_init(text, inference->reply_bound);
     text->status = buf_reserve(text, inference->reply_bound);
     wire_native_heads_print(attn_model_get_info(inference->request.model)->name,
-                            &inference->heads, text);
+                            inference->request.note, &inference->heads, text);
     if (text->status != ATTN_OK)
         return wire_problem_set_no_memory(problem);
 

@@ -121,6 +121,7 @@ bool inference_encode(struct inference *inference, struct wire_problem *problem)
     buf_deinit(&exchange->body.text);
     if (!exchange->work.codec.kind->write(inference, problem))
         return false;
+    exchange->reply.note = inference->request.note;
     inference->encode_ns = sched_used_ns(inference->worker) - begun;
     memory_keep(&exchange->memory, inference->kept);
     return true;

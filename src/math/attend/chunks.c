@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include "math/attend/bias.h"
 #include "math/attend/merge.h"
-#include "math/first_key.h"
+#include "math/attend/tokens.h"
 #include "math/plan/rules.h"
 
 #include <float.h>
@@ -14,51 +14,75 @@
 
 /* --- sums of weights --- */
 
+/* Adds what query `c` of a panel attends to where the keys are the queries, times `f`. */
+static void add_own_sums(const struct panel_work *work, const struct panel_sums *from,
+                         double f, size_t c, attn_head_sums *to) {
+    const struct run *run = work->run;
+    size_t row = work->row_queries[c], place = ATTN_PLACE_SAME;
+    unsigned places = run->id_places[work->at.first_query + row];
+
+    to->prefix += f * (from->rest.prefix[c] + from->marked.prefix[c]);
+    to->distance += f * (from->rest.distance[c] + from->marked.distance[c]);
+    to->marked_prefix += f * from->marked.prefix[c];
+    to->marked_distance += f * from->marked.distance[c];
+    tokens_add_offsets(from->at[c], f, row, work->mask->key_len,
+                       run->to_mark + work->at.first_key, to);
+    for (size_t i = 0; places != 0; i++, place++, places >>= 1) {
+        if ((places & 1) == 0)
+            continue;
+        to->at[place] += f * (from->rest.ids[i][c] + from->marked.ids[i][c]);
+        to->marked_at[place] += f * from->marked.ids[i][c];
+    }
+}
+
 /* Adds what the queries of a panel attend to in a chunk, or in all keys. `factors` scale
  * the weights of the chunk, which sum up to `weight_sums`; both are NULL when weights and
  * sums are final. */
 static void add_panel_sums(const struct panel_work *work, const struct panel_sums *from,
                            const float *factors, const float *weight_sums,
                            bool first_chunk, double *rests, attn_head_sums *to) {
-    const struct sequence_position *at = &work->at;
-    bool itself = mask_keys_are_queries(work->run->request, at->sequence, at->first_query,
-                                        at->first_key);
+    bool itself = tokens_are_shared(work->run->request, &work->at);
 
     for (size_t c = 0; c < work->num_queries; c++) {
         double f = factors != NULL ? (double)factors[c] : 1;
         if (f <= 0)
             continue;
-        double first = first_chunk ? f * (double)from->first[c] : 0;
+        double marked = f * from->marked.total[c];
+        double rest = f * from->rest.total[c];
         double total = factors != NULL ? f * (double)weight_sums[c] : 1;
-        double entropy = f * from->entropy[c];
-        if (factors != NULL) /* -f w ln(f w) is f (-w ln w) - w f ln f */
-            entropy -= log(f) * total;
-        to->entropy += entropy;
+        double first = first_chunk ? f * (double)from->first[c] : 0;
+        double shift = factors != NULL ? log(f) : 0; /* -f w ln(f w) is f (-w ln w) - */
+        double rest_entropy = f * from->rest.entropy[c] - shift * rest; /* w f ln f */
+
+        to->entropy += f * from->marked.entropy[c] - shift * marked + rest_entropy;
         to->total += total;
-        to->first += first;
-        to->rest_entropy += entropy - first_key_entropy(first);
-        rests[c] += total - first;
-        first_key_add(first, work->row_queries[c], itself, to);
-        if (!itself)
-            continue;
-        to->self += f * (double)from->self[c];
-        to->previous += f * (double)from->previous[c];
-        to->next += f * (double)from->next[c];
-        to->near += f * (double)from->near[c];
-        to->prefix += f * from->prefix[c];
-        to->distance += f * from->distance[c];
+        to->at[ATTN_PLACE_FIRST] += first;
+        to->at[ATTN_PLACE_SEPARATOR] += marked - first;
+        to->rest_entropy += rest_entropy;
+        rests[c] += rest;
+        if (itself)
+            add_own_sums(work, from, f, c, to);
     }
 }
 
-/* Adds the weight that the queries of a panel do not put on the first key. */
+/* Adds the weight that the queries of a panel do not put on marked keys. */
 static void add_rests(const struct panel_work *work, const double *rests,
                       attn_head_sums *to) {
-    const struct sequence_position *at = &work->at;
-    bool itself = mask_keys_are_queries(work->run->request, at->sequence, at->first_query,
-                                        at->first_key);
+    bool itself = tokens_are_shared(work->run->request, &work->at);
+    size_t key_len = work->mask->key_len;
 
-    for (size_t c = 0; c < work->num_queries; c++)
-        first_key_add_rest(rests[c], itself, to);
+    for (size_t c = 0; c < work->num_queries; c++) {
+        size_t row = work->row_queries[c];
+        unsigned places = work->run->id_places[work->at.first_query + row];
+        if (!(rests[c] > 0))
+            continue;
+        to->rest += rests[c];
+        to->rest_entropy += rests[c] * log(rests[c]);
+        if (!itself)
+            continue;
+        to->rest_itself += rests[c];
+        tokens_add(row, key_len, places, rests[c], to->rest_rows);
+    }
 }
 
 /* --- the kernels --- */
@@ -221,6 +245,7 @@ static struct query_panel cut_chunk(const struct panel_work *work,
     chunk.end_keys = ret_rows->end_keys;
     chunk.weights = whole->weights != NULL ? ret_rows->weights : NULL;
     chunk.position -= (ptrdiff_t)first;
+    chunk.first_key = first;
     return chunk;
 }
 

@@ -3,6 +3,7 @@
 #include "math/attend/work.h"
 
 #include "base/size.h"
+#include "math/attend/tokens.h"
 #include "math/plan/rules.h"
 
 #include <stdint.h>
@@ -267,6 +268,10 @@ struct query_panel work_describe(const struct panel_work *work,
         .position = (ptrdiff_t)work_first(work),
         .scratch = run_thread(run, work->thread, run->thread.kernels),
     };
+    if (run->panel_sums != NULL)
+        panel.to_mark = run->to_mark + work->at.first_key;
+    if (run->ids != NULL && tokens_are_shared(run->request, &work->at))
+        panel.ids = run->ids + work->at.first_key;
     work->kind->describe(work, &panel);
     return panel;
 }

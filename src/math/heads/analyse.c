@@ -4,13 +4,14 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "math/attend/attend.h"
+#include "math/attend/tokens.h"
 #include "math/heads/parts.h"
 #include "math/mask.h"
 #include "math/plan/plan.h"
 #include "math/reserve.h"
 #include "math/run/run.h"
 
-#define ROWS_STEPS 8 /* of counting the rows of a sequence */
+#define ROWS_STEPS 8 /* of counting a row; and numbers that are squared in a step */
 
 /* Returns the request as the steps of the layer shall see it. Without a model, outputs
  * say nothing of the heads. */
@@ -20,8 +21,8 @@ static attn_request without_weights(const attn_model *model,
     copy.need_weights = ATTN_WEIGHTS_NONE;
     copy.need_heads = copy.need_lse = false;
     copy.omit_outputs = model->info.projection.given;
-    copy.need_contributions = false;
-    copy.reduce = (attn_reductions){0};
+    copy.need_contributions = copy.need_projections = false;
+    copy.reduce = (attn_reductions){.token_ids = request->reduce.token_ids};
     return copy;
 }
 
@@ -96,14 +97,34 @@ static void add_row_counts(const struct run *run, attn_heads *heads) {
 
     for (size_t s = 0; s < request->num_sequences; s++) {
         const struct sequence_position *at = &run->sequences[s];
-        size_t query_len = request->query_lens[s];
+        size_t query_len = request->query_lens[s], keys = request->key_lens[s];
+        bool itself = tokens_are_shared(request, at);
 
-        pace_add(ROWS_STEPS);
         heads->rows += query_len;
-        if (!mask_keys_are_queries(request, s, at->first_query, at->first_key))
-            continue;
-        heads->self_rows += query_len;
-        heads->previous_rows += query_len - 1;
+        heads->row_keys += (double)query_len * (double)keys;
+        heads->rows_at[ATTN_PLACE_FIRST] += (double)query_len;
+        heads->rows_at[ATTN_PLACE_SEPARATOR] += (double)query_len;
+        for (size_t i = 0; i < query_len; i++) {
+            pace_add(ROWS_STEPS);
+            if (itself)
+                tokens_add(i, keys, run->id_places[at->first_query + i], 1,
+                           heads->rows_at);
+        }
+    }
+}
+
+/* Adds the squares of the rows, where these are what the outputs are added to. */
+static void add_residual(const struct run *run, attn_heads *heads) {
+    const attn_model_info *info = &run->model->info;
+
+    if (heads->gram == NULL || info->width.query != info->width.out ||
+        (info->pre_norm.kind != ATTN_NORM_NONE && !info->pre_norm.applied))
+        return;
+    for (size_t i = 0; i < run->plan->batch.num_queries; i++) {
+        const float *row = run->request->queries + i * info->width.query;
+        pace_add(info->width.query / ROWS_STEPS);
+        for (size_t x = 0; x < info->width.query; x++)
+            heads->squared_residual += (double)row[x] * (double)row[x];
     }
 }
 
@@ -169,11 +190,13 @@ void attn_heads_add(const attn_model *model, const attn_request *request,
         run_project_inputs(&run);
         run_finish_rows(&run);
     }
+    heads_mark(&run);
+    heads_even(&run);
     run_attend(&run);
     run_finish_sums(&run);
     if (run.plan->layer.sums)
         heads_contribute(&run, heads->gram, &heads->squared_norm);
-    heads_even(&run);
+    add_residual(&run, heads);
     heads->sinks = model->info.score.sinks;
     add_sums(&run, heads);
     add_row_counts(&run, heads);

@@ -2,110 +2,179 @@
 /* describe.c: means, words and the effect of leaving heads out, from the sums. */
 #include <attnd/heads.h>
 #include <math.h>
+#include <string.h>
 
-/* The limits of tags: of a mean over a head's rows, and of how it compares with that of a
- * head with even weights. docs/heads.md lists these figures. */
-#define TAG_MASS           0.5  /* of the weight, on one place */
-#define TAG_MASS_OVER      1.5  /* times that of even weights */
-#define TAG_NEAR           0.8  /* of the weight, within two tokens */
-#define TAG_PREFIX         0.9  /* of the weight, on tokens up to the row's own */
-#define TAG_PREFIX_OVER    1.25 /* times; under a causal mask there is no more to have */
-#define TAG_UNIFORM        0.97 /* of the entropy of even weights */
-#define TAG_DISTANCE_OVER  1.25 /* times */
-#define TAG_FIRST_AND_SINK 0.5  /* of the weight: more, and the rest has a tag */
-#define TAG_REST           0.05 /* of the weight: less is not described */
-#define TAG_UNUSED         1e-3 /* of the outputs */
+/* The limits of tags, which docs/heads.md lists, with the trained heads that they were
+ * chosen by. OVER is how many times that of a head with even weights it must be. */
+#define TAG_KEYS          6    /* of a row, on average: fewer, and there are no tags */
+#define TAG_EVEN          0.97 /* of the entropy of even weights */
+#define TAG_SHARE         0.5  /* of the weight */
+#define TAG_OVER          1.5
+#define TAG_NEAR          0.8 /* within two tokens */
+#define TAG_PREFIX        0.9 /* on tokens up to the row's own */
+#define TAG_PREFIX_OVER   1.25
+#define TAG_DISTANCE_OVER 1.5
+#define TAG_EXCESS        0.05 /* over even weights; less names no pattern */
+#define TAG_ROWS          0.25 /* of all rows, that have a place */
+#define TAG_REST          0.05 /* of the weight: less is not described */
+#define TAG_UNUSED        1e-3 /* of the outputs */
+
+/* Places that a tag names. Those behind those of sums are made of them. */
+enum { PLACE_NEAR = ATTN_HEAD_PLACES, PLACE_SINK, NUM_PLACES };
 
 /* Returns the mean of a sum over so many rows; NAN for none. */
-static double mean_of(double sum, size_t rows) {
-    return rows > 0 ? sum / (double)rows : (double)NAN;
+static double mean_of(double sum, double rows) {
+    return rows > 0 ? sum / rows : (double)NAN;
 }
 
-/* Returns the norm of a change of the outputs, given its square, relative to theirs. */
-static double relative_norm(const attn_heads *heads, double squared) {
-    bool defined = squared > 0 && heads->squared_norm > 0;
-    return defined ? sqrt(squared / heads->squared_norm) : 0;
+/* Returns the norm of a change, given its square, relative to another norm. */
+static double relative_norm(double squared, double squared_norm) {
+    bool defined = squared > 0 && squared_norm > 0;
+    return defined ? sqrt(squared / squared_norm) : 0;
 }
 
 /* How a head spreads weight that adds up to `rows`: all of its weight, or the part that
- * the first key leaves. */
-struct pattern {
-    double rows, itself_rows, previous_rows;
-    double entropy, previous, next, self, first, near, prefix, distance;
+ * marked keys leave. Places have rows of their own. */
+struct spread {
+    double rows, itself, entropy, prefix, distance;
+    double at[NUM_PLACES], rows_at[NUM_PLACES];
 };
 
-static struct pattern find_whole(const attn_heads *heads, const attn_head_sums *s) {
-    return (struct pattern){.rows = (double)heads->rows,
-                            .itself_rows = (double)heads->self_rows,
-                            .previous_rows = (double)heads->previous_rows,
-                            .entropy = s->entropy,
-                            .previous = s->previous,
-                            .next = s->next,
-                            .self = s->self,
-                            .first = s->first,
-                            .near = s->near,
-                            .prefix = s->prefix,
-                            .distance = s->distance};
+/* Adds the places that are made of others. */
+static void add_places(struct spread *s) {
+    for (size_t o = ATTN_PLACE_SELF - 2; o <= ATTN_PLACE_SELF + 2; o++)
+        s->at[PLACE_NEAR] += s->at[o];
+    s->rows_at[PLACE_NEAR] = s->itself;
 }
 
-static struct pattern find_rest(const attn_head_sums *s) {
-    return (struct pattern){.rows = s->rest,
-                            .itself_rows = s->rest_itself,
-                            .previous_rows = s->rest_itself,
-                            .entropy = s->rest_entropy,
-                            .previous = s->previous - s->first_previous,
-                            .next = s->next,
-                            .self = s->self - s->first_self,
-                            .near = s->near - s->first_near,
-                            .prefix = s->prefix - s->first_prefix,
-                            .distance = s->distance - s->first_distance};
+static struct spread find_whole(const attn_heads *heads, const attn_head_sums *sums) {
+    struct spread s = {.rows = (double)heads->rows,
+                       .itself = heads->rows_at[ATTN_PLACE_SELF],
+                       .entropy = sums->entropy,
+                       .prefix = sums->prefix,
+                       .distance = sums->distance};
+
+    memcpy(s.at, sums->at, sizeof sums->at);
+    memcpy(s.rows_at, heads->rows_at, sizeof heads->rows_at);
+    s.at[PLACE_SINK] = heads->sinks ? s.rows - sums->total : 0;
+    s.rows_at[PLACE_SINK] = s.rows;
+    add_places(&s);
+    return s;
 }
 
-/* Whether a sum is at least `share` of its rows, and `over` times that of even weights,
- * which has rows of its own. */
-static bool stands_out(double sum, double rows, double even, double even_rows,
-                       double share, double over) {
-    return rows > 0 && even_rows > 0 && sum >= share * rows &&
-           sum / rows >= over * (even / even_rows);
+static struct spread find_rest(const attn_head_sums *sums) {
+    struct spread s = {.rows = sums->rest,
+                       .itself = sums->rest_itself,
+                       .entropy = sums->rest_entropy,
+                       .prefix = sums->prefix - sums->marked_prefix,
+                       .distance = sums->distance - sums->marked_distance};
+
+    for (size_t p = 0; p < ATTN_HEAD_PLACES; p++) {
+        s.at[p] = sums->at[p] - sums->marked_at[p];
+        s.rows_at[p] = sums->rest_rows[p];
+    }
+    s.at[ATTN_PLACE_FIRST] = s.at[ATTN_PLACE_SEPARATOR] = 0;
+    add_places(&s);
+    return s;
 }
 
-/* Returns the word for what a head attends to, or NULL. */
-static const char *find_pattern(const struct pattern *p, const struct pattern *even) {
-    if (even->entropy > 0 &&
-        stands_out(p->entropy, p->rows, even->entropy, even->rows, 0, TAG_UNIFORM))
-        return "uniform";
-    if (stands_out(p->previous, p->previous_rows, even->previous, even->previous_rows,
-                   TAG_MASS, TAG_MASS_OVER))
-        return "previous token";
-    if (stands_out(p->next, p->previous_rows, even->next, even->previous_rows, TAG_MASS,
-                   TAG_MASS_OVER))
-        return "next token";
-    if (stands_out(p->self, p->itself_rows, even->self, even->itself_rows, TAG_MASS,
-                   TAG_MASS_OVER))
-        return "self";
-    if (stands_out(p->first, p->rows, even->first, even->rows, TAG_MASS, TAG_MASS_OVER))
-        return "first token";
-    if (stands_out(p->near, p->itself_rows, even->near, even->itself_rows, TAG_NEAR,
-                   TAG_MASS_OVER))
-        return "local window";
-    if (stands_out(p->prefix, p->itself_rows, even->prefix, even->itself_rows, TAG_PREFIX,
-                   TAG_PREFIX_OVER))
-        return "causal prefix";
-    if (stands_out(p->distance, p->itself_rows, even->distance, even->itself_rows, 1,
-                   TAG_DISTANCE_OVER))
-        return "long range";
-    return NULL;
+static double part_of(double sum, double rows) {
+    return rows > 0 ? sum / rows : 0;
 }
 
-/* Returns the word for what a head does with the rest, where the first key and a sink
- * have most of the weight but not all; else NULL. */
-static const char *find_rest_pattern(const attn_heads *heads, const attn_head_sums *s) {
-    const struct pattern rest = find_rest(s), even = find_rest(&heads->even);
-    double share = heads->rows > 0 ? s->rest / (double)heads->rows : 1;
+/* Returns the word for a place. */
+static const char *name_place(size_t place) {
+    static const char *const names[NUM_PLACES] = {
+        "16 before",  "15 before", "14 before", "13 before",    "12 before",
+        "11 before",  "10 before", "9 before",  "8 before",     "7 before",
+        "6 before",   "5 before",  "4 before",  "3 before",     "2 before",
+        "previous",   "self",      "next",      "2 after",      "3 after",
+        "4 after",    "5 after",   "6 after",   "7 after",      "8 after",
+        "9 after",    "10 after",  "11 after",  "12 after",     "13 after",
+        "14 after",   "15 after",  "16 after",  "first token",  "separator",
+        "same token", "duplicate", "induction", "local window", "sink"};
+    return names[place];
+}
 
-    if (share >= 1 - TAG_FIRST_AND_SINK || share < TAG_REST)
-        return NULL;
-    return find_pattern(&rest, &even);
+/* Finds the place that has most over even weights, among all or the strong ones. A place
+ * of several keys must have more than one key of it alone. Returns false without one. */
+static bool find_place(const struct spread *s, const struct spread *even, bool strong,
+                       attn_head_tag *ret_tag) {
+    double best = strong ? 0 : TAG_EXCESS;
+    bool found = false;
+
+    for (size_t p = 0; p < NUM_PLACES; p++) {
+        double share = part_of(s->at[p], s->rows_at[p]);
+        double expected = part_of(even->at[p], even->rows_at[p]);
+        double least = p == PLACE_NEAR ? TAG_NEAR : TAG_SHARE;
+        double keys = p == PLACE_NEAR ? 2 : p == ATTN_PLACE_SAME ? 1.25 : 1;
+        double excess = (share - expected) / keys;
+        if (s->rows_at[p] < TAG_ROWS * s->rows || !(excess > best) ||
+            (strong && (share < least || share < TAG_OVER * expected)))
+            continue;
+        best = excess;
+        found = true;
+        *ret_tag = (attn_head_tag){name_place(p), share, !strong};
+    }
+    return found;
+}
+
+/* Finds the pattern of many keys that is there, if any. */
+static bool find_wide(const struct spread *s, const struct spread *even,
+                      attn_head_tag *ret_tag) {
+    double prefix = part_of(s->prefix, s->itself);
+    double near = part_of(s->at[PLACE_NEAR], s->itself);
+
+    if (s->itself <= 0)
+        return false;
+    if (prefix >= TAG_PREFIX &&
+        prefix >= TAG_PREFIX_OVER * part_of(even->prefix, even->itself))
+        *ret_tag = (attn_head_tag){"causal prefix", prefix, false};
+    else if (part_of(s->distance, s->itself) >=
+             TAG_DISTANCE_OVER * part_of(even->distance, even->itself))
+        *ret_tag = (attn_head_tag){"long range", 1 - near, false};
+    else
+        return false;
+    return true;
+}
+
+/* Returns the tag of what a head attends to: the strongest pattern, if none is strong. */
+static attn_head_tag find_tag(const struct spread *s, const struct spread *even) {
+    double evenness =
+        part_of(part_of(s->entropy, s->rows), part_of(even->entropy, even->rows));
+    bool even_enough = evenness >= TAG_EVEN;
+    attn_head_tag tag = {even_enough ? "even" : "spread", evenness, !even_enough};
+
+    if (tag.weak && !find_place(s, even, true, &tag) && !find_wide(s, even, &tag))
+        find_place(s, even, false, &tag);
+    return tag;
+}
+
+/* Whether a tag says that weight rests on one key, or on none. */
+static bool is_marked(const attn_head_tag *tag) {
+    return tag->name == name_place(ATTN_PLACE_FIRST) ||
+           tag->name == name_place(ATTN_PLACE_SEPARATOR) ||
+           tag->name == name_place(PLACE_SINK);
+}
+
+/* Finds the tags of what a head attends to. Returns how many there are. */
+static size_t find_tags(const attn_heads *heads, const attn_head_sums *s,
+                        attn_head_tag *ret_tags) {
+    const struct spread whole = find_whole(heads, s),
+                        even = find_whole(heads, &heads->even), rest = find_rest(s),
+                        even_rest = find_rest(&heads->even);
+    double share = part_of(s->rest, whole.rows);
+
+    if (heads->row_keys < TAG_KEYS * whole.rows)
+        return 0;
+    ret_tags[0] = find_tag(&whole, &even);
+    if (share > 1 - TAG_SHARE || share < TAG_REST ||
+        !(ret_tags[0].weak || is_marked(&ret_tags[0])))
+        return 1;
+    ret_tags[1] = find_tag(&rest, &even_rest);
+    bool more =
+        ret_tags[1].name != ret_tags[0].name && strcmp(ret_tags[1].name, "spread") != 0;
+    return more ? 2 : 1;
 }
 
 /* Whether all that is known of a head is finite. */
@@ -128,32 +197,29 @@ bool attn_heads_are_finite(const attn_heads *heads, size_t *ret_head) {
 
 void attn_heads_describe(const attn_heads *heads, size_t head, attn_head *ret_head) {
     const attn_head_sums *s = &heads->sums[head];
-    const double *gram = heads->gram;
-    const char **tag = ret_head->tags;
+    double rows = (double)heads->rows, targets = (double)heads->target_rows;
+    double square = heads->gram != NULL ? heads->gram[head * heads->num_heads + head] : 0;
 
     *ret_head = (attn_head){
-        .importance = gram != NULL
-                          ? relative_norm(heads, gram[head * heads->num_heads + head])
-                          : (double)NAN,
-        .entropy = mean_of(s->entropy, heads->rows),
-        .mass_on_first = mean_of(s->first, heads->rows),
-        .mass_on_sink =
-            heads->sinks ? fmax(1 - mean_of(s->total, heads->rows), 0) : (double)NAN,
-        .mean_distance = mean_of(s->distance, heads->self_rows),
-        .mass_on_self = mean_of(s->self, heads->self_rows),
-        .mass_on_previous = mean_of(s->previous, heads->previous_rows),
-        .mass_on_target = mean_of(s->target, heads->target_rows),
-        .target_is_largest = mean_of(s->largest, heads->target_rows),
+        .importance = heads->gram != NULL ? relative_norm(square, heads->squared_norm)
+                                          : (double)NAN,
+        .residual_importance = heads->squared_residual > 0
+                                   ? relative_norm(square, heads->squared_residual)
+                                   : (double)NAN,
+        .entropy = mean_of(s->entropy, rows),
+        .mass_on_first = mean_of(s->at[ATTN_PLACE_FIRST], rows),
+        .mass_on_sink = heads->sinks ? fmax(1 - mean_of(s->total, rows), 0) : (double)NAN,
+        .mean_distance = mean_of(s->distance, heads->rows_at[ATTN_PLACE_SELF]),
+        .mass_on_self = mean_of(s->at[ATTN_PLACE_SELF], heads->rows_at[ATTN_PLACE_SELF]),
+        .mass_on_previous =
+            mean_of(s->at[ATTN_PLACE_PREVIOUS], heads->rows_at[ATTN_PLACE_PREVIOUS]),
+        .mass_on_target = mean_of(s->target, targets),
+        .target_is_largest = mean_of(s->largest, targets),
     };
-    const struct pattern whole = find_whole(heads, s),
-                         even = find_whole(heads, &heads->even);
-    const char *rest = find_rest_pattern(heads, s);
-    *tag = find_pattern(&whole, &even);
-    if (rest != NULL && *tag != rest)
-        *(tag += *tag != NULL) = rest;
-    tag += *tag != NULL;
+    size_t count = find_tags(heads, s, ret_head->tags);
+    ret_head->tags[count] = (attn_head_tag){0};
     if (ret_head->importance < TAG_UNUSED)
-        *tag = "unused";
+        ret_head->tags[count] = (attn_head_tag){"unused", ret_head->importance, false};
 }
 
 double attn_heads_change(const attn_heads *heads, const bool *left_out) {
@@ -165,7 +231,7 @@ double attn_heads_change(const attn_heads *heads, const bool *left_out) {
                 squared += heads->gram[h * heads->num_heads + g];
         }
     }
-    return relative_norm(heads, squared);
+    return relative_norm(squared, heads->squared_norm);
 }
 
 /* Whether a head is among the first `count` of `order`. */
@@ -194,6 +260,6 @@ void attn_heads_order(const attn_heads *heads, size_t *ret_order, double *ret_ch
             }
         }
         squared += least;
-        ret_changes[count] = relative_norm(heads, squared);
+        ret_changes[count] = relative_norm(squared, heads->squared_norm);
     }
 }

@@ -3,102 +3,164 @@
  * at one by one. */
 #include "math/heads/parts.h"
 
-#include "math/first_key.h"
+#include "base/pace.h"
+#include "math/attend/tokens.h"
 #include "math/mask.h"
 #include "math/run/run.h"
 
 #include <math.h>
 
-/* Adds what even weights of `share` on n keys leave for the first key and the rest. */
-static void add_even_first(size_t row, bool attends, double n, double share, bool itself,
-                           attn_head_sums *even) {
-    double first = attends ? share : 0;
+#define IDS_PER_STEP 8 /* that are compared */
 
-    even->total += n * share;
-    even->first += first;
-    even->rest_entropy += n * first_key_entropy(share) - first_key_entropy(first);
-    first_key_add(first, row, itself, even);
-    first_key_add_rest(n * share - first, itself, even);
+/* A row of queries, whose weights are `share` on `count` keys of a range. */
+struct even_row {
+    const struct mask *mask;
+    size_t row;
+    struct mask_keys keys;
+    bool by_pair; /* of the range, only keys that the mask allows */
+    double count, share;
+    const int32_t *to_mark, *ids; /* [Tk] of the sequence; see struct run */
+    bool itself;
+};
+
+/* Whether a row attends to a key; `key` may be past any. */
+static bool attends(const struct even_row *r, size_t key) {
+    return r->keys.first <= key && key < r->keys.end &&
+           (!r->by_pair || mask_attends(r->mask, r->row, key));
 }
 
-/* Adds what even weights of `share` on some keys amount to, in row `row`. `itself` says
- * that the keys are the queries. */
-static void add_even_keys(size_t row, struct mask_keys keys, double share, bool itself,
-                          attn_head_sums *even) {
-    double n = (double)(keys.end - keys.first), i = (double)row;
-    struct mask_keys near = {row > 2 ? row - 2 : 0, row + 3};
-    /* Of the keys below the row's own, and up to it. */
-    size_t below = row < keys.end ? row : keys.end;
-    size_t prefix = row < keys.end ? row + 1 : keys.end;
+/* Adds the distances and the prefix of a range of keys. The sums of i - k for k below i,
+ * and of k - i for k from i on, are a number of keys times the mean of the first and the
+ * last. */
+static void add_range(const struct even_row *r, attn_head_sums *even) {
+    struct mask_keys keys = r->keys;
+    double i = (double)r->row;
+    size_t below = r->row < keys.end ? r->row : keys.end;
+    size_t prefix = r->row < keys.end ? r->row + 1 : keys.end;
 
-    even->entropy -= n * share * log(share);
-    add_even_first(row, keys.first == 0, n, share, itself, even);
-    if (!itself)
-        return;
-    even->self += keys.first <= row && row < keys.end ? share : 0;
-    even->previous += keys.first < row && row <= keys.end ? share : 0;
-    even->next += keys.first <= row + 1 && row + 1 < keys.end ? share : 0;
-    near.first = near.first > keys.first ? near.first : keys.first;
-    near.end = near.end < keys.end ? near.end : keys.end;
-    even->near += near.first < near.end ? (double)(near.end - near.first) * share : 0;
-    even->prefix += prefix > keys.first ? (double)(prefix - keys.first) * share : 0;
-
-    /* The sums of i - k for k below i, and of k - i for k from i on: both are a number of
-     * keys times the mean of the first and the last. */
+    even->prefix += prefix > keys.first ? (double)(prefix - keys.first) * r->share : 0;
     below = below > keys.first ? below : keys.first;
-    even->distance += (double)(below - keys.first) * share *
+    even->distance += (double)(below - keys.first) * r->share *
                       (2 * i - (double)keys.first - (double)below + 1) / 2;
-    even->distance += (double)(keys.end - below) * share *
+    even->distance += (double)(keys.end - below) * r->share *
                       ((double)below + (double)keys.end - 1 - 2 * i) / 2;
 }
 
-/* Whether a query attends to a key of a range; `key` may be past any. */
-static bool attends_in(const struct mask *mask, size_t row, struct mask_keys keys,
-                       size_t key) {
-    return keys.first <= key && key < keys.end && mask_attends(mask, row, key);
+/* Returns how many keys of a range that is looked at pair by pair a row attends to; adds
+ * as add_range() where `even` is set. */
+static size_t add_pairs(const struct even_row *r, attn_head_sums *even) {
+    struct mask_keys keys = r->keys;
+    size_t middle = r->row < keys.end ? r->row + 1 : keys.end;
+    double i = (double)r->row;
+
+    middle = middle > keys.first ? middle : keys.first;
+    const struct mask_sum below = mask_sum_keys(r->mask, r->row,
+                                                (struct mask_keys){keys.first, middle}),
+                          above = mask_sum_keys(r->mask, r->row,
+                                                (struct mask_keys){middle, keys.end});
+    if (even != NULL) {
+        even->prefix += (double)below.count * r->share;
+        even->distance += r->share * (i * (double)below.count - (double)below.rows +
+                                      (double)above.rows - i * (double)above.count);
+    }
+    return below.count + above.count;
 }
 
-/* Adds even weights over keys in no order: those of a range that the row attends to. */
-static void add_even_pairs(const struct mask *mask, size_t row, struct mask_keys keys,
-                           bool itself, attn_head_sums *even) {
-    size_t middle = row < keys.end ? row + 1 : keys.end;
-    middle = middle > keys.first ? middle : keys.first;
-    const struct mask_sum below = mask_sum_keys(mask, row,
-                                                (struct mask_keys){keys.first, middle}),
-                          above = mask_sum_keys(mask, row,
-                                                (struct mask_keys){middle, keys.end});
-    double share = 1 / (double)(below.count + above.count), i = (double)row;
+/* Adds what marked keys have of this. Returns how many there are. */
+static size_t add_marked(const struct even_row *r, attn_head_sums *even) {
+    size_t count = 0;
 
-    even->entropy -= log(share);
-    add_even_first(row, attends_in(mask, row, keys, 0), 1 / share, share, itself, even);
-    if (!itself)
-        return;
-    even->self += attends_in(mask, row, keys, row) ? share : 0;
-    even->previous += row > 0 && attends_in(mask, row, keys, row - 1) ? share : 0;
-    even->next += attends_in(mask, row, keys, row + 1) ? share : 0;
-    for (size_t k = row > 2 ? row - 2 : 0; k < row + 3; k++)
-        even->near += attends_in(mask, row, keys, k) ? share : 0;
-    even->prefix += (double)below.count * share;
-    even->distance += share * (i * (double)below.count - (double)below.rows +
-                               (double)above.rows - i * (double)above.count);
+    for (size_t k = 0; k < r->keys.end; k++) {
+        k += (size_t)r->to_mark[k];
+        double distance = fabs((double)r->row - (double)k);
+        size_t offset = k + ATTN_HEAD_REACH - r->row; /* perhaps out of range */
+        pace_add(1);
+        if (!attends(r, k))
+            continue;
+        count++;
+        even->at[k == 0 ? ATTN_PLACE_FIRST : ATTN_PLACE_SEPARATOR] += r->share;
+        if (!r->itself)
+            continue;
+        even->marked_prefix += k <= r->row ? r->share : 0;
+        even->marked_distance += distance * r->share;
+        if (k + ATTN_HEAD_REACH >= r->row && offset < ATTN_PLACE_OFFSETS)
+            even->marked_at[offset] += r->share;
+    }
+    return count;
+}
+
+/* Adds the shares of keys first..end of a row that have its id, or with `back` 1 follow
+ * one that has, to a place of ids. Returns how many there are. */
+static size_t add_id_place(const struct even_row *r, size_t first, size_t end,
+                           size_t back, size_t place, attn_head_sums *even) {
+    int32_t own = r->ids[r->row], count = 0, marked = 0;
+
+    first = first > r->keys.first ? first : r->keys.first;
+    end = end < r->keys.end ? end : r->keys.end;
+    for (size_t k = first; !r->by_pair && k < end; k++) {
+        int32_t alike = r->ids[k - back] == own;
+        count += alike;
+        marked += alike & (r->to_mark[k] == 0);
+    }
+    for (size_t k = first; r->by_pair && k < end; k++) {
+        int32_t alike = r->ids[k - back] == own && attends(r, k);
+        count += alike;
+        marked += alike & (r->to_mark[k] == 0);
+    }
+    pace_add(end > first ? (end - first) / IDS_PER_STEP : 0);
+    even->at[place] += r->share * count;
+    even->marked_at[place] += r->share * marked;
+    return (size_t)count;
+}
+
+/* Adds the places of ids. Returns the bits of those that the row has: not of `same`, when
+ * it is the only key. */
+static unsigned add_ids(const struct even_row *r, attn_head_sums *even) {
+    size_t row = r->row, own = attends(r, row), end = r->keys.end;
+    size_t before = add_id_place(r, 0, row, 0, ATTN_PLACE_DUPLICATE, even);
+    size_t behind = add_id_place(r, 1, row + 1, 1, ATTN_PLACE_INDUCTION, even);
+    attn_head_sums same = {0};
+    bool others = add_id_place(r, 0, end, 0, ATTN_PLACE_SAME, &same) > own;
+
+    even->at[ATTN_PLACE_SAME] += others ? same.at[ATTN_PLACE_SAME] : 0;
+    even->marked_at[ATTN_PLACE_SAME] += others ? same.marked_at[ATTN_PLACE_SAME] : 0;
+    return (others ? 1U : 0) | (before > 0 ? 2U : 0) | (behind > 0 ? 4U : 0);
 }
 
 /* Adds what even weights would amount to in a row of queries. A row without a valid key
- * has no weights at all in a model with sinks. */
-static void add_even_row(const struct mask *mask, size_t row, bool itself, bool sinks,
-                         attn_head_sums *even) {
-    struct mask_keys keys = mask_find_keys(mask, 0, row);
-    size_t count = keys.end - keys.first;
+ * has no weights at all in a model with sinks. Returns the bits of add_ids(). */
+static unsigned add_even_row(struct even_row r, bool sinks, attn_head_sums *even) {
+    unsigned places = 0;
 
-    if (count == 0 && sinks)
-        return;
-    if (count > 0 && mask->by_pair) {
-        add_even_pairs(mask, row, keys, itself, even);
-        return;
+    r.keys = mask_find_keys(r.mask, 0, r.row);
+    if (r.keys.first == r.keys.end && sinks)
+        return 0;
+    r.by_pair = r.mask->by_pair && r.keys.first < r.keys.end;
+    if (r.keys.first == r.keys.end)
+        r.keys = (struct mask_keys){0, r.mask->key_len};
+    r.count = (double)(r.by_pair ? add_pairs(&r, NULL) : r.keys.end - r.keys.first);
+    r.share = 1 / r.count;
+
+    double rest = (r.count - (double)add_marked(&r, even)) * r.share;
+    even->entropy -= log(r.share);
+    even->total += 1;
+    if (r.itself) {
+        r.by_pair ? (void)add_pairs(&r, even) : add_range(&r, even);
+        for (size_t o = 0; o < ATTN_PLACE_OFFSETS; o++)
+            even->at[o] +=
+                r.row + o >= ATTN_HEAD_REACH && attends(&r, r.row + o - ATTN_HEAD_REACH)
+                    ? r.share
+                    : 0;
+        places = r.ids != NULL ? add_ids(&r, even) : 0;
     }
-    if (count == 0)
-        keys = (struct mask_keys){0, mask->key_len};
-    add_even_keys(row, keys, 1 / (double)(keys.end - keys.first), itself, even);
+    if (rest <= 0)
+        return places;
+    even->rest += rest;
+    even->rest_entropy += rest * log(rest) - rest * log(r.share);
+    even->rest_itself += r.itself ? rest : 0;
+    if (r.itself)
+        tokens_add(r.row, r.mask->key_len, places, rest, even->rest_rows);
+    return places;
 }
 
 /* Items are panels of queries. */
@@ -113,9 +175,13 @@ static void even_items(const struct run *run, const struct sequence_position *at
     const attn_request *request = run->request;
     size_t columns = run->model->engine.kernels->columns;
     size_t query_len = request->query_lens[at->sequence];
-    bool itself =
-        mask_keys_are_queries(request, at->sequence, at->first_query, at->first_key);
+    bool itself = tokens_are_shared(request, at);
     struct mask mask;
+    struct even_row r = {.mask = &mask,
+                         .to_mark = run->to_mark + at->first_key,
+                         .ids =
+                             run->ids != NULL && itself ? run->ids + at->first_key : NULL,
+                         .itself = itself};
 
     (void)thread;
     mask_init(&mask, request, at->sequence, at->first_query, at->first_key);
@@ -123,8 +189,11 @@ static void even_items(const struct run *run, const struct sequence_position *at
         size_t row = item * columns, end = row + columns;
         attn_head_sums even = {0};
 
-        for (; row < end && row < query_len; row++)
-            add_even_row(&mask, row, itself, run->model->info.score.sinks, &even);
+        for (; row < end && row < query_len; row++) {
+            r.row = row;
+            run->id_places[at->first_query + row] =
+                (uint8_t)add_even_row(r, run->model->info.score.sinks, &even);
+        }
         run->even_sums[run->first_items[at->sequence] + item] = even;
     }
 }

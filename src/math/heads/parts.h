@@ -12,6 +12,10 @@
  * run->plan->scratch.thread_floats of a thread's scratch. */
 void heads_contribute(const struct run *run, double *gram, double *squared_norm);
 
+/* Marks keys and copies ids, run->to_mark and run->ids, before the attention. */
+void heads_mark(const struct run *run);
+
 /* Writes what even weights amount to in the rows of each panel of queries to
- * run->even_sums. The panels are tasks, since unordered keys are looked at one by one. */
+ * run->even_sums, and run->id_places, before the attention. The panels are tasks, since
+ * unordered keys and ids are looked at one by one. */
 void heads_even(const struct run *run);

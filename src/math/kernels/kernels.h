@@ -19,6 +19,8 @@
 #define KERNEL_COLUMNS_MAX 32 /* of any set */
 #define KEY_BLOCK          96 /* keys whose scores are computed before they are used */
 #define KERNEL_FEW_MAX     32 /* queries that attend_few() takes */
+#define KERNEL_REACH       16 /* offsets of keys that are summed, each way */
+#define KERNEL_ID_PLACES   3  /* same token, duplicate, induction */
 #define KERNEL_CHUNK_KEYS  ((size_t)24 * KEY_BLOCK) /* longer sequences: in chunks */
 #define KERNEL_FAR_SCORE   (-3.3e38F)
 #define KERNEL_PEAK_WORDS  8192 /* of multiply_add_loaded(): they fit every cache */
@@ -44,17 +46,22 @@ struct range {
     size_t first, end;
 };
 
-/* Sums over the weights w[k] of each query of a panel, whose own position is i. Sums over
- * all keys are float32 within a block only. */
-struct panel_sums {
+/* Sums over some keys, for each query of a panel, whose own position is i. They are
+ * float32 within a block only. */
+struct key_sums {
     double entropy[KERNEL_COLUMNS_MAX];  /* -w[k] ln w[k] */
+    double total[KERNEL_COLUMNS_MAX];    /* w[k] */
     double distance[KERNEL_COLUMNS_MAX]; /* |i - k| w[k] */
     double prefix[KERNEL_COLUMNS_MAX];   /* w[0] .. w[i] */
-    float near[KERNEL_COLUMNS_MAX];      /* w[i - 2] .. w[i + 2] */
-    float first[KERNEL_COLUMNS_MAX];     /* w[0] */
-    float self[KERNEL_COLUMNS_MAX];      /* w[i] */
-    float previous[KERNEL_COLUMNS_MAX];  /* w[i - 1] */
-    float next[KERNEL_COLUMNS_MAX];      /* w[i + 1] */
+    /* With ids, as ATTN_PLACE_SAME and those behind it. */
+    double ids[KERNEL_ID_PLACES][KERNEL_COLUMNS_MAX];
+};
+
+/* Sums over the weights of each query of a panel. */
+struct panel_sums {
+    struct key_sums rest, marked;    /* of keys that are not marked, and that are */
+    float first[KERNEL_COLUMNS_MAX]; /* w[0] */
+    float at[KERNEL_COLUMNS_MAX][2 * KERNEL_REACH + 1]; /* w[i - 16] .. w[i + 16] */
 };
 
 /* Some queries of one head of one sequence: at most `columns` of them. Rows of queries,
@@ -116,7 +123,11 @@ struct query_panel {
     float *max, *sum;
     ptrdiff_t position;      /* of the first query, counted from the first key */
     struct panel_sums *sums; /* to be written; NULL: not wanted */
-    void *scratch;           /* kernel_scratch_bytes() */
+    /* With sums, of all keys of the sequence, where the panel's begin at first_key: how
+     * far the next marked one is; and ids, or NULL, which queries have by position. */
+    const int32_t *to_mark, *ids;
+    size_t first_key;
+    void *scratch; /* kernel_scratch_bytes() */
 };
 
 /* Returns where the panel that begins at a key is, or its row. */

@@ -125,6 +125,10 @@ void plan_count_flops(struct plan *plan) {
     if (request->need_contributions && info->linears[ATTN_OUTPUT].weight)
         all += (double)plan->wanted.num_selected *
                linear_flops(&engine->linears[ATTN_OUTPUT], queries);
+    if (request->need_projections)
+        all += linear_flops(&engine->linears[ATTN_QUERY], queries) +
+               linear_flops(&engine->linears[ATTN_KEY], batch->num_keys) +
+               linear_flops(&engine->linears[ATTN_VALUE], batch->num_keys);
     if (plan->kind == PLAN_HEADS) {
         flops->attend += HEAD_SUM_FLOPS * batch->pairs * num_heads;
         flops->heads =

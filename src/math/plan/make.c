@@ -217,9 +217,10 @@ static attn_status check_taken(const struct plan *plan, attn_error *ret_error) {
     if (packed && (request->num_sequences != 1 ||
                    request->key_lens[0] != request->packed->num_keys))
         return error_set(ret_error, ATTN_E_SHAPE, "packed keys are one sequence");
-    if (request->need_contributions && model->info.projection.given)
+    if ((request->need_contributions || request->need_projections) &&
+        model->info.projection.given)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "contributions need a layer with projections");
+                         "contributions and projections need a layer with projections");
     if ((request->axis_positions != NULL || request->axis_key_positions != NULL) &&
         model->info.rotation.axes != ATTN_AXES)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
@@ -278,11 +279,12 @@ static bool is_bf16(const char *type) {
 }
 
 /* Plans how kept keys and values are read. Keys in bfloat16 are read as they are by
- * panels of few queries, where reading is what takes time. */
+ * panels of few queries, where reading is what takes time, and which make no sums. */
 static void plan_packed(struct plan *plan) {
     const struct attn_packed *packed = plan->request->packed;
     struct plan_layer *layer = &plan->layer;
-    bool few = plan_items(plan, 0).rows <= plan->model->engine.kernels->few;
+    bool few = plan->kind != PLAN_HEADS &&
+               plan_items(plan, 0).rows <= plan->model->engine.kernels->few;
 
     layer->key_panels = true;
     layer->keys_in_bf16 = is_bf16(packed->keys_type) && few;

@@ -57,6 +57,19 @@ const struct result result_table[NUM_RESULTS] = {
                               AXES(AXIS_ROWS, AXIS_SELECTED, AXIS_OUT_SIZE),
                               RESULT_SELECTED | RESULT_PROJECTED,
                               AT(contributions, contributions), FLAG(need_contributions)},
+    [RESULT_PROJECTED_QUERIES] = {"projected_queries", "projections",
+                                  AXES(AXIS_QUERIES, AXIS_HEADS, AXIS_SCORE_SIZE),
+                                  RESULT_PROJECTED,
+                                  AT(projected_queries, projected_queries),
+                                  FLAG(need_projections)},
+    [RESULT_PROJECTED_KEYS] = {"projected_keys", NULL,
+                               AXES(AXIS_KEYS, AXIS_KEY_HEADS, AXIS_SCORE_SIZE),
+                               RESULT_PROJECTED, AT(projected_keys, projected_keys),
+                               FLAG(need_projections)},
+    [RESULT_PROJECTED_VALUES] = {"projected_values", NULL,
+                                 AXES(AXIS_KEYS, AXIS_KEY_HEADS, AXIS_HEAD_SIZE),
+                                 RESULT_PROJECTED, AT(projected_values, projected_values),
+                                 FLAG(need_projections)},
 };
 
 bool result_wanted(const attn_request *request, enum result_id id) {
@@ -134,8 +147,12 @@ size_t result_model_axis(const attn_model_info *info, enum result_axis axis) {
     switch (axis) {
     case AXIS_HEADS:
         return info->num_heads;
+    case AXIS_KEY_HEADS:
+        return info->num_kv_heads;
     case AXIS_HEAD_SIZE:
         return info->width.head;
+    case AXIS_SCORE_SIZE:
+        return info->width.additive > 0 ? info->width.additive : info->width.score;
     case AXIS_OUT_SIZE:
         return info->width.out;
     default:

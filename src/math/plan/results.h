@@ -24,6 +24,9 @@ enum result_id {
     RESULT_ENTROPY,
     RESULT_BLOCK_WEIGHTS,
     RESULT_CONTRIBUTIONS,
+    RESULT_PROJECTED_QUERIES,
+    RESULT_PROJECTED_KEYS,
+    RESULT_PROJECTED_VALUES,
     NUM_RESULTS
 };
 
@@ -35,7 +38,9 @@ enum result_axis {
     AXIS_HEADS,
     AXIS_SELECTED, /* heads */
     AXIS_MATRICES, /* selected heads; no axis for their mean */
+    AXIS_KEY_HEADS,
     AXIS_HEAD_SIZE,
+    AXIS_SCORE_SIZE,
     AXIS_OUT_SIZE,
     AXIS_SPANS,
     AXIS_RANGES, /* of top_in; no axis without it */

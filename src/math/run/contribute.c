@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* contribute.c: what each head adds to the outputs: its own outputs alone, through the
- * output projection without the bias. */
+/* contribute.c: the outputs, and what each head adds to them: its own outputs alone,
+ * through the output projection without the bias. */
 #include "base/pace.h"
 #include "math/mask.h"
+#include "math/run/pass.h"
 #include "math/run/run.h"
 
 #include <string.h>
@@ -66,4 +67,22 @@ void run_contribute(const struct run *run, float *contributions) {
             run_project_rows(run, &linear, run->one_head, rows, (struct ranges){&all, 1},
                              contributions, heads * out);
     }
+}
+
+void run_copy_heads(const struct run *run, float *outputs) {
+    size_t hidden = run->plan->layer.hidden;
+    struct row_pass pass = {.from = run->context,
+                            .to = outputs,
+                            .rows = run->plan->batch.num_queries,
+                            .width = hidden,
+                            .to_ld = hidden};
+
+    run_pass(run, 1, &pass);
+}
+
+void run_project_outputs(const struct run *run, float *outputs) {
+    const struct linear *linear = &run->model->engine.linears[ATTN_OUTPUT];
+
+    run_project_rows(run, linear, run->context, run->plan->batch.num_queries,
+                     run->summed_words, outputs, linear->out);
 }

@@ -449,15 +449,36 @@ void run_project_inputs(const struct run *run) {
     }
 }
 
-void run_copy_heads(const struct run *run, float *outputs) {
-    size_t hidden = run->plan->layer.hidden;
-    struct row_pass pass = {.from = run->context,
-                            .to = outputs,
-                            .rows = run->plan->batch.num_queries,
-                            .width = hidden,
-                            .to_ld = hidden};
+/* Projects x [rows, in], in all columns, to y. Keys and values share norm and latents. */
+static void write_projection(const struct run *run, attn_linear which, const float *x,
+                             size_t rows, float *y) {
+    const struct linear *linear = &run->model->engine.linears[which];
+    const attn_model_info *info = &run->model->info;
+    bool keys = which != ATTN_QUERY;
+    bool norm = keys ? run->plan->layer.norms_keys : info->pre_norm.applied;
+    size_t in = keys ? info->width.key : info->width.query;
+    const struct range words = all_words(&run->model->engine, linear->in),
+                       all = {0, linear->out};
+    in = which == ATTN_VALUE ? info->width.value : in;
+    struct projections p = project_from(run, x, rows, in, &words, norm, 0);
+    add_latents(run, keys, &p);
+    add_projection(&p, &(struct projection){.linear = linear,
+                                            .wanted = {&all, 1},
+                                            .place = {y, 1, 0, linear->out},
+                                            .clip = which == ATTN_VALUE
+                                                        ? (float)info->projection.clip
+                                                        : find_first_clip(info)});
+    project_inputs(run, &p);
+}
 
-    run_pass(run, 1, &pass);
+void run_write_projections(const struct run *run, const attn_result *result) {
+    const attn_request *request = run->request;
+    size_t keys = run->plan->batch.num_keys;
+
+    write_projection(run, ATTN_QUERY, request->queries, run->plan->batch.num_queries,
+                     result->projected_queries);
+    write_projection(run, ATTN_KEY, request->keys, keys, result->projected_keys);
+    write_projection(run, ATTN_VALUE, request->values, keys, result->projected_values);
 }
 
 void run_project_rows(const struct run *run, const struct linear *linear, const float *x,
@@ -476,11 +497,4 @@ void run_project_rows(const struct run *run, const struct linear *linear, const 
                                             .wanted = {&all, 1},
                                             .place = {y, 1, 0, y_ld}});
     run_projections(run, &p);
-}
-
-void run_project_outputs(const struct run *run, float *outputs) {
-    const struct linear *linear = &run->model->engine.linears[ATTN_OUTPUT];
-
-    run_project_rows(run, linear, run->context, run->plan->batch.num_queries,
-                     run->summed_words, outputs, linear->out);
 }

@@ -122,10 +122,15 @@ struct run {
     /* [panels of queries, H], written instead of weights; NULL when not wanted. */
     attn_head_sums *panel_sums;
     attn_head_sums *even_sums; /* [panels of queries], with panel_sums */
-    double *strip_products;    /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
-    float *one_head; /* selected rows of one head's outputs, with contributions */
-    float *no_bias;  /* zeros in place of that of the output projection */
-    float *partials; /* results of the chunks of panels, when they are tasks */
+    /* With panel_sums: of each key how far the next marked one is, 0 for a marked key;
+     * the ids, NULL when not known; and the bits of the places of ids that a row has. See
+     * attend/tokens.h. */
+    int32_t *to_mark, *ids; /* [sum of Tk] */
+    uint8_t *id_places;     /* [sum of Tq] */
+    double *strip_products; /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
+    float *one_head;        /* selected rows of one head's outputs, with contributions */
+    float *no_bias;         /* zeros in place of that of the output projection */
+    float *partials;        /* results of the chunks of panels, when they are tasks */
     /* [shared_panels, panel_rows], to be reduced; weights are those of threads else. */
     float *shared_weights;
     struct range *ranges;                /* PLAN_RANGES lists of them */
@@ -207,6 +212,9 @@ void run_pack_keys(const struct run *run);
 /* The last of the second step: gates the heads' outputs, and norms them, where the layer
  * does. Those of heads that are left out are 0, and stay so. */
 void run_finish_sums(const struct run *run);
+
+/* Projects all queries, keys and values once more, to where `result` has them. */
+void run_write_projections(const struct run *run, const attn_result *result);
 
 /* Copies the heads' outputs to `outputs` [sum of Tq, H*D]. */
 void run_copy_heads(const struct run *run, float *outputs);

@@ -45,6 +45,8 @@ static void take_inputs(const struct plan *plan, struct layout *layout) {
     const attn_model_info *info = &plan->model->info;
     const struct engine *engine = &plan->model->engine;
     size_t queries = plan->batch.num_queries, keys = plan->batch.projected_keys;
+    if (plan->request->need_projections)
+        keys = plan->batch.num_keys;
     size_t converted = size_min(size_max(queries, keys),
                                 plan_converted_rows(plan, engine->kernels->strip_rows));
     size_t normed = size_product(plan->layer.norms_keys ? keys : 0,
@@ -135,6 +137,10 @@ static void take_sums(const struct plan *plan, struct layout *layout) {
         return;
     take(layout, AT(panel_sums), panels, heads, FLOATS(attn_head_sums));
     take(layout, AT(even_sums), 1, panels, FLOATS(attn_head_sums));
+    take(layout, AT(to_mark), 1, plan->batch.num_keys, 1);
+    if (plan->request->reduce.token_ids != NULL)
+        take(layout, AT(ids), 1, plan->batch.num_keys, 1);
+    take(layout, AT(id_places), 1, plan->batch.num_queries / sizeof(float) + 1, 1);
     take(layout, AT(strip_products), scratch->num_strips * FLOATS(double), heads + 1,
          heads + 1);
 }

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._arrays import BFLOAT16 as BFLOAT16
+    from ._errors import CaptureError as CaptureError
     from ._errors import Error as Error
-    from ._files import CaptureError as CaptureError
     from .attention import dot_product as dot_product
     from .attention import heads as heads
     from .attention import sdpa as sdpa
@@ -40,7 +40,7 @@ _HOMES = {  # the module of each name, which is imported when the name is first 
     "dot_product": "attention", "heads": "attention", "sdpa": "attention", "set_threads": "attention",
     "AsyncClient": "client", "AttentionError": "client", "Client": "client",
     "HeadTable": "head_table", "Layer": "layers", "Model": "layers", "load": "layers", "serve": "server",
-    "Captured": "captured", "CaptureError": "_files", "CaptureWarning": "recording", "Picture": "drawing",
+    "Captured": "captured", "CaptureError": "_errors", "CaptureWarning": "recording", "Picture": "drawing",
     "capture": "recording", "open": "captured", "read_hidden_states": "vllm", "read_vllm_hook": "vllm",
 }
 

@@ -7,11 +7,12 @@ import argparse
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 
 from ._analysis import naming, run_heads
 from ._errors import Error, InvalidError
-from ._rows import States, read_rows
+from ._rows import read_rows
 from .captured import Captured
 from .head_table import COLUMNS, HeadTable
 from .layers import Model, load
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json and options.sort:
         parser.error("--sort is for the table; leave it or --json out")
 
+    warnings.formatwarning = lambda message, *_, **__: f"attnd: {message}\n"
     try:
         table = analyse(options.model, options.data, options.layers)
         print(table.to_json() if options.json else table.sort(options.sort or "layer"), flush=True)
@@ -52,16 +54,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def analyse(operand: str | None, path: str, layers: str | None) -> HeadTable:
     """Return the table of all layers that the file at `path` has rows for."""
     data = read_rows(path)
-    if layers is not None and not isinstance(data, States):
-        raise InvalidError(f"{path}: it has no hidden_states, whose layers --layers lists")
-    if isinstance(data, Captured) is not (operand is None):
-        raise InvalidError(f"{path} is " + ("for a layer; name its file or folder, too" if operand is None else
-                                            "a capture, which needs no file or folder; leave it out"))
-    if isinstance(data, Captured):
+    if layers is not None and (operand is None or not isinstance(data, Captured) or data.hidden_states is None):
+        raise InvalidError(f"{path}: it has no hidden_states, whose layers --layers lists, or no folder is named")
+    if operand is None:
+        if not isinstance(data, Captured):
+            raise InvalidError(f"{path} is for a layer; name its file or folder, too")
         with naming(path):
             return data.heads()
-    model = open_operand(operand or "")
-    if isinstance(data, States):
+    model = open_operand(operand)
+    if isinstance(data, Captured):
         if model.family is None:
             raise InvalidError(f"{model.path} is one layer; name the folder of the model whose hidden_states {path} has")
         return model.heads(data, layers=layers)

@@ -14,7 +14,7 @@ from . import _native
 from ._arrays import Array
 from ._errors import Error, InvalidError
 from ._fields import prepare, split_fields
-from ._rows import Request, States, read_rows
+from ._rows import Request, read_rows
 from .captured import Captured
 
 
@@ -35,7 +35,7 @@ def requests_of(rows: Any, fields: Mapping[str, Any]) -> Iterable[Request]:
     if fields:
         raise InvalidError(f"{', '.join(fields)}: the requests of a file have options of their own; leave these out")
     found = read_rows(rows)
-    if isinstance(found, (Captured, States)):
+    if isinstance(found, Captured):
         raise InvalidError(f"{os.fspath(rows)} has rows of many layers; give a file of requests")
     return found
 

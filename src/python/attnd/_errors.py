@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What attnd raises: each error is an `Error`, and the one of Python that it is a kind of."""
 
+import sys
+import warnings
+
 
 class Error(Exception):
     """Whatever attnd refuses or cannot do. Its text says what is wrong, and the remedy."""
@@ -12,6 +15,10 @@ class InvalidError(Error, ValueError):
 
 class TypeRefused(Error, TypeError):
     """An argument of a type that has no meaning there."""
+
+
+class CaptureError(InvalidError):
+    """What could not be captured or read, and what to do."""
 
 
 class OutOfMemory(Error, MemoryError):
@@ -36,3 +43,12 @@ class NoReply(Error, TimeoutError):
 
 class Stopped(Error, TimeoutError):
     """A call ended before it was done, since its timeout_ms was over."""
+
+
+def warn(notes: list[str]) -> None:
+    """Warns of what a reply notes, where this package was called."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        level, frame = level + 1, frame.f_back
+    for note in notes:
+        warnings.warn(note, stacklevel=level)

@@ -4,6 +4,7 @@ them, and calls in the process pass them on, so both mean the same."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,18 +12,22 @@ import numpy as np
 
 from ._arrays import BFLOAT16, Array, is_array, to_array, to_integers, to_numbers, widen
 from ._errors import InvalidError, TypeRefused
+from ._safetensors import to_safetensors
+
+SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 
 Fields = Mapping[str, Any]
 Results = dict[str, Any]
 
 SEQUENCES = ("queries", "keys", "values")
 INDICES = ("weights_heads", "weights_queries")
-INTEGERS = ("valid_lens", "prefix_lens", "positions", "key_positions", "spans", "targets", "top_in", "query_rows", *INDICES)
+INTEGERS = ("valid_lens", "prefix_lens", "positions", "key_positions", "spans", "targets", "token_ids", "top_in",
+            "query_rows", *INDICES)
 NUMBERS = ("head_mask", "bias", "attn_mask", "sinks", "slopes", "row_weights")
 RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads", "lse": "lse",
            "scores": "scores", "spans": "span_weights", "top": "top_weights", "target": "target_weights",
            "received": "received", "entropy": "entropy", "blocks": "block_weights",
-           "contributions": "contributions"}  # by need
+           "contributions": "contributions", "projections": "projected_queries"}  # by need
 ROWS_FIRST = ("heads", "lse", "entropy", "target")  # results of dot-product whose queries come before heads
 
 
@@ -141,6 +146,8 @@ def choose_results(results: Results, fields: Fields) -> Results:
     """Returns results by the words of `need`, or without it all that there are."""
     if "top_weights" in results:
         results["top_weights"] = results["top_keys"], results["top_weights"]
+    if "projected_queries" in results:
+        results["projected_queries"] = tuple(results[f"projected_{name}"] for name in SEQUENCES)
     words = need_words(fields) or [word for word, name in RESULTS.items() if name in results]
     return {word: results[RESULTS.get(word, word)] for word in words}
 
@@ -162,6 +169,7 @@ def split_sequences(tensors: Results, fields: Fields) -> Results:
             continue
         if tensor.ndim > 1:
             lens = num_rows if len(tensor) == num_rows.sum() else query_lens
+            lens = key_lens if name in ("projected_keys", "projected_values") else lens
             results[name] = np.split(tensor, np.cumsum(lens)[:-1])
             continue
         shapes = [shape_of_result(name, rows, keys, fields) for rows, keys in zip(num_rows, key_lens)]
@@ -207,3 +215,36 @@ def to_lists(name: str, value: Any) -> Any:
 def is_list_of(value: Any, rank: int) -> bool:
     """Whether a value is a list of arrays or lists of this rank, one for each sequence."""
     return isinstance(value, (list, tuple)) and len(value) > 0 and np.ndim(value[0]) == rank
+
+
+def encode(fields: Fields, as_json: bool, rank: int = 2) -> tuple[bytes, dict[str, str]]:
+    """Returns the body of a request and its headers. `rank` counts the axes of one sequence."""
+    known = prepare(fields)
+    if as_json:
+        for name in (*SEQUENCES, *NUMBERS):
+            value = None if is_mask(name, known.get(name)) else known.get(name)
+            for array in value if isinstance(value, list) else [value]:
+                if is_array(array):
+                    to_numbers(name, array, integers=True)  # which refuses what is not meant as numbers
+        for name in ("bias", "attn_mask"):
+            if name in known and not is_mask(name, known[name]):
+                known[name] = with_nulls(name, known[name])
+        return json.dumps({name: to_lists(name, value) for name, value in known.items()}).encode(), \
+            {"Content-Type": "application/json"}
+
+    tensors, options = split_fields(known, rank, integers=True)
+    texts = {name: ",".join(value) if name == "need" else value if isinstance(value, str) else json.dumps(value)
+             for name, value in options.items()}
+    return to_safetensors({name: to_sent(name, tensor) for name, tensor in tensors.items()}, texts), SAFETENSORS
+
+
+def to_sent(name: str, tensor: Array) -> Array:
+    """Returns a tensor as it is sent: numbers of 64 bits become float32."""
+    is_wide = tensor.dtype.kind == "f" and tensor.itemsize > 4 and name not in INTEGERS
+    return np.asarray(tensor, "<f4" if is_wide else tensor.dtype.newbyteorder("<"), order="C")
+
+
+def with_nulls(name: str, bias: Any) -> Array:
+    """Returns a bias whose -inf JSON can have."""
+    numbers = np.asarray(to_lists(name, bias), np.float64)
+    return np.where(np.isneginf(numbers), np.array(None), numbers)

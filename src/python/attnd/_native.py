@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import DTYPES, TYPES, Array
-from ._errors import Error, FileError, InvalidError, OutOfMemory, Stopped, TypeRefused, UnsupportedError
+from ._errors import Error, FileError, InvalidError, OutOfMemory, Stopped, TypeRefused, UnsupportedError, warn
 
 LIBRARY = "libattnd.so.1"
 STATUSES: tuple[type[Error], ...] = (
@@ -134,6 +134,7 @@ class Reply:
     def __init__(self, handle: c_void_p) -> None:
         self.handle = handle
         weakref.finalize(self, library().attn_reply_destroy, handle).atexit = False
+        self.parsed: Any = json.loads(library().attn_reply_text(handle))
 
     def arrays(self) -> dict[str, Array]:
         """Returns the arrays by name, without a copy."""
@@ -145,7 +146,7 @@ class Reply:
 
     def text(self) -> Any:
         """Returns the rest of the reply, from JSON."""
-        return json.loads(library().attn_reply_text(self.handle))
+        return self.parsed
 
 
 class _View:
@@ -189,7 +190,9 @@ def call(options: Mapping[str, Any], arrays: Mapping[str, Array], model: c_void_
         library().attn_reply_destroy(handle)
         raise
     check(status, error)
-    return Reply(handle)
+    reply = Reply(handle)
+    warn(reply.text().get("notes", []))
+    return reply
 
 
 def run_interruptible(compute: Callable[[], int], stop: c_int) -> int:

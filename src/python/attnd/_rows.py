@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows for layers from files: requests of the server, hidden states of an engine, captures."""
+"""Rows for layers from files: requests of the server, or captures."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from ._arrays import Array
 from ._errors import InvalidError
-from ._tensor_file import Tensors, is_safetensors, read_tensors
-from .captured import Captured, to_captured
+from ._safetensors import PathLike, Tensors, is_safetensors, read_safetensors
+from .captured import Captured, is_capture, to_captured
 
-PathLike = str | os.PathLike[str]
 REMEDY = ("give the JSON of one POST /v1/attention on each line, or safetensors with queries, hidden_states "
           "or a capture")
 RESULTS = ("need", "need_weights", "weights_heads", "weights_queries")  # what a server would send does not matter
-STATES = ("hidden_states", "token_ids", "targets")
 
 
 @dataclasses.dataclass
@@ -36,20 +33,7 @@ class Request:
         return Request(self.place, kept, {name: value for name, value in self.arrays.items() if name not in RESULTS})
 
 
-@dataclasses.dataclass
-class States:
-    """What enters some layers: [tokens, layers, width], or with layers first.
-
-    `targets` are [tokens, 2], or None. `num_ids` counts the tokens of the prompt, where that is known.
-    """
-
-    place: str
-    states: Array
-    targets: Array | None = None
-    num_ids: int = 0
-
-
-def read_rows(path: PathLike) -> Iterator[Request] | States | Captured:
+def read_rows(path: PathLike) -> Iterator[Request] | Captured:
     """Return what the file at `path` has, or what a pipe brings. Requests are read when they are used."""
     name = os.fspath(path)
     file = open(path, "rb")  # which requests are read from later
@@ -59,12 +43,9 @@ def read_rows(path: PathLike) -> Iterator[Request] | States | Captured:
                            "attnd.load(...)[0].heads(rows), or write them with save_file() of safetensors")
     if not is_safetensors(begin):
         return read_lines(file, begin, name)
-    with file:
-        tensors, metadata = read_tensors(file, name, begin)
-    if "layers" in metadata:
+    tensors, metadata = read_safetensors(path, begin, file)
+    if is_capture(tensors, metadata):
         return to_captured(name, tensors, metadata)
-    if "hidden_states" in tensors:
-        return read_states(name, tensors)
     return iter([Request(name, {key: parse_text(text) for key, text in metadata.items() if key != "format"}, tensors)])
 
 
@@ -112,12 +93,3 @@ def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("an object has a key twice")
     return found
-
-
-def read_states(name: str, tensors: Tensors) -> States:
-    """Return the hidden states of a file, as vLLM writes them or with layers first."""
-    unknown = [tensor for tensor in tensors if tensor not in STATES]
-    if unknown:
-        raise InvalidError(f"{name}: {unknown[0]!r} is no tensor beside hidden_states; known are {', '.join(STATES[1:])}")
-    ids = tensors.get("token_ids")
-    return States(name, tensors["hidden_states"], tensors.get("targets"), 0 if ids is None else ids.size)

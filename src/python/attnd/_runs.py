@@ -11,7 +11,6 @@ is cut off when the requests of a run are made.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from ._arrays import Array
 from ._masks import cut, to_visible
+from ._tensors import tower_of
 
 NUM_RECENT = 4  # runs that a call may continue: guidance has two at one time
 MOST_REJECTED = 64  # rows of drafts, in layers whose cache has a window
@@ -223,11 +223,6 @@ def first_of(calls: list[Call]) -> Call:
 def ids_of(call: Call) -> Array:
     """Return the ids of a call's tokens, or -1."""
     return np.full((len(call.marks), call.num_queries), -1) if call.ids is None else call.ids
-
-
-def tower_of(layer: str) -> str:
-    """Return what layers that run together have before their number, such as `decoder.`."""
-    return re.sub(r"\d.*", "", layer)
 
 
 # By run, and the number of its rows that come before a call: which of its B' sequences continue, [B, B'].

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -19,3 +20,8 @@ def to_numpy(tensor: Any) -> Array:
 def to_float(array: Array) -> Array:
     """Return float32, also of bits of bfloat16."""
     return np.asarray(widen(array), np.float32)
+
+
+def tower_of(layer: str) -> str:
+    """Return what layers that run together have before their number, such as `decoder.`."""
+    return re.sub(r"\d.*", "", layer)

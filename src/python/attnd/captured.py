@@ -8,20 +8,23 @@ import importlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import attention
-from ._arrays import Array
-from ._files import CaptureError, describe, read_safetensors
-from ._safetensors import to_safetensors
+from ._arrays import Array, to_array, to_numbers
+from ._errors import CaptureError
+from ._fields import without_nulls
+from ._safetensors import PathLike, Tensors, describe_tensors, read_safetensors, to_safetensors
+from ._tensors import tower_of
 from .client import AttentionError, Client
 from .head_table import HeadTable
 
 TENSORS = ("queries", "keys", "values", "bias", "sinks", "slopes", "positions", "key_positions")
 OPTIONS = ("scale", "softcap", "causal", "window")
+COMMON = ("token_ids", "targets", "hidden_states")  # tensors of all layers together
 Request = dict[str, Any]
 
 
@@ -35,12 +38,30 @@ class Captured:
         [Tk, KV, D], and so on.
     tokens : list of str, optional
         Labels of the keys of one sequence.
+
+    Attributes
+    ----------
+    hidden_states : array [tokens, layers, width] or [layers, tokens, width], or sequence of arrays, optional
+        What enters the layers of one sequence before their norms, such as ``model(..., output_hidden_states=True)`` has it:
+        ``attnd.load(folder).heads(c)`` says what the heads of the folder's layers do with it.
+    hidden_ids : list of int, optional
+        The layers that `hidden_states` enter, in their order. Of a sequence of arrays they are 0, 1, 2, and so on.
+    token_ids : array [tokens], optional
+        Of one sequence; a capture of a model has those of all.
+    targets : array [tokens, 2], optional
+        For each token a range of keys, or two zeros: for the column ``target`` of `heads`.
     """
 
     def __init__(self, layers: dict[str, list[Request]] | None = None, tokens: list[str] | None = None) -> None:
         self._layers: dict[str, list[Request]] = {} if layers is None else layers
         self._runs: list[Captured] = []
         self.tokens = tokens
+        self.place = "the capture"  # for errors
+        self.hidden_states: Any = None
+        self.hidden_ids: list[int] | None = None
+        self.token_ids: Any = None
+        self.targets: Any = None
+        self.key_ids: dict[str, list[Array | None]] = {}  # by layer and sequence, where they are known
         self.key_labels: dict[str, list[list[str]]] = {}  # by layer and sequence, where a tokenizer made them
         self.source: Callable[[], None] | None = None  # brings layers up to date, while a model is captured
         self.kept: dict[int, tuple[Any, str, Any]] = {}  # by sequence: the client that has put it, its name, what it was
@@ -59,13 +80,20 @@ class Captured:
             self.source()
         return self._runs or [self]
 
-    def replace(self, layers: dict[str, list[Request]], runs: list[Captured], key_labels: dict[str, list[list[str]]]) -> None:
-        """Have other layers from now on."""
-        self._layers, self._runs, self.key_labels = layers, runs, key_labels
+    def replace(self, runs: list[Captured]) -> None:
+        """Have the layers of these runs from now on, each of the last run that has it."""
+        self._layers, self._runs = {}, runs
+        for run in runs:
+            self._layers |= run.layers
+            self.key_labels |= run.key_labels
+            self.key_ids |= run.key_ids
 
     def request(self, layer: int | str, sequence: int = 0) -> Request:
         """Return the queries, keys and options of a layer, which may be given as its number."""
         found = self.layers.get(str(layer))
+        if found is None and not self.layers and self.hidden_states is not None:
+            raise CaptureError(f"{self.place} has hidden_states alone, no queries and keys; the folder of the model makes "
+                               "weights of them: attnd.load(FOLDER).heads(...), python3 -m attnd heads FOLDER --data ...")
         if found is None:
             raise CaptureError(f"layer {layer} was not captured; these were: {', '.join(self.layers) or 'none'}")
         if not -len(found) <= sequence < len(found):
@@ -136,6 +164,7 @@ class Captured:
             If the server keeps no captures.
         """
         client = as_client(client)
+        self.request(next(iter(self.layers), ""), sequence)
         for layer in self.layers:
             request = self.request(layer, sequence)
             for name in request.keys() & set(TENSORS):
@@ -170,19 +199,40 @@ class Captured:
         attnd.HeadTable
             ``c.heads(targets=...).sort("target")`` has the best head first. docs/heads.md explains the numbers.
         """
+        self.request(next(iter(self.layers), ""), sequence)  # which says so where there is none
         replies = {}
         for layer in self.layers if layers is None else layers:
             request = {name: value for name, value in self.request(layer, sequence).items() if name != "values"}
+            is_own = not str(layer).endswith(".cross")
+            marks = self.common(layer, sequence)
+            if targets is not None:
+                marks["targets"] = targets
             if "bias" in request:
-                found = describe_biased(request, targets)
+                found = describe_biased(request, marks.get("targets"))
             else:
-                found = attention.heads(**request, **({} if targets is None else {"targets": targets}))
-            if not str(layer).endswith(".cross"):
-                for field, back in (("mass_on_self", 0), ("mass_on_previous", 1)):
+                marks.pop("token_ids", None)  # of which tags are made where attention.heads takes them
+                found = attention.heads(**request, **marks, self_attention=is_own)
+            for field, back in (("mass_on_self", 0), ("mass_on_previous", 1)) if is_own else ():
+                if found[0].get(field) is None:
                     own = [place - back for place in self.positions(layer, sequence)]
                     fill_masses(found, field, request, [None if place < 0 else [place, place + 1] for place in own])
             replies[str(layer)] = {"model": str(layer), "heads": found}
         return HeadTable(replies)
+
+    def common(self, layer: int | str, sequence: int = 0) -> dict[str, Any]:
+        """Return the `token_ids` and `targets` that are those of a layer: it is of the text of the last layer."""
+        last, _, ids = self.text(sequence)
+        request = self.request(layer, sequence)
+        is_same = not str(layer).endswith(".cross") and tower_of(str(layer)) == tower_of(last)
+        found = {"token_ids": (ids, "keys"), "targets": (self.targets, "queries")}
+        return {name: value for name, (value, rows) in found.items()
+                if is_same and value is not None and len(value) == len(request[rows])}
+
+    def text(self, sequence: int) -> tuple[str, list[str] | None, Any]:
+        """Return the last layer that is of one text, its labels where a tokenizer made them, and its token ids."""
+        last = next((name for name in reversed(self.layers) if not name.endswith(".cross")), "")
+        labels, ids = self.key_labels.get(last), self.key_ids.get(last)
+        return last, labels[sequence] if labels else None, ids[sequence] if ids else self.token_ids
 
     def positions(self, layer: int | str, sequence: int) -> list[int]:
         """Return which key each query of self-attention is."""
@@ -247,15 +297,14 @@ class Captured:
         known = made[sequence] or ([] if name.endswith(".cross") else self.tokens or []) if sequence < len(made) else []
         return [*map(str, known[:count]), *map(str, range(len(known), count))]
 
-    def save(self, path: str | os.PathLike[str], sequence: int = 0) -> None:
+    def save(self, path: PathLike, sequence: int = 0) -> None:
         """Write one sequence as safetensors: ``LAYER.queries`` and so on, and options as JSON texts."""
         pathlib.Path(path).write_bytes(self.to_bytes(sequence))
 
     def to_bytes(self, sequence: int = 0) -> bytes:
         """Return what `save` writes: the same bytes for the same capture, also when it was loaded."""
-        made = next((labels[sequence] for layer, labels in reversed(self.key_labels.items())
-                     if not layer.endswith(".cross")), None)
-        tensors: dict[str, Array] = {}
+        _, made, ids = self.text(sequence)
+        tensors: Tensors = {}
         metadata = {"layers": json.dumps(list(self.layers)), "tokens": json.dumps(made or self.tokens)}
         for layer in self.layers:
             for name, value in sorted(self.request(layer, sequence).items(), key=lambda item: place(item[0])):
@@ -263,7 +312,48 @@ class Captured:
                     tensors[f"{layer}.{name}"] = np.ascontiguousarray(value)
                 else:
                     metadata[f"{layer}.{name}"] = json.dumps(value)
+        states, hidden_ids = (None, None) if self.hidden_states is None else self.stacked_states()
+        if ids is not None:
+            tensors["token_ids"] = to_array("token_ids", ids).astype("<i8").reshape(-1)
+        if self.targets is not None:
+            tensors["targets"] = to_array("targets", without_nulls(self.targets)).astype("<i8").reshape(-1, 2)
+        if states is not None:
+            tensors["hidden_states"] = np.ascontiguousarray(states)
+        if hidden_ids is not None:
+            metadata["hidden_ids"] = json.dumps(list(hidden_ids))
         return to_safetensors(tensors, metadata)
+
+    def stacked_states(self) -> tuple[Array, list[int] | None]:
+        """Return `hidden_states` as one array, and the layers that they enter, if these are known."""
+        states = self.hidden_states
+        if not isinstance(states, (list, tuple)):
+            return to_numbers("hidden_states", states), self.hidden_ids
+        rows = [to_numbers("hidden_states", state) for state in states]
+        stacked = np.stack([row[0] if row.ndim == 3 and len(row) == 1 else row for row in rows])
+        return stacked, list(range(len(stacked))) if self.hidden_ids is None else self.hidden_ids
+
+    def states(self, ids: Sequence[int] | None = None) -> dict[int, Array]:
+        """Return [tokens, width] for the id of each layer, of which `hidden_ids` are the usual ones.
+
+        The axis of `hidden_states` that is as long as the ids counts layers; of both, that of vLLM.
+        """
+        array, known = self.stacked_states()
+        ids = known if ids is None else ids
+        if ids is None:
+            raise CaptureError(f"{self.place}: layers is missing: hidden_states are {list(array.shape)}, and do not say of "
+                               "which layers they are; give their ids, as in 0,8,16 or 0-29")
+        if array.ndim != 3:
+            raise CaptureError(f"{self.place}: hidden_states have {array.ndim} axes; save [tokens, layers, width]")
+        if len(ids) not in array.shape[:2]:
+            raise CaptureError(f"{self.place}: hidden_states are {list(array.shape)}, but layers has {len(ids)} ids; list one "
+                               "for each layer, in the order of the file")
+        rows = array.swapaxes(0, 1) if array.shape[1] == len(ids) else array
+        num_ids = 0 if self.token_ids is None else len(self.token_ids)
+        if num_ids > rows.shape[1]:
+            raise CaptureError(f"{self.place}: hidden_states have {rows.shape[1]} rows, but there are {num_ids} token_ids: "
+                               "vLLM took the beginning of the prompt from its cache; start vllm with "
+                               "--no-enable-prefix-caching")
+        return dict(zip(ids, rows))
 
 
 def describe_biased(request: Request, targets: Any) -> list[dict[str, Any]]:
@@ -304,8 +394,8 @@ def as_client(client: Any) -> Any:
     return client if hasattr(client, "dot_product") else Client(*[client] if client else [])
 
 
-def open_capture(path: str | os.PathLike[str]) -> Captured:
-    """Return the capture that `Captured.save` wrote: ``attnd.open("text.safetensors")``.
+def open_capture(path: PathLike) -> Captured:
+    """Return the capture that `Captured.save` wrote, or hidden states of vLLM: ``attnd.open("text.safetensors")``.
 
     Raises
     ------
@@ -313,22 +403,34 @@ def open_capture(path: str | os.PathLike[str]) -> Captured:
         If the file is no capture.
     """
     tensors, metadata = read_safetensors(path)
-    if "layers" not in metadata:
-        raise CaptureError(f"{path} is no capture: it has no 'layers' in its metadata, but {describe(tensors)}")
+    if not is_capture(tensors, metadata):
+        raise CaptureError(f"{path} is no capture: it has no 'layers' in its metadata, no hidden_states, but "
+                           f"{describe_tensors(tensors)}")
     return to_captured(os.fspath(path), tensors, metadata)
 
 
-def to_captured(path: str, tensors: dict[str, Array], metadata: dict[str, str]) -> Captured:
+def is_capture(tensors: Tensors, metadata: dict[str, str]) -> bool:
+    """Whether a file is one for `to_captured`."""
+    return "layers" in metadata or "hidden_states" in tensors
+
+
+def to_captured(path: str, tensors: Tensors, metadata: dict[str, str]) -> Captured:
     """Return the capture of a file that has these tensors and this metadata."""
-    fields = {key: json.loads(text) for key, text in metadata.items() if key != "format"}
-    layers: dict[str, list[Request]] = {str(layer): [{}] for layer in fields.pop("layers")}
-    tokens = fields.pop("tokens", None)
+    names = metadata if "layers" in metadata else metadata.keys() & {"hidden_ids", "tokens"}  # of vLLM's others are its own
+    fields = {key: json.loads(metadata[key]) for key in names if key != "format"}
+    layers: dict[str, list[Request]] = {str(layer): [{}] for layer in fields.pop("layers", [])}
+    captured = Captured(layers, fields.pop("tokens", None))
+    captured.place, captured.hidden_ids = path, fields.pop("hidden_ids", None)
     for key, value in (tensors | fields).items():
         layer, _, name = key.rpartition(".")
-        if layer not in layers or name not in (TENSORS if key in tensors else OPTIONS):
-            raise CaptureError(f"{path} has {key!r}, which is nothing of its layers {', '.join(layers)}")
-        layers[layer][0][name] = value
-    return Captured(layers, tokens)
+        if key in COMMON:
+            setattr(captured, key, value)
+        elif layer in layers and name in (TENSORS if key in tensors else OPTIONS):
+            layers[layer][0][name] = value
+        else:
+            raise CaptureError(f"{path} has {key!r}, which is nothing of its layers {', '.join(layers) or '(none)'}; beside "
+                               f"these it may have {', '.join(COMMON)}")
+    return captured
 
 
 open = open_capture  # as attnd.open

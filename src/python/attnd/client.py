@@ -17,22 +17,20 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import quote, urlsplit
 
 import numpy as np
 
 from ._arrays import BFLOAT16 as BFLOAT16
-from ._arrays import Array, is_array, to_numbers
-from ._errors import Error, InvalidError, NoAnswer, NoReply
-from ._fields import (INTEGERS, NUMBERS, RESULTS, SEQUENCES, Fields, Results, choose_results, dot_product_fields,
-                      is_mask, is_ragged, need_words, prepare, sequence_rank, split_fields, split_sequences,
-                      swap_results, to_lists)
+from ._errors import Error, InvalidError, NoAnswer, NoReply, warn
+from ._fields import (RESULTS, SAFETENSORS, Fields, Results, choose_results, dot_product_fields, is_ragged, need_words,
+                      sequence_rank, split_sequences, swap_results)
+from ._fields import encode as encode
 from ._safetensors import from_safetensors as from_safetensors
 from ._safetensors import to_safetensors as to_safetensors
 
-SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 BUSY = (429, 503)  # with Retry-After: sent again then
 MAX_RETRIES = 5  # of a request that attnd is too busy for
 MAX_WAIT = 30  # seconds before each; attnd asks for no more
@@ -43,6 +41,7 @@ PIECE = 1 << 20  # bytes that are sent or read at once
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview  # the path of a file, or what it has
 Headers = Any  # a mapping whose names may have capitals or not
 Reply = tuple[int, Headers, bytearray]
+Steps = Generator[tuple[Any, ...], Reply, Any]  # yields the arguments of `request`, and is sent its replies
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -56,8 +55,16 @@ class AttentionError(Error):
         self.problem = problem
 
 
-class _Settings:
-    """Where a server is, and how it is asked."""
+def asking(steps: Callable[..., Steps]) -> Callable[..., Any]:
+    """Makes a method of steps, which both clients run: each in its own way."""
+    @functools.wraps(steps)
+    def ask(self: Any, *arguments: Any, **options: Any) -> Any:
+        return self._run(steps(self, *arguments, **options))
+    return ask
+
+
+class _Calls:
+    """Where a server is, and what it is asked. Of an `AsyncClient` each result is awaited."""
 
     def __init__(self, url: str = "http://127.0.0.1:8080", json: bool = False, timeout: float = 60,
                  max_reply: int = MAX_REPLY, headers: Mapping[str, str] | None = None) -> None:
@@ -76,32 +83,8 @@ class _Settings:
                        f"use Client(timeout={10 * self.timeout:g})")
 
 
-class Client(_Settings):
-    """A connection to one attnd. Not for several threads at once; make one for each.
-
-    Parameters
-    ----------
-    url : str
-        http://HOST:PORT, https://HOST:PORT, or unix:PATH for ``attnd --listen unix:PATH``.
-    json : bool
-        Sends and asks for JSON, for proxies that pass nothing else. Large requests take many times as long.
-    timeout : float
-        Seconds without a byte. A request that gets no reply in time is not sent again.
-    max_reply : int
-        Bytes; a longer reply is an error.
-    headers : dict, optional
-        More headers of each request, such as {"Authorization": "Bearer KEY"}.
-    """
-
-    _connection: http.client.HTTPConnection | None = None
-    _process = 0  # whose connection that is
-
-    def close(self) -> None:
-        """Closes the connection; the next request opens another."""
-        if self._connection is not None:
-            self._connection.close()
-
-    def attend(self, model: str | None = None, queries: Any = None, capture: str | None = None, **options: Any) -> Any:
+    @asking
+    def attend(self, model: str | None = None, queries: Any = None, capture: str | None = None, **options: Any) -> Steps:
         """Asks a model for attention, or with `capture` a capture of that name, see `put_capture`.
 
         Parameters
@@ -129,31 +112,32 @@ class Client(_Settings):
         """
         fields = {"model": model, "queries": queries, **options}
         if capture is None:
-            return decode(*self.post("/v1/attention", fields), fields)
+            return decode(*(yield self._post("/v1/attention", fields)), fields)
+        reply: Reply = yield from self._ask(capture, "attention", fields)
+        return decode_words(*reply, fields, sequence_rank(fields))
 
-        path, rank = f"{capture_path(capture)}/attention", sequence_rank(fields)
-        reply = self.post(path, fields, rank)
-        if is_unknown_capture(*reply) and capture in self.kept:  # its server was lost, or restarted
-            self.put_capture(capture, *self.kept[capture])
-            reply = self.post(path, fields, rank)
-        return decode_words(*reply, fields, rank)
-
+    @asking
     def dot_product(self, queries: Any, keys: Any, values: Any = None, *, heads_first: bool = False,
-                    **options: Any) -> Results:
+                    **options: Any) -> Steps:
         """Asks for attention of queries and keys that are projected already. Takes and returns what
         `attnd.dot_product` does, which computes in the process."""
         fields = dot_product_fields(queries, keys, values, heads_first, options)
         rank = sequence_rank(fields)
-        results = decode_words(*self.post("/v1/attention/dot-product", fields, rank), fields, rank)
+        results = decode_words(*(yield self._post("/v1/attention/dot-product", fields, rank)), fields, rank)
         return swap_results(results) if heads_first else results
 
-    def heads(self, model: str, queries: Any, **options: Any) -> tuple[list[dict[str, Any]], Array]:
+    @asking
+    def heads(self, model: str | None = None, queries: Any = None, capture: str | None = None, **options: Any) -> Steps:
         """Returns what each head attends to: a list of H dicts, such as {"importance": 0.2,
         "entropy": 1.3, ...}, and gram, an array [H, H]. docs/heads.md says what they mean. Takes
-        what `attend` takes."""
-        return decode_heads(*self.post("/v1/heads", {"model": model, "queries": queries, **options}))
+        what `attend` takes. Heads of a `capture` have no importance, and for gram None."""
+        fields = {"model": model, "queries": queries, **options}
+        reply = (yield self._post("/v1/heads", fields)) if capture is None else (yield from self._ask(capture, "heads", fields))
+        found = decode_json(*reply)
+        return found["heads"], np.array(found["gram"]) if "gram" in found else None
 
-    def put_capture(self, name: str | None, data: Any, ttl: float | None = None) -> dict[str, Any]:
+    @asking
+    def put_capture(self, name: str | None, data: Any, ttl: float | None = None) -> Steps:
         """Keeps a file of queries and keys, as `Captured.save` writes it, on the server.
         `data` is its path, its bytes, or a function that returns either. Without a name (None)
         it is named by its SHA-256. Returns its description, a dict with "name", "layers" and more.
@@ -165,24 +149,72 @@ class Client(_Settings):
 
         The server forgets a capture `ttl` seconds after its last use, and when it ends. A client that
         has put it puts it again then, so a file that may be asked for must stay where it is."""
+        return (yield from self._put(name, data, ttl))
+
+    @asking
+    def captures(self) -> Steps:
+        """Returns the descriptions of all captures that the server has, without their layers."""
+        return decode_json(*(yield "GET", "/v1/captures"))["captures"]
+
+    @asking
+    def delete_capture(self, name: str) -> Steps:
+        """Lets the server, and this client, forget a capture."""
+        self.kept.pop(name, None)
+        check_status(*(yield "DELETE", capture_path(name)))
+
+    def _put(self, name: str | None, data: Any, ttl: float | None) -> Steps:
         source = data() if callable(data) else data
         name = hash_of(source) if name is None else name
-        description: dict[str, Any] = decode_json(*self.request("PUT", capture_path(name, ttl), source, SAFETENSORS))
+        description = decode_json(*(yield "PUT", capture_path(name, ttl), source, SAFETENSORS))
         self.kept[name] = data, ttl
         return description
 
-    def captures(self) -> list[dict[str, Any]]:
-        """Returns the descriptions of all captures that the server has, without their layers."""
-        found: list[dict[str, Any]] = decode_json(*self.request("GET", "/v1/captures"))["captures"]
-        return found
+    def _ask(self, capture: str, question: str, fields: Fields) -> Steps:
+        """Asks a capture, which is put once more if its server was lost, or restarted."""
+        post = self._post(f"{capture_path(capture)}/{question}", fields, sequence_rank(fields))
+        reply = yield post
+        if is_unknown_capture(*reply) and capture in self.kept:
+            yield from self._put(capture, *self.kept[capture])
+            reply = yield post
+        return reply
 
-    def delete_capture(self, name: str) -> None:
-        """Lets the server, and this client, forget a capture."""
-        self.kept.pop(name, None)
-        check_status(*self.request("DELETE", capture_path(name)))
+    def _post(self, path: str, fields: Fields, rank: int = 2) -> tuple[Any, ...]:
+        return "POST", path, *encode(fields, self.json, rank)
 
-    def post(self, path: str, fields: Fields, rank: int = 2) -> Reply:
-        return self.request("POST", path, *encode(fields, self.json, rank))
+
+class Client(_Calls):
+    """A connection to one attnd. Not for several threads at once; make one for each.
+
+    Parameters
+    ----------
+    url : str
+        http://HOST:PORT, https://HOST:PORT, or unix:PATH for ``attnd --listen unix:PATH``.
+    json : bool
+        Sends and asks for JSON, for proxies that pass nothing else. Large requests take many times as long.
+    timeout : float
+        Seconds without a byte. A request that gets no reply in time is not sent again.
+    max_reply : int
+        Bytes; a longer reply is an error.
+    headers : dict, optional
+        More headers of each request, such as {"Authorization": "Bearer KEY"}.
+    """
+
+    _connection: http.client.HTTPConnection | None = None
+    _process = 0  # whose connection that is
+
+    def close(self) -> None:
+        """Closes the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _run(self, steps: Steps) -> Any:
+        """Returns what steps return, whose requests are sent one after the other."""
+        try:
+            request = next(steps)
+            while True:
+                request = steps.send(self.request(*request))
+        except StopIteration as end:
+            return end.value
 
     def request(self, method: str, path: str, source: Source = b"", headers: Mapping[str, str] | None = None) -> Reply:
         """Returns the status, the headers and the bytes of a reply. `source` is the body, or the path
@@ -288,7 +320,7 @@ def is_readable(file: int, seconds: float) -> bool:
     return bool(poll.poll(1000 * seconds))
 
 
-class AsyncClient(_Settings):
+class AsyncClient(_Calls):
     """The same for asyncio, for any number of requests at once: `async with AsyncClient() as
     client: outputs, weights = await client.attend(...)`. It needs aiohttp."""
 
@@ -303,47 +335,13 @@ class AsyncClient(_Settings):
     async def __aexit__(self, *_: object) -> None:
         await self.session.close()
 
-    async def attend(self, model: str | None = None, queries: Any = None, capture: str | None = None,
-                     **options: Any) -> Any:
-        fields = {"model": model, "queries": queries, **options}
-        if capture is None:
-            return decode(*await self.post("/v1/attention", fields), fields)
-
-        path, rank = f"{capture_path(capture)}/attention", sequence_rank(fields)
-        reply = await self.post(path, fields, rank)
-        if is_unknown_capture(*reply) and capture in self.kept:
-            await self.put_capture(capture, *self.kept[capture])
-            reply = await self.post(path, fields, rank)
-        return decode_words(*reply, fields, rank)
-
-    async def dot_product(self, queries: Any, keys: Any, values: Any = None, *, heads_first: bool = False,
-                          **options: Any) -> Results:
-        fields = dot_product_fields(queries, keys, values, heads_first, options)
-        rank = sequence_rank(fields)
-        results = decode_words(*await self.post("/v1/attention/dot-product", fields, rank), fields, rank)
-        return swap_results(results) if heads_first else results
-
-    async def heads(self, model: str, queries: Any, **options: Any) -> tuple[list[dict[str, Any]], Array]:
-        fields = {"model": model, "queries": queries, **options}
-        return decode_heads(*await self.post("/v1/heads", fields))
-
-    async def put_capture(self, name: str | None, data: Any, ttl: float | None = None) -> dict[str, Any]:
-        source = data() if callable(data) else data
-        name = hash_of(source) if name is None else name
-        description: dict[str, Any] = decode_json(*await self.request("PUT", capture_path(name, ttl), source, SAFETENSORS))
-        self.kept[name] = data, ttl
-        return description
-
-    async def captures(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = decode_json(*await self.request("GET", "/v1/captures"))["captures"]
-        return found
-
-    async def delete_capture(self, name: str) -> None:
-        self.kept.pop(name, None)
-        check_status(*await self.request("DELETE", capture_path(name)))
-
-    async def post(self, path: str, fields: Fields, rank: int = 2) -> Reply:
-        return await self.request("POST", path, *encode(fields, self.json, rank))
+    async def _run(self, steps: Steps) -> Any:
+        try:
+            request = next(steps)
+            while True:
+                request = steps.send(await self.request(*request))
+        except StopIteration as end:
+            return end.value
 
     async def request(self, method: str, path: str, source: Source | None = None,
                       headers: Mapping[str, str] | None = None) -> Reply:
@@ -446,39 +444,6 @@ def is_unknown_capture(status: int, headers: Headers, data: bytearray) -> bool:
             and json.loads(data)["title"] == "Unknown capture")
 
 
-def encode(fields: Fields, as_json: bool, rank: int = 2) -> tuple[bytes, dict[str, str]]:
-    """Returns the body of a request and its headers. `rank` counts the axes of one sequence."""
-    known = prepare(fields)
-    if as_json:
-        for name in (*SEQUENCES, *NUMBERS):
-            value = None if is_mask(name, known.get(name)) else known.get(name)
-            for array in value if isinstance(value, list) else [value]:
-                if is_array(array):
-                    to_numbers(name, array, integers=True)  # which refuses what is not meant as numbers
-        for name in ("bias", "attn_mask"):
-            if name in known and not is_mask(name, known[name]):
-                known[name] = with_nulls(name, known[name])
-        return json.dumps({name: to_lists(name, value) for name, value in known.items()}).encode(), \
-            {"Content-Type": "application/json"}
-
-    tensors, options = split_fields(known, rank, integers=True)
-    texts = {name: ",".join(value) if name == "need" else value if isinstance(value, str) else json.dumps(value)
-             for name, value in options.items()}
-    return to_safetensors({name: to_sent(name, tensor) for name, tensor in tensors.items()}, texts), SAFETENSORS
-
-
-def to_sent(name: str, tensor: Array) -> Array:
-    """Returns a tensor as it is sent: numbers of 64 bits become float32."""
-    is_wide = tensor.dtype.kind == "f" and tensor.itemsize > 4 and name not in INTEGERS
-    return np.asarray(tensor, "<f4" if is_wide else tensor.dtype.newbyteorder("<"), order="C")
-
-
-def with_nulls(name: str, bias: Any) -> Array:
-    """Returns a bias whose -inf JSON can have."""
-    numbers = np.asarray(to_lists(name, bias), np.float64)
-    return np.where(np.isneginf(numbers), np.array(None), numbers)
-
-
 @reading_reply
 def decode(status: int, headers: Headers, data: bytearray, fields: Fields) -> Any:
     """Returns the results of a reply of a layer, or raises its error."""
@@ -490,6 +455,7 @@ def decode(status: int, headers: Headers, data: bytearray, fields: Fields) -> An
 def decode_words(status: int, headers: Headers, data: bytearray, fields: Fields, rank: int = 2) -> Results:
     """Returns the results of a reply by the words of `need`, or raises its error."""
     check_status(status, headers, data)
+    warn_of(headers)
     ragged = is_ragged(fields, rank)
     if headers["Content-Type"] == "application/json":
         reply = json.loads(data)
@@ -503,16 +469,15 @@ def decode_words(status: int, headers: Headers, data: bytearray, fields: Fields,
 
 
 @reading_reply
-def decode_heads(status: int, headers: Headers, data: bytearray) -> tuple[list[dict[str, Any]], Array]:
-    """Returns the heads and gram of a reply, or raises its error."""
-    reply = decode_json(status, headers, data)
-    return reply["heads"], np.array(reply["gram"])
-
-
-@reading_reply
 def decode_json(status: int, headers: Headers, data: bytearray) -> Any:
     check_status(status, headers, data)
+    warn_of(headers)
     return json.loads(data)
+
+
+def warn_of(headers: Headers) -> None:
+    """Warns of what the server notes on the rows that were sent."""
+    warn([headers["Attnd-Note"]] if "Attnd-Note" in headers else [])
 
 
 @reading_reply

@@ -15,6 +15,7 @@ from ._errors import InvalidError
 # name, field of a head in the reply of POST /v1/heads, width and decimals in print
 COLUMNS = (
     ("importance", "importance", 10, 6),
+    ("residual", "residual_importance", 8, 6),
     ("entropy", "entropy", 7, 4),
     ("distance", "mean_distance", 8, 4),
     ("self", "mass_on_self", 8, 4),
@@ -24,7 +25,7 @@ COLUMNS = (
     ("target", "mass_on_target", 8, 4),
     ("largest", "target_is_largest", 8, 4),
 )
-OPTIONAL = ("importance", "sink", "target", "largest")  # columns that not every layer or request has
+OPTIONAL = ("importance", "residual", "sink", "target", "largest")  # columns that not every layer or request has
 
 
 class HeadTable:
@@ -36,8 +37,8 @@ class HeadTable:
     Attributes
     ----------
     rows : numpy.ndarray
-        [heads], with the fields `layer`, `head`, those of `columns`, and `tags`, a text. NaN stands for what has
-        no meaning, such as `sink` in a layer without sinks.
+        [heads], with the fields `layer`, `head`, those of `columns`, and `tags`, a text with shares; weak ones are in
+        brackets. NaN stands for what has no meaning, such as `sink` in a layer without sinks.
     replies : dict
         For each layer what `POST /v1/heads` replies: `heads`, and `gram`, [H, H], where there is a model.
     """
@@ -108,9 +109,15 @@ class HeadTable:
         return "\n".join(lines)
 
 
+def print_tags(head: Mapping[str, Any]) -> str:
+    """Return the tags of a head with their shares; weak ones in brackets."""
+    tags = zip(head["tags"], head.get("shares", ()), head.get("weak", ()))
+    return ", ".join(f"({name} {share:.2f})" if weak else f"{name} {share:.2f}" for name, share, weak in tags)
+
+
 def make_rows(replies: Mapping[str, Mapping[str, Any]]) -> npt.NDArray[Any]:
     """Return the structured array of all heads, in the order of layers."""
-    heads = [(layer, number, head, ", ".join(head["tags"]))
+    heads = [(layer, number, head, print_tags(head))
              for layer, reply in replies.items() for number, head in enumerate(reply["heads"])]
     rows = [(layer, number, *[np.nan if head.get(field) is None else head[field] for _, field, *_ in COLUMNS], tags)
             for layer, number, head, tags in heads]

@@ -13,14 +13,17 @@ from ctypes import byref, c_void_p
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 
 from . import _native
 from ._analysis import naming, requests_of, run_heads
-from ._arrays import Array, to_array, to_numbers
+from ._arrays import to_array
 from ._errors import InvalidError, UnsupportedError
-from ._rows import PathLike, Request, States, read_rows
+from ._fields import without_nulls
+from ._rows import Request
+from ._safetensors import PathLike
 from .attention import compute
+from .captured import Captured
+from .captured import open as open_capture
 from .head_table import HeadTable
 from .prune import Pruned, prune
 
@@ -100,13 +103,13 @@ class Model:
 
         Parameters
         ----------
-        hidden_states : array [tokens, layers, width] or [layers, tokens, width], sequence of arrays, or path
+        hidden_states : array [tokens, layers, width] or [layers, tokens, width], sequence of arrays, Captured or path
             What enters each layer, before its norm, which is applied. A sequence, such as that of
             ``model(..., output_hidden_states=True)``, has an array [tokens, width] or [1, tokens, width] for each layer.
-            A path is that of a file with ``hidden_states``.
+            A path is that of a file with ``hidden_states``, which `Captured.save` or vLLM wrote.
         layers : str or iterable of int, optional
             The ids of the layers, in the order of `hidden_states`: ``"0-29"``, ``[0, 8, 16]``. A sequence needs none: state i
-            enters layer i, and the one after the last layer enters none.
+            enters layer i, and the one after the last layer enters none. Nor does a capture that has them.
         targets : array [tokens, 2], optional
             A range of keys for each token. ``.sort("target")`` then finds the heads that look there.
 
@@ -119,30 +122,22 @@ class Model:
         attnd.Error
             Also a ValueError, a MemoryError or a NotImplementedError.
         """
-        states = take_states(hidden_states)
-        if targets is not None:
-            states.targets = to_array("targets", targets)
-        if layers is None and isinstance(hidden_states, (list, tuple)):
-            last = len(self._fed())
-            states.states = states.states[: last] if len(states.states) == last + 1 else states.states
-            layers = range(len(states.states))
-        if layers is None:
-            raise InvalidError(f"{states.place}: layers is missing: hidden_states are {list(states.states.shape)}, and do not "
-                               "say of which layers they are; give their ids, as in 0,8,16 or 0-29")
-        ids = read_ids(layers)
-        rows = find_rows(states, ids)
-        fed = [self._find_fed(number) for number in ids]
-        replies = run_on_threads(lambda item: self._analyse(item[0][0], item[0][1], item[1], states), list(zip(fed, rows)))
-        return HeadTable({name: reply for (name, _), reply in zip(fed, replies)})
+        captured = take_states(hidden_states)
+        ids = None if layers is None else read_ids(layers)
+        states = captured.states(ids)
+        targets = captured.targets if targets is None else targets
+        arrays = {} if targets is None else {"targets": to_array("targets", without_nulls(targets))}
+        last = len(self._fed()) if layers is None else -1  # the id of what leaves the last layer
+        fed = [(*self._find_fed(number), Request(captured.place, {}, {"queries": rows, **arrays}))
+               for number, rows in states.items() if number != last]
+        return HeadTable({name: reply for (name, *_), reply in zip(fed, run_on_threads(self._analyse, fed))})
 
-    def _analyse(self, name: str, layer: Layer, rows: Array, states: States) -> dict[str, Any]:
-        """Return what the heads of a layer do, called `name`. It is read for this alone."""
-        request = Request(states.place, {}, {"queries": rows})
-        if states.targets is not None:
-            request.arrays["targets"] = states.targets
+    def _analyse(self, item: tuple[str, Layer, Request]) -> dict[str, Any]:
+        """Return what the heads of a layer do, which has a name. It is read for this alone."""
+        name, layer, request = item
         with naming(f"layer {name}"):
             options = {key: value for key, value in self.options.items() if key not in ("layers", "pre_norm")}
-            opened = Opened(self.path, options | {"layer": layer.name} | ({"pre_norm": True} if layer.info["pre_norm"] else {}))
+            opened = Opened(self.path, options | {"layer": layer.name})
             return run_heads([request], opened.get(0)) | {"model": name}
 
     def _fed(self) -> dict[int, tuple[str, Layer]]:
@@ -202,10 +197,11 @@ class Layer:
         Parameters
         ----------
         queries : array [Tq, query_size] or [B, Tq, query_size]
-            The rows that enter the layer, behind its norm unless it was loaded with ``pre_norm=True``. A list of arrays is a
-            batch of different lengths, and each result is a list, too.
+            The rows that enter the layer, before its norm unless it was loaded with ``pre_norm=False``: ``info["queries"]``. A
+            list of arrays is a batch of different lengths, and each result is a list, too.
         need : str or list of str, optional
-            ``outputs``, ``weights``, ``heads``, ``lse``, ``contributions``, ``received``, ``entropy`` and others.
+            ``outputs``, ``weights``, ``heads``, ``lse``, ``contributions``, ``projections``, ``received``, ``entropy`` and
+            others.
         **options
             keys, values, causal, window, valid_lens, positions, head_mask, bias, weights_heads, ... By default `queries` are
             the keys, and keys the values.
@@ -280,17 +276,16 @@ class Layer:
         return prune(self, queries, keep, remove, groups, options)
 
 
-def take_states(hidden_states: Any) -> States:
-    """Return the states of a file, an array or a sequence of arrays."""
-    found = read_rows(hidden_states) if isinstance(hidden_states, (str, os.PathLike)) else hidden_states
-    if isinstance(found, States):
-        return found
-    if found is not hidden_states:
-        raise InvalidError(f"{os.fspath(hidden_states)} has no hidden_states")
-    if not isinstance(hidden_states, (list, tuple)):
-        return States("hidden_states", to_numbers("hidden_states", hidden_states))
-    rows = [to_numbers("hidden_states", state) for state in hidden_states]
-    return States("hidden_states", np.stack([row[0] if row.ndim == 3 and len(row) == 1 else row for row in rows]))
+def take_states(hidden_states: Any) -> Captured:
+    """Return the capture that has these hidden states, or those of a file."""
+    captured = open_capture(hidden_states) if isinstance(hidden_states, (str, os.PathLike)) else \
+        hidden_states if isinstance(hidden_states, Captured) else Captured()
+    if not isinstance(hidden_states, (str, os.PathLike, Captured)):
+        captured.place, captured.hidden_states = "hidden_states", hidden_states
+    if captured.hidden_states is None:
+        raise InvalidError(f"{captured.place} has no hidden_states, which the layers of a folder take; its queries and keys "
+                           "need no folder: leave it out")
+    return captured
 
 
 def read_ids(layers: str | Iterable[int]) -> list[int]:
@@ -305,21 +300,6 @@ def read_ids(layers: str | Iterable[int]) -> list[int]:
     if len(set(ids)) < len(ids):
         raise InvalidError(f"layers: {layers!r} has an id twice; list each layer once")
     return ids
-
-
-def find_rows(states: States, ids: list[int]) -> Array:
-    """Return [layers, tokens, width]. The axis that is as long as the ids counts layers; of both, that of vLLM."""
-    array, place = states.states, states.place
-    if array.ndim != 3:
-        raise InvalidError(f"{place}: hidden_states have {array.ndim} axes; save [tokens, layers, width]")
-    if len(ids) not in array.shape[:2]:
-        raise InvalidError(f"{place}: hidden_states are {list(array.shape)}, but layers has {len(ids)} ids; list one for each "
-                           "layer, in the order of the file")
-    rows = array.swapaxes(0, 1) if array.shape[1] == len(ids) else array
-    if states.num_ids > rows.shape[1]:
-        raise InvalidError(f"{place}: hidden_states have {rows.shape[1]} rows, but there are {states.num_ids} token_ids: the "
-                           "first part of the prompt came from the prefix cache; start vllm with --no-enable-prefix-caching")
-    return rows
 
 
 def run_on_threads(work: Callable[[Any], Any], items: list[Any]) -> list[Any]:

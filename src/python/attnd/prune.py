@@ -14,7 +14,7 @@ import numpy as np
 from ._analysis import measure_change, requests_of, run_heads
 from ._arrays import Array
 from ._errors import Error, InvalidError, UnsupportedError
-from ._tensor_file import Tensors, read_tensors, write_tensors
+from ._safetensors import Tensors, read_safetensors, write_safetensors
 
 if TYPE_CHECKING:
     from .layers import Layer
@@ -84,13 +84,12 @@ class Pruned:
         tensors: Tensors = {}
         metadata: Mapping[str, str] = {}
         for source in dict.fromkeys(cut["file"] for cut in cuts):
-            with open(source, "rb") as file:
-                read, metadata = read_tensors(file, source, wanted={cut["name"] for cut in cuts} if folder else None)
+            read, metadata = read_safetensors(source, wanted={cut["name"] for cut in cuts} if folder else None)
             tensors |= read
         options = {} if folder else {key: str(value).lower() if isinstance(value, bool) else str(value)
                                      for key, value in self.layer.model.options.items() if key != "precision"}
         metadata = {} if folder else {**metadata, **options, "num_heads": str(len(self.kept))}
-        write_tensors(path, cut_tensors(tensors, cuts, self), metadata)
+        write_safetensors(path, cut_tensors(tensors, cuts, self), metadata)
         try:
             if not folder:
                 type(self.layer.model)(path)

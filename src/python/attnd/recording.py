@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import Array
-from ._files import CaptureError
+from ._errors import CaptureError
 from ._masks import causal_ranges, to_ranges
 from ._runs import Call, Layer, Run, Runs
 from ._tensors import to_float, to_numpy
@@ -143,12 +143,11 @@ def fill(captured: Captured, recorder: Recorder, tokenizer: Any, copy: bool) -> 
         return
     texts: dict[int, str] = {}
     runs: list[Captured] = []
-    layers: dict[str, list[dict[str, Any]]] = {}
-    labels: dict[str, list[list[str]]] = {}
     for run in recorder.runs.all:
         own = Captured(run.make_requests(), captured.tokens)
         for layer, requests in own.layers.items():
             ids = [request.pop("ids", None) for request in requests]
+            own.key_ids[layer] = [None if row is None or (row < 0).any() else row for row in ids]
             if tokenizer is not None:
                 own.key_labels[layer] = [[] if row is None else label_ids(row, tokenizer, texts) for row in ids]
             if copy:
@@ -156,9 +155,7 @@ def fill(captured: Captured, recorder: Recorder, tokenizer: Any, copy: bool) -> 
                                       for name, value in request.items()} for request in requests]
         if own.layers:
             runs.append(own)
-            layers |= own.layers
-            labels |= own.key_labels
-    captured.replace(layers, runs, labels)
+    captured.replace(runs)
 
 
 def label_ids(ids: Array, tokenizer: Any, texts: dict[int, str]) -> list[str]:

@@ -12,29 +12,24 @@ from typing import Any
 import numpy as np
 
 from ._arrays import Array
-from ._files import CaptureError, describe, read_safetensors
+from ._errors import CaptureError
+from ._safetensors import read_safetensors
 from .captured import Captured
+from .captured import open as open_capture
 
 
 def read_hidden_states(path: str | os.PathLike[str], ids: Sequence[int],
                        num_hidden_layers: int | None = None) -> tuple[dict[int, Array], Array]:
     """Return the hidden states [tokens, width] of a file of vLLM by layer, and its token ids. `ids` are those
     of its configuration, `eagle_aux_hidden_state_layer_ids`, in that order: the file does not have them. Each
-    goes to the layer of that number, served with pre_norm=true."""
-    tensors, _ = read_safetensors(path, lock=True)
-    hidden = tensors.get("hidden_states")
-    if hidden is None or hidden.ndim != 3 or "token_ids" not in tensors:
-        raise CaptureError(f"{path} is no file of vLLM, which has hidden_states [tokens, layers, width] and "
-                           f"token_ids: it has {describe(tensors)}")
-    if hidden.shape[1] != len(ids):
-        raise CaptureError(f"{path} has {hidden.shape[1]} layers, but ids has {len(ids)}")
+    goes to the layer of that number."""
+    captured = open_capture(path)
+    if captured.hidden_states is None or captured.token_ids is None:
+        raise CaptureError(f"{path} is no file of vLLM, which has hidden_states and token_ids")
     if num_hidden_layers is not None and max(ids) >= num_hidden_layers:
         raise CaptureError(f"id {max(ids)} is what leaves the last layer, and enters none; ids are below "
                            f"{num_hidden_layers}")
-    if len(hidden) < len(tensors["token_ids"]):
-        raise CaptureError(f"{path} has {len(hidden)} rows, but {len(tensors['token_ids'])} token_ids: the first part of "
-                           "the prompt came from the prefix cache; start vllm with --no-enable-prefix-caching")
-    return {number: hidden[:, place] for place, number in enumerate(ids)}, tensors["token_ids"]
+    return captured.states(ids), captured.token_ids
 
 
 def read_vllm_hook(run: str | os.PathLike[str]) -> list[Captured]:

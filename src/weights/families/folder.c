@@ -31,7 +31,7 @@ struct folder {
     struct fp8 fp8;
     struct layer *layers; /* [num_layers] */
     size_t num_layers;
-    char note[200]; /* see folder_get_note(); "": none */
+    char notes[FOLDER_NUM_NOTES][200]; /* see folder_get_note(); "": none */
 };
 
 bool folder_is_at(const char *path) {
@@ -173,6 +173,22 @@ static void ask_for_keys(const struct match *match, const struct match_stack *st
     traits_read(match, &apart, index, &layer);
 }
 
+/* Sets whether the layer applies the norm before it: as the option says, else where its
+ * numbers are known. */
+static void set_pre_norm(struct folder *folder, const char *option, struct layer *layer) {
+    char *note = folder->notes[FOLDER_NOTE_NORM];
+    bool is_there = layer->info.pre_norm.kind != ATTN_NORM_NONE;
+    bool known = layer->info.pre_norm.known;
+
+    layer->info.pre_norm.applied =
+        option != NULL ? is_there && strcmp(option, "true") == 0 : known;
+    if (is_there && !known && option == NULL && *note == '\0')
+        snprintf(note, sizeof folder->notes[0],
+                 "the norm before layer %s is not in the files; send rows behind it, or "
+                 "add it to the folder",
+                 layer->part);
+}
+
 /* Adds the layers of a stack that are asked for. */
 static attn_status add_stack(struct folder *folder, const struct match *match,
                              const struct match_stack *stack,
@@ -199,8 +215,7 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
         if (status != ATTN_OK)
             return status;
         layer->info.context_length = options->context_length;
-        layer->info.pre_norm.applied =
-            options->pre_norm && layer->info.pre_norm.kind != ATTN_NORM_NONE;
+        set_pre_norm(folder, options->pre_norm, layer);
         folder->num_layers++;
     }
     return ATTN_OK;
@@ -249,13 +264,15 @@ static attn_status check_keys(const struct folder *folder, const struct match *m
 
 /* Notes in what the mask may differ. */
 static void note_mask(struct folder *folder, const struct match *match) {
+    char *note = folder->notes[FOLDER_NOTE_MASK];
+
     if (match->text != NULL && match->text->any_mask)
-        snprintf(folder->note, sizeof folder->note,
+        snprintf(note, sizeof folder->notes[0],
                  "a prompt of %.40s is a prefix, whose tokens see all of it; attnd "
                  "computes a causal mask, or none with causal=false",
                  match->text->type);
     else if (match->unknown != NULL)
-        snprintf(folder->note, sizeof folder->note,
+        snprintf(note, sizeof folder->notes[0],
                  "class %.60s is not one of %.40s; its mask may differ; set causal=true "
                  "or causal=false",
                  match->unknown, match->family->type);
@@ -293,7 +310,8 @@ static attn_status find_layers(struct folder *folder,
         status = check_keys(folder, &match, &asked, ret_error);
     if (status == ATTN_OK && folder->num_layers == 0)
         return refuse_selection(&match, options, ret_error);
-    if (status == ATTN_OK && options->pre_norm)
+    if (status == ATTN_OK && options->pre_norm != NULL &&
+        strcmp(options->pre_norm, "true") == 0)
         status = check_pre_norm(folder, &match, ret_error);
     return status;
 }
@@ -379,8 +397,8 @@ const struct layer *folder_get_layers(const struct folder *folder, size_t *ret_c
     return folder->layers;
 }
 
-const char *folder_get_note(const struct folder *folder) {
-    return folder->note[0] != '\0' ? folder->note : NULL;
+const char *folder_get_note(const struct folder *folder, enum folder_note which) {
+    return folder->notes[which][0] != '\0' ? folder->notes[which] : NULL;
 }
 
 attn_status folder_check_models(const struct folder *folder,

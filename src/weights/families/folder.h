@@ -18,7 +18,8 @@ struct folder_options {
     const char *prefix; /* of the tensors' names, where several fit; NULL: any */
     const char *causal; /* "true" or "false": the mask of all layers but cross ones; NULL:
                            as config.json and the family say */
-    bool pre_norm;      /* models also apply the norm in front of the attention */
+    const char *pre_norm; /* "true" or "false": models also apply the norm before the
+                             layer; NULL: where its numbers are known */
     size_t context_length;
 };
 
@@ -56,9 +57,13 @@ void folder_close(struct folder *folder);
  * model_describe() describes the model of each. */
 const struct layer *folder_get_layers(const struct folder *folder, size_t *ret_count);
 
-/* Returns in what the mask may differ from that of the model, with the remedy; NULL where
- * it is certain. The folder keeps owning the text. */
-const char *folder_get_note(const struct folder *folder);
+/* What a folder may leave uncertain. */
+enum folder_note { FOLDER_NOTE_MASK, FOLDER_NOTE_NORM, FOLDER_NUM_NOTES };
+
+/* Returns in what the mask may differ from that of the model, or which rows the layers
+ * take since a norm is missing, with the remedy; NULL where it is certain. The folder
+ * keeps owning the text. */
+const char *folder_get_note(const struct folder *folder, enum folder_note which);
 
 /* Checks that all layers can be served at the same time in `memory` bytes, of which
  * *bytes are already reserved. Adds the bytes of all layers to *bytes. Errors: those of

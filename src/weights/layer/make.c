@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "math/rows/entering.h"
 #include "safetensors/digest.h"
 #include "weights/layer/distance.h"
 #include "weights/layer/frequencies.h"
@@ -40,6 +41,8 @@ void layer_complete(struct layer *layer) {
     info->score.sinks = layer->sinks != NULL;
     info->head_norm.bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
     info->pre_norm.bias = layer->norm_before.bias != NULL;
+    info->pre_norm.known = info->pre_norm.kind != ATTN_NORM_NONE &&
+                           (before != NULL || layer->norm_before.bare);
     snprintf(info->pre_norm.name, sizeof info->pre_norm.name, "%s",
              before != NULL ? before->name : "");
 }
@@ -138,6 +141,9 @@ static attn_status read_vectors(const struct layer *layer, attn_model *model,
                      ? read_norm_weight(vectors[i].norm, array, ret_error)
                      : safetensors_read_all(vectors[i].stored, array->numbers, ret_error);
     }
+    if (model->arrays[MODEL_PRE_NORM_INVERSE].rows > 0)
+        entering_invert(model->arrays[MODEL_PRE_NORM].numbers, model->info.width.query,
+                        model->arrays[MODEL_PRE_NORM_INVERSE].numbers);
     return status;
 }
 

@@ -3,6 +3,7 @@
  * their rows. */
 #include "wire/fields/decoder.h"
 
+#include "math/model.h"
 #include "wire/fields/readers.h"
 #include "wire/models.h"
 
@@ -44,6 +45,9 @@ static bool read_model_tensors(struct wire_decoder *decoder) {
     if (!wire_tensors_read(decoder) || !wire_tensor_rows_read(decoder))
         return false;
     wire_request_set_tensors(decoder);
+    decoder->request.note =
+        model_find_note(decoder->request.model, decoder->request.batch.queries,
+                        decoder->tensors.queries.num_rows);
     return true;
 }
 

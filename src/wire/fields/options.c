@@ -115,7 +115,7 @@ void wire_need_apply(const struct wire_need *need, attn_request *batch) {
         batch->need_weights = ATTN_WEIGHTS_ALL;
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
         bool *flag = result_flag(batch, id);
-        if (flag != NULL)
+        if (flag != NULL && result_table[id].word != NULL)
             *flag = need->has[id];
     }
 }

@@ -163,21 +163,33 @@ bool wire_read_top_in(struct wire_decoder *decoder, const struct wire_field *fie
     return check_ranges(&ranges, NULL, batch, decoder->source->problem);
 }
 
-/* Reads targets: of the queries of each sequence, or of one sequence for all. */
-bool wire_read_targets(struct wire_decoder *decoder, const struct wire_field *field,
-                       const struct wire_value *value) {
-    static const struct wire_form forms[] = {{3, {B, T, PAIR}}, {2, {T, PAIR}}};
+/* Returns a list with an item for each query: forms are those of each sequence, and of
+ * one for all, which must then be as long. `rows` is where the list looks for them. */
+static struct wire_integer_list make_by_query(const struct wire_decoder *decoder,
+                                              const struct wire_value *value,
+                                              const struct wire_form forms[2],
+                                              struct wire_tensor *rows) {
     const struct wire_request *request = &decoder->request;
-    attn_request *batch = &decoder->request.batch;
-    struct wire_tensor rows = decoder->tensors.queries;
-    bool shared = !request->lens_sent && wire_tensor_len(&rows) != WIRE_SHAPE_ANY;
+    *rows = decoder->tensors.queries;
+    bool shared = !request->lens_sent && wire_tensor_len(rows) != WIRE_SHAPE_ANY;
     struct wire_integer_list list =
         request->batched ? wire_integer_list_make(decoder, value, forms, shared ? 2 : 1)
                          : wire_integer_list_make(decoder, value, forms + 1, 1);
 
+    rows->unpadded = request->lens_sent;
+    list.rows = rows;
+    return list;
+}
+
+/* Reads targets: of the queries of each sequence, or of one sequence for all. */
+bool wire_read_targets(struct wire_decoder *decoder, const struct wire_field *field,
+                       const struct wire_value *value) {
+    static const struct wire_form forms[] = {{3, {B, T, PAIR}}, {2, {T, PAIR}}};
+    attn_request *batch = &decoder->request.batch;
+    struct wire_tensor rows;
+    struct wire_integer_list list = make_by_query(decoder, value, forms, &rows);
+
     (void)field;
-    rows.unpadded = request->lens_sent;
-    list.rows = &rows;
     list.nulls = true;
     if (!wire_integer_list_read(&list))
         return false;
@@ -186,6 +198,33 @@ bool wire_read_targets(struct wire_decoder *decoder, const struct wire_field *fi
         (!targets.per_sequence && !wire_integer_list_repeat(&list)))
         return false;
     batch->reduce.targets = list.numbers;
+    return true;
+}
+
+static bool allow_id(struct wire_integer_list *list, size_t i, size_t number,
+                     struct wire_limit *ret_limit) {
+    (void)list, (void)i;
+    *ret_limit = (struct wire_limit){0, INT32_MAX, "an id is a number of a token"};
+    return number <= INT32_MAX;
+}
+
+/* Reads ids of tokens, which only the analysis of heads uses. */
+bool wire_read_token_ids(struct wire_decoder *decoder, const struct wire_field *field,
+                         const struct wire_value *value) {
+    static const struct wire_form forms[] = {{2, {B, T}}, {1, {T}}};
+    struct wire_tensor rows;
+    struct wire_integer_list list = make_by_query(decoder, value, forms, &rows);
+
+    if (!decoder->source->input->targets_alone)
+        return wire_problem_set(decoder->source->problem, WIRE_E_OUTPUTS_DISAGREE,
+                                field->name,
+                                "token_ids say what heads attend to, which this route "
+                                "does not; leave them out, or ask POST /v1/heads");
+    list.allow = allow_id;
+    if (!wire_integer_list_read(&list) ||
+        (!wire_form_has(list.form, B) && !wire_integer_list_repeat(&list)))
+        return false;
+    decoder->request.batch.reduce.token_ids = list.numbers;
     return true;
 }
 

@@ -83,6 +83,7 @@ bool wire_selection_check(const struct wire_decoder *decoder);
 wire_field_reader wire_read_spans;
 wire_field_reader wire_read_top_in;
 wire_field_reader wire_read_targets; /* one of 0, 0 is none */
+wire_field_reader wire_read_token_ids;
 wire_field_reader wire_read_row_weights;
 
 /* Checks that each option comes with its word of need, and each word with its options:

@@ -39,7 +39,8 @@ static size_t integers_cost(const struct wire_source *source, enum wire_field_id
     size_t bytes = ARENA_ALIGNMENT, lists = 1;
 
     if ((id == WIRE_FIELD_TARGETS && wire_value_rank(value) < WIRE_LEVELS_BATCHED) ||
-        ((id == WIRE_FIELD_POSITIONS || id == WIRE_FIELD_KEY_POSITIONS) &&
+        ((id == WIRE_FIELD_POSITIONS || id == WIRE_FIELD_KEY_POSITIONS ||
+          id == WIRE_FIELD_TOKEN_IDS) &&
          wire_value_rank(value) == 1))
         lists += count_sequences(source, id);
     size_add_mul_saturating(&bytes, numbers, sizeof(size_t));

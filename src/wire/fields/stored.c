@@ -56,6 +56,7 @@ void wire_stored_set_options(struct wire_decoder *decoder) {
 
     decoder->request.batch.causal = layer->causal;
     decoder->request.batch.window = layer->window;
+    decoder->request.batch.keys_are_queries = !layer->cross;
     given->has_scale = layer->has_scale;
     given->scale = layer->scale;
     given->softcap = layer->softcap;
@@ -139,8 +140,11 @@ static bool read_stored_queries(struct wire_decoder *decoder, size_t *lens) {
         return wire_problem_set(source->problem, WIRE_E_UNKNOWN_KEY, "query_rows",
                                 "query_rows chooses stored queries, but queries are "
                                 "sent; remove one of them");
-    if (given->queries_sent)
+    if (given->queries_sent) { /* of which nothing says what they are */
+        decoder->request.batch.keys_are_queries &=
+            wire_is_sent(source, WIRE_FIELD_SELF_ATTENTION);
         return true;
+    }
     if (layer->num_queries == 0)
         return wire_problem_set(source->problem, WIRE_E_MISSING_KEY, "queries",
                                 "layer '%.40s' is kept without queries; send some",
@@ -182,6 +186,9 @@ bool wire_stored_set_rows(struct wire_decoder *decoder) {
     batch->key_positions = layer->key_positions;
     if (given->queries_sent)
         return true;
+    if (decoder->source->input->targets_alone && layer->targets != NULL &&
+        !wire_is_sent(decoder->source, WIRE_FIELD_TARGETS))
+        batch->reduce.targets = layer->targets + 2 * first;
     if (layer->positions != NULL) {
         batch->positions = layer->positions + first;
         return true;
@@ -212,6 +219,12 @@ bool wire_stored_set_bias(struct wire_decoder *decoder) {
 
     if (batch->bias != NULL || layer->bias == NULL)
         return true;
+    if (decoder->source->input->targets_alone)
+        return wire_problem_set(problem, WIRE_E_UNKNOWN_KEY, "layer",
+                                "layer '%.40s' has a bias, and what heads do is found "
+                                "without one; ask POST /v1/captures/NAME/attention for "
+                                "entropy, received or target",
+                                layer->name);
     if (given->queries_sent && rows > 1)
         return wire_problem_set(problem, WIRE_E_MISSING_KEY, "bias",
                                 "the stored bias has a row for each stored query, but "

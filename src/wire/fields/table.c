@@ -68,6 +68,7 @@ const struct wire_field wire_fields[WIRE_NUM_FIELDS] = {
      TO(request.batch.reduce.top_k), 1, INT32_MAX, "it is a number of keys, at least 1"},
     {ID(TOP_IN), "top_in", ALL, WIRE_INTEGERS, REDUCTIONS, wire_read_top_in},
     {ID(TARGETS), "targets", ALL, WIRE_INTEGERS, TARGETS, wire_read_targets},
+    {ID(TOKEN_IDS), "token_ids", SENT, WIRE_INTEGERS, TARGETS, wire_read_token_ids},
     {ID(BLOCK), "block", ALL, WIRE_OPTION, TARGETS, wire_read_integer,
      TO(request.batch.reduce.block), 1, INT32_MAX,
      "it is a number of queries and keys, at least 1"},
@@ -89,6 +90,8 @@ const struct wire_field wire_fields[WIRE_NUM_FIELDS] = {
     {ID(LAYER), "layer", WIRE_TO_STORED, WIRE_OPTION},
     {ID(QUERY_ROWS), "query_rows", WIRE_TO_STORED, WIRE_INTEGERS, OPTIONS,
      wire_read_query_rows},
+    {ID(SELF_ATTENTION), "self_attention", GIVEN, WIRE_OPTION, OPTIONS, wire_read_bool,
+     TO(request.batch.keys_are_queries)},
 };
 
 /* Whether a field is among those of `requests` and `kinds`. */

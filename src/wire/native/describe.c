@@ -2,6 +2,7 @@
 /* describe.c: prints models for the routes /v1/models. */
 #include "wire/native/describe.h"
 
+#include "math/features.h"
 #include "wire/json/write.h"
 
 #include <attnd/attention.h>
@@ -160,6 +161,7 @@ static void print_norms(const attn_model_info *info, struct buf *body) {
                     info->value_norm.eps);
     buf_append_format(body, ",\"gate\":%s", bool_text(info->linears[ATTN_GATE].weight));
     add_norm_member(body, ",\"out_norm\":", info->out_norm.kind, info->out_norm.eps);
+    add_text_member(body, ",\"queries\":", features_queries(info));
 
     if (info->pre_norm.kind == ATTN_NORM_NONE) {
         buf_append_text(body, ",\"pre_norm\":null");
@@ -186,11 +188,14 @@ void wire_native_print_model(const attn_model_info *info, struct buf *body) {
     buf_append_format(
         body,
         ",\"output_projection\":%s,\"bias\":%s,\"engine\":\"%s\",\"cpu\":\"%s\","
-        "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu,"
-        "\"fingerprint\":\"%s\",\"loaded\":%lld}",
+        "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu",
         bool_text(info->linears[ATTN_OUTPUT].weight), bool_text(bias), info->engine.name,
         info->engine.cpu, info->engine.precision, info->footprint.parameters,
-        info->footprint.bytes, info->footprint.memory, info->fingerprint, info->loaded);
+        info->footprint.bytes, info->footprint.memory);
+    if (info->loaded > 0)
+        buf_append_format(body, ",\"fingerprint\":\"%s\",\"loaded\":%lld",
+                          info->fingerprint, info->loaded);
+    buf_append_text(body, "}");
 }
 
 void wire_native_print_models(const attn_model *const *models, size_t num_models,

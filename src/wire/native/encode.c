@@ -20,8 +20,8 @@
  * the printer of numbers may touch. */
 #define ROW_END_BYTES (16 + WIRE_FLOAT_PRINT_ROOM)
 
-_Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + WIRE_NUMBER_BYTES +
-                       ROW_END_BYTES <=
+_Static_assert(KEYS_BYTES + WIRE_NOTE_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX +
+                       WIRE_NUMBER_BYTES + ROW_END_BYTES <=
                    WIRE_PIECE_MIN,
                "the smallest piece has room for a number and all text before it");
 
@@ -53,6 +53,7 @@ static char *open_result(const struct native_encoder *encoder, char *out) {
     if (encoder->id == encoder->first) {
         out = stpcpy(out, "{\"model\":");
         out = wire_json_put_string(out, encoder->reply.wanted.info->name);
+        out = wire_reply_put_note(encoder->reply.note, out);
     }
     out = stpcpy(out, ",\"");
     out = stpcpy(out, result_table[encoder->id].name);
@@ -160,6 +161,7 @@ static size_t native_reply_bound(const struct wire_request *request) {
     size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
     struct wire_reply reply;
 
+    bound += request->note != NULL ? WIRE_NOTE_BYTES : 0;
     wire_reply_init(&reply, request, &(attn_result){0});
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
         if (!reply.wanted.has[id])

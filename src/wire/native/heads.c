@@ -6,13 +6,14 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "wire/json/write.h"
+#include "wire/reply.h"
 
 #include <math.h>
 
 #define NUMBER_BYTES 20  /* -1.234567891e-300 and a comma, or a bracket */
 #define NUMBER_STEPS 300 /* of printing one */
-#define HEAD_BYTES   448 /* of one head: its keys, nine numbers and three tags */
-#define KEYS_BYTES   64  /* {"model":"","heads":[],"gram":[]} */
+#define HEAD_BYTES   640 /* of one head: its keys, 13 numbers, three tags and words */
+#define KEYS_BYTES   (64 + WIRE_NOTE_BYTES) /* {"model":"","heads":[],"gram":[]} */
 
 size_t wire_native_heads_bound(const attn_model *model) {
     size_t num_heads = attn_model_get_info(model)->num_heads, row;
@@ -53,8 +54,13 @@ static void add_head(const attn_heads *heads, size_t index, struct buf *reply) {
     attn_head head;
 
     attn_heads_describe(heads, index, &head);
-    add_number(reply, "{\"importance\":", head.importance);
-    add_number(reply, ",\"entropy\":", head.entropy);
+    buf_append_text(reply, "{");
+    if (heads->gram != NULL) {
+        add_number(reply, "\"importance\":", head.importance);
+        add_number(reply, ",\"residual_importance\":", head.residual_importance);
+    }
+    add_number(reply,
+               heads->gram != NULL ? ",\"entropy\":" : "\"entropy\":", head.entropy);
     add_number(reply, ",\"mean_distance\":", head.mean_distance);
     add_number(reply, ",\"mass_on_self\":", head.mass_on_self);
     add_number(reply, ",\"mass_on_first\":", head.mass_on_first);
@@ -64,17 +70,27 @@ static void add_head(const attn_heads *heads, size_t index, struct buf *reply) {
     add_number(reply, ",\"target_is_largest\":", head.target_is_largest);
 
     buf_append_text(reply, ",\"tags\":[");
-    for (size_t i = 0; head.tags[i] != NULL; i++)
-        buf_append_format(reply, i > 0 ? ",\"%s\"" : "\"%s\"", head.tags[i]);
+    for (size_t i = 0; head.tags[i].name != NULL; i++)
+        buf_append_format(reply, i > 0 ? ",\"%s\"" : "\"%s\"", head.tags[i].name);
+    buf_append_text(reply, "],\"shares\":[");
+    for (size_t i = 0; head.tags[i].name != NULL; i++)
+        add_number(reply, i > 0 ? "," : "", head.tags[i].share);
+    buf_append_text(reply, "],\"weak\":[");
+    for (size_t i = 0; head.tags[i].name != NULL; i++)
+        buf_append_format(reply, "%s%s", i > 0 ? "," : "",
+                          head.tags[i].weak ? "true" : "false");
     buf_append_text(reply, "]}");
 }
 
-void wire_native_heads_print(const char *model, const attn_heads *heads,
+void wire_native_heads_print(const char *model, const char *note, const attn_heads *heads,
                              struct buf *reply) {
     size_t num_heads = heads->num_heads;
+    char text[WIRE_NOTE_BYTES];
 
+    wire_reply_put_note(note, text);
     buf_append_text(reply, "{\"model\":");
     wire_json_add_string(reply, model);
+    buf_append_text(reply, text);
     buf_append_text(reply, ",\"heads\":[");
     for (size_t h = 0; h < num_heads; h++) {
         buf_append_text(reply, h > 0 ? "," : "");

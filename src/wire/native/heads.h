@@ -15,7 +15,7 @@ size_t wire_native_heads_bound(const attn_model *model);
  * *ret_problem set (Result not finite). */
 bool wire_native_heads_check(const attn_heads *heads, struct wire_problem *ret_problem);
 
-/* Adds the reply for the model of that name to `reply`. Without a model it has no
- * gram. */
-void wire_native_heads_print(const char *model, const attn_heads *heads,
+/* Adds the reply for the model of that name to `reply`, with a note of its rows unless
+ * that is NULL. Without a model it has neither gram nor importance. */
+void wire_native_heads_print(const char *model, const char *note, const attn_heads *heads,
                              struct buf *reply);
