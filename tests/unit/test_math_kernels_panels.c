@@ -124,25 +124,42 @@ static void expect_sum(const struct random_panel *p, const struct expected *e,
     expect_close((float)((double)got / unit / 4), sum / 4, what); /* of thousands */
 }
 
-static void expect_sums(const struct random_panel *p, size_t c, const struct expected *e,
-                        double unit, const struct panel_sums *got) {
+/* Every MARKED-th key, from the first on. */
+#define MARKED 7
+
+/* Compares sums over the keys that are marked, or over those that are not. */
+static void expect_key_sums(const struct random_panel *p, size_t c,
+                            const struct expected *e, double unit, bool marked,
+                            const struct key_sums *got) {
     ptrdiff_t own = p->panel.position + (ptrdiff_t)c;
-    double entropy = 0, distance = 0;
+    double entropy = 0, distance = 0, total = 0, prefix = 0;
 
     for (size_t k = 0; k < p->panel.key_len; k++) {
         double w = e->weights[k] * unit;
+        if ((k % MARKED == 0) != marked)
+            continue;
         entropy -= w > 0 ? w * log(w) : 0;
         distance += fabs((double)(own - (ptrdiff_t)k)) * w;
+        total += w;
+        prefix += (ptrdiff_t)k <= own ? w : 0;
     }
-    expect_close((float)(((double)got->entropy[c] - entropy) / unit / 30), 0, "entropy");
-    expect_close((float)(((double)got->distance[c] - distance) / unit / 3000), 0,
-                 "distance");
-    expect_sum(p, e, unit, 0, own, got->prefix[c], "prefix");
-    expect_sum(p, e, unit, own - 2, own + 2, got->near[c], "near");
+    expect_close((float)((got->entropy[c] - entropy) / unit / 30), 0, "entropy");
+    expect_close((float)((got->distance[c] - distance) / unit / 3000), 0, "distance");
+    expect_close((float)(got->total[c] / unit / 4), total / unit / 4, "total");
+    expect_close((float)(got->prefix[c] / unit / 4), prefix / unit / 4, "prefix");
+}
+
+static void expect_sums(const struct random_panel *p, size_t c, const struct expected *e,
+                        double unit, const struct panel_sums *got) {
+    ptrdiff_t own = p->panel.position + (ptrdiff_t)c;
+
+    expect_key_sums(p, c, e, unit, true, &got->marked);
+    expect_key_sums(p, c, e, unit, false, &got->rest);
     expect_sum(p, e, unit, 0, 0, got->first[c], "first");
-    expect_sum(p, e, unit, own, own, got->self[c], "self");
-    expect_sum(p, e, unit, own - 1, own - 1, got->previous[c], "previous");
-    expect_sum(p, e, unit, own + 1, own + 1, got->next[c], "next");
+    for (ptrdiff_t at = 0; at <= 2 * KERNEL_REACH; at++) {
+        ptrdiff_t k = own + at - KERNEL_REACH;
+        expect_sum(p, e, unit, k, k < 0 ? -1 : k, got->at[c][at], "at an offset");
+    }
 }
 
 /* Compares both forms, and sums of weights, with plain loops. */
@@ -150,7 +167,12 @@ static void expect_plain_results(struct random_panel *p) {
     static struct results many, few;
     static struct expected e;
     struct panel_sums sums;
+    int32_t *to_mark = malloc(p->panel.key_len * sizeof *to_mark);
 
+    assert_non_null(to_mark);
+    for (size_t k = 0; k < p->panel.key_len; k++)
+        to_mark[k] = (int32_t)((MARKED - k % MARKED) % MARKED);
+    p->panel.to_mark = to_mark;
     p->panel.sums = &sums;
     attend(kernels->attend, kernels->columns, p, &many);
     p->panel.sums = NULL;
@@ -162,6 +184,7 @@ static void expect_plain_results(struct random_panel *p) {
         bool scaled = p->chunk && many.sum[c] > 0;
         expect_sums(p, c, &e, scaled ? (double)many.sum[c] : 1, &sums);
     }
+    free(to_mark);
     free(many.weights);
     free(few.weights);
 }
