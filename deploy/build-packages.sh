@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# build-packages.sh [FOLDER]: builds the packages attnd, libattnd1 and libattnd-dev of this tree
-# for the Debian that it runs on, and puts them into FOLDER, or build-packages/, in place of earlier
-# ones: it removes what their .changes lists, and nothing else. Installs what the build needs (apt-get;
-# sudo when not root).
+# build-packages.sh [FOLDER]: builds the packages of this tree for the Debian that it runs on, with symbols
+# for debuggers beside them (-dbgsym), and puts them into FOLDER, or build-packages/, in place of
+# earlier ones: it removes what their .changes lists, and nothing else. Installs what the build needs
+# (apt-get; sudo when not root).
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -13,19 +13,9 @@ folder=${1:-build-packages}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-as_root() {
-    [ "$(id -u)" = 0 ] || set -- sudo "$@"
-    "$@"
-}
-
-# Between releases, the time of the commit tells which package is newer.
-version=$(sed -n "s/^  version: '\(.*\)',$/\1/p" meson.build)
-seconds=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)
-case $version in
-*+dev) version=$version.$(date --utc --date="@$seconds" +%Y%m%d%H%M%S) ;;
-esac
-# The tree that is built is no checkout.
-export ATTND_COMMIT="${ATTND_COMMIT:-$(git describe --always --exclude='*' --abbrev=40 --dirty=.dirty 2>/dev/null || :)}"
+# shellcheck source=deploy/common.sh
+. deploy/common.sh
+name_build
 version=$version~$ID${VERSION_ID:-}
 
 tree=$work/attnd-$version
@@ -37,15 +27,13 @@ attnd ($version) ${VERSION_CODENAME:-unstable}; urgency=medium
 
   * /usr/share/doc/attnd/CHANGELOG.md.gz has what changed.
 
- -- $(sed -n 's/^Maintainer: //p' deploy/debian/control)  $(LC_ALL=C date --utc --rfc-email --date="@$seconds")
+ -- $(sed -n 's/^Maintainer: //p' deploy/debian/control)  $(LC_ALL=C date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")
 END
 
 as_root apt-get -qq update
 as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get -qq -y --no-install-recommends -o Dpkg::Use-Pty=0 build-dep "$tree"
-# Without symbols for debuggers, with which the build takes longer.
-(cd "$tree" && DEB_CFLAGS_STRIP=-g DEB_BUILD_OPTIONS="noautodbgsym ${DEB_BUILD_OPTIONS:-}" \
-    dpkg-buildpackage -us -uc)
+(cd "$tree" && dpkg-buildpackage -us -uc)
 rm -rf "$tree"
 for changes in "$folder"/attnd_*.changes; do # apt-get could install an old one
     [ -f "$changes" ] || continue

@@ -22,48 +22,19 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 die() { printf 'build-wheel: %s\n' "$*" >&2; exit 1; }
-as_root() {
-    [ "$(id -u)" = 0 ] || set -- sudo "$@"
-    "$@"
-}
-
-# Between releases, the time of the commit tells which version is newer.
-version=$(sed -n "s/^  version: '\(.*\)',$/\1/p" meson.build)
-: "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}"
-export SOURCE_DATE_EPOCH
-case $version in
-*+dev) version=$version.$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S) ;;
-esac
-# The tree that is built is no checkout.
-export ATTND_COMMIT="${ATTND_COMMIT:-$(git describe --always --exclude='*' --abbrev=40 --dirty=.dirty 2>/dev/null || :)}"
+# shellcheck source=deploy/common.sh
+. deploy/common.sh
+name_build
 mkdir -p "$folder" "$work/tree"
 cp -R CHANGELOG.md LICENSE meson.build meson_options.txt deploy docs include src "$work/tree"
 
 # Builds in a system of Debian 12 under $work/root.
 build_in_root() {
-    root=$work/root
     [ "$(id -u)" = 0 ] || die "this is no Debian 12; run it as root, which can make one by debootstrap"
-    command -v debootstrap >/dev/null || die "debootstrap is not installed"
-    debootstrap --variant=minbase --include=ca-certificates bookworm "$root" >"$work/log" 2>&1 ||
-        { tail "$work/log" >&2; die "debootstrap failed"; }
-    mv "$work/tree" "$root/attnd"
-    # It reaches the network as this machine does.
-    cp /etc/resolv.conf "$root/etc/"
-    apt-config dump | grep '^Acquire::' >"$root/etc/apt/apt.conf.d/90host" || true
-    for file in /etc/pip.conf "${PIP_CERT:-}" "${SSL_CERT_FILE:-}"; do
-        [ ! -f "$file" ] || { mkdir -p "$root${file%/*}" && cp "$file" "$root$file"; }
-    done
-    chroot "$root" env PIP_FIND_LINKS= sh /attnd/deploy/build-wheel.sh /wheel
-    mv "$root"/wheel/*.whl "$folder"
-}
-
-install_packages() {
-    # shellcheck disable=SC2086 # a list of names
-    dpkg-query -W $packages >/dev/null 2>&1 && return
-    as_root apt-get -qq update
-    # shellcheck disable=SC2086 # a list of names
-    as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get -qq -y --no-install-recommends -o Dpkg::Use-Pty=0 install $packages >/dev/null
+    reason=$(open_root bookworm "$work/root") || die "$reason"
+    mv "$work/tree" "$work/root/attnd"
+    run_in_root "$work/root" sh /attnd/deploy/build-wheel.sh /wheel
+    mv "$work"/root/wheel/*.whl "$folder"
 }
 
 # Writes what pip knows of the package into folder $1, which has the licences already.
@@ -123,7 +94,8 @@ END
 build_wheel() {
     stage=$work/attnd-$version
     about=$stage/attnd-$version.dist-info
-    install_packages
+    # shellcheck disable=SC2086 # a list of names
+    install_packages $packages
     python3 -m venv "$work/tools"
     # shellcheck disable=SC2086 # a list of names
     "$work/tools/bin/pip" install --quiet --disable-pip-version-check $tools

@@ -5,6 +5,7 @@ this file. packages.sh runs it."""
 
 import json
 import os
+import pathlib
 import re
 import shlex
 import signal
@@ -42,6 +43,15 @@ zpty -r shell shown '*ready*'
 zpty -w shell $'attnd inspect --log-l\tdeb\t'
 zpty -r shell shown $'*ran*\n'
 print -r -- $shown
+"""
+# Clients that connect anew for each request, while the service restarts three times.
+RESTARTS = """
+(for _ in 1 2 3; do systemctl reset-failed attnd; systemctl restart attnd; done; touch /tmp/restarted) &
+until [ -e /tmp/restarted ]; do
+    curl -s -o /dev/null -w '%{http_code}\\n' http://127.0.0.1:8080/v2/health/live
+done
+for _ in {1..20}; do curl -s -o /dev/null -w '%{http_code}\\n' http://127.0.0.1:8080/v2/health/live; done
+rm /tmp/restarted
 """
 
 
@@ -83,7 +93,8 @@ class Machine:
 
     def configure(self, *lines):
         text = "".join(f"{line}\n" for line in lines)
-        self.run(f"printf %s {shlex.quote(text)} >{ENVIRONMENT} && systemctl restart attnd")
+        self.run(f"printf %s {shlex.quote(text)} >{ENVIRONMENT} && "
+                 "systemctl reset-failed attnd && systemctl restart attnd")  # without its limit of starts
 
     def main_pid(self):
         return self.run("systemctl show --value --property=MainPID attnd")
@@ -152,13 +163,47 @@ def test_upgrade_of_a_running_service_keeps_its_configuration(machine):
     assert machine.ask("http://127.0.0.1:8123/v2/health/ready")[0] == 200
 
 
-def test_upgrade_with_another_default_keeps_what_the_operator_wrote(machine):
+def test_options_of_an_installation_by_hand_are_kept_without_a_question(machine):
     configured = machine.run(f"cat {ENVIRONMENT}")
-    machine.make_next("echo '# new in this version' >>etc/attnd/environment")
-    machine.run(APT + "-o Dpkg::Options::=--force-confold install /tmp/next.deb")
+    machine.run(APT + f"purge attnd && mkdir -p /etc/attnd && printf %s {shlex.quote(configured)} >{ENVIRONMENT}")
+    machine.run(APT + "install /packages/attnd_*.deb </dev/null", timeout=300)
     assert machine.run(f"cat {ENVIRONMENT}") == configured
-    assert "# new in this version" in machine.run(f"cat {ENVIRONMENT}.dpkg-dist")
     assert machine.ask("http://127.0.0.1:8123/v2/health/ready")[0] == 200
+
+
+def test_drop_in_of_the_page_opens_a_port_below_1024(machine):
+    page = pathlib.Path(ROOT, "docs/operate.md").read_text()
+    (lines,) = re.findall(r"^```ini\n(.*?)^```$", page, re.M | re.S)
+    machine.run("mkdir -p /etc/systemd/system/attnd.service.d && "
+                f"printf %s {shlex.quote(lines)} >/etc/systemd/system/attnd.service.d/override.conf && systemctl daemon-reload")
+    machine.configure("ATTND_DEMO=true", "ATTND_LISTEN=127.0.0.1:443")
+    assert machine.ask("http://127.0.0.1:443/v2/health/ready")[0] == 200
+    machine.run("rm -r /etc/systemd/system/attnd.service.d && systemctl daemon-reload")
+
+
+def test_socket_of_systemd_refuses_nobody_while_attnd_restarts(machine):
+    assert machine.run("systemctl is-enabled attnd.socket", check=False) == "disabled"
+    machine.configure("ATTND_DEMO=true", "ATTND_LISTEN=127.0.0.1:8080")
+    machine.run("systemctl stop attnd && systemctl enable --now attnd.socket attnd")
+    pid = machine.main_pid()
+    statuses = machine.run(RESTARTS, timeout=300).split()
+    assert statuses.count("200") == len(statuses) > 20, statuses
+    assert machine.main_pid() not in ("0", pid)
+    machine.run("systemctl disable --now attnd.socket")
+    machine.configure("ATTND_DEMO=true", "ATTND_LISTEN=127.0.0.1:8123")
+
+
+def test_package_has_pages_and_what_they_name(machine):
+    names = machine.run("ls /usr/share/doc/attnd /usr/share/doc/attnd/examples").split()
+    assert {"operate.md.gz", "upgrade.md.gz", "CHANGELOG.md.gz", "attnd-secrets.conf", "attnd.json", "haproxy.cfg",
+            "rules.yml"} <= {*names}, names
+    assert "attnd/environment" not in machine.run("cat /var/lib/dpkg/info/attnd.conffiles", check=False)
+
+
+def test_symbols_for_debuggers_fit_the_program(machine):
+    machine.run("rm -rf /tmp/symbols && dpkg-deb --extract /packages/attnd-dbgsym_*.deb /tmp/symbols")
+    number = machine.run("od -An -tx1 -v /usr/bin/attnd | tr -d ' \\n' | grep -o '040000001400000003000000474e5500.\\{40\\}'")[-40:]
+    assert machine.run(f"ls /tmp/symbols/usr/lib/debug/.build-id/{number[:2]}/{number[2:]}.debug")
 
 
 def test_shells_complete_options_and_values(machine):
@@ -174,9 +219,12 @@ def test_shells_complete_options_and_values(machine):
 
 
 def test_removal_keeps_the_configuration_and_purge_leaves_nothing(machine):
+    machine.configure("ATTND_DEMO=true", "ATTND_LISTEN=127.0.0.1:8080")
+    machine.run("systemctl stop attnd && systemctl enable --now attnd.socket attnd")
     machine.run(APT + "remove attnd libattnd1 libattnd-dev")
-    assert "8123" in machine.run(f"cat {ENVIRONMENT}")
-    assert machine.run("systemctl is-active attnd", check=False) != "active"
+    assert "8080" in machine.run(f"cat {ENVIRONMENT}")
+    for unit in ("attnd.service", "attnd.socket"):
+        assert machine.run(f"systemctl is-active {unit}", check=False) != "active"
     machine.run(APT + "purge attnd")
     left = machine.run("find / -xdev -name '*attnd*' -not -path '/packages*' -not -path '/tmp/*' -not -path '/var/log/*'")
     assert not left, f"left: {left}"

@@ -19,6 +19,8 @@
 # Exits with COMMAND's status, or with 77 and a reason where no container can run. With REQUIRE_DOCKER=1
 # that is a failure: 1.
 set -u
+# shellcheck source=deploy/common.sh
+. "$(dirname "$0")/../../deploy/common.sh"
 
 packages="docker.io debootstrap iptables"
 work=
@@ -83,81 +85,18 @@ stop_engine() {
 
 # --- the base image ------------------------------------------------------------------------
 
-# mirror_of FOLDER: the first address in apt's sources that ends with FOLDER, or Debian's own.
-mirror_of() {
-    cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources \
-        2>/dev/null | sed 's/#.*//' | grep -Eo "https?://[^ ]*/$1(/| |\$)" |
-        sed 's|[/ ]*$||' | head -n 1 | grep . || echo "http://deb.debian.org/$1"
-}
-
-# Configures the new system in folder $1 as the official slim images are: no service is started,
-# no documentation is unpacked, no package is kept. The host's view of signatures' dates goes along.
-configure_root() {
-    keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-    rm -f "$1/etc/apt/sources.list"
-    cat >"$1/etc/apt/sources.list.d/debian.sources" <<END
-Types: deb
-URIs: $(mirror_of debian)
-Suites: $suite $suite-updates
-Components: main
-Signed-By: $keyring
-
-Types: deb
-URIs: $(mirror_of debian-security)
-Suites: $suite-security
-Components: main
-Signed-By: $keyring
-END
-    cat >"$1/etc/apt/apt.conf.d/90slim" <<'END'
-APT::Keep-Downloaded-Packages "false";
-APT::AutoRemove::SuggestsImportant "false";
-Acquire::Languages "none";
-Acquire::GzipIndexes "true";
-Dir::Cache::pkgcache "";
-Dir::Cache::srcpkgcache "";
-END
-    apt-config dump | grep '^Acquire::Check-' >"$1/etc/apt/apt.conf.d/90host"
-    cat >"$1/etc/dpkg/dpkg.cfg.d/slim" <<'END'
-force-unsafe-io
-path-exclude /usr/share/doc/*
-path-include /usr/share/doc/*/copyright
-path-exclude /usr/share/man/*
-path-exclude /usr/share/locale/*
-END
-    printf '#!/bin/sh\nexit 101\n' >"$1/usr/sbin/policy-rc.d"
-    chmod 755 "$1/usr/sbin/policy-rc.d"
-}
-
-# Makes the root file system of $suite and stores it, compressed, as file $1.
-make_root() {
-    is_root || skip "there is no $BASE_IMAGE, and only root can make one"
-    need_programs debootstrap
-    note "making $BASE_IMAGE"
-    debootstrap --variant=minbase --force-check-gpg "$suite" "$work/root" "$(mirror_of debian)" \
-        >"$work/debootstrap.log" 2>&1 ||
-        skip "debootstrap cannot make $suite: $(tail -n 1 "$work/debootstrap.log")"
-    configure_root "$work/root"
-
-    mkdir -p "$(dirname "$1")"
-    tar --create --file="$1.$$" --use-compress-program='gzip -1' --directory="$work/root" \
-        --numeric-owner --exclude='./dev/*' --exclude='./var/cache/apt/*' \
-        --exclude='./var/lib/apt/lists/*' --exclude='./var/log/*' --exclude='./usr/share/man/*' \
-        --exclude='./usr/share/locale/*' --exclude=./etc/hostname --exclude=./etc/resolv.conf . ||
-        { rm -f "$1.$$"; skip "cannot write $1"; }
-    mv "$1.$$" "$1"
-    rm -rf "$work/root"
-}
-
 provide_image() {
     ! docker image inspect "$BASE_IMAGE" >/dev/null 2>&1 || return 0
-    stored=${XDG_CACHE_HOME:-$HOME/.cache}/attnd/debian-$suite-slim.tar.gz
-    if [ -z "$(find "$stored" -mtime -30 2>/dev/null)" ]; then
+    if ! has_root "$suite"; then
         ! timeout 300 docker pull --quiet "$BASE_IMAGE" >/dev/null 2>&1 || return 0
-        make_root "$stored"
+        is_root || skip "there is no $BASE_IMAGE, and only root can make one"
+        need_programs debootstrap
+        note "making $BASE_IMAGE"
+        reason=$(make_root "$suite") || skip "$reason"
     fi
-    gzip --decompress --stdout "$stored" |
+    gzip --decompress --stdout "$(name_root "$suite")" |
         docker import --change 'CMD ["bash"]' - "$BASE_IMAGE" >/dev/null ||
-        skip "the engine does not import $stored"
+        skip "the engine does not import $(name_root "$suite")"
 }
 
 # --- what a container inherits ---------------------------------------------------------------

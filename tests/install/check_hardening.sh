@@ -23,7 +23,9 @@ for binary; do
     check "immediate binding" 'FLAGS.*NOW'
     check "stack without code" 'GNU_STACK.* RW '
     [ "$(uname -m)" = x86_64 ] || continue
+    # shellcheck disable=SC2016 # patterns
     facts=$(objdump -d "$binary" | grep -m 2000 -e endbr64 -e '\$0x0,[0-9a-fx]*(%rsp)')
+    # shellcheck disable=SC2016 # a pattern
     check "probes of the stack" 'or[ql] *\$0x0,[0-9a-fx]*(%rsp)'
     check "marks of functions" 'endbr64'
 done
