@@ -91,6 +91,19 @@ def test_tags_and_numbers_are_those_of_the_layer_that_made_the_rows(server):
             assert got[name] == pytest.approx(head[name], abs=2e-5), name
 
 
+def test_token_ids_of_the_file_name_heads_of_equal_tokens(server):
+    """A text that comes twice: head 0 looks at the token after the earlier one, head 1 at the token itself."""
+    ids = np.tile(np.random.default_rng(0).permutation(12), 2)
+    rows = normal(12, 32, seed=1)[ids]
+    before = np.vstack([np.zeros((1, 32)), rows[:-1]])
+    layer = Layer({"queries": np.stack([2 * rows, 2 * rows], 1), "keys": np.stack([before, rows], 1)}, {}, {"causal": True})
+    assert put(server, "x", make_file({"0": layer}, token_ids=ids)).status == 201
+    assert [head["tags"] for head in heads_of(server)] == [["induction"], ["same token"]]
+    assert put(server, "y", make_file({"0": layer})).status == 201
+    reply = ask_heads(server, name="y").json()
+    assert not {"induction", "same token"} & {tag for head in reply["heads"] for tag in head["tags"]}
+
+
 def test_random_layers_say_what_their_weights_say(server):
     """Whatever a layer has. What is sent is put in the place of what is stored."""
     rng = np.random.default_rng(5)

@@ -207,10 +207,11 @@ class Captured:
             marks = self.common(layer, sequence)
             if targets is not None:
                 marks["targets"] = targets
+            if len(request["queries"]) != len(request["keys"]):
+                marks.pop("token_ids", None)  # they are those of the rows, too
             if "bias" in request:
                 found = describe_biased(request, marks.get("targets"))
             else:
-                marks.pop("token_ids", None)  # of which tags are made where attention.heads takes them
                 found = attention.heads(**request, **marks, self_attention=is_own)
             for field, back in (("mass_on_self", 0), ("mass_on_previous", 1)) if is_own else ():
                 if found[0].get(field) is None:

@@ -189,6 +189,9 @@ bool wire_stored_set_rows(struct wire_decoder *decoder) {
     if (decoder->source->input->targets_alone && layer->targets != NULL &&
         !wire_is_sent(decoder->source, WIRE_FIELD_TARGETS))
         batch->reduce.targets = layer->targets + 2 * first;
+    if (decoder->source->input->targets_alone && batch->keys_are_queries &&
+        count == layer->packed.num_keys)
+        batch->reduce.token_ids = layer->token_ids;
     if (layer->positions != NULL) {
         batch->positions = layer->positions + first;
         return true;
