@@ -87,6 +87,7 @@ def test_axes_of_one_and_tokens_without_a_target_are_taken(tmp_path):
 def test_folder_takes_the_file_the_capture_and_the_arrays_alike(num_states, tmp_path):
     """The third state leaves the last layer."""
     captured, model = make_captured(num_states), attnd.load(TINY)
+    captured.token_ids = None  # which arrays do not bring
     captured.save(tmp_path / "text")
     wanted = model.heads(captured.hidden_states, targets=captured.targets)
     for given in (captured, tmp_path / "text", attnd.open(tmp_path / "text")):
@@ -94,6 +95,19 @@ def test_folder_takes_the_file_the_capture_and_the_arrays_alike(num_states, tmp_
         assert table.replies == wanted.replies and list(table.replies) == ["0", "1"] and "target" in table.columns
     one = model.heads(attnd.open(tmp_path / "text"), layers=range(num_states)) if num_states == 2 else None
     assert one is None or one.replies == wanted.replies
+
+
+def test_token_ids_of_the_file_are_those_of_its_rows(tmp_path):
+    captured, model = make_captured(2), attnd.load(TINY)
+    captured.save(tmp_path / "text")
+    table = model.heads(tmp_path / "text")
+    for layer, rows in zip(model, captured.hidden_states):
+        wanted = layer.heads(np.asarray(rows), token_ids=captured.token_ids, targets=captured.targets)
+        reply = table.replies[layer.name]
+        assert reply["heads"] == wanted.replies[layer.name]["heads"]
+    with_ids = [head["tags"] for reply in table.replies.values() for head in reply["heads"]]
+    captured.token_ids = None
+    assert with_ids != [head["tags"] for reply in model.heads(captured).replies.values() for head in reply["heads"]]
 
 
 def test_targets_of_a_call_go_before_those_of_the_file(path):

@@ -127,6 +127,9 @@ class Model:
         states = captured.states(ids)
         targets = captured.targets if targets is None else targets
         arrays = {} if targets is None else {"targets": to_array("targets", without_nulls(targets))}
+        num_ids = len(next(iter(states.values()), ()))
+        if captured.token_ids is not None and len(captured.token_ids) == num_ids:
+            arrays["token_ids"] = to_array("token_ids", captured.token_ids)
         last = len(self._fed()) if layers is None else -1  # the id of what leaves the last layer
         fed = [(*self._find_fed(number), Request(captured.place, {}, {"queries": rows, **arrays}))
                for number, rows in states.items() if number != last]
