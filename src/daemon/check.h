@@ -9,6 +9,7 @@
  * reaches, and of few descriptors. */
 void check_config(const struct config *config);
 
-/* For root, which can read all: becomes another user for good, and warns of files of
- * models that this one cannot read. It is the last that a process does. */
+/* For root, which can read all: becomes another user for a while, and warns of files of
+ * models that this one cannot read. Its groups are gone afterwards, so it is the last that
+ * a process does. */
 void check_readable(const struct config *config, const struct model_list *list);
