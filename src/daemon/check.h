@@ -10,6 +10,6 @@
 void check_config(const struct config *config);
 
 /* For root, which can read all: becomes another user for a while, and warns of files of
- * models that this one cannot read. Its groups are gone afterwards, so it is the last that
- * a process does. */
+ * models that this one cannot read. The process has no groups afterwards, so it is the
+ * last that it does. */
 void check_readable(const struct config *config, const struct model_list *list);
