@@ -56,9 +56,9 @@ struct wire_writer {
      * above. */
     size_t (*memory)(const struct wire_request *request);
 
-    /* Returns an encoder for the reply, which borrows only the model and the numbers of
-     * `result`. Checks everything that can fail, so that a reply that was begun can be
-     * finished. Returns NULL with *ret_problem set: Result not finite, Out of memory. */
+    /* Returns an encoder for the reply, which borrows only the numbers of `result`.
+     * Checks everything that can fail, so that a reply that was begun can be finished.
+     * Returns NULL with *ret_problem set: Result not finite, Out of memory. */
     void *(*begin)(struct arena *arena, const struct wire_request *request,
                    const attn_result *result, struct wire_reply_head *ret_head,
                    struct wire_problem *ret_problem);

@@ -60,9 +60,10 @@ static const size_t *copy_lens(struct arena *arena, const size_t *lens, size_t c
     return copy;
 }
 
-size_t wire_reply_lens_bytes(const struct wire_request *request) {
+size_t wire_reply_copies_bytes(const struct wire_request *request) {
     size_t bytes;
-    bool fits = size_mul(request->batch.num_sequences, 2 * sizeof(size_t), &bytes);
+    bool fits = size_mul(request->batch.num_sequences, 2 * sizeof(size_t), &bytes) &&
+                size_add(bytes, sizeof(attn_model_info) + ARENA_ALIGNMENT, &bytes);
     return fits ? bytes : SIZE_MAX;
 }
 
@@ -133,8 +134,9 @@ void *wire_reply_begin(struct arena *arena, size_t size,
     struct wire_reply *reply = arena_alloc(arena, 1, size);
     const size_t *query_lens = copy_lens(arena, batch->query_lens, batch->num_sequences);
     const size_t *key_lens = copy_lens(arena, batch->key_lens, batch->num_sequences);
+    attn_model_info *info = arena_alloc(arena, 1, sizeof *info);
 
-    if (reply == NULL || query_lens == NULL || key_lens == NULL) {
+    if (reply == NULL || query_lens == NULL || key_lens == NULL || info == NULL) {
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
@@ -145,6 +147,8 @@ void *wire_reply_begin(struct arena *arena, size_t size,
     wire_reply_init(reply, request, result);
     reply->batch.query_lens = query_lens;
     reply->batch.key_lens = key_lens;
+    *info = *reply->wanted.info;
+    reply->wanted.info = info;
     return reply;
 }
 

@@ -86,16 +86,17 @@ size_t wire_reply_list(const struct wire_reply *reply, bool lens_sent,
                        struct wire_reply_array ret_arrays[WIRE_REPLY_ARRAYS_MAX]);
 
 /* The beginning of a reply: checks the result, and allocates an encoder of `size` bytes,
- * whose first member is a struct wire_reply, and copies of the lengths, since an encoder
- * outlives its request. Returns the encoder, otherwise zero, or NULL with *ret_problem
- * set: Result not finite, Out of memory. */
+ * whose first member is a struct wire_reply, and copies of the lengths and of what the
+ * model is: an encoder outlives its request, and with it a model that the request made.
+ * Returns the encoder, otherwise zero, or NULL with *ret_problem set: Result not finite,
+ * Out of memory. */
 void *wire_reply_begin(struct arena *arena, size_t size,
                        const struct wire_request *request, const attn_result *result,
                        struct wire_problem *ret_problem);
 
-/* Returns the bytes of the arena that wire_reply_begin() needs for the lengths; SIZE_MAX
+/* Returns the bytes of the arena that wire_reply_begin() needs for the copies; SIZE_MAX
  * when that is too large to be computed. */
-size_t wire_reply_lens_bytes(const struct wire_request *request);
+size_t wire_reply_copies_bytes(const struct wire_request *request);
 
 /* Checks that all numbers that the reply has are finite, since JSON has no others.
  * Returns false with *ret_problem set (Result not finite), which names the first one that

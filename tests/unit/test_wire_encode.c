@@ -15,8 +15,9 @@
 
 #define NUMBERS_MAX 4096
 
-/* Encodes the result in pieces of `size` bytes, or at once when that is 0. Returns the
- * text with a terminator; the caller frees it. */
+/* Encodes the result in pieces of `size` bytes, or at once when that is 0. The model is
+ * one that the request has made: it is gone once the reply has begun. Returns the text
+ * with a terminator; the caller frees it. */
 static char *encode_result(const struct wire_request *request, const attn_result *result,
                            size_t size) {
     const struct wire_writer *writer = &wire_native_writer;
@@ -28,8 +29,15 @@ static char *encode_result(const struct wire_request *request, const attn_result
     if (size == 0)
         size = bound + WIRE_PIECE_MIN;
     char *text = malloc(bound + size + 1), *piece = malloc(size);
+    struct wire_request own = *request;
+    attn_model *model = malloc(sizeof *model);
+
+    *model = *request->model;
+    own.model = model;
     arena_init(&arena, 0);
-    void *encoder = writer->begin(&arena, request, result, &head, &problem);
+    void *encoder = writer->begin(&arena, &own, result, &head, &problem);
+    memset(model, 0xff, sizeof *model);
+    free(model);
     if (encoder == NULL)
         fail_msg("%s: %s", problem.title, problem.detail);
     while ((written = writer->fill(encoder, piece, size)) > 0) {

@@ -192,7 +192,7 @@ static void *native_reply_begin(struct arena *arena, const struct wire_request *
 
 const struct wire_writer wire_native_writer = {
     .bound = native_reply_bound,
-    .memory = wire_reply_lens_bytes,
+    .memory = wire_reply_copies_bytes,
     .begin = native_reply_begin,
     .fill = native_reply_fill,
     .smaller =

@@ -100,7 +100,7 @@ static size_t safetensors_reply_fill(void *context, char *piece, size_t size) {
 
 const struct wire_writer wire_safetensors_writer = {
     .bound = safetensors_reply_bound,
-    .memory = wire_reply_lens_bytes,
+    .memory = wire_reply_copies_bytes,
     .begin = safetensors_reply_begin,
     .fill = safetensors_reply_fill,
     .smaller =
