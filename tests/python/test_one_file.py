@@ -97,6 +97,16 @@ def test_folder_takes_the_file_the_capture_and_the_arrays_alike(num_states, tmp_
     assert one is None or one.replies == wanted.replies
 
 
+def test_heads_of_one_layer_of_a_capture():
+    captured = make_captured(2)
+    name = [*captured.layers][1]
+    for layers in (name, [name], int(name)):
+        assert list(captured.heads(layers=layers).replies) == [name]
+    with pytest.raises(attnd.Error, match="17"):
+        captured.heads(layers="17")
+    assert repr(captured) == f"<captured layers {', '.join(captured.layers)}, hidden_states>"
+
+
 def test_token_ids_of_the_file_are_those_of_its_rows(tmp_path):
     captured, model = make_captured(2), attnd.load(TINY)
     captured.save(tmp_path / "text")
@@ -105,9 +115,6 @@ def test_token_ids_of_the_file_are_those_of_its_rows(tmp_path):
         wanted = layer.heads(np.asarray(rows), token_ids=captured.token_ids, targets=captured.targets)
         reply = table.replies[layer.name]
         assert reply["heads"] == wanted.replies[layer.name]["heads"]
-    with_ids = [head["tags"] for reply in table.replies.values() for head in reply["heads"]]
-    captured.token_ids = None
-    assert with_ids != [head["tags"] for reply in model.heads(captured).replies.values() for head in reply["heads"]]
 
 
 def test_targets_of_a_call_go_before_those_of_the_file(path):

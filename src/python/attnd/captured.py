@@ -88,6 +88,10 @@ class Captured:
             self.key_labels |= run.key_labels
             self.key_ids |= run.key_ids
 
+    def __repr__(self) -> str:
+        states = "" if self.hidden_states is None else ", hidden_states"
+        return f"<captured layers {', '.join(self.layers) or '(none)'}{states}>"
+
     def request(self, layer: int | str, sequence: int = 0) -> Request:
         """Return the queries, keys and options of a layer, which may be given as its number."""
         found = self.layers.get(str(layer))
@@ -183,7 +187,7 @@ class Captured:
         """Return what tells whether a sequence was changed."""
         return {layer: dict(self.request(layer, sequence)) for layer in self.layers}
 
-    def heads(self, targets: Any = None, sequence: int = 0, layers: Iterable[int | str] | None = None) -> HeadTable:
+    def heads(self, targets: Any = None, sequence: int = 0, layers: int | str | Iterable[int | str] | None = None) -> HeadTable:
         """Say what each head of all layers attends to, as one table that sorts and prints itself.
 
         Parameters
@@ -191,7 +195,7 @@ class Captured:
         targets : array [Tq, 2], optional
             For each query a range of keys, or None: the column ``target`` has the weight on them.
         sequence : int
-        layers : list of int or str, optional
+        layers : int, str or list of them, optional
             By default all.
 
         Returns
@@ -201,6 +205,8 @@ class Captured:
         """
         self.request(next(iter(self.layers), ""), sequence)  # which says so where there is none
         replies = {}
+        if isinstance(layers, (int, str)):
+            layers = [layers]
         for layer in self.layers if layers is None else layers:
             request = {name: value for name, value in self.request(layer, sequence).items() if name != "values"}
             is_own = not str(layer).endswith(".cross")
