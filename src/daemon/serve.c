@@ -20,6 +20,7 @@
 #include "http/net/origin.h"
 #include "http/net/secrets.h"
 #include "http/server.h"
+#include "weights/families/folder.h"
 
 #include <attnd/library.h>
 #include <errno.h>
@@ -228,9 +229,7 @@ static void warn_of_config(const struct daemon *daemon) {
 
     if (path == NULL)
         return;
-    if (stat(path, &now) != 0 || now.st_ino != daemon->config_file.st_ino ||
-        now.st_mtim.tv_sec != daemon->config_file.st_mtim.tv_sec ||
-        now.st_mtim.tv_nsec != daemon->config_file.st_mtim.tv_nsec)
+    if (stat(path, &now) != 0 || !folder_state_is_same(&now, &daemon->config_file))
         log_write(LOG_WARN, "a changed --config needs a restart", LOG_TEXT("file", path),
                   LOG_TEXT("remedy", "first check it with attnd --check-config"));
 }
