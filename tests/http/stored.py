@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
 import dot_product
 from dot_product import SAFETENSORS
@@ -213,6 +214,15 @@ def assert_nothing_kept(server, source="127.0.0.1"):
     """Waits until the memory of what was refused or deleted is released; checks that all of it is."""
     assert list_names(server, source) == []
     wait_for_scrape(server, lambda scrape: scrape.sum("attnd_capture_bytes") == scrape.sum("attnd_captures") == 0)
+
+
+@pytest.fixture
+def server(shared):
+    """The server `shared` of a file of tests, which each test leaves empty."""
+    yield shared
+    for name in list_names(shared):
+        assert delete(shared, name).status == 204
+    assert_nothing_kept(shared)
 
 
 class Asker:

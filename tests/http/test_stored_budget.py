@@ -15,7 +15,8 @@ from http1 import Connection
 from scrape import Scrape, wait_for_counters, wait_for_value
 from server import Server, is_sanitized
 from stored import (LEAST, MIB, PATH, Asker, Layer, ask, assert_nothing_kept, assert_refused, begin_put, delete,
-                    file_of_size, get, hash_of, head_bytes, list_names, make_file, put, random_capture, send, small_file)
+                    file_of_size, get, hash_of, head_bytes, list_names, make_file, put, random_capture, send, server,
+                    small_file)
 from test_keys import ALICE, BOB, bearer, write_keys
 from test_shutdown import cpu_seconds
 
@@ -28,15 +29,6 @@ pytestmark = pytest.mark.alone
 def shared():
     with Server("--capture-memory", 8 * MIB) as running:
         yield running
-
-
-@pytest.fixture
-def server(shared):
-    """The server of this file, which each test leaves empty."""
-    yield shared
-    for name in list_names(shared):
-        assert delete(shared, name).status == 204
-    assert_nothing_kept(shared)
 
 
 def test_length_is_required(server):

@@ -13,8 +13,8 @@ from reload import wait_until
 from safetensors_file import make_safetensors, parse_safetensors
 from scrape import Scrape, wait_for_value
 from server import Server
-from stored import (LEAST, MIB, PATH, Asker, Layer, ask, assert_nothing_kept, assert_refused, delete, encode, get, hash_of,
-                    head_bytes, list_names, make_file, put, random_capture, send, small_file)
+from stored import (LEAST, MIB, PATH, Asker, Layer, ask, assert_refused, delete, encode, get, hash_of, head_bytes,
+                    list_names, make_file, put, random_capture, send, server, small_file)
 
 JSON = "application/json"
 FILE, OTHER = small_file(0), small_file(1)
@@ -25,15 +25,6 @@ pytestmark = pytest.mark.alone
 def shared():
     with Server("--capture-memory", 8 * MIB, "--capture-ttl", 600) as running:
         yield running
-
-
-@pytest.fixture
-def server(shared):
-    """The server of this file, which each test leaves empty."""
-    yield shared
-    for name in list_names(shared):
-        assert delete(shared, name).status == 204
-    assert_nothing_kept(shared)
 
 
 def etag(file):

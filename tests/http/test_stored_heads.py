@@ -7,8 +7,8 @@ import pytest
 from patterns import SENTENCE, embed, make_tensors
 from safetensors_file import make_safetensors
 from server import Server
-from stored import (LEAST, MIB, PATH, Asker, Layer, as_sent, ask, assert_nothing_kept, assert_refused, delete, encode,
-                    get, hash_of, list_names, make_file, put, random_capture)
+from stored import (LEAST, MIB, PATH, Asker, Layer, as_sent, ask, assert_refused, delete, encode, get, hash_of,
+                    make_file, put, random_capture, server)
 
 JSON, SAFETENSORS = "application/json", "application/vnd.safetensors"
 T, H, D = 9, 2, 8
@@ -19,14 +19,6 @@ OWN = ("mean_distance", "mass_on_self", "mass_on_previous")  # of queries that a
 def shared():
     with Server("--demo", "--capture-memory", 16 * MIB, "--workers", 2) as running:
         yield running
-
-
-@pytest.fixture
-def server(shared):
-    yield shared
-    for name in list_names(shared):
-        assert delete(shared, name).status == 204
-    assert_nothing_kept(shared)
 
 
 def normal(*shape, seed=0):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of captured queries and keys, as Captured.save() of the package writes them: dropped, and drawn."""
 
+import contextlib
 import json
 import re
 
@@ -51,16 +52,22 @@ def move_by_blocks(page, *keys):
     return weight, queries, keys
 
 
-@pytest.fixture
-def bare_page(browser):
-    """The page of a server without any model."""
-    with Server() as server:
+@contextlib.contextmanager
+def opened_bare_page(browser, *options):
+    """Yields the page of a server without any model."""
+    with Server(*options) as server:
         view = View(browser, server)
         view.page.goto(server.url)
         view.page.view = view
         expect_problem(view.page, "No model is loaded.")
         yield view.page
         view.close()
+
+
+@pytest.fixture
+def bare_page(browser):
+    with opened_bare_page(browser) as page:
+        yield page
 
 
 def test_capture_is_drawn_without_a_model(bare_page, tmp_path):

@@ -12,7 +12,7 @@ from matplotlib.image import imread
 from playwright.sync_api import expect
 
 from server import ROOT, Server
-from test_captured_page import WORDS, find_weights, make_file, make_request, mean_blocks
+from test_captured_page import WORDS, find_weights, make_file, make_request, mean_blocks, opened_bare_page
 from test_look import PHONE, assert_accessible
 from test_use import HOSTILE, drop
 from view import View, expect_problem, move_by_keys, save, wait_until
@@ -57,13 +57,8 @@ def light_of(page, label):
 
 @pytest.fixture
 def keeping_page(browser):
-    with Server("--capture-memory", "64MiB") as server:
-        view = View(browser, server)
-        view.page.goto(server.url)
-        view.page.view = view
-        expect_problem(view.page, "No model is loaded.")
-        yield view.page
-        view.close()
+    with opened_bare_page(browser, "--capture-memory", "64MiB") as page:
+        yield page
 
 
 def expect_dark_where_large(page, layers, block):
