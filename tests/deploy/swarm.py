@@ -85,8 +85,12 @@ class Swarm(Service):
             raise RuntimeError(f"docker stack deploy failed with {done.returncode}")
 
     def remove(self, check=True):
-        self.run_docker("stack", "rm", self.project, check=check)
-        gone = wait_for(lambda: not self.containers(all_states=True) and not self.networks(), 60)
+        """`docker stack rm` fails while a task that was just updated holds the network, so it is repeated."""
+        def is_gone():
+            self.run_docker("stack", "rm", self.project, check=False)
+            return not self.containers(all_states=True) and not self.networks()
+
+        gone = wait_for(is_gone, 60)
         if check and not gone:
             raise RuntimeError("docker stack rm left containers or networks")
 
