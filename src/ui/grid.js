@@ -102,6 +102,7 @@ async function paintAll() {
         yield* paintWeights(layer.sequence.weights[h], layer.sequence, ALL_CELLS, ALL_CELLS, scale, page.colours, canvas);
         map.style.backgroundImage = `url(${canvas.toDataURL()})`;
         map.classList.remove("loading");
+        yield;
       }
       layer.look = look;
     }
@@ -187,23 +188,14 @@ function focusHead(head) {
   head.button.focus();
 }
 
-function walkAll(event) {
-  const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -Infinity], End: [0, Infinity] };
-  const [down, right] = moves[event.key] ?? [], r = all.rows.findIndex((row) => row.includes(all.at));
-  if (down === undefined || event.altKey || event.ctrlKey || event.metaKey)
-    return;
-  event.preventDefault();
-  const pick = (list, i) => list[Math.max(0, Math.min(list.length - 1, i))];
-  focusHead(pick(pick(all.rows, r + down), all.rows[r].indexOf(all.at) + right));
+function walkAll(down, right) {
+  const r = all.rows.findIndex((row) => row.includes(all.at)), row = all.rows[clamp(r + down, all.rows.length)];
+  focusHead(row[clamp(all.rows[r].indexOf(all.at) + right, row.length)]);
 }
 
 function listenToAll() {
-  byId("all-heads").addEventListener("keydown", walkAll);
+  byId("all-heads").addEventListener("keydown", (event) => runKey(event, walkAll));
   byId("to-all").addEventListener("click", openAll);
-  byId("sort").addEventListener("change", (event) => {
-    state.sort = event.target.value;
-    placeAll();
-  });
   byId("all-scale").addEventListener("change", (event) => {
     state.scale = byId("scale").value = event.target.value;
     paintAll();
