@@ -318,7 +318,7 @@ def test_capture_that_has_changed_since_is_put_again(server, change):
     before = captured.attend(1)
     with pytest.raises(ValueError, match="read-only"):
         captured.request(1)["keys"][0] = 0
-    change(captured.request(1))
+    change(captured.layers["1"][0])
     after = captured.attend(1)
     assert not np.array_equal(after, before)
     assert np.array_equal(after, captured.attend(1, client=server.url))

@@ -69,8 +69,8 @@ def test_lists_are_arrays_and_their_integers_are_numbers():
 
 
 @pytest.mark.parametrize("value, words", [
-    (np.zeros((2, 3), np.int64), r"queries is int64, .* queries.astype\('float32'\)"),
-    (np.zeros((2, 3), np.uint16), "BFLOAT16"),
+    (np.zeros((2, 3), np.int64), r"queries is int64, .* queries.astype\('float32'\), or if they are ids of tokens, the rows "),
+    (np.zeros((2, 3), np.uint16), r"astype\('float32'\), or bits of bfloat16 as \.view\(attnd\.BFLOAT16\)$"),
     (np.zeros((2, 3), bool), "attn_mask"),
     (np.zeros((2, 3), complex), "complex"),
     (np.array(["a"]), "text"),
@@ -96,7 +96,7 @@ def test_integers_are_of_64_bits_and_floats_stay(value, dtype):
     assert to_integers("valid_lens", value).dtype == dtype
 
 
-@pytest.mark.parametrize("value, words", [([True], r"mask\.sum\(-1\)"), (["a"], "text"), ([1j], "complex")])
+@pytest.mark.parametrize("value, words", [([True], r"mask\.sum\(-1\), its places mask\.nonzero\(\)\[0\]"), (["a"], "text"), ([1j], "complex")])
 def test_integers_of_other_types_are_refused(value, words):
     with pytest.raises(TypeError, match=words):
         to_integers("valid_lens", value)
@@ -152,7 +152,12 @@ class TestTorch:
         assert to_numbers("queries", [self.torch.ones(3, requires_grad=True)] * 2).shape == (2, 3)
 
     def test_tensor_on_another_device_says_how_to_copy_it(self):
-        with pytest.raises(TypeError, match=r"queries is on meta, but attnd computes on the CPU; send queries\.cpu\(\)"):
+        tensor = type("Tensor", (), {"__module__": "torch", "device": types.SimpleNamespace(type="cuda")})()
+        with pytest.raises(TypeError, match=r"queries is on .*cuda.*, but attnd computes on the CPU; send queries\.cpu\(\)"):
+            to_numbers("queries", tensor)
+
+    def test_tensor_on_meta_has_no_numbers_to_copy(self):
+        with pytest.raises(TypeError, match="queries is on meta: it has a shape, but no numbers; send a tensor of a model that"):
             to_numbers("queries", self.torch.zeros(3, device="meta"))
 
     def test_tensor_that_numpy_does_not_read_is_refused(self):

@@ -169,7 +169,7 @@ def test_other_bytes_are_refused_by_what_they_are(tmp_path, layer, data, words):
 @pytest.mark.parametrize("arguments, words", [
     (["x"], "the following arguments are required: --data"),
     (["x", "--data", "a", "--data", "b"], "--data is given twice; give it once"),
-    (["x", "--data", "a", "--layers", "0", "--layers", "1"], "--layers is given twice"),
+    (["x", "--data", "a", "--ids", "0", "--ids", "1"], "--ids is given twice"),
     (["x", "--data", "a", "--sort", "mass"], "--sort: invalid choice: 'mass'"),
     (["x", "--data", "a", "--sort", "self", "--json"], "--sort is for the table; leave it or --json out"),
     (["x", "y", "--data", "a"], "unrecognized arguments: y"), (["x", "--dat", "a"], "--data")])
@@ -193,8 +193,8 @@ def test_column_that_is_not_there_is_no_order(layer, column):
 
 def test_rows_need_a_layer(layer):
     assert "name its file or folder, too" in error_of(run_heads("--data", layer[1]))
-    assert "it has no hidden_states, whose layers --layers lists" in error_of(
-        run_heads(layer[0], "--data", layer[1], "--layers", "0"))
+    assert "it has no hidden_states, whose layers --ids lists" in error_of(
+        run_heads(layer[0], "--data", layer[1], "--ids", "0"))
 
 
 def test_progress_is_reported_while_it_takes_long(layer):

@@ -280,12 +280,14 @@ def test_file_that_exists_is_not_replaced(tmp_path, layer):
     copy = tmp_path / "copy"
     copy.write_bytes(layer[0].read_bytes())
     pruned = attnd.load(copy)[0].prune(remove=[1])
-    with pytest.raises(OSError, match="copy exists already; remove it"):
+    with pytest.raises(OSError, match="copy exists already; choose another name, or say overwrite=True"):
         pruned.save(copy)
     assert copy.read_bytes() == layer[0].read_bytes()
     assert list(tmp_path.iterdir()) == [copy]
     with pytest.raises(OSError, match="No such file"):
         pruned.save(tmp_path / "none/x")
+    pruned.save(copy, overwrite=True)
+    assert attnd.load(copy)[0].num_heads == 3 and list(tmp_path.iterdir()) == [copy]
 
 
 def test_file_that_was_replaced_is_not_cut(tmp_path, layer):

@@ -3,28 +3,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from . import _native
 from ._arrays import Array
-from ._errors import Error, InvalidError
+from ._errors import InvalidError, naming
 from ._fields import prepare, split_fields
 from ._rows import Request, read_rows
 from .captured import Captured
-
-
-@contextlib.contextmanager
-def naming(place: str) -> Iterator[None]:
-    """Put a place before the text of an error."""
-    try:
-        yield
-    except Error as error:
-        raise type(error)(f"{place}: {error}") from None
 
 
 def requests_of(rows: Any, fields: Mapping[str, Any]) -> Iterable[Request]:
@@ -45,7 +35,7 @@ def run_heads(requests: Iterable[Request], model: Any, done: Callable[[int], Non
     arrays: dict[str, Array] = {}
     reply = None
     for number, request in enumerate(requests, 1):
-        with naming(request.place) if request.place else contextlib.nullcontext():
+        with naming(request.place):
             request = request.without_results()
             reply = _native.call(request.options, request.arrays | arrays, model, heads=True)
         arrays = {"sums": reply.arrays()["sums"]}

@@ -54,6 +54,8 @@ def to_array(name: str, value: Any) -> Array:
 def _of_torch(name: str, tensor: Any) -> Array:
     """Returns a tensor of torch on the CPU as numpy sees it, without its gradient."""
     torch: Any = sys.modules["torch"]
+    if tensor.device.type == "meta":
+        raise TypeRefused(f"{name} is on meta: it has a shape, but no numbers; send a tensor of a model that has its weights")
     if tensor.device.type != "cpu":
         raise TypeRefused(f"{name} is on {tensor.device}, but attnd computes on the CPU; send {name}.cpu()")
     try:
@@ -77,8 +79,9 @@ def to_numbers(name: str, value: Any, integers: bool = False) -> Array:
     if kind == "f" or kind == "i" and (integers or not is_array(value)):
         return array.astype("<f8" if kind == "f" else "<f4")
     if kind in "iu":
-        raise TypeRefused(f"{name} is {array.dtype}, but must be floats; send {name}.astype('float32'), "
-                          "or bits of bfloat16 as .view(attnd.BFLOAT16)")
+        other = "bits of bfloat16 as .view(attnd.BFLOAT16)" if array.itemsize == 2 else \
+            "if they are ids of tokens, the rows that a model makes of these"
+        raise TypeRefused(f"{name} is {array.dtype}, but must be floats; send {name}.astype('float32'), or {other}")
     if kind == "b":
         raise TypeRefused(f"{name} is bool, but must be numbers; send booleans as attn_mask, True where a query sees a key")
     raise TypeRefused(f"{name} is {describe(array)}, but must be floats")
@@ -89,7 +92,8 @@ def to_integers(name: str, value: Any) -> Array:
     array = to_array(name, value)
     kind = array.dtype.kind
     if kind == "b":
-        raise TypeRefused(f"{name} is bool, but must be integers; the lengths of a mask are mask.sum(-1)")
+        raise TypeRefused(f"{name} is bool, but must be integers; the lengths of a mask are mask.sum(-1), its places "
+                          "mask.nonzero()[0]")
     if array.size == 0 or kind in "iu":  # [] has numpy's default type
         return array.astype("<i8", copy=False)
     if kind == "f":

@@ -31,14 +31,19 @@ RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads
 ROWS_FIRST = ("heads", "lse", "entropy", "target")  # results of dot-product whose queries come before heads
 
 
-def dot_product_fields(queries: Any, keys: Any, values: Any, heads_first: bool, options: Fields) -> dict[str, Any]:
-    """Returns the fields of a request. With `heads_first` its arrays are [H, T, D] or [B, H, T, D]."""
-    fields = {"queries": queries, "keys": keys, "values": values, **options}
+def dot_product_fields(queries: Any, keys: Any, values: Any, heads_first: bool, options: Fields) -> Fields:
+    """Returns the fields of a request, without what a capture knows for its heads alone."""
+    options = {name: value for name, value in options.items() if name != "token_ids"}
+    return turn_fields({"queries": queries, "keys": keys, "values": values, **options}, heads_first)
+
+
+def turn_fields(fields: Fields, heads_first: bool) -> Fields:
+    """Returns fields whose arrays, with `heads_first`, were [H, T, D] or [B, H, T, D]."""
     if not heads_first:
         return fields
-    if options.get("num_heads") is not None:
+    if fields.get("num_heads") is not None:
         raise InvalidError("num_heads is for heads that lie side by side; leave it out with heads_first")
-    return fields | {name: swap(name, fields[name]) for name in SEQUENCES if fields[name] is not None}
+    return {**fields, **{name: swap(name, fields[name]) for name in SEQUENCES if fields.get(name) is not None}}
 
 
 def swap(name: str, value: Any) -> Any:
@@ -56,8 +61,7 @@ def swap_results(results: Results) -> Results:
     def turn(word: str, array: Any) -> Any:
         if isinstance(array, list):
             return [turn(word, item) for item in array]
-        return array.swapaxes(1 if array.ndim > (3 if word == "heads" else 2) else 0,
-                              2 if array.ndim > (3 if word == "heads" else 2) else 1)
+        return array.swapaxes(-3, -2) if word == "heads" else array.swapaxes(-2, -1)
     return {word: turn(word, array) if word in ROWS_FIRST else array for word, array in results.items()}
 
 

@@ -63,13 +63,14 @@ def capture(model: Any, layers: int | str | Iterable[int | str] | None = None, v
     check_model(model, transformers)
     recorder = Recorder(model, layers, values)
     captured = Captured({}, None if tokens is None else list(tokens))
-    captured.source = functools.partial(fill, captured, recorder, tokenizer, copy=True)
+    captured.decode = None if tokenizer is None else functools.cache(lambda each: tokenizer.decode([each]))
+    captured.source = functools.partial(fill, captured, recorder, copy=True)
     with recording(model, recorder, transformers, importlib.import_module("transformers.masking_utils")):
         yield captured
 
     if not recorder.was_kept or recorder.missing:
         raise CaptureError(recorder.reason())
-    fill(captured, recorder, tokenizer, copy=False)
+    fill(captured, recorder, copy=False)
     captured.source = None
     for text in warnings_of(recorder.runs.all, len(captured.runs)):
         warnings.warn(text, CaptureWarning, stacklevel=3)
@@ -137,32 +138,22 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     return function if torch is None else torch.compiler.disable(function)
 
 
-def fill(captured: Captured, recorder: Recorder, tokenizer: Any, copy: bool) -> None:
+def fill(captured: Captured, recorder: Recorder, copy: bool) -> None:
     """Give a capture the requests of all runs; with `copy`, since the runs go on, arrays of its own."""
     if not recorder.finish():
         return
-    texts: dict[int, str] = {}
     runs: list[Captured] = []
     for run in recorder.runs.all:
         own = Captured(run.make_requests(), captured.tokens)
+        own.decode = captured.decode
         for layer, requests in own.layers.items():
-            ids = [request.pop("ids", None) for request in requests]
-            own.key_ids[layer] = [None if row is None or (row < 0).any() else row for row in ids]
-            if tokenizer is not None:
-                own.key_labels[layer] = [[] if row is None else label_ids(row, tokenizer, texts) for row in ids]
+            own.key_ids[layer] = [request.pop("ids", None) for request in requests]
             if copy:
                 own.layers[layer] = [{name: value.copy() if isinstance(value, np.ndarray) else value
                                       for name, value in request.items()} for request in requests]
         if own.layers:
             runs.append(own)
     captured.replace(runs)
-
-
-def label_ids(ids: Array, tokenizer: Any, texts: dict[int, str]) -> list[str]:
-    """Return the text of each id, or the place of one that is not known. `texts` keeps them."""
-    for each in set(ids[ids >= 0].tolist()) - texts.keys():
-        texts[each] = tokenizer.decode([each])
-    return [texts[each] if each >= 0 else str(place) for place, each in enumerate(ids.tolist())]
 
 
 def warnings_of(runs: list[Run], num_runs: int) -> Iterator[str]:
