@@ -41,7 +41,6 @@ class Waiting:
 
     def __getattr__(self, name):
         async def call(*arguments, **options):
-            await asyncio.sleep(0.01)  # here the loop sees connections that were closed since the last call
             return await getattr(self.client, name)(*arguments, **options)
         return lambda *arguments, **options: self.runner.run(call(*arguments, **options))
 
