@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from attnd._tensors import to_float
+from attnd.recording import to_float
 
 
 def compute_weights(queries, keys, scale, values=None, causal=False, window=None, softcap=None, bias=None, sinks=None,

@@ -18,7 +18,8 @@ import safetensors.numpy
 from http1 import Connection, post_bytes
 
 import attnd.client
-from attnd.client import BFLOAT16, AsyncClient, AttentionError, Client, encode
+from attnd import BFLOAT16, AsyncClient, AttentionError, Client
+from attnd._fields import encode
 
 RNG = np.random.default_rng(0)
 

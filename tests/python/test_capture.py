@@ -19,7 +19,10 @@ from server import ROOT
 
 import attnd
 from attnd import _masks, _safetensors, recording, vllm
-from attnd.client import BFLOAT16, decode_words, encode, to_safetensors
+from attnd import BFLOAT16
+from attnd._fields import encode
+from attnd._safetensors import to_safetensors
+from attnd.client import decode_words
 from attnd._safetensors import CaptureError
 from attnd.captured import Captured, open_capture
 

@@ -127,7 +127,8 @@ def test_read_only_arrays_are_read():
 
 @pytest.mark.parametrize("request_options, kind, words", [
     ({"keys": numbers(2, 6, 2, 9)}, ValueError, "Shape mismatch"),
-    ({"keys": K, "attn_mask": "causal"}, TypeError, "attn_mask is text"),
+    ({"keys": K, "attn_mask": "causal"}, TypeError, "attn_mask is <U6, which"),
+    ({"keys": K, "bias": np.ones((5, 6), bool)}, TypeError, "bias is bool, .*; send booleans as attn_mask"),
     ({"keys": K, "scale": 1j}, TypeError, "scale is of the type complex"),
     ({"keys": K, "need": 5}, TypeError, "need is of the type int"),
     ({"keys": K, "heads_first": True, "num_heads": 4}, ValueError, "leave it out with heads_first"),
@@ -327,10 +328,11 @@ def run_python(code, **environment):
                           env=os.environ | environment)
 
 
-def test_package_is_imported_without_its_parts():
-    result = run_python("import sys, attnd; print('numpy' in sys.modules, attnd.__version__, 'numpy' in sys.modules); dir(attnd)")
-    before, version, after = result.stdout.split()
-    assert (before, after) == ("False", "True") and version.startswith("0.")
+def test_package_is_imported_without_what_is_optional_and_without_the_library():
+    result = run_python("import sys, attnd; print(sys.modules.keys() & {'torch', 'transformers', 'matplotlib'}, 'libattnd' in "
+                        "open('/proc/self/maps').read(), attnd.__version__)")
+    assert result.stdout.startswith("set() False 0.")
+    assert all(hasattr(attnd, name) for name in attnd.__all__)
 
 
 def test_library_that_is_not_found_says_where_to_get_it(tmp_path):

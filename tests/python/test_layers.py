@@ -122,7 +122,7 @@ def test_weights_go_with_the_last_layer(rows):
     """At once, and not when the collector finds a circle."""
     layer = attnd.load(GPT2)[0]
     layer(rows)
-    opened = weakref.ref(layer.model.opened)
+    opened = weakref.ref(layer.model)
     gc.disable()
     try:
         del layer

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ._analysis import run_heads
 from ._errors import Error, InvalidError, naming
@@ -16,6 +16,7 @@ from ._rows import read_rows
 from .captured import Captured
 from .head_table import COLUMNS, HeadTable
 from .layers import Model, load
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -70,37 +71,13 @@ def analyse(operand: str | None, path: str, ids: str | None) -> HeadTable:
         raise InvalidError(f"{path} has rows of one layer, but {model.path} has {len(model)} layers, whose rows differ; choose "
                            f"one, as in {model.path},layer={model[0].name}, or save the hidden_states of each")
     layer = model[0]
-    return HeadTable({layer.name: run_heads(data, layer.handle(), reporter()) | {"model": layer.name}})
+    return HeadTable({layer.name: run_heads(data, layer.handle()) | {"model": layer.name}})
 
 
 def open_operand(text: str) -> Model:
-    """Return the model of FILE[,KEY=VALUE]...; a list of layers may have commas, too."""
-    path, *pairs = text.split(",")
-    options: dict[str, str] = {}
-    key = ""
-    for pair in pairs:
-        before, equals, value = pair.partition("=")
-        if not equals and key == "layers":
-            options[key] += f",{pair}"
-            continue
-        if not equals or not value or not before:
-            raise InvalidError(f"{text}: {pair!r} is not KEY=VALUE")
-        key, options[before] = before, value
-    return load(path, **options)
-
-
-def reporter() -> Callable[[int], None]:
-    """Return a function that says on standard error how far an analysis has got, when that takes long."""
-    began, due = time.monotonic(), 1.0
-
-    def report(count: int) -> None:
-        nonlocal due
-        passed = time.monotonic() - began
-        if passed >= due:
-            print(f"attnd: {count} request{'' if count == 1 else 's'} analysed in {passed:.0f} s", file=sys.stderr)
-            due = 2 * passed  # fewer lines, the longer it takes
-
-    return report
+    """Return the model of FILE[,KEY=VALUE]...; a value may have commas, too."""
+    path, *pairs = re.split(r",(?=\w+=)", text)
+    return load(path, **dict(pair.split("=", 1) for pair in pairs))
 
 
 if __name__ == "__main__":

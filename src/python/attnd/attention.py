@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from ._arrays import Array, is_array, to_array
+from ._arrays import Array, to_array, to_numbers
 from ._errors import InvalidError, TypeRefused, naming
 from ._fields import (Fields, Results, choose_results, dot_product_fields, is_ragged, prepare,
                       sequence_rank, split_fields, split_sequences, swap_results, turn_fields)
@@ -101,12 +101,11 @@ def heads(queries: Any, keys: Any, *, heads_first: bool = False, **options: Any)
     return HeadTable({"": describe({"queries": queries, "keys": keys, **options}, heads_first)})
 
 
-def describe(fields: Fields, heads_first: bool = False) -> dict[str, Any]:
+def describe(fields: Fields, heads_first: bool = False) -> Any:
     """Returns what POST /v1/heads would reply for given queries and keys."""
     fields = turn_fields(fields, heads_first)
     tensors, options = split_fields(prepare(fields), sequence_rank(fields), integers=False)
-    reply: dict[str, Any] = _native.call(options, tensors, heads=True).text()
-    return reply
+    return _native.call(options, tensors, heads=True).text
 
 
 def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
@@ -148,7 +147,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: flo
         raise InvalidError(f"dropout_p is {dropout_p}, but attnd computes without dropout; send 0, as in evaluation")
     if is_causal and attn_mask is not None:
         raise InvalidError("attn_mask and is_causal=True exclude each other, as in torch; combine both in attn_mask")
-    q, k, v = to_array("query", query), to_array("key", key), to_array("value", value)
+    q, k, v = to_numbers("query", query), to_numbers("key", key), to_numbers("value", value)
     if min(q.ndim, k.ndim, v.ndim) < 2 or not q.ndim == k.ndim == v.ndim:
         raise InvalidError(f"query, key and value have the shapes {q.shape}, {k.shape} and {v.shape}; each must be "
                            "[T, D], [H, T, D] or [B, H, T, D]")
@@ -165,7 +164,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: flo
         options["attn_mask"] = to_batch_mask(to_array("attn_mask", attn_mask), lead, k.shape[-2])
     if is_causal and q.shape[-2] != k.shape[-2]:
         options["positions"] = np.arange(q.shape[-2])
-    batches = (to_batch(array, lead, given) for array, given in ((q, query), (k, key), (v, value)))
+    batches = (to_batch(array, lead) for array in (q, k, v))
     with naming(queries="query", keys="key", values="value", causal="is_causal"):
         results = dot_product(*batches, heads_first=True, **options)
     axes = lead + q.shape[-3:-2]
@@ -174,10 +173,8 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: flo
     return shaped if need is not None else shaped["heads"]
 
 
-def to_batch(array: Array, lead: tuple[int, ...], given: Any) -> Array:
+def to_batch(array: Array, lead: tuple[int, ...]) -> Array:
     """Returns [..., H, T, D] or [T, D] as [B, H, T, D], as a view where there are at most four axes."""
-    if not is_array(given) and array.dtype.kind == "i":
-        array = array.astype("<f4")  # numbers of lists
     if array.ndim == 2:
         array = array[np.newaxis]
     array = np.broadcast_to(array, lead + array.shape[-3:])

@@ -18,8 +18,9 @@ from ._arrays import Array, to_array, to_numbers
 from ._errors import CaptureError, naming
 from ._fields import without_nulls
 from ._safetensors import PathLike, Tensors, describe_tensors, read_safetensors, to_safetensors, write_file
-from ._tensors import tower_of
-from .client import AttentionError, Client
+from ._runs import tower_of
+from .client import Client
+from .drawing import MOST_CELLS, Picture
 from .head_table import HeadTable
 
 TENSORS = ("queries", "keys", "values", "bias", "sinks", "slopes", "positions", "key_positions")
@@ -62,8 +63,7 @@ class Captured:
         self.hidden_ids: list[int] | None = None
         self.token_ids: Any = None
         self.targets: Any = None
-        self.key_ids: dict[str, list[Array | None]] = {}  # by layer and sequence; -1 is not known
-        self.decode: Callable[[int], str] | None = None  # of a tokenizer, for labels
+        self.tokenizer: Any = None  # makes labels of token ids
         self.source: Callable[[], None] | None = None  # brings layers up to date, while a model is captured
         self.kept: dict[int, tuple[Any, str, Any]] = {}  # by sequence: the client that has put it, its name, what it was
 
@@ -86,7 +86,6 @@ class Captured:
         self._layers, self._runs = {}, runs
         for run in runs:
             self._layers |= run.layers
-            self.key_ids |= run.key_ids
 
     def __repr__(self) -> str:
         states = "" if self.hidden_states is None else ", hidden_states"
@@ -102,7 +101,7 @@ class Captured:
         marks: Request = {} if is_cross(layer) else {"self_attention": True}
         if ids is not None and len(own["queries"]) == len(own["keys"]):  # they are those of the rows, too
             marks["token_ids"] = ids
-        return types.MappingProxyType({**own, **marks})
+        return types.MappingProxyType({name: own[name] for name in own if name not in MARKS} | marks)
 
     def find(self, layer: int | str, sequence: int = 0) -> Request:
         """Return the request of a layer itself."""
@@ -177,7 +176,7 @@ class Captured:
 
         Raises
         ------
-        CaptureError
+        attnd.AttentionError
             If the server keeps no captures.
         """
         client = as_client(client)
@@ -187,12 +186,7 @@ class Captured:
             for name in request.keys() & set(TENSORS):
                 request[name] = np.asarray(request[name]).view()
                 request[name].flags.writeable = False
-        try:
-            name = str(client.put_capture(None, lambda: self.to_bytes(sequence))["name"])
-        except AttentionError as error:
-            if error.problem["title"] != "Captures are off":
-                raise
-            raise CaptureError(f"{client.address} keeps no captures; start attnd with --capture-memory 4GiB") from error
+        name = str(client.put_capture(None, lambda: self.to_bytes(sequence))["name"])
         self.kept[sequence] = client, name, self.snapshot(sequence)
         return name
 
@@ -222,9 +216,7 @@ class Captured:
             layers = [layers]
         for layer in self.layers if layers is None else layers:
             request = {name: value for name, value in self.request(layer, sequence).items() if name != "values"}
-            wanted = targets
-            if targets is None and self.is_of_text(layer, self.targets, request["queries"]):
-                wanted = self.targets
+            wanted = self.targets if targets is None and self.is_of_text(layer, self.targets, request["queries"]) else targets
             if "bias" in request:
                 found = describe_biased(request, wanted)
             else:
@@ -255,16 +247,16 @@ class Captured:
 
     def captured_ids(self, name: str, sequence: int) -> Array | None:
         """Return the ids of the keys of a layer as a model got them, -1 where one is not known."""
-        return self.key_ids[name][sequence] if name in self.key_ids else None
+        requests = self.layers.get(name)
+        return requests[sequence].get("token_ids") if requests else None
 
-    def positions(self, layer: int | str, sequence: int) -> list[int]:
-        """Return which key each query of self-attention is."""
+    def positions(self, layer: int | str, sequence: int) -> Any:
+        """Return the list of which key each query of self-attention is."""
         request = self.find(layer, sequence)
         shift = max(len(request["keys"]) - len(request["queries"]), 0)
-        places: list[int] = np.asarray(request.get("positions", np.arange(len(request["queries"])) + shift)).ravel().tolist()
-        return places
+        return np.asarray(request.get("positions", np.arange(len(request["queries"])) + shift)).ravel().tolist()
 
-    def show(self, layer: int | str | None = None, head: int = 0, *, client: Any = None, sequence: int = 0) -> Any:
+    def show(self, layer: int | str | None = None, head: int = 0, *, client: Any = None, sequence: int = 0) -> Picture:
         """Draw the weights of one layer, for a notebook: each head by choice, each weight by pointing at it.
 
         Parameters
@@ -282,7 +274,6 @@ class Captured:
             Drawn by a notebook as HTML without network; ``save("head.svg")``, ``.png`` or ``.html`` writes one head,
             or all. Long texts are drawn in blocks: sums over keys, means over queries.
         """
-        from .drawing import MOST_CELLS, Picture
         layer = next(iter(self.layers), 0) if layer is None else layer
         request = self.find(layer, sequence)
         block = -(-max(len(request["queries"]), len(request["keys"])) // MOST_CELLS)
@@ -322,9 +313,9 @@ class Captured:
     def decoded(self, name: str, sequence: int) -> list[str]:
         """Return labels of the keys of a layer where a tokenizer makes them, or none."""
         ids = self.captured_ids(name, sequence)
-        if self.decode is None or ids is None:
+        if self.tokenizer is None or ids is None:
             return []
-        return [self.decode(each) if each >= 0 else str(place) for place, each in enumerate(ids.tolist())]
+        return [self.tokenizer.decode([each]) if each >= 0 else str(place) for place, each in enumerate(ids.tolist())]
 
     def save(self, path: PathLike, sequence: int = 0, *, overwrite: bool = False) -> None:
         """Write one sequence as safetensors: ``LAYER.queries`` and so on, and options as JSON texts.
@@ -341,11 +332,11 @@ class Captured:
         tensors: Tensors = {}
         metadata = {"layers": json.dumps(list(self.layers)), "tokens": json.dumps(self.decoded(last, sequence) or self.tokens)}
         for layer in self.layers:
-            for name, value in sorted(self.find(layer, sequence).items(), key=lambda item: place(item[0])):
-                if name in TENSORS:
-                    tensors[f"{layer}.{name}"] = np.ascontiguousarray(value)
-                elif name not in MARKS:
-                    metadata[f"{layer}.{name}"] = json.dumps(value)
+            request = self.find(layer, sequence)
+            if other := request.keys() - {*TENSORS, *OPTIONS, *MARKS}:
+                raise CaptureError(f"layer {layer} has {', '.join(sorted(other))}, which a file does not keep; leave it out")
+            tensors |= {f"{layer}.{name}": np.ascontiguousarray(request[name]) for name in TENSORS if name in request}
+            metadata |= {f"{layer}.{name}": json.dumps(request[name]) for name in OPTIONS if name in request}
         states, hidden_ids = (None, None) if self.hidden_states is None else self.stacked_states()
         if ids is not None:
             tensors["token_ids"] = to_array("token_ids", ids).astype("<i8").reshape(-1)
@@ -416,15 +407,10 @@ def is_cross(layer: int | str) -> bool:
 
 def is_changed(before: dict[str, Request], now: dict[str, Request]) -> bool:
     """Whether a layer has another array, or another option."""
-    def same(old: Request, new: Request) -> bool:
-        return old.keys() == new.keys() and all(
-            old[name] is new[name] if name in TENSORS else old[name] == new[name] for name in old)
-    return before.keys() != now.keys() or not all(same(before[layer], now[layer]) for layer in now)
-
-
-def place(name: str) -> int:
-    """Return where a field is in a file: in the order of `open_capture`, so that a file is saved as it was."""
-    return (*TENSORS, *OPTIONS, name).index(name)
+    def facts(requests: dict[str, Request]) -> list[Any]:
+        return [(layer, name, id(value) if isinstance(value, np.ndarray) else value)
+                for layer, request in requests.items() for name, value in request.items()]
+    return facts(before) != facts(now)
 
 
 def as_client(client: Any) -> Any:

@@ -24,13 +24,10 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from ._arrays import BFLOAT16 as BFLOAT16
 from ._errors import Error, InvalidError, NoAnswer, NoReply, warn
-from ._fields import (RESULTS, SAFETENSORS, Fields, Results, choose_results, dot_product_fields, is_ragged, need_words,
+from ._fields import (RESULTS, SAFETENSORS, Fields, Results, choose_results, dot_product_fields, encode, is_ragged, need_words,
                       sequence_rank, split_sequences, swap_results)
-from ._fields import encode as encode
-from ._safetensors import from_safetensors as from_safetensors
-from ._safetensors import to_safetensors as to_safetensors
+from ._safetensors import from_safetensors
 
 BUSY = (429, 503)  # with Retry-After: sent again then
 MAX_RETRIES = 5  # of a request that attnd is too busy for
@@ -83,9 +80,6 @@ class Client:
         self.headers = {**PLAIN, **(headers or {})}
         self.kept: dict[str, tuple[Any, float | None]] = {}  # what to put again, by the name of a capture
         self.explain: Callable[[], str] = lambda: "start attnd there, or give its address"
-
-    def no_answer(self, error: BaseException) -> NoAnswer:
-        return NoAnswer(f"no answer from {self.address}; {self.explain()}: {error}")
 
     def no_reply(self) -> NoReply:
         return NoReply(f"no reply from {self.address} within {self.timeout} s; if it computes for longer, "
@@ -159,10 +153,9 @@ class Client:
         self.kept[name] = data, ttl
         return description
 
-    def captures(self) -> list[dict[str, Any]]:
-        """Returns the descriptions of all captures that the server has, without their layers."""
-        found: list[dict[str, Any]] = decode_json(*self.request("GET", "/v1/captures"))["captures"]
-        return found
+    def captures(self) -> Any:
+        """Returns the descriptions of all captures that the server has, without their layers: a list of dicts."""
+        return decode_json(*self.request("GET", "/v1/captures"))["captures"]
 
     def delete_capture(self, name: str) -> None:
         """Lets the server, and this client, forget a capture."""
@@ -206,20 +199,15 @@ class Client:
             try:
                 response = send(connection, method, urlsplit(self.url).path + path, source, headers)
                 break
-            except NoReply:
+            except (OSError, http.client.HTTPException) as error:
                 self.close()
-                raise self.no_reply() from None
-            except http.client.HTTPException as error:
-                self.close()
-                if not isinstance(error, ConnectionError):
+                if isinstance(error, NoReply):
+                    raise self.no_reply() from None
+                if not isinstance(error, OSError):
                     raise not_understood(0, f"{self.address} does not speak HTTP: {error!r}") from None
-                failure: OSError = error
-            except OSError as error:
-                self.close()
-                failure = error
-            if is_last or not isinstance(failure, ConnectionError):
-                raise self.no_answer(failure) from None
-            is_last = True
+                if is_last or not isinstance(error, ConnectionError):
+                    raise NoAnswer(f"no answer from {self.address}; {self.explain()}: {error}") from None
+                is_last = True
         return self._read(response)
 
     def _read(self, response: http.client.HTTPResponse) -> Reply:
@@ -409,7 +397,6 @@ def decode(status: int, headers: Headers, data: bytearray, fields: Fields) -> An
 def decode_words(status: int, headers: Headers, data: bytearray, fields: Fields, rank: int = 2) -> Results:
     """Returns the results of a reply by the words of `need`, or raises its error."""
     check_status(status, headers, data)
-    warn_of(headers)
     ragged = is_ragged(fields, rank)
     if headers["Content-Type"] == "application/json":
         reply = json.loads(data)
@@ -425,18 +412,13 @@ def decode_words(status: int, headers: Headers, data: bytearray, fields: Fields,
 @reading_reply
 def decode_json(status: int, headers: Headers, data: bytearray) -> Any:
     check_status(status, headers, data)
-    warn_of(headers)
     return json.loads(data)
-
-
-def warn_of(headers: Headers) -> None:
-    """Warns of what the server notes on the rows that were sent."""
-    warn([headers["Attnd-Note"]] if "Attnd-Note" in headers else [])
 
 
 @reading_reply
 def check_status(status: int, headers: Headers, data: bytearray) -> None:
-    """Raises the error of a reply that is one."""
+    """Raises the error of a reply that is one, and warns of what the server notes on the rows that were sent."""
+    warn([headers["Attnd-Note"]] if "Attnd-Note" in headers else [])
     if status in (200, 201, 204):
         return
     if headers.get("Content-Type") == "application/problem+json":

@@ -128,10 +128,8 @@ def print_tags(head: Mapping[str, Any]) -> str:
 
 def make_rows(replies: Mapping[str, Mapping[str, Any]]) -> npt.NDArray[Any]:
     """Return the structured array of all heads, in the order of layers."""
-    heads = [(layer, number, head, print_tags(head))
-             for layer, reply in replies.items() for number, head in enumerate(reply["heads"])]
-    rows = [(layer, number, *[np.nan if head.get(field) is None else head[field] for _, field, *_ in COLUMNS], tags)
-            for layer, number, head, tags in heads]
+    rows = [(layer, number, *[np.nan if head.get(field) is None else head[field] for _, field, *_ in COLUMNS], print_tags(head))
+            for layer, reply in replies.items() for number, head in enumerate(reply["heads"])]
     return np.array(rows, [("layer", f"U{max([1, *map(len, replies)])}"), ("head", np.int64),
                            *[(name, np.float64) for name, *_ in COLUMNS],
-                           ("tags", f"U{max([1, *[len(tags) for *_, tags in heads]])}")])
+                           ("tags", f"U{max([1, *[len(str(row[-1])) for row in rows]])}")])

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_void_p
 from pathlib import Path
@@ -28,24 +28,6 @@ from .head_table import HeadTable
 from .prune import Pruned, prune
 
 THREADS_MAX = 8  # layers at one time, since each may need much memory
-
-
-class Opened:
-    """An opened file or folder."""
-
-    def __init__(self, path: PathLike, options: Mapping[str, Any]) -> None:
-        handle, error = c_void_p(), _native._Error()
-        text = json.dumps(dict(options)).encode()
-        _native.check(_native.library().attn_layers_open(os.fsencode(path), text, byref(handle), byref(error)), error)
-        self.handle = handle
-        weakref.finalize(self, _native.library().attn_layers_destroy, handle).atexit = False
-        self.text: dict[str, Any] = json.loads(_native.library().attn_layers_text(handle))
-
-    def get(self, index: int) -> c_void_p:
-        """Return layer `index`, which is read when it is first got."""
-        model, error = c_void_p(), _native._Error()
-        _native.check(_native.library().attn_layers_get(self.handle, index, byref(model), byref(error)), error)
-        return model
 
 
 def load(path: PathLike, **options: Any) -> Model:
@@ -78,10 +60,13 @@ class Model:
     """
 
     def __init__(self, path: PathLike, **options: Any) -> None:
-        self.path, self.options = os.fspath(path), options
-        self.opened = Opened(path, options)
-        self.family: str | None = self.opened.text["family"]
-        self._places = {info["name"]: place for place, info in enumerate(self.opened.text["layers"])}
+        self.path, self.options, self.handle, error = os.fspath(path), options, c_void_p(), _native._Error()
+        library, text = _native.library(), json.dumps(options).encode()
+        _native.check(library.attn_layers_open(os.fsencode(path), text, byref(self.handle), byref(error)), error)
+        weakref.finalize(self, library.attn_layers_destroy, self.handle).atexit = False
+        self.text: dict[str, Any] = json.loads(library.attn_layers_text(self.handle))
+        self.family: str | None = self.text["family"]
+        self._places = {info["name"]: place for place, info in enumerate(self.text["layers"])}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -141,8 +126,8 @@ class Model:
         name, layer, request = item
         with naming(f"layer {name}"):
             options = {key: value for key, value in self.options.items() if key not in ("layers", "pre_norm")}
-            opened = Opened(self.path, options | {"layer": layer.name})
-            return run_heads([request], opened.get(0)) | {"model": name}
+            alone = load(self.path, **options | {"layer": layer.name})[0]
+            return run_heads([request], alone.handle()) | {"model": name}
 
     def _fed(self) -> dict[int, tuple[str, Layer]]:
         """Return for each hidden state, by its id, the layer that it enters, and its name in a table."""
@@ -183,7 +168,7 @@ class Layer:
 
     def __init__(self, model: Model, index: int) -> None:
         self.model, self.index = model, index
-        self.info: dict[str, Any] = model.opened.text["layers"][index]
+        self.info: dict[str, Any] = model.text["layers"][index]
         self.name: str = self.info["name"]
         self.num_heads: int = self.info["num_heads"]
         self.num_kv_heads: int = self.info["num_kv_heads"]
@@ -192,8 +177,10 @@ class Layer:
         return f"<layer {self.name} of {self.model.path}: {self.num_heads} heads>"
 
     def handle(self) -> c_void_p:
-        """Return the layer as libattnd has it."""
-        return self.model.opened.get(self.index)
+        """Return the layer as libattnd has it, which is read when it is first asked for."""
+        model, error = c_void_p(), _native._Error()
+        _native.check(_native.library().attn_layers_get(self.model.handle, self.index, byref(model), byref(error)), error)
+        return model
 
     def __call__(self, queries: Any, *, need: Any = None, **options: Any) -> Any:
         """Compute the layer as ``POST /v1/attention`` does: docs/protocol.md.
@@ -282,9 +269,9 @@ class Layer:
 
 def take_states(hidden_states: Any) -> Captured:
     """Return the capture that has these hidden states, or those of a file."""
-    captured = open_capture(hidden_states) if isinstance(hidden_states, (str, os.PathLike)) else \
-        hidden_states if isinstance(hidden_states, Captured) else Captured()
-    if not isinstance(hidden_states, (str, os.PathLike, Captured)):
+    captured = open_capture(hidden_states) if isinstance(hidden_states, (str, os.PathLike)) else hidden_states
+    if not isinstance(captured, Captured):
+        captured = Captured()
         captured.place, captured.hidden_states = "hidden_states", hidden_states
     if captured.hidden_states is None:
         raise InvalidError(f"{captured.place} has no hidden_states, which the layers of a folder take; its queries and keys "
