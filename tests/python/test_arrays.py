@@ -71,7 +71,7 @@ def test_lists_are_arrays_and_their_integers_are_numbers():
 @pytest.mark.parametrize("value, words", [
     (np.zeros((2, 3), np.int64), r"queries is int64, .* queries.astype\('float32'\), or if they are ids of tokens, the rows "),
     (np.zeros((2, 3), np.uint16), r"astype\('float32'\), or bits of bfloat16 as \.view\(attnd\.BFLOAT16\)$"),
-    (np.zeros((2, 3), complex), "^queries is complex128, which attnd does not read; send float32$"),
+    (np.zeros((2, 3), complex), "^queries is complex128, which attnd does not read; send float32, or int64 for whole numbers$"),
     (np.zeros(2, np.longdouble), "queries is float128, which"),
     (np.array(["a"]), "queries is <U1, which"),
     (np.array([None]), "queries is object, which"),

@@ -231,6 +231,13 @@ def test_sdpa_refuses_what_it_would_misread(options, words):
         attnd.sdpa(**{"query": q, "key": q, "value": q} | options)
 
 
+def test_sdpa_takes_integers_of_lists_alone():
+    q = [[[1, 2], [3, 4]]]
+    assert np.array_equal(attnd.sdpa(q, q, q), attnd.sdpa(*[np.float32(q)] * 3))
+    with pytest.raises(TypeError, match="^query is int64, but must be floats"):
+        attnd.sdpa(np.array(q), q, q)
+
+
 def test_sdpa_equals_torch_with_its_own_tensors():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     q, k, v = (torch.randn(2, heads, 5, 8, requires_grad=True) for heads in (4, 2, 2))

@@ -50,7 +50,7 @@ def to_array(name: str, value: Any) -> Array:
         array = array.view(BFLOAT16)
     array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     if array.dtype not in TYPES:
-        raise TypeRefused(f"{name} is {array.dtype}, which attnd does not read; send float32")
+        raise TypeRefused(f"{name} is {array.dtype}, which attnd does not read; send float32, or int64 for whole numbers")
     return array
 
 

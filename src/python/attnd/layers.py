@@ -60,13 +60,13 @@ class Model:
     """
 
     def __init__(self, path: PathLike, **options: Any) -> None:
-        self.path, self.options, self.handle, error = os.fspath(path), options, c_void_p(), _native._Error()
+        self.path, self.options, self.opened, error = os.fspath(path), options, c_void_p(), _native._Error()
         library, text = _native.library(), json.dumps(options).encode()
-        _native.check(library.attn_layers_open(os.fsencode(path), text, byref(self.handle), byref(error)), error)
-        weakref.finalize(self, library.attn_layers_destroy, self.handle).atexit = False
-        self.text: dict[str, Any] = json.loads(library.attn_layers_text(self.handle))
-        self.family: str | None = self.text["family"]
-        self._places = {info["name"]: place for place, info in enumerate(self.text["layers"])}
+        _native.check(library.attn_layers_open(os.fsencode(path), text, byref(self.opened), byref(error)), error)
+        weakref.finalize(self, library.attn_layers_destroy, self.opened).atexit = False
+        self.info: dict[str, Any] = json.loads(library.attn_layers_text(self.opened))
+        self.family: str | None = self.info["family"]
+        self._places = {info["name"]: place for place, info in enumerate(self.info["layers"])}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -168,7 +168,7 @@ class Layer:
 
     def __init__(self, model: Model, index: int) -> None:
         self.model, self.index = model, index
-        self.info: dict[str, Any] = model.text["layers"][index]
+        self.info: dict[str, Any] = model.info["layers"][index]
         self.name: str = self.info["name"]
         self.num_heads: int = self.info["num_heads"]
         self.num_kv_heads: int = self.info["num_kv_heads"]
@@ -179,7 +179,7 @@ class Layer:
     def handle(self) -> c_void_p:
         """Return the layer as libattnd has it, which is read when it is first asked for."""
         model, error = c_void_p(), _native._Error()
-        _native.check(_native.library().attn_layers_get(self.model.handle, self.index, byref(model), byref(error)), error)
+        _native.check(_native.library().attn_layers_get(self.model.opened, self.index, byref(model), byref(error)), error)
         return model
 
     def __call__(self, queries: Any, *, need: Any = None, **options: Any) -> Any:
