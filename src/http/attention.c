@@ -121,7 +121,6 @@ void attention_handle(struct exchange *exchange) {
 static void handle_given(struct exchange *exchange, const struct inference_kind *kind) {
     struct exchange_codec codec = make_codec(exchange, kind);
 
-    codec.read = codec.body.text ? wire_native_read_given : wire_safetensors_read_given;
     codec.body.models = NULL;
     codec.body.num_models = 0;
     submit_attention(exchange, &codec);

@@ -81,8 +81,9 @@ static struct cost measure(struct fixture *fixture, const char *body, size_t siz
     peak_bytes = 0;
     assert_int_equal(live_bytes, 0);
     struct wire_source source;
-    const struct wire_input input = {.body = body, .size = size};
-    if (!wire_native_scan(&input, WIRE_TO_MODEL, &source, &fixture->problem))
+    const struct wire_input input = {
+        .body = body, .size = size, .models = (const attn_model *const *)fixture->models};
+    if (!wire_native_scan(&input, &source, &fixture->problem))
         return cost;
 
     peak_bytes = 0;
@@ -192,7 +193,6 @@ static void test_bound_holds_for_an_object_of_many_keys(void **state) {
     }
 }
 
-/* Returns a request to "d2l" with `rows` rows of random numbers of `digits` digits. */
 /* Returns the JSON of a header: a shape of so many sizes, or so many tensors. */
 static char *make_header_text(bool of_sizes, size_t items, size_t *ret_size) {
     char *text = malloc(items * 16 + 128), *out = text;
@@ -229,6 +229,7 @@ static void test_bound_holds_for_headers_of_safetensors(void **state) {
     }
 }
 
+/* Returns a request to "d2l" with `rows` rows of random numbers of `digits` digits. */
 static char *typical_body(size_t rows, int digits, size_t *ret_size) {
     char *body = malloc(64 + rows * (4 * 24 + 3)), *out = body;
     uint64_t random = unit_seed(1);
@@ -326,8 +327,11 @@ static void test_32_levels_are_accepted_and_33_are_not(void **state) {
         memset(out, '[', (size_t)lists);
         memset(out + lists, ']', (size_t)lists);
         strcpy(out + 2 * lists, "}");
-        const struct wire_input input = {.body = body, .size = strlen(body)};
-        bool passed = wire_native_scan(&input, WIRE_TO_MODEL, &source, &fixture->problem);
+        const struct wire_input input = {.body = body,
+                                         .size = strlen(body),
+                                         .models =
+                                             (const attn_model *const *)fixture->models};
+        bool passed = wire_native_scan(&input, &source, &fixture->problem);
         assert_int_equal(passed, lists == 31);
     }
     assert_string_equal(fixture->problem.title, "Nested too deeply");
@@ -344,9 +348,12 @@ static void test_commas_and_lists_are_counted_at_every_offset(void **state) {
             for (size_t i = 0; i < numbers; i++)
                 out += sprintf(out, i % 5 == 0 ? "[[1,Y_y2],{\",[\":3}]," : "7,");
             out += sprintf(out, "8]}");
-            const struct wire_input input = {.body = body, .size = (size_t)(out - body)};
+            const struct wire_input input = {
+                .body = body,
+                .size = (size_t)(out - body),
+                .models = (const attn_model *const *)fixture->models};
             struct wire_source source;
-            if (!wire_native_scan(&input, WIRE_TO_MODEL, &source, &fixture->problem))
+            if (!wire_native_scan(&input, &source, &fixture->problem))
                 fail_msg("%s", fixture->problem.detail);
             const struct wire_span *span = &source.values[WIRE_FIELD_QUERIES].text;
             size_t lists = (numbers + 4) / 5;

@@ -25,7 +25,8 @@ static size_t count_sequences(const struct wire_source *source, enum wire_field_
 
     if (id == WIRE_FIELD_KEY_POSITIONS && wire_is_sent(source, WIRE_FIELD_KEYS))
         rows = &source->values[WIRE_FIELD_KEYS];
-    if (wire_value_rank(rows) != WIRE_LEVELS_BATCHED + (size_t)source->heads_axis)
+    if (wire_value_rank(rows) !=
+        WIRE_LEVELS_BATCHED + (size_t)wire_has_heads_axis(source))
         return 0;
     return rows->shape != NULL ? rows->shape[0] : rows->text.lists;
 }

@@ -33,7 +33,7 @@ static bool check_key_lens(const struct wire_source *source) {
                                 "key_lens was sent without keys and values; "
                                 "send one of them, or leave key_lens out");
     if (wire_value_is_sent(queries) &&
-        queries->rank < WIRE_LEVELS_BATCHED + (size_t)source->heads_axis &&
+        queries->rank < WIRE_LEVELS_BATCHED + (size_t)wire_has_heads_axis(source) &&
         !wire_is_sent(source, WIRE_FIELD_QUERY_LENS))
         return wire_problem_set(
             source->problem, WIRE_E_MISSING_KEY, "query_lens",
@@ -48,7 +48,7 @@ bool wire_lens_check_needed(const struct wire_source *source) {
     } pairs[] = {{WIRE_FIELD_QUERY_LENS, WIRE_FIELD_QUERIES},
                  {WIRE_FIELD_KEY_LENS, WIRE_FIELD_KEYS},
                  {WIRE_FIELD_KEY_LENS, WIRE_FIELD_VALUES}};
-    size_t rank = WIRE_LEVELS_UNBATCHED + (size_t)source->heads_axis;
+    size_t rank = WIRE_LEVELS_UNBATCHED + (size_t)wire_has_heads_axis(source);
 
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         const struct wire_value *tensor = &source->values[pairs[i].tensor];
@@ -69,8 +69,8 @@ bool wire_lens_check_needed(const struct wire_source *source) {
 static bool check_lens_rank(const struct wire_source *source,
                             const struct wire_value *value,
                             const struct wire_value *lens) {
-    const char *row = source->heads_axis ? "heads, head size" : "width";
-    size_t axis = source->heads_axis;
+    const char *row = wire_has_heads_axis(source) ? "heads, head size" : "width";
+    size_t axis = wire_has_heads_axis(source);
     char wanted[120];
 
     snprintf(wanted, sizeof wanted, "[sum of %s, %s], or [B, T, %s]", lens->name, row,
@@ -155,8 +155,8 @@ static bool make_lens(const struct wire_source *source, size_t num_sequences,
 /* Checks the rank of a tensor, without the axis of heads from `min` to `max`. */
 static bool check_levels(const struct wire_source *source, const struct wire_value *value,
                          size_t min, size_t max) {
-    const char *row = source->heads_axis ? "heads, head size" : "width";
-    size_t axis = source->heads_axis;
+    const char *row = wire_has_heads_axis(source) ? "heads, head size" : "width";
+    size_t axis = wire_has_heads_axis(source);
     char wanted[200], joined[80] = "";
     const char *lens = min != max ? "query_lens" : "key_lens";
 
@@ -179,7 +179,7 @@ static bool check_levels(const struct wire_source *source, const struct wire_val
 static bool make_shaped_tensor(const struct wire_source *source,
                                const struct wire_value *value, size_t min, size_t max,
                                struct wire_tensor *ret_tensor) {
-    size_t batched = WIRE_LEVELS_BATCHED + (size_t)source->heads_axis;
+    size_t batched = WIRE_LEVELS_BATCHED + (size_t)wire_has_heads_axis(source);
     const struct wire_value *lens = find_lens(source, value);
     bool has_batch_axis = value->rank == batched;
     struct wire_tensor tensor = {.batched = has_batch_axis || lens != NULL,
@@ -190,7 +190,7 @@ static bool make_shaped_tensor(const struct wire_source *source,
         (value->bytes != NULL && !wire_array_check(source, value, false)))
         return false;
     tensor.width = value->shape[value->rank - 1];
-    if (source->heads_axis) {
+    if (wire_has_heads_axis(source)) {
         tensor.heads = value->shape[value->rank - 2];
         tensor.width *= tensor.heads; /* at most the numbers */
     }
@@ -208,7 +208,7 @@ bool wire_tensor_read_field(const struct wire_source *source, enum wire_field_id
                             struct wire_tensor *ret_tensor) {
     const struct wire_value *value = &source->values[id];
     const struct wire_cursor cursor = wire_value_cursor(source, value);
-    const struct wire_tensor_form form = {min, max, .heads = source->heads_axis};
+    const struct wire_tensor_form form = {min, max, .heads = wire_has_heads_axis(source)};
 
     *ret_sent = wire_value_is_sent(value);
     if (!*ret_sent)

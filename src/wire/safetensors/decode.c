@@ -151,36 +151,22 @@ static bool find_options(const struct safetensors_header *header,
 
 /* --- the body --- */
 
-/* Reads a body for one of WIRE_TO_.... */
-static bool read_body(const struct wire_input *input, unsigned requests,
-                      struct wire_request *ret_request,
-                      struct wire_problem *ret_problem) {
+bool wire_safetensors_read(const struct wire_input *input,
+                           struct wire_request *ret_request,
+                           struct wire_problem *ret_problem) {
     struct safetensors_header header = {0};
-    struct wire_source source = {
-        .input = input, .problem = ret_problem, .requests = requests, .has_arrays = true};
+    struct wire_source source = {.input = input,
+                                 .problem = ret_problem,
+                                 .requests = wire_input_requests(input),
+                                 .has_arrays = true};
     struct wire_decoder decoder = {.source = &source};
     const char *data = NULL;
 
     bool read = parse_body_header(input, &header, &data, ret_problem) &&
-                find_tensors(&header, data, &source) && find_options(&header, &source);
-    source.heads_axis =
-        wire_is_given(&source) && !wire_is_sent(&source, WIRE_FIELD_NUM_HEADS);
-    read = read && wire_decode(&decoder, 0);
+                find_tensors(&header, data, &source) && find_options(&header, &source) &&
+                wire_decode(&decoder, 0);
     safetensors_header_deinit(&header);
     if (read)
         *ret_request = decoder.request;
     return read;
-}
-
-bool wire_safetensors_read(const struct wire_input *input,
-                           struct wire_request *ret_request,
-                           struct wire_problem *ret_problem) {
-    return read_body(input, WIRE_TO_MODEL, ret_request, ret_problem);
-}
-
-bool wire_safetensors_read_given(const struct wire_input *input,
-                                 struct wire_request *ret_request,
-                                 struct wire_problem *ret_problem) {
-    return read_body(input, input->capture != NULL ? WIRE_TO_STORED : WIRE_TO_GIVEN,
-                     ret_request, ret_problem);
 }
