@@ -20,8 +20,8 @@ static inline void *wire_field_target(struct wire_decoder *decoder,
 /* --- reserve.c --- */
 
 /* Reserves `extra` bytes and the most that reading all values needs, and a model where
- * the request makes one. Allocates nothing. */
-bool wire_fields_reserve(const struct wire_decoder *decoder, size_t extra);
+ * the request makes one. Allocates nothing. Notes whether values are used in the body. */
+bool wire_fields_reserve(struct wire_decoder *decoder, size_t extra);
 
 /* --- options.c: words and single numbers --- */
 
@@ -96,8 +96,8 @@ bool wire_reduce_check_top(const struct wire_decoder *decoder);
 /* --- tensors.c: queries, keys and values --- */
 
 /* Refuses lengths that no tensor needs, so that they are not ignored silently: Missing
- * key, Wrong rank. */
-bool wire_lens_check_needed(const struct wire_source *source);
+ * key, Wrong rank. They are read with their tensors. */
+wire_field_reader wire_check_lens;
 
 /* Reads a tensor, which must have from `min` to `max` axes (WIRE_LEVELS_...) besides that
  * of heads. *ret_sent is false, and nothing is read, when the request does not have it.

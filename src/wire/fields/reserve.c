@@ -99,7 +99,7 @@ static size_t field_cost(const struct wire_source *source, const struct wire_fie
     return bytes;
 }
 
-bool wire_fields_reserve(const struct wire_decoder *decoder, size_t extra) {
+bool wire_fields_reserve(struct wire_decoder *decoder, size_t extra) {
     const struct wire_source *source = decoder->source;
     const struct wire_value *queries = &source->values[WIRE_FIELD_QUERIES];
     size_t bytes = extra, num_heads;
@@ -111,7 +111,11 @@ bool wire_fields_reserve(const struct wire_decoder *decoder, size_t extra) {
         num_heads = queries->shape != NULL ? queries->count : queries->text.commas + 1;
         size_add_saturating(&bytes, sizeof(attn_model) + ARENA_ALIGNMENT);
     }
-    for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;)
+    for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;) {
         size_add_saturating(&bytes, field_cost(source, field, num_heads));
+        if ((field->kind & (WIRE_TENSOR | WIRE_FLOATS | WIRE_MASK)) != 0 &&
+            wire_value_is_in_place(source, &source->values[field->id]))
+            decoder->request.in_body = true;
+    }
     return source->input->reserve(source->input->context, bytes, source->problem);
 }

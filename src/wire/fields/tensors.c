@@ -42,21 +42,22 @@ static bool check_key_lens(const struct wire_source *source) {
     return true;
 }
 
-bool wire_lens_check_needed(const struct wire_source *source) {
+bool wire_check_lens(struct wire_decoder *decoder, const struct wire_field *field,
+                     const struct wire_value *value) {
     static const struct {
         enum wire_field_id lens, tensor;
     } pairs[] = {{WIRE_FIELD_QUERY_LENS, WIRE_FIELD_QUERIES},
                  {WIRE_FIELD_KEY_LENS, WIRE_FIELD_KEYS},
                  {WIRE_FIELD_KEY_LENS, WIRE_FIELD_VALUES}};
+    const struct wire_source *source = decoder->source;
     size_t rank = WIRE_LEVELS_UNBATCHED + (size_t)wire_has_heads_axis(source);
 
+    (void)value;
+    if (field->id == WIRE_FIELD_KEY_LENS && !check_key_lens(source))
+        return false;
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         const struct wire_value *tensor = &source->values[pairs[i].tensor];
-        if (!wire_is_sent(source, pairs[i].lens))
-            continue;
-        if (pairs[i].lens == WIRE_FIELD_KEY_LENS && !check_key_lens(source))
-            return false;
-        if (wire_value_is_sent(tensor) &&
+        if (pairs[i].lens == field->id && wire_value_is_sent(tensor) &&
             !wire_rank_check(source, tensor, rank, rank,
                              "[sum of its lengths, width], without a batch axis, or "
                              "leave its lengths out"))
