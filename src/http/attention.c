@@ -20,33 +20,31 @@ static enum MHD_Result add_accept_header(void *cls, enum MHD_ValueKind kind,
     return MHD_YES;
 }
 
-/* Reads all lines of Accept. */
-static struct wire_accept read_accept(struct exchange *exchange) {
-    struct wire_accept accept = {0};
-    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, add_accept_header,
-                              &accept);
-    return accept;
-}
-
-/* Finds what the body is. Returns false with *ret_problem set for an unknown type. */
-static bool find_body_media(struct exchange *exchange, struct wire_problem *ret_problem) {
+/* Finds what the body is, and reads all lines of Accept. Returns false with *ret_problem
+ * set for an unknown Content-Type. */
+static bool find_media(struct exchange *exchange, struct wire_accept *ret_accept,
+                       struct wire_problem *ret_problem) {
     const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                                    MHD_HTTP_HEADER_CONTENT_TYPE);
 
     exchange->request.body_media = wire_media_find(type);
-    if (exchange->request.body_media != WIRE_NUM_MEDIA)
-        return true;
-    return wire_problem_set(
-        ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_TYPE,
-        "Content-Type is %.60s, not " WIRE_MEDIA_LIST
-        "; with curl, add -H 'Content-Type: " WIRE_MEDIA_TYPE_JSON "'",
-        type != NULL ? type : "missing");
+    if (exchange->request.body_media == WIRE_NUM_MEDIA)
+        return wire_problem_set(
+            ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_TYPE,
+            "Content-Type is %.60s, not " WIRE_MEDIA_LIST
+            "; with curl, add -H 'Content-Type: " WIRE_MEDIA_TYPE_JSON "'",
+            type != NULL ? type : "missing");
+    *ret_accept = (struct wire_accept){0};
+    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, add_accept_header,
+                              ret_accept);
+    return true;
 }
 
 bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem) {
-    if (!find_body_media(exchange, ret_problem))
+    struct wire_accept accept;
+
+    if (!find_media(exchange, &accept, ret_problem))
         return false;
-    const struct wire_accept accept = read_accept(exchange);
     exchange->request.reply_media =
         wire_accept_choose(&accept, exchange->request.body_media);
     if (exchange->request.reply_media != WIRE_NUM_MEDIA)
@@ -58,9 +56,10 @@ bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem
 }
 
 bool heads_check(struct exchange *exchange, struct wire_problem *ret_problem) {
-    if (!find_body_media(exchange, ret_problem))
+    struct wire_accept accept;
+
+    if (!find_media(exchange, &accept, ret_problem))
         return false;
-    const struct wire_accept accept = read_accept(exchange);
     exchange->request.reply_media = WIRE_MEDIA_JSON;
     if (wire_accept_allows(&accept, WIRE_MEDIA_JSON))
         return true;

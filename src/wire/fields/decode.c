@@ -3,7 +3,6 @@
  * their rows. */
 #include "wire/fields/decoder.h"
 
-#include "math/model.h"
 #include "wire/fields/readers.h"
 #include "wire/models.h"
 
@@ -38,16 +37,6 @@ static bool find_model(struct wire_decoder *decoder) {
     batch->causal = info->mask.causal;
     batch->window = info->mask.window;
     batch->chunk = info->mask.chunk;
-    return true;
-}
-
-static bool read_model_tensors(struct wire_decoder *decoder) {
-    if (!wire_tensors_read(decoder) || !wire_tensor_rows_read(decoder))
-        return false;
-    wire_request_set_tensors(decoder);
-    decoder->request.note =
-        model_find_note(decoder->request.model, decoder->request.batch.queries,
-                        decoder->tensors.queries.num_rows);
     return true;
 }
 
@@ -92,7 +81,7 @@ bool wire_decode(struct wire_decoder *decoder, size_t extra) {
            wire_fields_reserve(decoder, extra) &&
            read_phase(decoder, WIRE_PHASE_OPTIONS) &&
            read_phase(decoder, WIRE_PHASE_LENS) &&
-           (given ? read_given_tensors(decoder) : read_model_tensors(decoder)) &&
+           (given ? read_given_tensors(decoder) : wire_tensors_read(decoder)) &&
            wire_reduce_check_need(decoder) &&
            read_phase(decoder, WIRE_PHASE_REDUCTIONS) && wire_reduce_check_top(decoder) &&
            read_phase(decoder, WIRE_PHASE_TARGETS) &&

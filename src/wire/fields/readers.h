@@ -111,10 +111,10 @@ bool wire_tensor_rows_read(struct wire_decoder *decoder);
 
 /* --- tensor_check.c --- */
 
-/* Reads queries, keys and values, and checks each against the model and those before it.
- * Keys and values must have a batch axis exactly when queries have one. A tensor that is
- * left out is replaced by the one before it: Shape mismatch, Too many tokens, Missing
- * key. */
+/* Reads queries, keys and values for a model, and checks each against it and those before
+ * it. Keys and values must have a batch axis exactly when queries have one. A tensor that
+ * is left out is replaced by the one before it: Shape mismatch, Too many tokens, Missing
+ * key. Then reads their rows, and sets them in the request. */
 bool wire_tensors_read(struct wire_decoder *decoder);
 
 /* Returns the length that all sequences have, or WIRE_SHAPE_ANY when they differ. */

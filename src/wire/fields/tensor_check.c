@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/pace.h"
 #include "math/mask.h"
+#include "math/model.h"
 #include "wire/models.h"
 
 #include <stdio.h>
@@ -30,13 +31,11 @@ size_t wire_tensor_len(const struct wire_tensor *tensor) {
     return tensor->lens[0];
 }
 
-/* Checks the width of the rows; `size_name` is what the model calls it. */
-static bool check_width(const struct wire_decoder *decoder,
-                        const struct wire_tensor *tensor, const char *field,
-                        const char *size_name, size_t size) {
+/* Refuses the width of the rows; `size_name` is what the model calls it. */
+static bool refuse_width(const struct wire_decoder *decoder,
+                         const struct wire_tensor *tensor, const char *field,
+                         const char *size_name, size_t size) {
     struct wire_problem *problem = decoder->source->problem;
-    if (tensor->width == size)
-        return true;
 
     wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, field,
                      "%s are %zu wide, but model '%s' has %s %zu; "
@@ -51,12 +50,16 @@ static bool check_width(const struct wire_decoder *decoder,
     return false;
 }
 
-static bool check_num_sequences(const struct wire_decoder *decoder,
-                                const struct wire_tensor *tensor, const char *field) {
+/* Whether there are as many sequences as of queries. */
+static bool has_sequences(const struct wire_decoder *decoder,
+                          const struct wire_tensor *tensor) {
+    return tensor->num_sequences == decoder->tensors.queries.num_sequences;
+}
+
+static bool refuse_num_sequences(const struct wire_decoder *decoder,
+                                 const struct wire_tensor *tensor, const char *field) {
     const struct wire_tensor *queries = &decoder->tensors.queries;
     struct wire_problem *problem = decoder->source->problem;
-    if (tensor->num_sequences == queries->num_sequences)
-        return true;
 
     wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, field,
                      "%s has %zu sequence%s, but queries has %zu; send the same number",
@@ -114,6 +117,37 @@ static bool check_context(const struct wire_decoder *decoder,
     return true;
 }
 
+bool wire_tensors_check_lens(const struct wire_decoder *decoder) {
+    const struct wire_tensors *tensors = &decoder->tensors;
+
+    if (!has_sequences(decoder, &tensors->keys))
+        return refuse_num_sequences(decoder, &tensors->keys, "keys");
+    if (!tensors->values_sent)
+        return true;
+    if (!has_sequences(decoder, &tensors->values))
+        return refuse_num_sequences(decoder, &tensors->values, "values");
+    return check_value_lens(decoder);
+}
+
+void wire_request_set_tensors(struct wire_decoder *decoder) {
+    const struct wire_tensors *tensors = &decoder->tensors;
+    attn_request *batch = &decoder->request.batch;
+
+    decoder->request.batched = tensors->queries.batched;
+    decoder->request.lens_sent = wire_is_sent(decoder->source, WIRE_FIELD_QUERY_LENS) ||
+                                 wire_is_sent(decoder->source, WIRE_FIELD_KEY_LENS);
+    batch->num_sequences = tensors->queries.num_sequences;
+    batch->query_lens = tensors->queries.lens;
+    batch->key_lens = tensors->keys.lens;
+    batch->queries = tensors->queries.rows;
+    batch->keys = tensors->keys.rows;
+    batch->encoded_keys = tensors->keys.encoded;
+    batch->keys_type = tensors->keys.type;
+    batch->values = tensors->values.rows;
+}
+
+/* --- with a model --- */
+
 /* A tensor of a request to a model. */
 struct model_tensor {
     enum wire_field_id id;
@@ -160,9 +194,11 @@ static bool read_model_tensor(const struct wire_decoder *decoder,
         return false;
     if (!*at->sent)
         return stand_in(decoder, at);
-    return check_num_sequences(decoder, at->tensor, at->field) &&
-           check_width(decoder, at->tensor, at->field, at->size_name, at->width) &&
-           (at->id == WIRE_FIELD_VALUES ? check_value_lens(decoder)
+    if (!has_sequences(decoder, at->tensor))
+        return refuse_num_sequences(decoder, at->tensor, at->field);
+    if (at->tensor->width != at->width)
+        return refuse_width(decoder, at->tensor, at->field, at->size_name, at->width);
+    return (at->id == WIRE_FIELD_VALUES ? check_value_lens(decoder)
                                         : check_context(decoder, at->tensor, at->field));
 }
 
@@ -184,32 +220,12 @@ bool wire_tensors_read(struct wire_decoder *decoder) {
         if (!read_model_tensor(decoder, &all[i]))
             return false;
     }
+    if (!wire_tensor_rows_read(decoder))
+        return false;
+    wire_request_set_tensors(decoder);
+    decoder->request.note =
+        model_find_note(decoder->request.model, queries->rows, queries->num_rows);
     return true;
-}
-
-bool wire_tensors_check_lens(const struct wire_decoder *decoder) {
-    const struct wire_tensors *tensors = &decoder->tensors;
-    return check_num_sequences(decoder, &tensors->keys, "keys") &&
-           (!tensors->values_sent ||
-            (check_num_sequences(decoder, &tensors->values, "values") &&
-             check_value_lens(decoder)));
-}
-
-void wire_request_set_tensors(struct wire_decoder *decoder) {
-    const struct wire_tensors *tensors = &decoder->tensors;
-    attn_request *batch = &decoder->request.batch;
-
-    decoder->request.batched = tensors->queries.batched;
-    decoder->request.lens_sent = wire_is_sent(decoder->source, WIRE_FIELD_QUERY_LENS) ||
-                                 wire_is_sent(decoder->source, WIRE_FIELD_KEY_LENS);
-    batch->num_sequences = tensors->queries.num_sequences;
-    batch->query_lens = tensors->queries.lens;
-    batch->key_lens = tensors->keys.lens;
-    batch->queries = tensors->queries.rows;
-    batch->keys = tensors->keys.rows;
-    batch->encoded_keys = tensors->keys.encoded;
-    batch->keys_type = tensors->keys.type;
-    batch->values = tensors->values.rows;
 }
 
 /* --- finite numbers --- */
