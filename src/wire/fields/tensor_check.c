@@ -7,6 +7,7 @@
 #include "base/pace.h"
 #include "math/mask.h"
 #include "math/model.h"
+#include "wire/json/tensor.h"
 #include "wire/models.h"
 
 #include <stdio.h>
@@ -20,15 +21,6 @@ static void print_tensor_shape(char ret_json[WIRE_SHAPE_PRINT_MAX], bool batched
         wire_shape_print(ret_json, shape, 3);
     else
         wire_shape_print(ret_json, shape + 1, 2);
-}
-
-size_t wire_tensor_len(const struct wire_tensor *tensor) {
-    for (size_t b = 1; b < tensor->num_sequences; b++) {
-        pace_add(1);
-        if (tensor->lens[b] != tensor->lens[0])
-            return WIRE_SHAPE_ANY;
-    }
-    return tensor->lens[0];
 }
 
 /* Refuses the width of the rows; `size_name` is what the model calls it. */
