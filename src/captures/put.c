@@ -8,7 +8,7 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "captures/capture.h"
-#include "wire/json/cursor.h"
+#include "wire/json/object.h"
 
 #include <math.h>
 #include <nettle/base16.h>
@@ -17,7 +17,6 @@
 #include <string.h>
 
 #define NUMBERS_MAX 1024 /* that are converted at a time */
-#define TREE_BYTES  96 /* that jansson and the tables take for a byte of JSON, at most */
 
 /* --- numbers --- */
 
@@ -265,7 +264,7 @@ static bool end_header(struct capture_put *put, const struct capture_printer *pr
     struct safetensors_header header = {0};
     attn_error error;
 
-    if (!printer->reserve(printer->context, size * TREE_BYTES, ret_problem))
+    if (!printer->reserve(printer->context, wire_json_cost(size), ret_problem))
         return false;
     attn_status status = safetensors_header_parse(text, size, data_size, &header, &error);
     bool read = status == ATTN_OK && lay_out_capture(put, &header, ret_problem);
