@@ -208,7 +208,7 @@ static void print_addresses(struct daemon *daemon) {
     if (daemon->line_size == 0)
         return;
     do {
-        if (output_write(daemon->line_fd, daemon->line, daemon->line_size, 0) < 0 &&
+        if (output_write(daemon->line_fd, daemon->line, daemon->line_size) < 0 &&
             errno == EAGAIN)
             return;
         make_address_line(daemon);
