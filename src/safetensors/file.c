@@ -237,40 +237,26 @@ attn_status safetensors_check_dtype(const struct safetensors_tensor *tensor,
                      tensor->name, tensor->dtype->name);
 }
 
-/* safetensors_read(), without scales. */
-static attn_status read_stored(const struct safetensors_tensor *tensor, size_t first,
-                               size_t count, float *ret_values, attn_error *ret_error) {
-    if (safetensors_check_dtype(tensor, ret_error) != ATTN_OK)
-        return ATTN_E_UNSUPPORTED;
-
+/* Reads numbers that a chunk has room for, or those of F32, which need none, without
+ * scales. */
+static attn_status read_piece(const struct safetensors_tensor *tensor, size_t first,
+                              size_t count, float *ret_values, attn_error *ret_error) {
     unsigned char chunk[READ_CHUNK];
     size_t element_size = tensor->dtype->bits / 8;
-    size_t chunk_count = element_size > 1 ? READ_CHUNK / element_size : READ_COUNT;
     const struct safetensors *file = tensor->file;
     uint64_t data_begin = file->size - file->data_size;
+    uint64_t offset = data_begin + tensor->begin + (uint64_t)first * element_size;
     bool are_floats = strcmp(tensor->dtype->name, "F32") == 0; /* they are in place */
+    unsigned char *bytes = are_floats ? (unsigned char *)ret_values : chunk;
 
-    while (count > 0) {
-        size_t n = chunk_count < count ? chunk_count : count;
-        uint64_t offset = data_begin + tensor->begin + (uint64_t)first * element_size;
-        unsigned char *bytes = are_floats ? (unsigned char *)ret_values : chunk;
-        attn_status status =
-            file_read_bytes(file, offset, n * element_size, bytes, ret_error);
-        if (status != ATTN_OK)
-            return status;
-
-        digest_note(bytes, n * element_size);
-        if (!are_floats)
-            tensor->dtype->to_float(bytes, n, ret_values);
-        status = check_values_finite(tensor, first, bytes, ret_values, n, ret_error);
-        if (status != ATTN_OK)
-            return status;
-
-        first += n;
-        ret_values += n;
-        count -= n;
-    }
-    return ATTN_OK;
+    attn_status status =
+        file_read_bytes(file, offset, count * element_size, bytes, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    digest_note(bytes, count * element_size);
+    if (!are_floats)
+        tensor->dtype->to_float(bytes, count, ret_values);
+    return check_values_finite(tensor, first, bytes, ret_values, count, ret_error);
 }
 
 /* Returns whether a scale is negative, or 0 where not all numbers are. */
@@ -297,7 +283,7 @@ static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t
     float largest = 0;
 
     attn_status status =
-        read_stored(&scale->tensor, begin, end + 1 - begin, scales, ret_error);
+        read_piece(&scale->tensor, begin, end + 1 - begin, scales, ret_error);
     if (status != ATTN_OK)
         return status;
     for (size_t i = 0; i < count;) {
@@ -328,30 +314,34 @@ static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t
     return ATTN_OK;
 }
 
+/* Returns how many of `count` numbers are read at once. With scales these are whole rows,
+ * or a part of one, so that there is room for their scales. */
+static size_t find_piece(const struct safetensors_tensor *tensor, size_t first,
+                         size_t count) {
+    size_t most = READ_CHUNK / size_max(tensor->dtype->bits / 8, 2);
+
+    if (tensor->scale != NULL) {
+        size_t width = tensor->shape[1], column = first % width;
+        most =
+            size_min(most, column == 0 && width < READ_COUNT ? READ_COUNT / width * width
+                                                             : width - column);
+    }
+    return size_min(most, count);
+}
+
 attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t first,
                              size_t count, float *ret_values, attn_error *ret_error) {
-    if (tensor->scale == NULL)
-        return read_stored(tensor, first, count, ret_values, ret_error);
+    attn_status status = safetensors_check_dtype(tensor, ret_error);
 
-    size_t width = tensor->shape[1];
-    while (count > 0) {
-        /* whole rows, or a part of one, so that there is room for their scales */
-        size_t column = first % width;
-        size_t n = column == 0 && width < READ_COUNT ? READ_COUNT / width * width
-                                                     : width - column;
-        n = size_min(n, size_min(READ_COUNT, count));
-
-        attn_status status = read_stored(tensor, first, n, ret_values, ret_error);
-        if (status == ATTN_OK)
+    for (size_t n; status == ATTN_OK && count > 0; count -= n) {
+        n = find_piece(tensor, first, count);
+        status = read_piece(tensor, first, n, ret_values, ret_error);
+        if (status == ATTN_OK && tensor->scale != NULL)
             status = scale_numbers(tensor, first, n, ret_values, ret_error);
-        if (status != ATTN_OK)
-            return status;
-
         first += n;
         ret_values += n;
-        count -= n;
     }
-    return ATTN_OK;
+    return status;
 }
 
 attn_status safetensors_read_all(const struct safetensors_tensor *tensor,
