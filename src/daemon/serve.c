@@ -79,9 +79,9 @@ static size_t num_workers_of(const struct config *config) {
     return config->compute.workers > 0 ? config->compute.workers : machine_cpus("");
 }
 
-/* sched_options.on_start */
-static void warm_up_at_start(void *context) {
-    (void)context;
+/* sched_call_on_each(): all workers warm up at the same time. */
+static void warm_up_together(void *barrier) {
+    pthread_barrier_wait(barrier);
     attn_warm_up();
 }
 
@@ -102,14 +102,17 @@ static attn_status start_workers(struct daemon *daemon, const struct config *con
         .queue_slots = config->queue,
         .max_delay = (int64_t)config->max_queue_delay * 1000000,
         .arena_keep = arena_keep,
-        .on_start = warm_up_at_start,
     };
     attn_status status = sched_pool_create(&sched, &daemon->pool);
-    if (status == ATTN_OK)
-        return ATTN_OK;
-    return error_set(error, status, "cannot start %zu worker%s: %s", workers,
-                     plural_of(workers),
-                     status == ATTN_E_IO ? NO_THREAD_LEFT : attn_status_text(status));
+    if (status != ATTN_OK)
+        return error_set(error, status, "cannot start %zu worker%s: %s", workers,
+                         plural_of(workers),
+                         status == ATTN_E_IO ? NO_THREAD_LEFT : attn_status_text(status));
+    pthread_barrier_t all;
+    pthread_barrier_init(&all, NULL, (unsigned)workers);
+    sched_call_on_each(daemon->pool, warm_up_together, &all, INT64_MAX / 4);
+    pthread_barrier_destroy(&all);
+    return ATTN_OK;
 }
 
 /* Starts what receives requests and sends replies. */

@@ -24,15 +24,12 @@ struct sched_pool {
 
     pthread_mutex_t lock;
     pthread_cond_t work;        /* a job was queued, or `stopping` was set */
-    pthread_cond_t started;     /* num_at_start or num_ready has grown */
     pthread_cond_t helper_left; /* the last helper has left a loop */
     struct loop *loops;         /* loops that may have tasks left */
     struct queue queue;
-    size_t num_slots;    /* reserved or queued */
-    size_t num_running;  /* outer workers that have a job */
-    size_t num_helping;  /* outer workers that help with a loop of another */
-    size_t num_ready;    /* workers that are past on_start */
-    size_t num_at_start; /* workers that have reached on_start */
+    size_t num_slots;   /* reserved or queued */
+    size_t num_running; /* outer workers that have a job */
+    size_t num_helping; /* outer workers that help with a loop of another */
     bool stopping;
     /* Asked for by sched_call_on_each(), or NULL. Workers whose `called` is another
      * number than call_number have yet to call. */
