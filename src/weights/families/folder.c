@@ -195,10 +195,7 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
                              const struct folder_options *options) {
     for (size_t i = 0; i < stack->num_layers; i++) {
         struct layer *layer = &folder->layers[folder->num_layers];
-        const struct layer_source kind = {.family = match->family,
-                                          .section = &stack->section,
-                                          .num_layers = stack->num_layers,
-                                          .index = i};
+        const struct layer_source kind = match_source(match, stack, i);
         if (!kind_attends(&kind))
             continue;
         if (!is_selected(options->layers, i)) {
