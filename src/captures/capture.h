@@ -61,11 +61,11 @@ struct capture_put {
     int64_t started;
     /* Its owner's alone. */
     struct sha256_ctx hash;
-    size_t taken;                   /* bytes */
-    unsigned char *header;          /* the JSON, until it was read */
-    size_t header_size, data_begin; /* bytes */
-    size_t part;                    /* that the next byte belongs to */
-    unsigned char carry[8];         /* the first bytes of a number that a piece has cut */
+    size_t taken;           /* bytes */
+    unsigned char *header;  /* the JSON, until it was read */
+    size_t header_size;     /* bytes */
+    size_t part;            /* that the next byte belongs to */
+    unsigned char carry[8]; /* the first bytes of a number that a piece has cut */
     size_t num_carried;
 };
 

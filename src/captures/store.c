@@ -50,17 +50,12 @@ static void free_all(struct capture *dead) {
 
 /* --- under the lock --- */
 
-static struct capture **find_name_bucket(struct captures *store, const char *space,
-                                         const char *name, size_t size) {
-    uint64_t hash = hash_bytes(HASH_START, space, strlen(space) + 1);
-    return &store->buckets[hash_bytes(hash, name, size) % CAPTURE_BUCKETS];
-}
-
-/* Returns where a capture is linked in its bucket; the last link, of NULL, when there is
- * none. */
 struct capture **store_find_link(struct captures *store, const char *space,
                                  const char *name, size_t size) {
-    struct capture **link = find_name_bucket(store, space, name, size);
+    uint64_t hash = hash_bytes(HASH_START, space, strlen(space) + 1);
+    struct capture **link =
+        &store->buckets[hash_bytes(hash, name, size) % CAPTURE_BUCKETS];
+
     for (; *link != NULL; link = &(*link)->next_in_bucket) {
         if (strncmp((*link)->name, name, size) == 0 && (*link)->name[size] == '\0' &&
             strcmp((*link)->holder->space, space) == 0)
@@ -186,7 +181,6 @@ static void sweep(struct captures *store, int64_t now, struct capture **dead) {
     }
 }
 
-/* Locks the store and removes what has expired. Returns the time. */
 int64_t store_lock(struct captures *store, struct capture **dead) {
     int64_t now = clock_now_ns();
     *dead = NULL;
