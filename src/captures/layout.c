@@ -15,6 +15,7 @@
 
 #define LAYER_STEPS    4096 /* of reading one, with its tensors and options */
 #define LAYER_NAME_MAX 64
+#define NUM_OPTIONS    4  /* of a layer */
 #define OPTION_MAX     64 /* bytes of the text of one */
 #define FORM                                                                             \
     "docs/protocol.md says what a capture has, and "                                     \
@@ -259,33 +260,6 @@ static bool add_tensor(struct reader *r, size_t index, enum capture_tensor kind)
 
 /* --- options --- */
 
-/* Reads an option, which is JSON. *ret_value is NULL when it is left out or null, else
- * the caller releases it. */
-static bool read_option(struct reader *r, const char *layer, const char *option,
-                        json_t **ret_value) {
-    const char *name = name_of(r, layer, option);
-    const char *text = json_string_value(json_object_get(r->metadata, name));
-    json_error_t error;
-
-    *ret_value = NULL;
-    if (text == NULL)
-        return true;
-    if (json_object_set_new_nocheck(r->known, name, json_false()) != 0)
-        return wire_problem_set_no_memory(r->problem);
-    attn_status status = ATTN_E_FORMAT;
-    if (strlen(text) <= OPTION_MAX)
-        status = parse_json(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
-                            ret_value, &error);
-    if (status != ATTN_OK)
-        return status == ATTN_E_NOMEM ? wire_problem_set_no_memory(r->problem)
-                                      : refuse_field(r, WIRE_E_WRONG_TYPE, name);
-    if (json_is_null(*ret_value)) {
-        json_decref(*ret_value);
-        *ret_value = NULL;
-    }
-    return true;
-}
-
 /* Whether an option has a value that it can have, which it sets. */
 static bool take_option(struct capture_layer *layer, size_t option, const json_t *value) {
     double number = json_number_value(value);
@@ -308,20 +282,28 @@ static bool take_option(struct capture_layer *layer, size_t option, const json_t
     }
 }
 
-static bool add_options(struct reader *r, struct capture_layer *layer) {
-    static const char *const options[] = {"scale", "softcap", "causal", "window"};
+/* Reads an option of a layer, which is JSON, if it is there and not null. */
+static bool add_option(struct reader *r, struct capture_layer *layer, size_t option) {
+    static const char *const options[NUM_OPTIONS] = {"scale", "softcap", "causal",
+                                                     "window"};
+    const char *name = name_of(r, layer->name, options[option]);
+    const char *text = json_string_value(json_object_get(r->metadata, name));
+    attn_status status = ATTN_E_FORMAT;
+    json_t *value = NULL;
+    json_error_t error;
 
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        json_t *value;
-        if (!read_option(r, layer->name, options[i], &value))
-            return false;
-        bool taken = value == NULL || take_option(layer, i, value);
-        json_decref(value);
-        if (!taken)
-            return refuse_field(r, WIRE_E_WRONG_TYPE,
-                                name_of(r, layer->name, options[i]));
-    }
-    return true;
+    if (text == NULL)
+        return true;
+    if (json_object_set_new_nocheck(r->known, name, json_false()) != 0)
+        return wire_problem_set_no_memory(r->problem);
+    if (strlen(text) <= OPTION_MAX)
+        status = parse_json(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
+                            &value, &error);
+    if (status == ATTN_E_NOMEM)
+        return wire_problem_set_no_memory(r->problem);
+    bool taken = json_is_null(value) || take_option(layer, option, value);
+    json_decref(value);
+    return taken || refuse_field(r, WIRE_E_WRONG_TYPE, name);
 }
 
 /* --- all of them --- */
@@ -396,8 +378,10 @@ static bool read_layers(struct reader *r, const json_t *list) {
             if (!add_tensor(r, i, (enum capture_tensor)k))
                 return false;
         }
-        if (!add_options(r, &r->layout->items[i]))
-            return false;
+        for (size_t k = 0; k < NUM_OPTIONS; k++) {
+            if (!add_option(r, &r->layout->items[i], k))
+                return false;
+        }
     }
     for (size_t k = CAPTURE_TOKEN_IDS; k < CAPTURE_NUM_TENSORS; k++) {
         if (!add_tensor(r, 0, (enum capture_tensor)k))
