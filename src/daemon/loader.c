@@ -23,8 +23,7 @@ struct loader {
     struct catalogue *catalogue;
     pthread_t id;
     atomic_bool refuses;
-    atomic_bool is_busy; /* with models */
-    atomic_bool has_ended;
+    atomic_bool is_busy;      /* with models */
     struct log_limit changes; /* by requests */
 
     pthread_mutex_t lock; /* guards what follows */
@@ -129,7 +128,6 @@ static void *loader_main(void *argument) {
         atomic_store(&loader->is_busy, false);
         generations_free_unused(loader->catalogue->generations);
     }
-    atomic_store(&loader->has_ended, true);
     return NULL;
 }
 
@@ -189,7 +187,8 @@ bool loader_stop(struct loader *loader) {
     loader->stops = true;
     pthread_cond_signal(&loader->wake);
     pthread_mutex_unlock(&loader->lock);
-    for (int64_t end = clock_now_ns() + STOP_NS; !atomic_load(&loader->has_ended);) {
+    for (int64_t end = clock_now_ns() + STOP_NS;
+         pthread_tryjoin_np(loader->id, NULL) != 0;) {
         if (atomic_load(&loader->is_busy) && clock_now_ns() > end) {
             pthread_detach(loader->id);
             return false;
@@ -197,7 +196,6 @@ bool loader_stop(struct loader *loader) {
         nanosleep(&pause, NULL);
     }
 
-    pthread_join(loader->id, NULL);
     pthread_cond_destroy(&loader->wake);
     pthread_mutex_destroy(&loader->lock);
     free(loader);

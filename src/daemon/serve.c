@@ -60,10 +60,7 @@ struct daemon {
     struct loader *loader;
     struct model_changer changer;
     struct http_server *server;
-    /* For standard output, a line for each address; 0 bytes once it has taken all. */
-    char line[OUTPUT_BYTES_MAX];
-    size_t line_size;
-    size_t num_lines; /* that were made */
+    size_t num_lines; /* that standard output has taken, one for each address */
     int line_fd;
     int64_t next_trim, next_obeyed; /* clock_now_ns; of do_chores() */
 };
@@ -189,35 +186,24 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
     return start_server(daemon, config, error);
 }
 
-/* Makes the line that tells the next address, in the format of the log, if there is
- * one. */
-static void make_address_line(struct daemon *daemon) {
-    const char *url = http_server_url(daemon->server, daemon->num_lines++);
-
-    daemon->line_size = 0;
-    if (url == NULL)
-        return;
-    if (daemon->catalogue.config->log_format == LOG_FORMAT_JSON)
-        daemon->line_size =
-            log_print(daemon->line, LOG_INFO, "listening", LOG_TEXT("url", url));
-    else
-        daemon->line_size =
-            (size_t)snprintf(daemon->line, sizeof daemon->line, "listening on %s\n", url);
-}
-
-/* Prints these lines once standard output has room for them. One that fails is ignored:
- * the log has the address, too. */
+/* Prints a line for each address, in the format of the log, once standard output has room
+ * for it. One that fails is ignored: the log has the address, too. */
 static void print_addresses(struct daemon *daemon) {
-    if (daemon->line_size == 0)
-        return;
-    do {
-        if (output_write(daemon->line_fd, daemon->line, daemon->line_size) < 0 &&
-            errno == EAGAIN)
+    bool json = daemon->catalogue.config->log_format == LOG_FORMAT_JSON;
+    char line[OUTPUT_BYTES_MAX];
+    const char *url;
+
+    while ((url = http_server_url(daemon->server, daemon->num_lines)) != NULL) {
+        size_t size = json
+                          ? log_print(line, LOG_INFO, "listening", LOG_TEXT("url", url))
+                          : (size_t)snprintf(line, sizeof line, "listening on %s\n", url);
+        if (output_write(daemon->line_fd, line, size) < 0 && errno == EAGAIN)
             return;
-        make_address_line(daemon);
-    } while (daemon->line_size > 0);
+        daemon->num_lines++;
+    }
     if (daemon->line_fd != STDOUT_FILENO)
         close(daemon->line_fd);
+    daemon->line_fd = STDOUT_FILENO;
 }
 
 /* captures_keep_spaces(): whether a key has the name of the space. */
@@ -432,7 +418,6 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         return EXIT_SUCCESS;
     }
     notify_ready();
-    make_address_line(daemon);
     daemon->line_fd = output_open(STDOUT_FILENO);
     run_until_stop(daemon);
     return stop_daemon(daemon, config);
