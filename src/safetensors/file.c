@@ -124,16 +124,18 @@ static attn_status file_read_header(struct safetensors *file, const char *path,
     return status;
 }
 
-/* Finishes opening a file or a block of memory; closes it on failure. */
+/* Finishes opening a file or a block of memory; closes it on failure, `status` or a later
+ * one. */
 static attn_status finish_open(struct safetensors *file, const char *path,
-                               struct safetensors **ret_file, attn_error *ret_error) {
-    attn_status status = file_read_header(file, path, ret_error);
-    if (status != ATTN_OK) {
+                               attn_status status, struct safetensors **ret_file,
+                               attn_error *ret_error) {
+    if (status == ATTN_OK)
+        status = file_read_header(file, path, ret_error);
+    if (status == ATTN_OK)
+        *ret_file = file;
+    else
         safetensors_close(file);
-        return status;
-    }
-    *ret_file = file;
-    return ATTN_OK;
+    return status;
 }
 
 attn_status safetensors_open_file(const char *path, struct safetensors **ret_file,
@@ -141,29 +143,20 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
     struct safetensors *file = calloc(1, sizeof *file + strlen(path) + 1);
     if (file == NULL)
         return open_no_memory(ret_error);
-    attn_status status;
+    attn_status status = ATTN_OK;
     struct stat stat;
 
     memcpy(file->path, path, strlen(path) + 1);
-
     /* O_NONBLOCK: opening a fifo must not wait for a writer */
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (file->fd < 0 || fstat(file->fd, &stat) < 0) {
+    if (file->fd < 0 || fstat(file->fd, &stat) < 0)
         status = refuse_to_open(path, errno, ret_error);
-        goto fail;
-    }
-    if (!S_ISREG(stat.st_mode)) {
+    else if (!S_ISREG(stat.st_mode))
         status = error_set(ret_error, ATTN_E_IO, "is %s, not a regular file",
                            S_ISDIR(stat.st_mode) ? "a directory" : "a pipe or device");
-        goto fail;
-    }
-
-    file->size = (uint64_t)stat.st_size;
-    return finish_open(file, path, ret_file, ret_error);
-
-fail:
-    safetensors_close(file);
-    return status;
+    else
+        file->size = (uint64_t)stat.st_size;
+    return finish_open(file, path, status, ret_file, ret_error);
 }
 
 attn_status safetensors_open_memory(const void *memory, size_t size,
@@ -175,7 +168,7 @@ attn_status safetensors_open_memory(const void *memory, size_t size,
     file->fd = -1;
     file->memory = memory;
     file->size = size;
-    return finish_open(file, "FILE", ret_file, ret_error);
+    return finish_open(file, "FILE", ATTN_OK, ret_file, ret_error);
 }
 
 void safetensors_close(struct safetensors *file) {
