@@ -31,8 +31,8 @@ static int connect_to_address(const struct sockaddr *address, socklen_t size) {
     return fd;
 }
 
-/* Connects to HOST:PORT or unix:PATH; 0.0.0.0 and [::] mean this machine in Linux. Returns
- * -1 with errno set on failure. */
+/* Connects to HOST:PORT or unix:PATH; in Linux 0.0.0.0 and [::] mean this machine.
+ * Returns -1 with errno set on failure. */
 static int connect_to_server(const char *listen) {
     if (listen_is_unix(listen)) {
         struct sockaddr_un path;

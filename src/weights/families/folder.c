@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CONFIG_FILE     "config.json"
 #define PATH_SHOWN_SIZE 120 /* bytes of a path that an error shows: its end */
