@@ -7,7 +7,6 @@
 #include "math/model.h"
 #include "weights/layer/make.h"
 #include "weights/layout.h"
-#include "weights/layout_layer.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout_layer.c: what each tensor of a layout must look like. The first tensor that is
  * checked determines a size, such as H*D; the others must agree with it. */
-#include "weights/layout_layer.h"
-
 #include "base/error.h"
 #include "base/size.h"
 #include "weights/layer/frequencies.h"
 #include "weights/layer/make.h"
+#include "weights/layout.h"
 
 #include <stdio.h>
 #include <string.h>

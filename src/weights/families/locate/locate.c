@@ -6,7 +6,6 @@
 #include "base/size.h"
 #include "weights/families/fp8.h"
 #include "weights/families/locate/locator.h"
-#include "weights/families/locate/norms.h"
 #include "weights/layer/make.h"
 
 #include <stdio.h>
