@@ -192,7 +192,6 @@ static attn_status refuse_largest(const char *path, attn_error *ret_error) {
  * or around those of models in a cache of Hugging Face. */
 static attn_status refuse_download(const char *path, attn_error *ret_error) {
     static const char *const names[] = {"config.json", ONE_FILE, INDEX_FILE};
-    static const char *const inside[] = {"*/config.json", "*/snapshots"};
     char file[PATH_MAX];
     struct stat link;
     glob_t found;
@@ -202,19 +201,17 @@ static attn_status refuse_download(const char *path, attn_error *ret_error) {
             lstat(file, &link) == 0 && !config_has_file(path, names[i]))
             return error_set(ret_error, ATTN_E_FORMAT, "%s " BROKEN_LINK, names[i]);
     }
-    for (size_t i = config_has_file(path, names[0]) ? 2 : 0; i < 2; i++) {
-        if (snprintf(file, sizeof file, "%s/%s", path, inside[i]) >= (int)sizeof file ||
-            glob(file, 0, NULL, &found) != 0)
-            continue;
-        error_set(ret_error, ATTN_E_FORMAT,
-                  "is a directory without config.json; give the one in it that has it: "
-                  "%.*s",
-                  (int)(strrchr(found.gl_pathv[0], '/') - found.gl_pathv[0]),
-                  found.gl_pathv[0]);
-        globfree(&found);
-        return ATTN_E_FORMAT;
-    }
-    return ATTN_OK;
+    if (config_has_file(path, names[0]) ||
+        snprintf(file, sizeof file, "%s/{*/config.json,*/snapshots}", path) >=
+            (int)sizeof file ||
+        glob(file, GLOB_BRACE, NULL, &found) != 0)
+        return ATTN_OK;
+    error_set(ret_error, ATTN_E_FORMAT,
+              "is a directory without config.json; give the one in it that has it: %.*s",
+              (int)(strrchr(found.gl_pathv[0], '/') - found.gl_pathv[0]),
+              found.gl_pathv[0]);
+    globfree(&found);
+    return ATTN_E_FORMAT;
 }
 
 bool folder_tensors_exist(const char *path) {
