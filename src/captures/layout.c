@@ -89,16 +89,6 @@ static bool refuse_field(struct reader *r, enum wire_error error, const char *fi
                             sentences[error]);
 }
 
-static bool refuse_kept_tensor(struct reader *r, enum wire_error error, const char *layer,
-                               enum capture_tensor kind) {
-    return refuse_field(r, error, name_of(r, layer, tensors[kind].name));
-}
-
-static const struct safetensors_tensor *
-find_kept_tensor(struct reader *r, const char *layer, enum capture_tensor kind) {
-    return safetensors_header_find(r->header, name_of(r, layer, tensors[kind].name));
-}
-
 /* Whether numbers of a tensor may have that type. */
 static bool allows_type(enum capture_tensor kind, const struct dtype *type) {
     if (capture_tensor_counts(kind))
@@ -136,14 +126,13 @@ static size_t count_bytes(const struct capture_layer *layer, enum capture_tensor
 }
 
 /* Checks type, rank and sizes of 1 at least. */
-static bool check_form(struct reader *r, const char *name, enum capture_tensor kind,
+static bool check_form(struct reader *r, const char *field, enum capture_tensor kind,
                        const struct safetensors_tensor *tensor) {
     if (!allows_type(kind, tensor->dtype))
-        return refuse_kept_tensor(r, WIRE_E_WRONG_DTYPE, name, kind);
+        return refuse_field(r, WIRE_E_WRONG_DTYPE, field);
     if (tensor->rank < tensors[kind].rank_min || tensor->rank > tensors[kind].rank_max)
-        return refuse_kept_tensor(r, WIRE_E_WRONG_RANK, name, kind);
-    return tensor->elements > 0 ||
-           refuse_kept_tensor(r, WIRE_E_SHAPE_MISMATCH, name, kind);
+        return refuse_field(r, WIRE_E_WRONG_RANK, field);
+    return tensor->elements > 0 || refuse_field(r, WIRE_E_SHAPE_MISMATCH, field);
 }
 
 /* Whether a tensor fits those before it, and sets the sizes that it has. */
@@ -227,20 +216,19 @@ static bool add_tensor(struct reader *r, size_t index, enum capture_tensor kind)
     struct capture_layout *layout = r->layout;
     struct capture_layer *layer = &layout->items[index];
     bool common = kind >= CAPTURE_TOKEN_IDS;
-    const char *name = common ? "" : layer->name;
-    const struct safetensors_tensor *tensor = find_kept_tensor(r, name, kind);
+    const char *field = name_of(r, common ? "" : layer->name, tensors[kind].name);
+    const struct safetensors_tensor *tensor = safetensors_header_find(r->header, field);
 
     if (tensor == NULL)
-        return kind != CAPTURE_KEYS ||
-               refuse_kept_tensor(r, WIRE_E_MISSING_KEY, name, kind);
+        return kind != CAPTURE_KEYS || refuse_field(r, WIRE_E_MISSING_KEY, field);
     if (json_object_get(r->known, tensor->name) != NULL) /* two layers of one name */
         return refuse_field(r, WIRE_E_WRONG_TYPE, "layers");
     if (json_object_set_new_nocheck(r->known, tensor->name, json_true()) != 0)
         return wire_problem_set_no_memory(r->problem);
-    if (!check_form(r, name, kind, tensor))
+    if (!check_form(r, field, kind, tensor))
         return false;
     if (!take_shape(layer, kind, tensor))
-        return refuse_kept_tensor(r, WIRE_E_SHAPE_MISMATCH, name, kind);
+        return refuse_field(r, WIRE_E_SHAPE_MISMATCH, field);
 
     size_t end = common ? share_tensor(layout, kind, tensor->elements, NULL) : index + 1;
     if (end == 0)
