@@ -333,11 +333,6 @@ struct capture_stats captures_get_stats(struct captures *store) {
     return stats;
 }
 
-size_t captures_bytes_left(struct captures *store) {
-    const struct capture_stats stats = captures_get_stats(store);
-    return stats.limit - stats.bytes;
-}
-
 int64_t captures_get_ttl(const struct captures *store) {
     return store->ttl;
 }

@@ -79,8 +79,5 @@ struct shared_text *capture_hold_description(const struct capture *capture);
 void captures_count_refusal(struct captures *store, enum wire_error error);
 struct capture_stats captures_get_stats(struct captures *store);
 
-/* Returns how many more bytes captures may take; 0 for NULL. */
-size_t captures_bytes_left(struct captures *store);
-
 /* Returns the longest time that a capture is kept after its last use, in ns. */
 int64_t captures_get_ttl(const struct captures *store);

@@ -29,7 +29,7 @@ struct safetensors {
     int fd;                      /* -1: `memory` is read */
     const unsigned char *memory; /* [size] */
     uint64_t size;               /* bytes of the whole file */
-    uint64_t data_size;          /* bytes past the header */
+    uint64_t data_begin;         /* bytes up to the end of the header */
     struct safetensors_header header;
     char path[]; /* "" of a file in memory */
 };
@@ -92,7 +92,7 @@ static attn_status refuse_foreign(const struct safetensors *file, const char *pa
 }
 
 /* Reads and parses the header of the file at `path`; sets file->header and
- * file->data_size. */
+ * file->data_begin. */
 static attn_status file_read_header(struct safetensors *file, const char *path,
                                     attn_error *ret_error) {
     unsigned char prefix[SAFETENSORS_SIZE_BYTES] = {0};
@@ -108,7 +108,7 @@ static attn_status file_read_header(struct safetensors *file, const char *path,
         return refuse_foreign(file, path, ret_error);
     if (status != ATTN_OK)
         return status;
-    file->data_size = file->size - sizeof prefix - header_size;
+    file->data_begin = sizeof prefix + header_size;
 
     char *text = malloc(header_size);
     if (text == NULL)
@@ -116,8 +116,8 @@ static attn_status file_read_header(struct safetensors *file, const char *path,
     status = file_read_bytes(file, sizeof prefix, header_size, (unsigned char *)text,
                              ret_error);
     if (status == ATTN_OK)
-        status = safetensors_header_parse(text, header_size, file->data_size,
-                                          &file->header, ret_error);
+        status = safetensors_header_parse(
+            text, header_size, file->size - file->data_begin, &file->header, ret_error);
     free(text);
     for (size_t i = 0; status == ATTN_OK && i < file->header.num_tensors; i++)
         file->header.tensors[i].file = file;
@@ -237,8 +237,7 @@ static attn_status read_piece(const struct safetensors_tensor *tensor, size_t fi
     unsigned char chunk[READ_CHUNK];
     size_t element_size = tensor->dtype->bits / 8;
     const struct safetensors *file = tensor->file;
-    uint64_t data_begin = file->size - file->data_size;
-    uint64_t offset = data_begin + tensor->begin + (uint64_t)first * element_size;
+    uint64_t offset = file->data_begin + tensor->begin + (uint64_t)first * element_size;
     bool are_floats = strcmp(tensor->dtype->name, "F32") == 0; /* they are in place */
     unsigned char *bytes = are_floats ? (unsigned char *)ret_values : chunk;
 
