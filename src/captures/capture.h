@@ -85,12 +85,9 @@ static inline int64_t put_deadline(const struct capture_put *put) {
 }
 
 struct captures {
-    size_t limit;
-    int64_t ttl;
     pthread_mutex_t lock; /* guards what follows, and parts of captures and PUTs */
     struct capture *buckets[CAPTURE_BUCKETS];
     struct capture_holder *holders;
-    size_t used;         /* bytes of captures and PUTs */
     int64_t next_expiry; /* none expires before, and no PUT is late */
     struct capture_stats stats;
 };

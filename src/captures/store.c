@@ -12,12 +12,11 @@
 #include <string.h>
 #include <time.h>
 
-struct captures *captures_create(size_t limit, int64_t ttl) {
+struct captures *captures_create(size_t limit) {
     struct captures *store = calloc(1, sizeof *store);
     if (store == NULL)
         return NULL;
-    store->limit = limit;
-    store->ttl = ttl;
+    store->stats.limit = limit;
     store->next_expiry = INT64_MAX;
     pthread_mutex_init(&store->lock, NULL);
     return store;
@@ -108,11 +107,11 @@ bool store_count_in(struct captures *store, struct capture *capture,
 }
 
 void store_set_bytes(struct capture *capture, size_t bytes) {
-    capture->store->used -= capture->bytes;
+    capture->store->stats.bytes -= capture->bytes;
     capture->holder->bytes -= capture->bytes;
     capture->bytes = bytes;
     capture->holder->bytes += bytes;
-    capture->store->used += bytes;
+    capture->store->stats.bytes += bytes;
 }
 
 void store_count_out(struct capture *capture) {
@@ -326,15 +325,9 @@ struct capture_stats captures_get_stats(struct captures *store) {
     if (store == NULL)
         return (struct capture_stats){0};
     store_lock(store, &dead);
-    store->stats.bytes = store->used;
-    store->stats.limit = store->limit;
     struct capture_stats stats = store->stats;
     store_unlock(store, dead);
     return stats;
-}
-
-int64_t captures_get_ttl(const struct captures *store) {
-    return store->ttl;
 }
 
 void captures_destroy(struct captures *store) {

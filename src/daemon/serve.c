@@ -156,8 +156,7 @@ static attn_status start_captures(struct daemon *daemon, const struct config *co
                                   attn_error *error) {
     if (config->capture_memory == 0)
         return ATTN_OK;
-    daemon->captures = captures_create(config->capture_memory,
-                                       (int64_t)config->capture_ttl * 1000000000);
+    daemon->captures = captures_create(config->capture_memory);
     daemon->catalogue.captures = daemon->captures;
     return daemon->captures != NULL
                ? ATTN_OK
