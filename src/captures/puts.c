@@ -15,9 +15,8 @@
 
 /* Returns what a holder gives first; NULL: it has nothing to give. */
 static struct capture *find_oldest(const struct capture_holder *holder) {
-    struct capture *oldest = NULL;
-    for (struct capture *capture = holder->newest; capture != NULL;
-         capture = capture->next) {
+    struct capture *oldest = NULL, *capture;
+    LIST_FOREACH(capture, &holder->captures, links) {
         if (capture->num_users == 0 && !capture->gives && capture->bytes > 0 &&
             (oldest == NULL || capture->last_use < oldest->last_use))
             oldest = capture;
@@ -137,9 +136,9 @@ static bool refuse_ended(const struct capture_put *put,
 
 /* Whether a holder has a PUT in progress. */
 static bool has_put(const struct capture_holder *holder) {
-    const struct capture *capture = holder->newest;
+    const struct capture *capture = LIST_FIRST(&holder->captures);
     while (capture != NULL && capture->put == NULL)
-        capture = capture->next;
+        capture = LIST_NEXT(capture, links);
     return capture != NULL;
 }
 

@@ -63,16 +63,15 @@ struct capture **store_find_link(struct captures *store, const char *space,
     return link;
 }
 
-/* Returns the capture after another one, or with NULL the first, of all that count. */
+/* Returns the capture after another one that counts, or with NULL the first. */
 static struct capture *next_capture(const struct captures *store,
                                     const struct capture *capture) {
-    const struct capture_holder *holder = store->holders;
+    const struct capture_holder *holder =
+        capture != NULL ? capture->holder->next : store->holders;
 
-    if (capture != NULL && capture->next != NULL)
-        return capture->next;
-    if (capture != NULL) /* one that counts no more has no holder */
-        holder = capture->holder != NULL ? capture->holder->next : NULL;
-    return holder != NULL ? holder->newest : NULL;
+    if (capture != NULL && LIST_NEXT(capture, links) != NULL)
+        return LIST_NEXT(capture, links);
+    return holder != NULL ? LIST_FIRST(&holder->captures) : NULL;
 }
 
 /* Returns where a holder is linked, or where a new one is added. */
@@ -98,11 +97,7 @@ bool store_count_in(struct captures *store, struct capture *capture,
     }
     holder->num_captures++;
     capture->holder = holder;
-    capture->previous = NULL;
-    capture->next = holder->newest;
-    if (holder->newest != NULL)
-        holder->newest->previous = capture;
-    holder->newest = capture;
+    LIST_INSERT_HEAD(&holder->captures, capture, links);
     return true;
 }
 
@@ -118,12 +113,7 @@ void store_count_out(struct capture *capture) {
     struct capture_holder *holder = capture->holder;
 
     store_set_bytes(capture, 0);
-    if (capture->previous != NULL)
-        capture->previous->next = capture->next;
-    else
-        holder->newest = capture->next;
-    if (capture->next != NULL)
-        capture->next->previous = capture->previous;
+    LIST_REMOVE(capture, links);
     capture->holder = NULL;
     if (--holder->num_captures == 0) {
         *find_holder_link(capture->store, holder->name) = holder->next;
