@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "captures/store.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,7 @@ struct capture **store_find_link(struct captures *store, const char *space,
 /* Returns the capture after another one that counts, or with NULL the first. */
 static struct capture *next_capture(const struct captures *store,
                                     const struct capture *capture) {
+    assert(capture == NULL || capture->holder != NULL); /* whose captures count */
     const struct capture_holder *holder =
         capture != NULL ? capture->holder->next : store->holders;
 
