@@ -124,6 +124,12 @@ def test_albert_passes_its_layer_many_times(tmp_path):
         run_heads(tmp_path / "albert", "--data", tmp_path / "states", "--layers", f"0,1,{last}"))
 
 
+def test_states_do_not_say_which_stack_they_enter(tmp_path):
+    states = write_states(tmp_path / "states", np.zeros((TOKENS, 1, 4)))
+    error = error_of(run_heads(FOLDERS / "whisper", "--data", states, "--layers", "0"))
+    assert "such as encoder.0, and hidden states do not say" in error and "whisper,layer=encoder.0" in error
+
+
 @pytest.fixture(name="requests_file", scope="module")
 def write_requests(tmp_path_factory):
     path = tmp_path_factory.mktemp("requests") / "requests.jsonl"

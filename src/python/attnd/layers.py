@@ -156,6 +156,10 @@ class Model:
     def _find_fed(self, number: int) -> tuple[str, Layer]:
         """Return the layer that state `number` enters."""
         fed = self._fed()
+        if not fed:
+            first = self[0].name
+            raise UnsupportedError(f"layers: {self.path} names its layers by stack, such as {first}, and hidden states do not "
+                                   f"say which they enter; send the rows of one as a request, to {self.path},layer={first}")
         if number not in fed:
             raise InvalidError(f"layers: state {number} enters no layer of {self.path}, whose last one is "
                                f"{self[-1].name}; the state after the last layer, whose id is num_hidden_layers, enters "
