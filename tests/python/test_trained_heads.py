@@ -29,11 +29,9 @@ def describe(model, ids):
     options = {"token_ids": np.array(json.loads(metadata["token_ids"]))} if ids else {}
     found = {}
     for layer in json.loads(metadata["layers"]):
-        head, = heads(*(tensors[f"{layer}.{name}"].astype(np.float32) for name in ("queries", "keys")),
-                                      scale=json.loads(metadata[f"{layer}.scale"]),
-                                      causal=json.loads(metadata[f"{layer}.causal"]), **options)
-        found[layer] = ", ".join(f"({tag} {share:.2f})" if weak else f"{tag} {share:.2f}"
-                                 for tag, share, weak in zip(head["tags"], head["shares"], head["weak"]))
+        found[layer], = heads(*(tensors[f"{layer}.{name}"].astype(np.float32) for name in ("queries", "keys")),
+                              scale=json.loads(metadata[f"{layer}.scale"]),
+                              causal=json.loads(metadata[f"{layer}.causal"]), **options)["tags"]
     return found
 
 
