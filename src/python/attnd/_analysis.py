@@ -37,8 +37,7 @@ def run_heads(requests: Iterable[Request], model: Any) -> dict[str, Any]:
         with naming(request.place):
             reply = _native.call(request.options, request.arrays | arrays, model, heads=True)
         arrays = {"sums": reply.arrays()["sums"]}
-    found: dict[str, Any] = reply.text if reply is not None else {}
-    return found
+    return dict(reply.text) if reply is not None else {}
 
 
 def measure_change(requests: Iterable[Request], model: Any, factors: Array) -> float:
