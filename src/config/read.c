@@ -300,12 +300,12 @@ static attn_status set_variable_texts(struct option_reader *reader,
 }
 
 /* Whether Kubernetes sets such a variable for a service whose name begins with "attnd":
- * ATTND_CANARY_SERVICE_HOST, ATTND_PORT, ATTND_PORT_80_TCP_ADDR. */
+ * ATTND_CANARY_SERVICE_HOST, ATTND_PORT, ATTND_PORT_80_TCP_PORT. */
 static bool is_service_link(const char *name, const char *value) {
-    if (fnmatch("*_PORT", name, 0) != 0)
-        return fnmatch("@(*_SERVICE_HOST|*_PORT_*)", name, FNM_EXTMATCH) == 0;
+    if (fnmatch("@(*_SERVICE_HOST|*_SERVICE_PORT|*_PORT_*)", name, FNM_EXTMATCH) == 0)
+        return true;
     /* A person may set ATTND_PORT=9000; Kubernetes sets tcp://10.0.0.1:80. */
-    return fnmatch("*_SERVICE_PORT", name, 0) == 0 ||
+    return fnmatch("*_PORT", name, 0) == 0 &&
            fnmatch("@(tcp|udp|sctp)://*", value, FNM_EXTMATCH) == 0;
 }
 
