@@ -73,6 +73,12 @@ def test_port_that_needs_a_capability_names_it():
         assert words in result.stderr and words in page
 
 
+def test_page_enables_the_socket_by_the_line_of_its_file():
+    line = "sudo systemctl stop attnd && sudo systemctl enable --now attnd.socket attnd"
+    assert f"#   {line}\n" in (ROOT / "deploy/attnd.socket").read_text()
+    assert f"\n{line}\n" in (ROOT / "docs/operate.md").read_text()
+
+
 def test_credentials_and_options_name_the_same_files():
     settings = settings_of(SECRETS)
     names = {value.split(":")[0] for key, value in settings if key == "LoadCredential"}
