@@ -126,7 +126,7 @@ def test_albert_passes_its_layer_many_times(tmp_path):
 
 def test_states_do_not_say_which_stack_they_enter(tmp_path):
     states = write_states(tmp_path / "states", np.zeros((TOKENS, 1, 4)))
-    error = error_of(run_heads(FOLDERS / "whisper", "--data", states, "--layers", "0"))
+    error = error_of(run_heads(FOLDERS / "whisper", "--data", states, "--ids", "0"))
     assert "such as encoder.0, and hidden states do not say" in error and "whisper,layer=encoder.0" in error
 
 

@@ -150,8 +150,7 @@ attn_status listen_split(const char *option, const char *listen,
     return ATTN_OK;
 }
 
-/* Finds the addresses of HOST:PORT, which the caller frees. */
-static attn_status find_addresses(const char *option, const char *listen,
+attn_status listen_find_addresses(const char *option, const char *listen,
                                   struct addrinfo **ret_addresses,
                                   attn_error *ret_error) {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -188,7 +187,7 @@ attn_status listen_find_loopback(const char *option, const char *listen,
     *ret_is_loopback = true;
     if (listen_is_unix(listen))
         return listen_check(option, listen, ret_error);
-    if (find_addresses(option, listen, &addresses, ret_error) != ATTN_OK)
+    if (listen_find_addresses(option, listen, &addresses, ret_error) != ATTN_OK)
         return ATTN_E_VALUE;
     for (struct addrinfo *each = addresses; each != NULL; each = each->ai_next) {
         const struct address address = address_of_socket(each->ai_addr);
@@ -248,7 +247,7 @@ static attn_status open_tcp(const char *option, const char *listen, size_t count
                             attn_error *ret_error) {
     char port[NI_MAXSERV];
     struct addrinfo *address;
-    attn_status status = find_addresses(option, listen, &address, ret_error);
+    attn_status status = listen_find_addresses(option, listen, &address, ret_error);
     if (status != ATTN_OK)
         return status;
     if (!open_sockets(address, count, ret_fds)) {

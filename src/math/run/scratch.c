@@ -141,6 +141,7 @@ static void take_sums(const struct plan *plan, struct layout *layout) {
     if (plan->request->reduce.token_ids != NULL)
         take(layout, AT(ids), 1, plan->batch.num_keys, 1);
     take(layout, AT(id_places), 1, plan->batch.num_queries / sizeof(float) + 1, 1);
+    take(layout, AT(rest_logs), 1, plan->batch.num_queries, 1);
     take(layout, AT(strip_products), scratch->num_strips * FLOATS(double), heads + 1,
          heads + 1);
 }
