@@ -339,6 +339,10 @@ static attn_status secure_addresses(struct daemon *daemon, const struct config *
                                       &is_loopback, error);
     if (status == ATTN_OK)
         status = secrets_init(&daemon->secrets, &files, error);
+    if (status == ATTN_OK && config->max_per_key > 0 && config->api_key_file == NULL)
+        return error_set(error, ATTN_E_VALUE,
+                         "--max-per-key counts by the names of keys; give "
+                         "--api-key-file FILE, or --max-per-client");
 
     if (status != ATTN_OK || config->insecure_listen || config->api_key_file != NULL ||
         open_to_all == NULL)

@@ -18,13 +18,17 @@ static inline uint64_t obs_get(const obs_counter *counter) {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* When files of one kind were last read again, in seconds since 1970, or 0: in vain, and
- * with success. */
+/* When files of one kind were last read again, in microseconds since 1970, or 0: in vain,
+ * and with success. */
 struct obs_reloads {
     obs_counter ended[2];
 };
 
 static inline void obs_count_reload(struct obs_reloads *reloads, bool done) {
-    atomic_store_explicit(&reloads->ended[done], (uint64_t)time(NULL),
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    atomic_store_explicit(&reloads->ended[done],
+                          (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000,
                           memory_order_relaxed);
 }

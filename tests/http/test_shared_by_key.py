@@ -8,6 +8,7 @@ import pytest
 
 from http1 import Connection, get_bytes, post_bytes
 from scrape import Scrape
+from server import run_attnd
 from test_keys import ALICE, BOB, SMALL, bearer, write_keys
 
 SECOND = "alice/second-key"  # of the same name
@@ -66,6 +67,11 @@ def test_limit_is_of_all_keys_and_addresses_of_a_name(start_server, key_file):
         assert status_of(server, ALICE).status == 200
         second.send(SMALL[-1:])
         assert second.read_reply().status == 200
+
+
+def test_limit_needs_keys():
+    result = run_attnd("--demo", "--max-per-key", 2, "--check-config")
+    assert result.returncode == 2 and "--max-per-key counts by the names of keys; give --api-key-file" in result.stderr
 
 
 def test_requests_of_a_name_are_counted(start_server, key_file):

@@ -105,7 +105,7 @@ static void print_reloads(struct obs_text *text, const struct http_options *opti
                         "When a reload last ended so, in seconds since 1970, or 0.");
         for (size_t i = 0; i < 3; i++)
             print_labelled(text, "what", whats[i],
-                           (double)obs_get(&reloads[i]->ended[done]));
+                           (double)obs_get(&reloads[i]->ended[done]) / 1e6);
     }
 
     struct tls_certificate *certificate =
