@@ -229,6 +229,26 @@ static void test_bound_holds_for_headers_of_safetensors(void **state) {
     }
 }
 
+/* A list takes a byte of text where it does not end, and jansson makes it before. */
+static void test_bound_holds_for_lists_that_do_not_end(void **state) {
+    (void)state;
+    for (size_t lists = 1; lists <= 65536; lists = lists * 2 + 1) {
+        struct safetensors_header header;
+        attn_error error;
+        size_t size;
+        char *text = repeat("{\"a\":", "[", lists, "", &size);
+
+        peak_bytes = 0;
+        assert_int_equal(safetensors_header_parse(text, size, 0, &header, &error),
+                         ATTN_E_FORMAT);
+        if (peak_bytes > wire_json_cost(size))
+            fail_msg("%zu bytes allocated, but the cost of %zu is %zu", peak_bytes, size,
+                     wire_json_cost(size));
+        safetensors_header_deinit(&header);
+        free(text);
+    }
+}
+
 /* Returns a request to "d2l" with `rows` rows of random numbers of `digits` digits. */
 static char *typical_body(size_t rows, int digits, size_t *ret_size) {
     char *body = malloc(64 + rows * (4 * 24 + 3)), *out = body;
@@ -467,6 +487,7 @@ int main(void) {
         cmocka_unit_test(test_bound_holds_for_hostile_bodies),
         cmocka_unit_test(test_bound_holds_for_an_object_of_many_keys),
         cmocka_unit_test(test_bound_holds_for_headers_of_safetensors),
+        cmocka_unit_test(test_bound_holds_for_lists_that_do_not_end),
         cmocka_unit_test(test_typical_bodies_need_little_more_than_their_tensors),
         cmocka_unit_test(test_reserved_memory_holds_for_any_number_of_heads),
         cmocka_unit_test(test_brackets_and_commas_in_strings_do_not_count),

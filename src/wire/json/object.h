@@ -5,6 +5,7 @@
  * Each function returns false with the cursor's problem set. */
 #pragma once
 
+#include "base/size.h"
 #include "wire/json/cursor.h"
 
 #include <jansson.h>
@@ -14,6 +15,8 @@
 
 #define WIRE_JSON_FIXED_BYTES 2048 /* of jansson's lexer */
 #define WIRE_JSON_BYTES       96   /* of a tree and tables, for a byte of text */
+#define WIRE_JSON_DEPTH       2048 /* of lists in lists, where jansson stops */
+#define WIRE_JSON_OPEN_BYTES  48   /* more, for each of those: they may not end */
 
 /* The keys that an object may have. */
 struct wire_keys {
@@ -53,9 +56,11 @@ bool wire_bool_read(const struct wire_cursor *cursor, const struct wire_span *sp
 
 /* Returns more bytes than are allocated at one time for a text of so many, whatever is in
  * it: by jansson, and for the tables of a header of safetensors. Objects without members
- * cost most: a list of them needs 83 for a byte, where malloc() is glibc's. */
+ * cost most: a list of them needs 83 for a byte, where malloc() is glibc's. A list that
+ * does not end needs 128 for its one byte. */
 static inline size_t wire_json_cost(size_t size) {
-    return (size_t)WIRE_JSON_FIXED_BYTES + size * WIRE_JSON_BYTES;
+    return (size_t)WIRE_JSON_FIXED_BYTES + size * WIRE_JSON_BYTES +
+           size_min(size, WIRE_JSON_DEPTH) * WIRE_JSON_OPEN_BYTES;
 }
 
 /* Parses the string at `span`, quotes included. Returns a new reference, or NULL with the
