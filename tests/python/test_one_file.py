@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One file for a text: queries, keys, hidden states, token ids, tokens and targets, and what takes it."""
 
+import errno
 import json
+import os
 import subprocess
 
 import attnd
@@ -225,6 +227,17 @@ def test_file_that_exists_is_replaced_where_that_is_said(path):
     assert path.read_bytes() == before
     captured.save(path, overwrite=True)
     assert path.read_bytes() == captured.to_bytes() and list(path.parent.iterdir()) == [path]
+
+
+def test_file_is_written_where_the_file_system_has_no_links(tmp_path, monkeypatch):
+    def refuse(part, path):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+    monkeypatch.setattr(os, "link", refuse)
+    captured, path = make_captured(), tmp_path / "text.safetensors"
+    captured.save(path)
+    assert path.read_bytes() == captured.to_bytes() and list(tmp_path.iterdir()) == [path]
+    with pytest.raises(OSError, match="exists already"):
+        captured.save(path)
 
 
 def test_server_keeps_no_hidden_states_and_says_so(client, path):

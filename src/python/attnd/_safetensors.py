@@ -100,9 +100,20 @@ def write_file(path: PathLike, data: bytes, overwrite: bool, check: Callable[[Pa
             os.fsync(file.fileno())
             if check is not None:
                 check(part)
-            (os.replace if overwrite else os.link)(part, path)  # a link replaces nothing
+            (os.replace if overwrite else rename_to_new)(part, path)
         finally:
             part.unlink(missing_ok=True)
+
+
+def rename_to_new(part: Path, path: PathLike) -> None:
+    """Gives a file another name, at which there is nothing."""
+    try:
+        os.link(part, path)  # which, unlike a rename, replaces nothing
+    except FileExistsError:
+        raise
+    except OSError:  # of a file system without links, such as exFAT
+        open(path, "xb").close()
+        os.replace(part, path)
 
 
 def describe_tensors(tensors: Mapping[str, Array]) -> str:
