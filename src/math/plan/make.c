@@ -315,6 +315,16 @@ static void plan_layer(struct plan *plan) {
         .finishes = model->effects.finishes,
         .norms_keys = info->pre_norm.applied && model_has_own_keys(info),
     };
+    layer->takes_direct = plan->kind == PLAN_RUN && engine->native &&
+                          engine->additive_score == NULL && !model->effects.indirect &&
+                          request->positions == NULL && request->key_positions == NULL &&
+                          request->window == 0 && request->chunk == 0;
+    layer->direct_queries_max =
+        (engine->score_size + info->width.head) / 2 / PLAN_DIRECT_SHARE;
+    layer->takes_groups =
+        plan->kind != PLAN_HEADS && layer->group > 1 &&
+        request->need_weights != ATTN_WEIGHTS_MEAN &&
+        info->score.bias != ATTN_BIAS_CONTENT; /* panels are of one head then */
     layer->gates = info->linears[ATTN_GATE].weight && layer->sums;
     layer->sums_in_result = plan->kind != PLAN_HEADS &&
                             (request->need_heads || (!request->omit_outputs &&
@@ -329,8 +339,9 @@ static void plan_layer(struct plan *plan) {
     layer->packs_values = layer->packs && layer->key_panels && layer->sums &&
                           request->need_weights != ATTN_WEIGHTS_MEAN;
     for (size_t h = 0; h < info->num_heads; h++) {
-        layer->num_summed += plan_sums_head(plan, h);
-        layer->num_scored += plan_scores_head(plan, h);
+        unsigned uses = plan_find_uses(plan, h);
+        layer->num_summed += (uses & HEAD_SUMMED) != 0;
+        layer->num_scored += (uses & HEAD_SCORED) != 0;
     }
     if (request->packed != NULL)
         plan_packed(plan);
