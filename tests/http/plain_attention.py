@@ -11,7 +11,7 @@ def compute_weights(queries, keys, scale, values=None, causal=False, window=None
     """Returns the weights [H, Tq, Tk] of a request of one sequence, in float64."""
     queries, keys = (to_float(rows).astype(np.float64) for rows in (queries, keys))
     keys = np.repeat(keys, queries.shape[1] // keys.shape[1], axis=1)
-    scores = scale * np.einsum("qhd,khd->hqk", queries, keys)
+    scores = scale * np.matmul(queries.transpose(1, 0, 2), keys.transpose(1, 2, 0))
     if softcap is not None:
         scores = softcap * np.tanh(scores / softcap)
     if bias is not None:

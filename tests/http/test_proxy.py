@@ -257,7 +257,7 @@ def test_rolling_restart_of_two_servers_loses_no_request():
     replies, ended = [], threading.Event()
 
     def send():
-        while not ended.is_set():
+        while not ended.wait(0.01):
             reply = exchange(proxy.port, post_bytes(b'{"model":"journey","queries":[[1,2,3]]}'))
             replies.append((reply.status, reply.headers.get("x-served-by")))
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All heads of all layers at once: what is drawn, how one walks through it, and the pictures that are saved of it."""
 
+import base64
 import io
 import json
 import re
@@ -49,9 +50,9 @@ def thumbnail_of(page, label):
 
 def light_of(page, label):
     """Returns how light each cell of a thumbnail is, NaN where it is masked."""
-    width, numbers = thumbnail_of(page, label).locator("canvas").evaluate("""canvas => [canvas.width,
-        [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]]""")
-    pixels = np.array(numbers, float).reshape(-1, width, 4)
+    width, text = thumbnail_of(page, label).locator("canvas").evaluate("""canvas => [canvas.width, btoa(
+        String.fromCharCode(...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data))]""")
+    pixels = np.frombuffer(base64.b64decode(text), np.uint8).reshape(-1, width, 4)
     return np.where(pixels[..., 3] > 0, pixels[..., :3] @ [0.2126, 0.7152, 0.0722], np.nan)
 
 
