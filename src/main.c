@@ -11,7 +11,6 @@
 #include <attnd/library.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define EXIT_USAGE 2
 

@@ -52,9 +52,10 @@ typedef struct attn_head_sums {
     double at[ATTN_HEAD_PLACES];
     /* What the first key and separators have of the last three. Then of the other keys:
      * their weights in all rows, in rows of sequences whose keys are the queries, and in
-     * rows that have the place; and -w[k] ln(w[k] / their sum in the row), nats. */
+     * rows that have the place; -w[k] ln(w[k] / their sum in the row), nats; and the same
+     * where each row spreads that sum evenly. */
     double marked_prefix, marked_distance, marked_at[ATTN_HEAD_PLACES];
-    double rest, rest_itself, rest_rows[ATTN_HEAD_PLACES], rest_entropy;
+    double rest, rest_itself, rest_rows[ATTN_HEAD_PLACES], rest_entropy, rest_even;
     double target;  /* on the row's target, of rows that have one */
     double largest; /* 1 where the row's largest weight lies in its target */
 } attn_head_sums;

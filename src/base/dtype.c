@@ -17,35 +17,30 @@ static float float_of_bf16(uint16_t bits) {
     return float_of_bits((uint32_t)bits << 16);
 }
 
-/* IEEE 754 binary16 has 1 sign bit, 5 exponent bits (bias 15) and 10 fraction bits. Every
- * value is exact in float32. Its bits in the place of those of a float32 (bias 127) have
- * an exponent that is 112 too small; the multiplication also normalises subnormals.
- * Without branches, compilers convert several at once. */
-static float float_of_f16(uint16_t bits) {
-    uint32_t sign = (uint32_t)(bits & 0x8000) << 16;
-    uint32_t magnitude = (uint32_t)(bits & 0x7fff) << 13;
-    float value = float_of_bits(magnitude) * 0x1p112f;
-    uint32_t special = magnitude >= 0x1fU << 23 ? 0x7f800000 : 0; /* infinity or NaN */
+/* Returns a number whose bits are in the place of those of a float32, whose exponent is
+ * too small by that of `scale`; the multiplication also normalises subnormals. `others`
+ * are bits that it has besides. Without branches, compilers convert several at once. */
+static inline float float_of_small(uint32_t magnitude, float scale, uint32_t others) {
+    float value = float_of_bits(magnitude) * scale;
     uint32_t result;
 
     memcpy(&result, &value, sizeof result);
-    return float_of_bits(result | special | sign);
+    return float_of_bits(result | others);
 }
 
-static float float_of_f64(double value) {
-    return (float)value;
+/* IEEE 754 binary16 has 1 sign bit, 5 exponent bits (bias 15) and 10 fraction bits. Every
+ * value is exact in float32 (bias 127). */
+static float float_of_f16(uint16_t bits) {
+    uint32_t magnitude = (uint32_t)(bits & 0x7fff) << 13;
+    uint32_t special = magnitude >= 0x1fU << 23 ? 0x7f800000 : 0; /* infinity or NaN */
+    return float_of_small(magnitude, 0x1p112f, special | (uint32_t)(bits & 0x8000) << 16);
 }
 
-/* The bits in the place of those of a float32 have an exponent that is 120 too small. All
- * bits set, but for the sign, are a NaN. */
+/* The exponent has 4 bits (bias 7). All bits set, but for the sign, are a NaN. */
 static float float_of_e4m3(uint8_t bits) {
     uint32_t magnitude = (uint32_t)(bits & 0x7f) << 20;
-    float value = float_of_bits(magnitude) * 0x1p120f;
     uint32_t nan = magnitude == (uint32_t)0x7f << 20 ? 0x7fc00000 : 0;
-    uint32_t result;
-
-    memcpy(&result, &value, sizeof result);
-    return float_of_bits(result | nan | (uint32_t)(bits & 0x80) << 24);
+    return float_of_small(magnitude, 0x1p120f, nan | (uint32_t)(bits & 0x80) << 24);
 }
 
 /* The exponent of a float32; 0 is 2^-127, and 255 a NaN. */
@@ -68,7 +63,7 @@ static float float_of_e8m0(uint8_t bits) {
 DEFINE_TO_FLOAT(f32_to_float, uint32_t, float_of_bits)
 DEFINE_TO_FLOAT(f16_to_float, uint16_t, float_of_f16)
 DEFINE_TO_FLOAT(bf16_to_float, uint16_t, float_of_bf16)
-DEFINE_TO_FLOAT(f64_to_float, double, float_of_f64)
+DEFINE_TO_FLOAT(f64_to_float, double, (float))
 DEFINE_TO_FLOAT(e4m3_to_float, uint8_t, float_of_e4m3)
 DEFINE_TO_FLOAT(e8m0_to_float, uint8_t, float_of_e8m0)
 

@@ -183,13 +183,13 @@ static void make_line(struct log_line *line, enum log_level level, const char *m
 
 /* Returns whether the whole line was written. */
 static bool write_line_locked(const struct log_line *line) {
-    if (line_is_cut && output_write(log_fd, "\n", 1, 0) == 1)
+    if (line_is_cut && output_write(log_fd, "\n", 1) == 1)
         line_is_cut = false;
 
     if (line_is_cut)
         return false;
 
-    ssize_t written = output_write(log_fd, line->text, line->size, 0);
+    ssize_t written = output_write(log_fd, line->text, line->size);
     line_is_cut = written > 0 && written < (ssize_t)line->size;
     return written == (ssize_t)line->size;
 }
@@ -277,7 +277,7 @@ void log_from_handler(enum log_level level, const char *message) {
     if (!log_enabled(level))
         return;
     make_line(&line, level, message, NULL, 0);
-    ssize_t written = output_write(log_fd, line.text, line.size, 0);
+    ssize_t written = output_write(log_fd, line.text, line.size);
     (void)written; /* the count of dropped lines needs the lock */
 }
 

@@ -14,20 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Reads the first line of a small file, without its newline. */
-static bool read_first_line(const char *path, char *line, size_t size) {
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return false;
-
-    bool read = fgets(line, (int)size, file) != NULL;
-    fclose(file);
-
-    if (read)
-        line[strcspn(line, "\n")] = '\0';
-    return read;
-}
-
 /* Returns the limit that the files of a cgroup's folder set; SIZE_MAX for none. */
 typedef size_t (*limit_reader)(const char *folder);
 
@@ -90,30 +76,6 @@ static size_t read_cgroup_limit(const char *root, const char *controller,
     return min;
 }
 
-/* Returns the limit in CPUs, rounded up. Version 2 has "QUOTA PERIOD" in one file,
- * version 1 has two files; "max" or -1 means that there is no limit. */
-static size_t read_cpu_limit(const char *folder) {
-    char path[3 * PATH_MAX], line[64];
-    long long quota = -1, period = -1;
-
-    snprintf(path, sizeof path, "%s/cpu.max", folder);
-    if (read_first_line(path, line, sizeof line)) {
-        if (sscanf(line, "%lld %lld", &quota, &period) != 2)
-            quota = -1;
-    } else {
-        snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
-        if (read_first_line(path, line, sizeof line))
-            quota = atoll(line);
-        snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
-        if (read_first_line(path, line, sizeof line))
-            period = atoll(line);
-    }
-
-    if (quota <= 0 || period <= 0)
-        return SIZE_MAX;
-    return (size_t)((quota + period - 1) / period);
-}
-
 /* Returns the number that follows `key` at the start of a line; 0 when there is none. */
 static size_t read_entry(const char *path, const char *key) {
     char line[256];
@@ -128,6 +90,30 @@ static size_t read_entry(const char *path, const char *key) {
     }
     fclose(file);
     return number;
+}
+
+/* Returns the limit in CPUs, rounded up. Version 2 has "QUOTA PERIOD" in one file,
+ * version 1 has two files; "max" or -1 means that there is no limit. */
+static size_t read_cpu_limit(const char *folder) {
+    char path[3 * PATH_MAX];
+    long long quota, period;
+
+    snprintf(path, sizeof path, "%s/cpu.max", folder);
+    FILE *file = fopen(path, "re");
+    if (file != NULL) {
+        if (fscanf(file, "%lld %lld", &quota, &period) != 2)
+            quota = period = -1;
+        fclose(file);
+    } else {
+        snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
+        quota = (long long)read_entry(path, "");
+        snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
+        period = (long long)read_entry(path, "");
+    }
+
+    if (quota <= 0 || period <= 0)
+        return SIZE_MAX;
+    return (size_t)((quota + period - 1) / period);
 }
 
 /* Reads the number in a cgroup's file, `name` of version 2 or `name_1` of version 1.

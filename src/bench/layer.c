@@ -21,7 +21,6 @@
 #include <math.h>
 #include <semaphore.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define READ_WORDS  262144 /* read at a time: more are slower */

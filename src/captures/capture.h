@@ -12,6 +12,7 @@
 
 #include <nettle/sha2.h>
 #include <pthread.h>
+#include <sys/queue.h>
 
 #define CAPTURE_BUCKETS 1024
 
@@ -28,11 +29,11 @@ struct capture {
     struct shared_text *description; /* of its layers */
     int64_t created;                 /* in seconds since 1970 */
     /* Guarded by the store's lock. */
-    struct capture *next_in_bucket;  /* while it is found */
-    struct capture_holder *holder;   /* while it counts */
-    struct capture *previous, *next; /* in its holder's list: all that count */
-    struct capture_put *put;         /* that it arrives by; NULL: it is whole */
-    struct capture *next_victim;     /* of those that may give room, as it `gives` */
+    struct capture *next_in_bucket; /* while it is found */
+    struct capture_holder *holder;  /* while it counts */
+    LIST_ENTRY(capture) links;      /* in its holder's list: all that count */
+    struct capture_put *put;        /* that it arrives by; NULL: it is whole */
+    struct capture *next_victim;    /* of those that may give room, as it `gives` */
     bool gives;
     bool found;       /* by its name; false: it was removed */
     size_t bytes;     /* that it counts, PUT or not */
@@ -45,7 +46,7 @@ struct capture {
 /* A client that has captures, or a PUT in progress. Guarded by the store's lock. */
 struct capture_holder {
     char space[CAPTURE_HOLDER_MAX], name[CAPTURE_HOLDER_MAX];
-    struct capture *newest; /* all that count; at least one */
+    LIST_HEAD(, capture) captures; /* all that count, newest first; at least one */
     size_t num_captures, bytes;
     struct capture_holder *next;
 };
@@ -61,11 +62,11 @@ struct capture_put {
     int64_t started;
     /* Its owner's alone. */
     struct sha256_ctx hash;
-    size_t taken;                   /* bytes */
-    unsigned char *header;          /* the JSON, until it was read */
-    size_t header_size, data_begin; /* bytes */
-    size_t part;                    /* that the next byte belongs to */
-    unsigned char carry[8];         /* the first bytes of a number that a piece has cut */
+    size_t taken;           /* bytes */
+    unsigned char *header;  /* the JSON, until it was read */
+    size_t header_size;     /* bytes */
+    size_t part;            /* that the next byte belongs to */
+    unsigned char carry[8]; /* the first bytes of a number that a piece has cut */
     size_t num_carried;
 };
 
@@ -85,12 +86,9 @@ static inline int64_t put_deadline(const struct capture_put *put) {
 }
 
 struct captures {
-    size_t limit;
-    int64_t ttl;
     pthread_mutex_t lock; /* guards what follows, and parts of captures and PUTs */
     struct capture *buckets[CAPTURE_BUCKETS];
     struct capture_holder *holders;
-    size_t used;         /* bytes of captures and PUTs */
     int64_t next_expiry; /* none expires before, and no PUT is late */
     struct capture_stats stats;
 };

@@ -15,6 +15,7 @@
 
 #define LAYER_STEPS    4096 /* of reading one, with its tensors and options */
 #define LAYER_NAME_MAX 64
+#define NUM_OPTIONS    4  /* of a layer */
 #define OPTION_MAX     64 /* bytes of the text of one */
 #define FORM                                                                             \
     "docs/protocol.md says what a capture has, and "                                     \
@@ -88,16 +89,6 @@ static bool refuse_field(struct reader *r, enum wire_error error, const char *fi
                             sentences[error]);
 }
 
-static bool refuse_kept_tensor(struct reader *r, enum wire_error error, const char *layer,
-                               enum capture_tensor kind) {
-    return refuse_field(r, error, name_of(r, layer, tensors[kind].name));
-}
-
-static const struct safetensors_tensor *
-find_kept_tensor(struct reader *r, const char *layer, enum capture_tensor kind) {
-    return safetensors_header_find(r->header, name_of(r, layer, tensors[kind].name));
-}
-
 /* Whether numbers of a tensor may have that type. */
 static bool allows_type(enum capture_tensor kind, const struct dtype *type) {
     if (capture_tensor_counts(kind))
@@ -135,14 +126,13 @@ static size_t count_bytes(const struct capture_layer *layer, enum capture_tensor
 }
 
 /* Checks type, rank and sizes of 1 at least. */
-static bool check_form(struct reader *r, const char *name, enum capture_tensor kind,
+static bool check_form(struct reader *r, const char *field, enum capture_tensor kind,
                        const struct safetensors_tensor *tensor) {
     if (!allows_type(kind, tensor->dtype))
-        return refuse_kept_tensor(r, WIRE_E_WRONG_DTYPE, name, kind);
+        return refuse_field(r, WIRE_E_WRONG_DTYPE, field);
     if (tensor->rank < tensors[kind].rank_min || tensor->rank > tensors[kind].rank_max)
-        return refuse_kept_tensor(r, WIRE_E_WRONG_RANK, name, kind);
-    return tensor->elements > 0 ||
-           refuse_kept_tensor(r, WIRE_E_SHAPE_MISMATCH, name, kind);
+        return refuse_field(r, WIRE_E_WRONG_RANK, field);
+    return tensor->elements > 0 || refuse_field(r, WIRE_E_SHAPE_MISMATCH, field);
 }
 
 /* Whether a tensor fits those before it, and sets the sizes that it has. */
@@ -226,20 +216,19 @@ static bool add_tensor(struct reader *r, size_t index, enum capture_tensor kind)
     struct capture_layout *layout = r->layout;
     struct capture_layer *layer = &layout->items[index];
     bool common = kind >= CAPTURE_TOKEN_IDS;
-    const char *name = common ? "" : layer->name;
-    const struct safetensors_tensor *tensor = find_kept_tensor(r, name, kind);
+    const char *field = name_of(r, common ? "" : layer->name, tensors[kind].name);
+    const struct safetensors_tensor *tensor = safetensors_header_find(r->header, field);
 
     if (tensor == NULL)
-        return kind != CAPTURE_KEYS ||
-               refuse_kept_tensor(r, WIRE_E_MISSING_KEY, name, kind);
+        return kind != CAPTURE_KEYS || refuse_field(r, WIRE_E_MISSING_KEY, field);
     if (json_object_get(r->known, tensor->name) != NULL) /* two layers of one name */
         return refuse_field(r, WIRE_E_WRONG_TYPE, "layers");
     if (json_object_set_new_nocheck(r->known, tensor->name, json_true()) != 0)
         return wire_problem_set_no_memory(r->problem);
-    if (!check_form(r, name, kind, tensor))
+    if (!check_form(r, field, kind, tensor))
         return false;
     if (!take_shape(layer, kind, tensor))
-        return refuse_kept_tensor(r, WIRE_E_SHAPE_MISMATCH, name, kind);
+        return refuse_field(r, WIRE_E_SHAPE_MISMATCH, field);
 
     size_t end = common ? share_tensor(layout, kind, tensor->elements, NULL) : index + 1;
     if (end == 0)
@@ -258,33 +247,6 @@ static bool add_tensor(struct reader *r, size_t index, enum capture_tensor kind)
 }
 
 /* --- options --- */
-
-/* Reads an option, which is JSON. *ret_value is NULL when it is left out or null, else
- * the caller releases it. */
-static bool read_option(struct reader *r, const char *layer, const char *option,
-                        json_t **ret_value) {
-    const char *name = name_of(r, layer, option);
-    const char *text = json_string_value(json_object_get(r->metadata, name));
-    json_error_t error;
-
-    *ret_value = NULL;
-    if (text == NULL)
-        return true;
-    if (json_object_set_new_nocheck(r->known, name, json_false()) != 0)
-        return wire_problem_set_no_memory(r->problem);
-    attn_status status = ATTN_E_FORMAT;
-    if (strlen(text) <= OPTION_MAX)
-        status = parse_json(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
-                            ret_value, &error);
-    if (status != ATTN_OK)
-        return status == ATTN_E_NOMEM ? wire_problem_set_no_memory(r->problem)
-                                      : refuse_field(r, WIRE_E_WRONG_TYPE, name);
-    if (json_is_null(*ret_value)) {
-        json_decref(*ret_value);
-        *ret_value = NULL;
-    }
-    return true;
-}
 
 /* Whether an option has a value that it can have, which it sets. */
 static bool take_option(struct capture_layer *layer, size_t option, const json_t *value) {
@@ -308,20 +270,28 @@ static bool take_option(struct capture_layer *layer, size_t option, const json_t
     }
 }
 
-static bool add_options(struct reader *r, struct capture_layer *layer) {
-    static const char *const options[] = {"scale", "softcap", "causal", "window"};
+/* Reads an option of a layer, which is JSON, if it is there and not null. */
+static bool add_option(struct reader *r, struct capture_layer *layer, size_t option) {
+    static const char *const options[NUM_OPTIONS] = {"scale", "softcap", "causal",
+                                                     "window"};
+    const char *name = name_of(r, layer->name, options[option]);
+    const char *text = json_string_value(json_object_get(r->metadata, name));
+    attn_status status = ATTN_E_FORMAT;
+    json_t *value = NULL;
+    json_error_t error;
 
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        json_t *value;
-        if (!read_option(r, layer->name, options[i], &value))
-            return false;
-        bool taken = value == NULL || take_option(layer, i, value);
-        json_decref(value);
-        if (!taken)
-            return refuse_field(r, WIRE_E_WRONG_TYPE,
-                                name_of(r, layer->name, options[i]));
-    }
-    return true;
+    if (text == NULL)
+        return true;
+    if (json_object_set_new_nocheck(r->known, name, json_false()) != 0)
+        return wire_problem_set_no_memory(r->problem);
+    if (strlen(text) <= OPTION_MAX)
+        status = parse_json(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
+                            &value, &error);
+    if (status == ATTN_E_NOMEM)
+        return wire_problem_set_no_memory(r->problem);
+    bool taken = json_is_null(value) || take_option(layer, option, value);
+    json_decref(value);
+    return taken || refuse_field(r, WIRE_E_WRONG_TYPE, name);
 }
 
 /* --- all of them --- */
@@ -396,8 +366,10 @@ static bool read_layers(struct reader *r, const json_t *list) {
             if (!add_tensor(r, i, (enum capture_tensor)k))
                 return false;
         }
-        if (!add_options(r, &r->layout->items[i]))
-            return false;
+        for (size_t k = 0; k < NUM_OPTIONS; k++) {
+            if (!add_option(r, &r->layout->items[i], k))
+                return false;
+        }
     }
     for (size_t k = CAPTURE_TOKEN_IDS; k < CAPTURE_NUM_TENSORS; k++) {
         if (!add_tensor(r, 0, (enum capture_tensor)k))

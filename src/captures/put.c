@@ -8,7 +8,7 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "captures/capture.h"
-#include "wire/json/cursor.h"
+#include "wire/json/object.h"
 
 #include <math.h>
 #include <nettle/base16.h>
@@ -17,59 +17,50 @@
 #include <string.h>
 
 #define NUMBERS_MAX 1024 /* that are converted at a time */
-#define TREE_BYTES  96 /* that jansson and the tables take for a byte of JSON, at most */
 
 /* --- numbers --- */
 
-/* Some neighbours of a tensor, in the file and as float32. */
-struct numbers {
-    size_t first, count;
-    const unsigned char *bytes;
-    const float *values;
-};
-
-/* Copies numbers to where their kept form is, `step` numbers apart. */
-static void copy_numbers(const struct numbers *from, size_t first, size_t count,
-                         bool bf16, unsigned char *to, size_t at, size_t step) {
-    for (size_t i = 0; i < count; i++, at += step) {
-        if (bf16)
-            memcpy(to + at * 2, from->bytes + (first + i) * 2, 2);
-        else
-            memcpy(to + at * sizeof(float), from->values + first + i, sizeof(float));
-    }
-}
-
-/* Writes keys, or values, head by head. */
+/* Writes `count` numbers of keys, or values, head by head; `first` is the first in the
+ * tensor. They are of the type that is kept. */
 static void keep_rows(const struct attn_packed *packed, enum capture_tensor kind,
-                      const struct numbers *numbers, unsigned char *to) {
+                      size_t first, size_t count, const unsigned char *numbers,
+                      unsigned char *to) {
     bool keys = kind == CAPTURE_KEYS;
     size_t size = keys ? packed->head_size : packed->value_size;
     size_t ld = packed_head_ld(packed, size);
     bool bf16 = strcmp(keys ? packed->keys_type : packed->values_type, "BF16") == 0;
 
-    for (size_t i = 0, count; i < numbers->count; i += count) {
-        size_t index = numbers->first + i, row = index / size, d = index % size;
+    for (size_t i = 0; i < count;) {
+        size_t row = (first + i) / size, d = (first + i) % size, step = 1;
         size_t head = row % packed->num_kv_heads, token = row / packed->num_kv_heads;
-        size_t step = 1;
         size_t at = keys ? packed_find_key(packed, token, &step) : token * size;
-        count = size_min(size - d, numbers->count - i);
-        copy_numbers(numbers, i, count, bf16, to, head * ld + at + d * step, step);
+        for (at += head * ld + d * step; d < size && i < count; d++, i++, at += step) {
+            if (bf16)
+                memcpy(to + at * 2, numbers + i * 2, 2);
+            else
+                memcpy(to + at * sizeof(float), numbers + i * sizeof(float),
+                       sizeof(float));
+        }
     }
 }
 
+/* Writes numbers to where they are kept: float32, but for queries, and bfloat16. */
 static void keep_numbers(const struct capture_put *put, const struct capture_part *part,
-                         const struct numbers *numbers) {
-    const struct capture_layer *layer = &put->capture->layout.layers.items[part->layer];
+                         size_t first, size_t count, const unsigned char *bytes,
+                         const float *values) {
+    const struct capture_layer *layer = &put->capture->layout.items[part->layer];
     unsigned char *to = put->capture->block + part->offset;
     size_t size = part->type->bits / 8;
 
     if (part->kind == CAPTURE_KEYS || part->kind == CAPTURE_VALUES)
-        keep_rows(&layer->packed, part->kind, numbers, to);
+        keep_rows(&layer->packed, part->kind, first, count,
+                  strcmp(part->type->name, "BF16") == 0 ? bytes
+                                                        : (const unsigned char *)values,
+                  to);
     else if (part->kind == CAPTURE_QUERIES)
-        memcpy(to + numbers->first * size, numbers->bytes, numbers->count * size);
+        memcpy(to + first * size, bytes, count * size);
     else
-        memcpy(to + numbers->first * sizeof(float), numbers->values,
-               numbers->count * sizeof(float));
+        memcpy(to + first * sizeof(float), values, count * sizeof(float));
 }
 
 static bool refuse_number(const struct capture_put *put, const struct capture_part *part,
@@ -87,13 +78,17 @@ static bool refuse_number(const struct capture_put *put, const struct capture_pa
 }
 
 static bool take_floats(const struct capture_put *put, const struct capture_part *part,
-                        const struct numbers *numbers, struct wire_problem *ret_problem) {
-    for (size_t i = 0; i < numbers->count; i++) {
-        bool masks = part->kind == CAPTURE_BIAS && numbers->values[i] == -INFINITY;
-        if (!isfinite(numbers->values[i]) && !masks)
-            return refuse_number(put, part, numbers->first + i, ret_problem);
+                        size_t first, size_t count, const unsigned char *bytes,
+                        struct wire_problem *ret_problem) {
+    float values[NUMBERS_MAX];
+
+    part->type->to_float(bytes, count, values);
+    for (size_t i = 0; i < count; i++) {
+        bool masks = part->kind == CAPTURE_BIAS && values[i] == -INFINITY;
+        if (!isfinite(values[i]) && !masks)
+            return refuse_number(put, part, first + i, ret_problem);
     }
-    keep_numbers(put, part, numbers);
+    keep_numbers(put, part, first, count, bytes, values);
     return true;
 }
 
@@ -132,24 +127,15 @@ static bool take_positions(const struct capture_put *put, const struct capture_p
 static bool take_numbers(const struct capture_put *put, const struct capture_part *part,
                          size_t first, size_t count, const unsigned char *bytes,
                          struct wire_problem *ret_problem) {
-    size_t size = part->type->bits / 8;
-    float values[NUMBERS_MAX];
+    bool taken = true;
 
-    for (size_t i = 0, some; i < count; i += some) {
-        struct numbers numbers = {.first = first + i, .bytes = bytes + i * size};
-        numbers.count = some = size_min(count - i, NUMBERS_MAX);
-        numbers.values = values;
+    for (size_t i = 0, some; i < count && taken; i += some) {
+        some = size_min(count - i, NUMBERS_MAX);
         pace_add(4 * some); /* a number takes about 4 ns */
-        if (capture_tensor_counts(part->kind)) {
-            if (!take_positions(put, part, first + i, some, numbers.bytes, ret_problem))
-                return false;
-            continue;
-        }
-        part->type->to_float(numbers.bytes, some, values);
-        if (!take_floats(put, part, &numbers, ret_problem))
-            return false;
+        taken = (capture_tensor_counts(part->kind) ? take_positions : take_floats)(
+            put, part, first + i, some, bytes + i * (part->type->bits / 8), ret_problem);
     }
-    return true;
+    return taken;
 }
 
 /* Takes bytes of one tensor, of which `done` came before. */
@@ -209,8 +195,7 @@ static bool begin_header(struct capture_put *put, struct wire_problem *ret_probl
     if (safetensors_find_header(put->carry, put->size, CAPTURE_HEADER_MAX,
                                 &put->header_size, &error) != ATTN_OK)
         return refuse_format(NULL, error.text, ret_problem);
-    if (put->header_size > 0)
-        put->header = malloc(put->header_size);
+    put->header = malloc(put->header_size);
     return put->header != NULL || wire_problem_set_no_memory(ret_problem);
 }
 
@@ -265,7 +250,7 @@ static bool end_header(struct capture_put *put, const struct capture_printer *pr
     struct safetensors_header header = {0};
     attn_error error;
 
-    if (!printer->reserve(printer->context, size * TREE_BYTES, ret_problem))
+    if (!printer->reserve(printer->context, wire_json_cost(size), ret_problem))
         return false;
     attn_status status = safetensors_header_parse(text, size, data_size, &header, &error);
     bool read = status == ATTN_OK && lay_out_capture(put, &header, ret_problem);
@@ -276,7 +261,6 @@ static bool end_header(struct capture_put *put, const struct capture_printer *pr
     safetensors_header_deinit(&header);
     free(put->header);
     put->header = NULL;
-    put->header_size = 0;
     if (!read)
         return false;
     put->capture->description = shared_text_create(printer->print, put->capture);
@@ -300,14 +284,12 @@ static bool keep_bytes(struct capture_put *put, const unsigned char *bytes, size
             if (put->taken == SAFETENSORS_SIZE_BYTES && !begin_header(put, ret_problem))
                 return false;
             if (put->header != NULL &&
-                put->taken == SAFETENSORS_SIZE_BYTES + put->header_size) {
-                put->data_begin = put->taken;
-                if (!end_header(put, printer, ret_problem))
-                    return false;
-            }
+                put->taken == SAFETENSORS_SIZE_BYTES + put->header_size &&
+                !end_header(put, printer, ret_problem))
+                return false;
         } else {
             const struct capture_part *part = &layout->parts[put->part];
-            uint64_t at = put->taken - put->data_begin;
+            uint64_t at = put->taken - SAFETENSORS_SIZE_BYTES - put->header_size;
             some = size_min((size_t)(part->end - at), size);
             if (!take_bytes(put, part, at - part->begin, bytes, some, ret_problem))
                 return false;

@@ -22,9 +22,9 @@ struct capture_put;
 
 /* Begins a file of `size` bytes, which are reserved in the store. What was used least
  * recently may go for them: of the holder that has most, if this one will have less, or
- * of this one. `ttl` is in ns, at most that of the store. When the name has a capture
- * already, nothing is kept: the bytes are compared. The caller destroys *ret_put. Returns
- * false with *ret_problem set. */
+ * of this one. `ttl` is in ns. When the name has a capture already, nothing is kept: the
+ * bytes are compared. The caller destroys *ret_put. Returns false with *ret_problem
+ * set. */
 bool capture_put_create(struct captures *store, const struct capture_owner *owner,
                         const char *name, size_t name_size, size_t size, int64_t ttl,
                         struct capture_put **ret_put, struct wire_problem *ret_problem);

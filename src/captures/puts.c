@@ -15,9 +15,8 @@
 
 /* Returns what a holder gives first; NULL: it has nothing to give. */
 static struct capture *find_oldest(const struct capture_holder *holder) {
-    struct capture *oldest = NULL;
-    for (struct capture *capture = holder->newest; capture != NULL;
-         capture = capture->next) {
+    struct capture *oldest = NULL, *capture;
+    LIST_FOREACH(capture, &holder->captures, links) {
         if (capture->num_users == 0 && !capture->gives && capture->bytes > 0 &&
             (oldest == NULL || capture->last_use < oldest->last_use))
             oldest = capture;
@@ -50,11 +49,12 @@ static struct capture *find_victim(struct captures *store,
 static bool make_room(struct captures *store, struct capture_holder *own, size_t bytes,
                       struct capture **dead) {
     struct capture *victims = NULL, *victim, *next;
-    size_t room = store->limit - store->used, count = own->num_captures;
+    size_t room = store->stats.limit - store->stats.bytes, count = own->num_captures;
     bool fits, own_fits;
 
     for (;;) {
-        own_fits = count <= CAPTURES_OF_HOLDER && own->bytes + bytes <= store->limit / 2;
+        own_fits =
+            count <= CAPTURES_OF_HOLDER && own->bytes + bytes <= store->stats.limit / 2;
         fits = own_fits && bytes <= room;
         victim = fits       ? NULL
                  : own_fits ? find_victim(store, own, own->bytes + bytes)
@@ -85,15 +85,15 @@ static bool make_room(struct captures *store, struct capture_holder *own, size_t
 static bool reserve_bytes(struct capture *capture, size_t bytes, struct capture **dead,
                           struct wire_problem *ret_problem) {
     struct captures *store = capture->store;
-    size_t own = capture->holder->bytes, used = store->used;
+    size_t own = capture->holder->bytes, used = store->stats.bytes;
 
-    if (bytes > store->limit / 2)
+    if (bytes > store->stats.limit / 2)
         return wire_problem_set(
             ret_problem, WIRE_E_CAPTURE_TOO_LARGE, NULL,
             "the capture needs %zu bytes, more than the %zu that one holder "
             "may have, half of --capture-memory; keep fewer layers, or "
             "start attnd with a larger --capture-memory",
-            bytes, store->limit / 2);
+            bytes, store->stats.limit / 2);
     if (!make_room(store, capture->holder, bytes - capture->bytes, dead))
         return wire_problem_set(
             ret_problem, WIRE_E_CAPTURES_FULL, NULL,
@@ -101,7 +101,8 @@ static bool reserve_bytes(struct capture *capture, size_t bytes, struct capture 
             "%zu, and yours %zu of at most %zu, in at most %d captures; what "
             "others have is in use, or no more than you would have; send "
             "fewer layers, or retry when captures have expired",
-            bytes, store->limit, used, own, store->limit / 2, CAPTURES_OF_HOLDER);
+            bytes, store->stats.limit, used, own, store->stats.limit / 2,
+            CAPTURES_OF_HOLDER);
     store_set_bytes(capture, bytes);
     return true;
 }
@@ -135,9 +136,9 @@ static bool refuse_ended(const struct capture_put *put,
 
 /* Whether a holder has a PUT in progress. */
 static bool has_put(const struct capture_holder *holder) {
-    const struct capture *capture = holder->newest;
+    const struct capture *capture = LIST_FIRST(&holder->captures);
     while (capture != NULL && capture->put == NULL)
-        capture = capture->next;
+        capture = LIST_NEXT(capture, links);
     return capture != NULL;
 }
 

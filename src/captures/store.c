@@ -7,17 +7,17 @@
 #include "base/hash.h"
 #include "captures/store.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-struct captures *captures_create(size_t limit, int64_t ttl) {
+struct captures *captures_create(size_t limit) {
     struct captures *store = calloc(1, sizeof *store);
     if (store == NULL)
         return NULL;
-    store->limit = limit;
-    store->ttl = ttl;
+    store->stats.limit = limit;
     store->next_expiry = INT64_MAX;
     pthread_mutex_init(&store->lock, NULL);
     return store;
@@ -50,17 +50,12 @@ static void free_all(struct capture *dead) {
 
 /* --- under the lock --- */
 
-static struct capture **find_name_bucket(struct captures *store, const char *space,
-                                         const char *name, size_t size) {
-    uint64_t hash = hash_bytes(HASH_START, space, strlen(space) + 1);
-    return &store->buckets[hash_bytes(hash, name, size) % CAPTURE_BUCKETS];
-}
-
-/* Returns where a capture is linked in its bucket; the last link, of NULL, when there is
- * none. */
 struct capture **store_find_link(struct captures *store, const char *space,
                                  const char *name, size_t size) {
-    struct capture **link = find_name_bucket(store, space, name, size);
+    uint64_t hash = hash_bytes(HASH_START, space, strlen(space) + 1);
+    struct capture **link =
+        &store->buckets[hash_bytes(hash, name, size) % CAPTURE_BUCKETS];
+
     for (; *link != NULL; link = &(*link)->next_in_bucket) {
         if (strncmp((*link)->name, name, size) == 0 && (*link)->name[size] == '\0' &&
             strcmp((*link)->holder->space, space) == 0)
@@ -69,16 +64,16 @@ struct capture **store_find_link(struct captures *store, const char *space,
     return link;
 }
 
-/* Returns the capture after another one, or with NULL the first, of all that count. */
+/* Returns the capture after another one that counts, or with NULL the first. */
 static struct capture *next_capture(const struct captures *store,
                                     const struct capture *capture) {
-    const struct capture_holder *holder = store->holders;
+    assert(capture == NULL || capture->holder != NULL); /* whose captures count */
+    const struct capture_holder *holder =
+        capture != NULL ? capture->holder->next : store->holders;
 
-    if (capture != NULL && capture->next != NULL)
-        return capture->next;
-    if (capture != NULL) /* one that counts no more has no holder */
-        holder = capture->holder != NULL ? capture->holder->next : NULL;
-    return holder != NULL ? holder->newest : NULL;
+    if (capture != NULL && LIST_NEXT(capture, links) != NULL)
+        return LIST_NEXT(capture, links);
+    return holder != NULL ? LIST_FIRST(&holder->captures) : NULL;
 }
 
 /* Returns where a holder is linked, or where a new one is added. */
@@ -104,32 +99,23 @@ bool store_count_in(struct captures *store, struct capture *capture,
     }
     holder->num_captures++;
     capture->holder = holder;
-    capture->previous = NULL;
-    capture->next = holder->newest;
-    if (holder->newest != NULL)
-        holder->newest->previous = capture;
-    holder->newest = capture;
+    LIST_INSERT_HEAD(&holder->captures, capture, links);
     return true;
 }
 
 void store_set_bytes(struct capture *capture, size_t bytes) {
-    capture->store->used -= capture->bytes;
+    capture->store->stats.bytes -= capture->bytes;
     capture->holder->bytes -= capture->bytes;
     capture->bytes = bytes;
     capture->holder->bytes += bytes;
-    capture->store->used += bytes;
+    capture->store->stats.bytes += bytes;
 }
 
 void store_count_out(struct capture *capture) {
     struct capture_holder *holder = capture->holder;
 
     store_set_bytes(capture, 0);
-    if (capture->previous != NULL)
-        capture->previous->next = capture->next;
-    else
-        holder->newest = capture->next;
-    if (capture->next != NULL)
-        capture->next->previous = capture->previous;
+    LIST_REMOVE(capture, links);
     capture->holder = NULL;
     if (--holder->num_captures == 0) {
         *find_holder_link(capture->store, holder->name) = holder->next;
@@ -186,7 +172,6 @@ static void sweep(struct captures *store, int64_t now, struct capture **dead) {
     }
 }
 
-/* Locks the store and removes what has expired. Returns the time. */
 int64_t store_lock(struct captures *store, struct capture **dead) {
     int64_t now = clock_now_ns();
     *dead = NULL;
@@ -332,20 +317,9 @@ struct capture_stats captures_get_stats(struct captures *store) {
     if (store == NULL)
         return (struct capture_stats){0};
     store_lock(store, &dead);
-    store->stats.bytes = store->used;
-    store->stats.limit = store->limit;
     struct capture_stats stats = store->stats;
     store_unlock(store, dead);
     return stats;
-}
-
-size_t captures_bytes_left(struct captures *store) {
-    const struct capture_stats stats = captures_get_stats(store);
-    return stats.limit - stats.bytes;
-}
-
-int64_t captures_get_ttl(const struct captures *store) {
-    return store->ttl;
 }
 
 void captures_destroy(struct captures *store) {

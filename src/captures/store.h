@@ -31,9 +31,8 @@ struct capture_info {
     int64_t ttl;               /* in ns */
 };
 
-/* Makes a store of at most `limit` bytes, whose captures are kept for `ttl` ns after
- * their last use. Returns NULL when memory is short. */
-struct captures *captures_create(size_t limit, int64_t ttl);
+/* Makes a store of at most `limit` bytes. Returns NULL when memory is short. */
+struct captures *captures_create(size_t limit);
 
 /* Frees all captures, which have no users. Accepts NULL. */
 void captures_destroy(struct captures *store);
@@ -78,9 +77,3 @@ struct shared_text *capture_hold_description(const struct capture *capture);
  * 0. */
 void captures_count_refusal(struct captures *store, enum wire_error error);
 struct capture_stats captures_get_stats(struct captures *store);
-
-/* Returns how many more bytes captures may take; 0 for NULL. */
-size_t captures_bytes_left(struct captures *store);
-
-/* Returns the longest time that a capture is kept after its last use, in ns. */
-int64_t captures_get_ttl(const struct captures *store);

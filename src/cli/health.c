@@ -14,29 +14,6 @@
 
 #define TIMEOUT_S 5
 
-/* Resolves HOST:PORT; 0.0.0.0 and [::] mean this machine. Returns NULL with errno set on
- * failure; otherwise the caller frees the address. */
-static struct addrinfo *resolve_address(const char *listen) {
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    char host[NI_MAXHOST], port[NI_MAXSERV];
-    struct addrinfo *address;
-
-    if (listen_split("", listen, host, port, NULL) != ATTN_OK) {
-        errno = EINVAL;
-        return NULL;
-    }
-    if (strcmp(host, "0.0.0.0") == 0)
-        strcpy(host, "127.0.0.1");
-    else if (strcmp(host, "::") == 0)
-        strcpy(host, "::1");
-
-    if (getaddrinfo(host, port, &hints, &address) != 0) {
-        errno = EHOSTUNREACH;
-        return NULL;
-    }
-    return address;
-}
-
 /* Connects to an address. Returns -1 with errno set on failure. */
 static int connect_to_address(const struct sockaddr *address, socklen_t size) {
     const struct timeval timeout = {.tv_sec = TIMEOUT_S};
@@ -54,7 +31,8 @@ static int connect_to_address(const struct sockaddr *address, socklen_t size) {
     return fd;
 }
 
-/* Connects to HOST:PORT or unix:PATH. Returns -1 with errno set on failure. */
+/* Connects to HOST:PORT or unix:PATH; in Linux 0.0.0.0 and [::] mean this machine.
+ * Returns -1 with errno set on failure. */
 static int connect_to_server(const char *listen) {
     if (listen_is_unix(listen)) {
         struct sockaddr_un path;
@@ -62,9 +40,11 @@ static int connect_to_server(const char *listen) {
         return connect_to_address((const struct sockaddr *)&path, sizeof path);
     }
 
-    struct addrinfo *address = resolve_address(listen);
-    if (address == NULL)
+    struct addrinfo *address;
+    if (listen_find_addresses("", listen, &address, NULL) != ATTN_OK) {
+        errno = EHOSTUNREACH;
         return -1;
+    }
     int fd = connect_to_address(address->ai_addr, address->ai_addrlen);
     freeaddrinfo(address);
     return fd;

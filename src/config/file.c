@@ -4,35 +4,14 @@
 
 #include "base/error.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* A file of options, which jansson reads piece by piece. */
-struct config_text {
-    FILE *file;
-    bool has_nul; /* jansson overlooks a NUL byte that follows a number */
-    int first;    /* byte that is not a blank; 0: none yet */
-    int error;    /* errno of a read that failed, or 0 */
-};
-
-/* json_load_callback_t */
-static size_t read_some(void *buffer, size_t size, void *data) {
-    struct config_text *text = data;
-    const unsigned char *bytes = buffer;
-    size_t got = fread(buffer, 1, size, text->file);
-    for (size_t i = 0; i < got && text->first == 0; i++)
-        text->first = isspace(bytes[i]) ? 0 : bytes[i];
-    text->has_nul = text->has_nul || memchr(buffer, '\0', got) != NULL;
-    if (ferror(text->file))
-        text->error = errno;
-    return got;
-}
 
 static attn_status refuse_to_read(const char *path, int number, attn_error *ret_error) {
     return error_set(ret_error, ATTN_E_IO, "--config: cannot read %s: %s", path,
@@ -61,33 +40,41 @@ static attn_status open_text(const char *path, FILE **ret_file, attn_error *ret_
     return status;
 }
 
-attn_status config_file_read(const char *path, json_t **ret_root, attn_error *ret_error) {
-    struct config_text text = {.error = 0};
-    attn_status status = open_text(path, &text.file, ret_error);
-    if (status != ATTN_OK)
-        return status;
+static attn_status parse_text(const char *path, const char *text, json_t **ret_root,
+                              attn_error *ret_error) {
+    json_error_t error;
 
-    json_error_t json_error;
-    json_t *root =
-        json_load_callback(read_some, &text, JSON_REJECT_DUPLICATES, &json_error);
-    fclose(text.file);
-    if (root != NULL && !text.has_nul && text.error == 0) {
-        *ret_root = root;
+    *ret_root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (*ret_root != NULL)
         return ATTN_OK;
-    }
-
-    json_decref(root);
-    if (text.error != 0)
-        return refuse_to_read(path, text.error, ret_error);
-    if (text.has_nul)
-        return error_set(ret_error, ATTN_E_FORMAT,
-                         "%s: has a NUL byte; write it as JSON in UTF-8", path);
-    return error_set(ret_error, ATTN_E_FORMAT, "%s:%d:%d: %s%s", path, json_error.line,
-                     json_error.column,
-                     json_error_code(&json_error) == json_error_null_character
+    return error_set(ret_error, ATTN_E_FORMAT, "%s:%d:%d: %s%s", path, error.line,
+                     error.column,
+                     json_error_code(&error) == json_error_null_character
                          ? "a string may not have \\u0000"
-                         : json_error.text,
-                     text.first == '{'
+                         : error.text,
+                     text[strspn(text, " \t\n\v\f\r")] == '{'
                          ? ""
                          : "; --config is JSON, as in {\"listen\": \"127.0.0.1:8080\"}");
+}
+
+attn_status config_file_read(const char *path, json_t **ret_root, attn_error *ret_error) {
+    FILE *file = NULL;
+    attn_status status = open_text(path, &file, ret_error);
+    if (file == NULL)
+        return status;
+
+    /* to its end, or to a NUL byte, which jansson overlooks when it follows a number */
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t size = getdelim(&text, &room, '\0', file);
+    if (ferror(file) || (size < 0 && !feof(file)))
+        status = refuse_to_read(path, errno, ret_error);
+    else if (size > 0 && text[size - 1] == '\0')
+        status = error_set(ret_error, ATTN_E_FORMAT,
+                           "%s: has a NUL byte; write it as JSON in UTF-8", path);
+    else
+        status = parse_text(path, size > 0 ? text : "", ret_root, ret_error);
+    fclose(file);
+    free(text);
+    return status;
 }

@@ -4,7 +4,6 @@
 #include "config/options.h"
 
 #include <stdint.h>
-#include <string.h>
 
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const model_controls[] = {"none", "explicit", NULL};

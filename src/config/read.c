@@ -11,6 +11,7 @@
 #include "config/options.h"
 
 #include <ctype.h>
+#include <fnmatch.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -298,21 +299,14 @@ static attn_status set_variable_texts(struct option_reader *reader,
     return status;
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t size = strlen(text), end_size = strlen(end);
-    return size >= end_size && strcmp(text + size - end_size, end) == 0;
-}
-
 /* Whether Kubernetes sets such a variable for a service whose name begins with "attnd":
- * ATTND_CANARY_SERVICE_HOST, ATTND_PORT, ATTND_PORT_80_TCP_ADDR. */
+ * ATTND_CANARY_SERVICE_HOST, ATTND_PORT, ATTND_PORT_80_TCP_PORT. */
 static bool is_service_link(const char *name, const char *value) {
-    if (ends_with(name, "_SERVICE_HOST") || ends_with(name, "_SERVICE_PORT"))
+    if (fnmatch("@(*_SERVICE_HOST|*_SERVICE_PORT|*_PORT_*)", name, FNM_EXTMATCH) == 0)
         return true;
     /* A person may set ATTND_PORT=9000; Kubernetes sets tcp://10.0.0.1:80. */
-    if (ends_with(name, "_PORT"))
-        return strncmp(value, "tcp://", 6) == 0 || strncmp(value, "udp://", 6) == 0 ||
-               strncmp(value, "sctp://", 7) == 0;
-    return strstr(name, "_PORT_") != NULL;
+    return fnmatch("*_PORT", name, 0) == 0 &&
+           fnmatch("@(tcp|udp|sctp)://*", value, FNM_EXTMATCH) == 0;
 }
 
 static attn_status read_variable(struct option_reader *reader, const char *variable) {

@@ -7,7 +7,6 @@
 #include "http/net/listen.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +19,6 @@
 
 union socket_address {
     struct sockaddr any;
-    struct sockaddr_in ipv4;
-    struct sockaddr_in6 ipv6;
     struct sockaddr_un file;
     struct sockaddr_storage storage;
 };
@@ -35,52 +32,39 @@ static int count_sockets(void) {
     return count > 0 && count <= FDS_MAX ? (int)count : 0;
 }
 
-static bool is_same(const union socket_address *a, const struct sockaddr *b) {
-    const union socket_address *other = (const union socket_address *)b;
-    if (a->any.sa_family != b->sa_family)
-        return false;
-    if (b->sa_family == AF_INET)
-        return a->ipv4.sin_port == other->ipv4.sin_port &&
-               a->ipv4.sin_addr.s_addr == other->ipv4.sin_addr.s_addr;
-    return b->sa_family == AF_INET6 && a->ipv6.sin6_port == other->ipv6.sin6_port &&
-           memcmp(&a->ipv6.sin6_addr, &other->ipv6.sin6_addr, 16) == 0;
-}
-
-/* Whether a socket is bound to one of the addresses of `listen`. */
-static bool is_bound_to(const union socket_address *address, const char *listen) {
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    char host[NI_MAXHOST], port[NI_MAXSERV];
-    struct addrinfo *addresses;
-    struct sockaddr_un path;
-    bool found = false;
-
-    if (listen_is_unix(listen)) {
-        listen_get_path(listen, &path);
-        return address->any.sa_family == AF_UNIX &&
-               strncmp(address->file.sun_path, path.sun_path, sizeof path.sun_path) == 0;
-    }
-    if (listen_split("", listen, host, port, NULL) != ATTN_OK ||
-        getaddrinfo(host, port, &hints, &addresses) != 0)
-        return false;
-    for (struct addrinfo *each = addresses; each != NULL; each = each->ai_next)
-        found = found || is_same(address, each->ai_addr);
-    freeaddrinfo(addresses);
-    return found;
-}
-
-/* Writes where a socket listens, for an error. */
-static void print_socket(const union socket_address *address,
+/* Writes where a socket listens, with numbers for host and port; "" of other kinds. */
+static void print_socket(const struct sockaddr *address, socklen_t size,
                          char ret_text[LISTEN_TEXT_MAX]) {
+    const struct sockaddr_un *file = (const struct sockaddr_un *)address;
     char host[NI_MAXHOST], port[NI_MAXSERV];
+
     ret_text[0] = '\0';
-    if (address->any.sa_family == AF_UNIX)
+    if (address->sa_family == AF_UNIX)
         snprintf(ret_text, LISTEN_TEXT_MAX, ADDRESS_UNIX "%.*s",
-                 (int)sizeof address->file.sun_path, address->file.sun_path);
-    else if (getnameinfo(&address->any, sizeof *address, host, sizeof host, port,
-                         sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+                 (int)sizeof file->sun_path, file->sun_path);
+    else if (getnameinfo(address, size, host, sizeof host, port, sizeof port,
+                         NI_NUMERICHOST | NI_NUMERICSERV) == 0)
         snprintf(ret_text, LISTEN_TEXT_MAX,
                  strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+/* Whether `text`, where a socket listens, is one of the addresses of `listen`. */
+static bool is_bound_to(const char *text, const char *listen) {
+    char other[LISTEN_TEXT_MAX];
+    struct addrinfo *addresses;
+    size_t size = strcspn(listen, ","); /* of a path */
+    bool found = false;
+
+    if (listen_is_unix(listen))
+        return strncmp(text, listen, size) == 0 && text[size] == '\0';
+    if (listen_find_addresses("", listen, &addresses, NULL) != ATTN_OK)
+        return false;
+    for (struct addrinfo *each = addresses; each != NULL; each = each->ai_next) {
+        print_socket(each->ai_addr, each->ai_addrlen, other);
+        found = found || strcmp(text, other) == 0;
+    }
+    freeaddrinfo(addresses);
+    return found;
 }
 
 /* Gives a socket to the address that it is bound to. */
@@ -102,13 +86,13 @@ static attn_status assign(int fd, char *const *listens, size_t count, int *ret_f
             fd);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    print_socket(&address.any, sizeof address, text);
     for (size_t i = 0; i < count; i++) {
-        if (ret_fds[i] < 0 && is_bound_to(&address, listens[i])) {
+        if (ret_fds[i] < 0 && is_bound_to(text, listens[i])) {
             ret_fds[i] = fd;
             return ATTN_OK;
         }
     }
-    print_socket(&address, text);
     return error_set(ret_error, ATTN_E_VALUE,
                      "the service manager has opened %s, which no --listen names; write "
                      "the address of ListenStream= there, too",

@@ -23,21 +23,20 @@ struct loader {
     struct catalogue *catalogue;
     pthread_t id;
     atomic_bool refuses;
-    atomic_bool is_busy; /* with models */
-    atomic_bool has_ended;
+    atomic_bool is_busy;      /* with models */
     struct log_limit changes; /* by requests */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;  /* one of them has changed */
     bool reload, stops;
-    struct model_change *first, **last; /* changes that wait */
+    STAILQ_HEAD(, model_change) waiting;
 };
 
 /* Waits until there is something to do, at most LOOK_SECONDS. */
 static void wait_locked(struct loader *loader) {
     struct timespec until;
 
-    if (loader->reload || loader->stops || loader->first != NULL)
+    if (loader->reload || loader->stops || !STAILQ_EMPTY(&loader->waiting))
         return;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += LOOK_SECONDS;
@@ -45,12 +44,9 @@ static void wait_locked(struct loader *loader) {
 }
 
 static struct model_change *take_change_locked(struct loader *loader) {
-    struct model_change *change = loader->first;
-    if (change == NULL)
-        return NULL;
-    loader->first = change->next;
-    if (loader->first == NULL)
-        loader->last = &loader->first;
+    struct model_change *change = STAILQ_FIRST(&loader->waiting);
+    if (change != NULL)
+        STAILQ_REMOVE_HEAD(&loader->waiting, links);
     return change;
 }
 
@@ -129,7 +125,6 @@ static void *loader_main(void *argument) {
         atomic_store(&loader->is_busy, false);
         generations_free_unused(loader->catalogue->generations);
     }
-    atomic_store(&loader->has_ended, true);
     return NULL;
 }
 
@@ -140,7 +135,7 @@ attn_status loader_start(struct catalogue *catalogue, struct loader **ret_loader
         return ATTN_E_NOMEM;
 
     loader->catalogue = catalogue;
-    loader->last = &loader->first;
+    STAILQ_INIT(&loader->waiting);
     pthread_mutex_init(&loader->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -167,10 +162,8 @@ void loader_reload(struct loader *loader) {
 void loader_submit(void *argument, struct model_change *change) {
     struct loader *loader = argument;
 
-    change->next = NULL;
     pthread_mutex_lock(&loader->lock);
-    *loader->last = change;
-    loader->last = &change->next;
+    STAILQ_INSERT_TAIL(&loader->waiting, change, links);
     pthread_cond_signal(&loader->wake);
     pthread_mutex_unlock(&loader->lock);
 }
@@ -189,7 +182,8 @@ bool loader_stop(struct loader *loader) {
     loader->stops = true;
     pthread_cond_signal(&loader->wake);
     pthread_mutex_unlock(&loader->lock);
-    for (int64_t end = clock_now_ns() + STOP_NS; !atomic_load(&loader->has_ended);) {
+    for (int64_t end = clock_now_ns() + STOP_NS;
+         pthread_tryjoin_np(loader->id, NULL) != 0;) {
         if (atomic_load(&loader->is_busy) && clock_now_ns() > end) {
             pthread_detach(loader->id);
             return false;
@@ -197,7 +191,6 @@ bool loader_stop(struct loader *loader) {
         nanosleep(&pause, NULL);
     }
 
-    pthread_join(loader->id, NULL);
     pthread_cond_destroy(&loader->wake);
     pthread_mutex_destroy(&loader->lock);
     free(loader);

@@ -26,7 +26,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,10 +59,7 @@ struct daemon {
     struct loader *loader;
     struct model_changer changer;
     struct http_server *server;
-    /* For standard output, a line for each address; 0 bytes once it has taken all. */
-    char line[OUTPUT_BYTES_MAX];
-    size_t line_size;
-    size_t num_lines; /* that were made */
+    size_t num_lines; /* that standard output has taken, one for each address */
     int line_fd;
     int64_t next_trim, next_obeyed; /* clock_now_ns; of do_chores() */
 };
@@ -79,9 +75,9 @@ static size_t num_workers_of(const struct config *config) {
     return config->compute.workers > 0 ? config->compute.workers : machine_cpus("");
 }
 
-/* sched_options.on_start */
-static void warm_up_at_start(void *context) {
-    (void)context;
+/* sched_call_on_each(): all workers warm up at the same time. */
+static void warm_up_together(void *barrier) {
+    pthread_barrier_wait(barrier);
     attn_warm_up();
 }
 
@@ -102,14 +98,17 @@ static attn_status start_workers(struct daemon *daemon, const struct config *con
         .queue_slots = config->queue,
         .max_delay = (int64_t)config->max_queue_delay * 1000000,
         .arena_keep = arena_keep,
-        .on_start = warm_up_at_start,
     };
     attn_status status = sched_pool_create(&sched, &daemon->pool);
-    if (status == ATTN_OK)
-        return ATTN_OK;
-    return error_set(error, status, "cannot start %zu worker%s: %s", workers,
-                     plural_of(workers),
-                     status == ATTN_E_IO ? NO_THREAD_LEFT : attn_status_text(status));
+    if (status != ATTN_OK)
+        return error_set(error, status, "cannot start %zu worker%s: %s", workers,
+                         plural_of(workers),
+                         status == ATTN_E_IO ? NO_THREAD_LEFT : attn_status_text(status));
+    pthread_barrier_t all;
+    pthread_barrier_init(&all, NULL, (unsigned)workers);
+    sched_call_on_each(daemon->pool, warm_up_together, &all, INT64_MAX / 4);
+    pthread_barrier_destroy(&all);
+    return ATTN_OK;
 }
 
 /* Starts what receives requests and sends replies. */
@@ -157,8 +156,7 @@ static attn_status start_captures(struct daemon *daemon, const struct config *co
                                   attn_error *error) {
     if (config->capture_memory == 0)
         return ATTN_OK;
-    daemon->captures = captures_create(config->capture_memory,
-                                       (int64_t)config->capture_ttl * 1000000000);
+    daemon->captures = captures_create(config->capture_memory);
     daemon->catalogue.captures = daemon->captures;
     return daemon->captures != NULL
                ? ATTN_OK
@@ -186,35 +184,24 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
     return start_server(daemon, config, error);
 }
 
-/* Makes the line that tells the next address, in the format of the log, if there is
- * one. */
-static void make_address_line(struct daemon *daemon) {
-    const char *url = http_server_url(daemon->server, daemon->num_lines++);
-
-    daemon->line_size = 0;
-    if (url == NULL)
-        return;
-    if (daemon->catalogue.config->log_format == LOG_FORMAT_JSON)
-        daemon->line_size =
-            log_print(daemon->line, LOG_INFO, "listening", LOG_TEXT("url", url));
-    else
-        daemon->line_size =
-            (size_t)snprintf(daemon->line, sizeof daemon->line, "listening on %s\n", url);
-}
-
-/* Prints these lines once standard output has room for them. One that fails is ignored:
- * the log has the address, too. */
+/* Prints a line for each address, in the format of the log, once standard output has room
+ * for it. One that fails is ignored: the log has the address, too. */
 static void print_addresses(struct daemon *daemon) {
-    if (daemon->line_size == 0)
-        return;
-    do {
-        if (output_write(daemon->line_fd, daemon->line, daemon->line_size, 0) < 0 &&
-            errno == EAGAIN)
+    bool json = daemon->catalogue.config->log_format == LOG_FORMAT_JSON;
+    char line[OUTPUT_BYTES_MAX];
+    const char *url;
+
+    while ((url = http_server_url(daemon->server, daemon->num_lines)) != NULL) {
+        size_t size = json
+                          ? log_print(line, LOG_INFO, "listening", LOG_TEXT("url", url))
+                          : (size_t)snprintf(line, sizeof line, "listening on %s\n", url);
+        if (output_write(daemon->line_fd, line, size) < 0 && errno == EAGAIN)
             return;
-        make_address_line(daemon);
-    } while (daemon->line_size > 0);
+        daemon->num_lines++;
+    }
     if (daemon->line_fd != STDOUT_FILENO)
         close(daemon->line_fd);
+    daemon->line_fd = STDOUT_FILENO;
 }
 
 /* captures_keep_spaces(): whether a key has the name of the space. */
@@ -429,7 +416,6 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         return EXIT_SUCCESS;
     }
     notify_ready();
-    make_address_line(daemon);
     daemon->line_fd = output_open(STDOUT_FILENO);
     run_until_stop(daemon);
     return stop_daemon(daemon, config);

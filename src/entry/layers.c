@@ -39,10 +39,6 @@ struct attn_layers {
 
 /* --- the text --- */
 
-static const char *find_layer_name(const struct attn_layers *layers, size_t index) {
-    return layers->folder != NULL ? layers->items[index].part : "model";
-}
-
 /* Prints a layer whose `info` is that of its model. */
 static void print_layer(const struct layer *layer, struct buf *text) {
     const attn_model_info *info = &layer->info;
@@ -86,8 +82,8 @@ static attn_status describe_layers(struct attn_layers *layers, attn_error *ret_e
                                 ret_error);
         if (status != ATTN_OK)
             break;
-        snprintf(layer.info.name, sizeof layer.info.name, "%s",
-                 find_layer_name(layers, i));
+        if (layers->folder != NULL) /* that of a file has its name */
+            snprintf(layer.info.name, sizeof layer.info.name, "%s", layer.part);
         buf_append_text(&text, i > 0 ? "," : "");
         print_layer(&layer, &text);
     }

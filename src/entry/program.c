@@ -65,7 +65,7 @@ static bool read_request(struct call *call, const attn_model *model, const char 
     const struct wire_input input = {.body = body,
                                      .size = strlen(body),
                                      .json_size = WIRE_NO_SIZE,
-                                     .models = &model,
+                                     .models = model != NULL ? &model : NULL,
                                      .num_models = model != NULL,
                                      .any_name = true,
                                      .targets_alone = call->analyses,

@@ -11,12 +11,6 @@
 
 #include <strings.h>
 
-/* Returns the Content-Type, or NULL. */
-static const char *content_type_of(struct exchange *exchange) {
-    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
-                                       MHD_HTTP_HEADER_CONTENT_TYPE);
-}
-
 /* MHD_KeyValueIterator: collects the Accept headers. */
 static enum MHD_Result add_accept_header(void *cls, enum MHD_ValueKind kind,
                                          const char *name, const char *value) {
@@ -26,42 +20,34 @@ static enum MHD_Result add_accept_header(void *cls, enum MHD_ValueKind kind,
     return MHD_YES;
 }
 
-/* Reads all lines of Accept. */
-static struct wire_accept read_accept(struct exchange *exchange) {
-    struct wire_accept accept = {0};
+/* Finds what the body is, and reads all lines of Accept. Returns false with *ret_problem
+ * set for an unknown Content-Type. */
+static bool find_media(struct exchange *exchange, struct wire_accept *ret_accept,
+                       struct wire_problem *ret_problem) {
+    const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
+                                                   MHD_HTTP_HEADER_CONTENT_TYPE);
+
+    exchange->request.body_media = wire_media_find(type);
+    if (exchange->request.body_media == WIRE_NUM_MEDIA)
+        return wire_problem_set(
+            ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_TYPE,
+            "Content-Type is %.60s, not " WIRE_MEDIA_LIST
+            "; with curl, add -H 'Content-Type: " WIRE_MEDIA_TYPE_JSON "'",
+            type != NULL ? type : "missing");
+    *ret_accept = (struct wire_accept){0};
     MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, add_accept_header,
-                              &accept);
-    return accept;
-}
-
-/* Returns WIRE_NUM_MEDIA when Accept allows no media type that a reply can have. */
-static enum wire_media find_reply_media(struct exchange *exchange,
-                                        enum wire_media request) {
-    const struct wire_accept accept = read_accept(exchange);
-    return wire_accept_choose(&accept, request);
-}
-
-/* Checks Content-Type. Returns false with *ret_problem set for an unknown one. */
-static bool find_request_media(struct exchange *exchange, enum wire_media *ret_media,
-                               struct wire_problem *ret_problem) {
-    const char *type = content_type_of(exchange);
-
-    *ret_media = wire_media_find(type);
-    if (*ret_media != WIRE_NUM_MEDIA)
-        return true;
-    return wire_problem_set(
-        ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_TYPE,
-        "Content-Type is %.60s, not " WIRE_MEDIA_LIST
-        "; with curl, add -H 'Content-Type: " WIRE_MEDIA_TYPE_JSON "'",
-        type != NULL ? type : "missing");
+                              ret_accept);
+    return true;
 }
 
 bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem) {
-    enum wire_media request;
+    struct wire_accept accept;
 
-    if (!find_request_media(exchange, &request, ret_problem))
+    if (!find_media(exchange, &accept, ret_problem))
         return false;
-    if (find_reply_media(exchange, request) != WIRE_NUM_MEDIA)
+    exchange->request.reply_media =
+        wire_accept_choose(&accept, exchange->request.body_media);
+    if (exchange->request.reply_media != WIRE_NUM_MEDIA)
         return true;
     return wire_problem_set(
         ret_problem, WIRE_E_NOT_ACCEPTABLE, MHD_HTTP_HEADER_ACCEPT,
@@ -70,11 +56,11 @@ bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem
 }
 
 bool heads_check(struct exchange *exchange, struct wire_problem *ret_problem) {
-    const struct wire_accept accept = read_accept(exchange);
-    enum wire_media request;
+    struct wire_accept accept;
 
-    if (!find_request_media(exchange, &request, ret_problem))
+    if (!find_media(exchange, &accept, ret_problem))
         return false;
+    exchange->request.reply_media = WIRE_MEDIA_JSON;
     if (wire_accept_allows(&accept, WIRE_MEDIA_JSON))
         return true;
     return wire_problem_set(ret_problem, WIRE_E_NOT_ACCEPTABLE, MHD_HTTP_HEADER_ACCEPT,
@@ -83,65 +69,47 @@ bool heads_check(struct exchange *exchange, struct wire_problem *ret_problem) {
                             "allow; send that, or no Accept");
 }
 
-/* Returns how the body is read, by its Content-Type, and what is done with it. */
-static struct exchange_codec make_codec(struct exchange *exchange,
-                                        const struct inference_kind *kind) {
-    const struct generation *generation = exchange->generation;
-    enum wire_media request = wire_media_find(content_type_of(exchange));
-
-    return (struct exchange_codec){
-        .kind = kind,
-        .read = request == WIRE_MEDIA_JSON ? wire_native_read : wire_safetensors_read,
-        .json_size = WIRE_NO_SIZE,
-        .body = {.models = generation->models,
-                 .num_models = generation->num_models,
-                 .text = request == WIRE_MEDIA_JSON}};
-}
-
-/* Chooses how the reply is written, by Accept, and submits the job. */
-static void submit_attention(struct exchange *exchange, struct exchange_codec *codec) {
+/* Submits a job by the media types that were found. `models` are those that the request
+ * may name, or NULL. */
+static void submit_inference(struct exchange *exchange, const struct inference_kind *kind,
+                             const attn_model *const *models, size_t num_models) {
     static const struct wire_writer *const writers[] = {
         [WIRE_MEDIA_JSON] = &wire_native_writer,
         [WIRE_MEDIA_SAFETENSORS] = &wire_safetensors_writer,
         [WIRE_MEDIA_OCTETS] = &wire_safetensors_writer};
-    enum wire_media reply =
-        find_reply_media(exchange, wire_media_find(content_type_of(exchange)));
+    enum wire_media reply = exchange->request.reply_media;
+    bool text = exchange->request.body_media == WIRE_MEDIA_JSON;
+    const struct exchange_codec codec = {
+        .kind = kind,
+        .read = text ? wire_native_read : wire_safetensors_read,
+        .writer = writers[reply],
+        .json_size = WIRE_NO_SIZE,
+        .content_type = reply == WIRE_MEDIA_OCTETS ? WIRE_MEDIA_TYPE_OCTETS : NULL,
+        .body = {.models = models, .num_models = num_models, .text = text}};
 
-    codec->writer = writers[reply];
-    codec->content_type = reply == WIRE_MEDIA_OCTETS ? WIRE_MEDIA_TYPE_OCTETS : NULL;
-    job_submit(exchange, codec);
+    job_submit(exchange, &codec);
 }
 
 void attention_handle(struct exchange *exchange) {
-    struct exchange_codec codec = make_codec(exchange, &attention_kind);
-    submit_attention(exchange, &codec);
+    submit_inference(exchange, &attention_kind, exchange->generation->models,
+                     exchange->generation->num_models);
 }
 
-/* Computes without a model. */
-static void handle_given(struct exchange *exchange, const struct inference_kind *kind) {
-    struct exchange_codec codec = make_codec(exchange, kind);
-
-    codec.read = codec.body.text ? wire_native_read_given : wire_safetensors_read_given;
-    codec.body.models = NULL;
-    codec.body.num_models = 0;
-    submit_attention(exchange, &codec);
+void heads_handle(struct exchange *exchange) {
+    submit_inference(exchange, &heads_kind, exchange->generation->models,
+                     exchange->generation->num_models);
 }
 
 void dot_product_handle(struct exchange *exchange) {
-    handle_given(exchange, &attention_kind);
+    submit_inference(exchange, &attention_kind, NULL, 0);
 }
 
 void stored_handle(struct exchange *exchange) {
     if (captures_use(exchange, true))
-        handle_given(exchange, &attention_kind);
+        submit_inference(exchange, &attention_kind, NULL, 0);
 }
 
 void stored_heads_handle(struct exchange *exchange) {
     if (captures_use(exchange, true))
-        handle_given(exchange, &heads_kind);
-}
-
-void heads_handle(struct exchange *exchange) {
-    const struct exchange_codec codec = make_codec(exchange, &heads_kind);
-    job_submit(exchange, &codec);
+        submit_inference(exchange, &heads_kind, NULL, 0);
 }

@@ -16,6 +16,7 @@
 #include "http/work/stream.h"
 #include "models/facts.h"
 #include "models/generation.h"
+#include "wire/media.h"
 #include "wire/protocol.h"
 
 #include <microhttpd.h>
@@ -36,7 +37,7 @@ enum exchange_state {
 struct exchange_codec {
     const struct inference_kind *kind;
     wire_read *read;
-    const struct wire_writer *writer; /* of attention; NULL for an analysis of heads */
+    const struct wire_writer *writer; /* of attention; unused for an analysis of heads */
     size_t json_size;                 /* wire_input.json_size */
     const char *content_type;         /* replaces the writer's; NULL: keeps it */
     struct estimate_body body;        /* job_submit() sets its size */
@@ -54,8 +55,9 @@ struct exchange_request {
     struct route_segment
         segments[ROUTE_SEGMENTS_MAX]; /* those that the route leaves open */
     size_t model; /* the index of that which the first names; num_models: none */
-    const struct wire_error_format *errors; /* how this route writes errors */
-    char key_name[API_KEY_NAME_MAX + 1];    /* of the key; "": none was needed */
+    const struct wire_error_format *errors;  /* how this route writes errors */
+    enum wire_media body_media, reply_media; /* of POST /v1/attention and the like */
+    char key_name[API_KEY_NAME_MAX + 1];     /* of the key; "": none was needed */
     /* The Origin of an allowed page elsewhere, or NULL; borrowed from libmicrohttpd. */
     const char *cross_origin;
     struct client *member; /* of the key's owner; NULL: it has no key */

@@ -55,12 +55,11 @@ static bool join_owner(struct exchange *exchange, struct wire_problem *problem) 
     if (exchange->request.key_name[0] == '\0')
         return true;
 
-    struct owner *owner = client_find_owner(clients, exchange->request.key_name);
-    struct client *member =
-        owner != NULL ? client_acquire(clients, &exchange->memory.client->address, owner)
-                      : NULL;
+    struct client *member = client_acquire(clients, &exchange->memory.client->address,
+                                           exchange->request.key_name);
     if (member == NULL)
         return wire_problem_set_no_memory(problem);
+    struct owner *owner = member->owner;
     exchange->request.member = member;
     exchange->work.job.client = &owner->jobs;
     exchange->work.job.member = &member->member;

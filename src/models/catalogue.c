@@ -35,10 +35,11 @@ static attn_status load_entry(const struct catalogue *catalogue,
     attn_error error;
     attn_status status = ATTN_OK;
     if (catalogue->serves) {
+        const struct capture_stats captures = captures_get_stats(catalogue->captures);
         generations_free_unused(catalogue->generations);
         status = load_check_free(catalogue->config, entry,
-                                 sched_budget_left(catalogue->budget) +
-                                     captures_bytes_left(catalogue->captures),
+                                 sched_budget_left(catalogue->budget) + captures.limit -
+                                     captures.bytes,
                                  &error);
     }
     if (status == ATTN_OK)

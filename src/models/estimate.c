@@ -30,20 +30,22 @@
 /* Nanoseconds; 0: not known yet. */
 typedef _Atomic double average;
 
-/* Times of requests of one model, form and size. */
-struct size_times {
-    average decode, later;
+/* What was learned about a model: an operation, and times by estimate_body.text and the
+ * size of bodies in powers of two. It has nothing but averages. */
+struct model_times {
+    average flop;
+    struct size_times {
+        average decode, later;
+    } sizes[2][NUM_SIZES];
 };
 
 struct estimate {
     const attn_model *const *models; /* [num_models], borrowed */
     size_t num_models;
     average reply[2]; /* a byte of a reply, by estimate_body.text */
-    average *flop;    /* [num_models + 1], an operation; the last without a model */
-    /* [num_models + 2][2][NUM_SIZES]: by model, estimate_body.text and size in powers of
-     * two. The last two stand for a body that may name any, and for one without a
-     * model. */
-    struct size_times *times;
+    /* [num_models + 2]; the last two stand for a body that may name any, and for one
+     * without a model. The operation of the first of them is that without a model. */
+    struct model_times *times;
 };
 
 static double load_average(const average *a) {
@@ -77,7 +79,7 @@ static struct size_times *find_times(const struct estimate *estimate,
         model++;
     while (power < NUM_SIZES - 1 && body->size >> power > 1)
         power++;
-    return &estimate->times[(model * 2 + body->text) * NUM_SIZES + power];
+    return &estimate->times[model].sizes[body->text][power];
 }
 
 /* Returns the operations of as many rows as fit in the body, in sequences of SHORT_ROWS.
@@ -105,8 +107,8 @@ static double guess_compute(const struct estimate *estimate,
     double shortest = body->num_models > 0 ? 1e18 : 0;
     for (size_t i = 0; i < body->num_models; i++) {
         size_t model = find_model_index(estimate, body->models[i]);
-        double time =
-            guess_flops(body->models[i], body) * load_average(&estimate->flop[model]);
+        double time = guess_flops(body->models[i], body) *
+                      load_average(&estimate->times[model].flop);
         shortest = time < shortest ? time : shortest;
     }
     return shortest;
@@ -134,7 +136,7 @@ int64_t estimate_reply(const struct estimate *estimate, bool text, size_t bytes)
 int64_t estimate_compute(const struct estimate *estimate, const attn_model *model,
                          double flops) {
     size_t i = find_model_index(estimate, model);
-    return (int64_t)((flops + OTHER_FLOPS) * load_average(&estimate->flop[i]));
+    return (int64_t)((flops + OTHER_FLOPS) * load_average(&estimate->times[i].flop));
 }
 
 void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
@@ -145,36 +147,31 @@ void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
     update_average(&times->later, (double)(measured->compute + measured->encode));
     update_average(&times->decode, (double)measured->decode + 1); /* not 0 */
     if (measured->flops > 0)
-        update_average(&estimate->flop[i],
+        update_average(&estimate->times[i].flop,
                        (double)measured->compute / (measured->flops + OTHER_FLOPS));
     if (measured->reply >= REPLY_BYTES_MIN)
         update_average(&estimate->reply[body->text],
                        (double)measured->write / (double)measured->reply);
 }
 
-static void copy_average(average *to, const average *from) {
-    atomic_init(to, load_average(from));
+static void copy_averages(average *to, const average *from, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        atomic_init(&to[i], load_average(&from[i]));
 }
 
 /* Takes over what `earlier` has learned about its models, and about bodies that may name
  * any or none. */
 static void learn_from(struct estimate *estimate, const struct estimate *earlier) {
-    const size_t count = estimate->num_models, sizes = (size_t)2 * NUM_SIZES;
+    const size_t count = estimate->num_models;
 
-    copy_average(&estimate->reply[0], &earlier->reply[0]);
-    copy_average(&estimate->reply[1], &earlier->reply[1]);
+    copy_averages(estimate->reply, earlier->reply, 2);
     for (size_t i = 0; i < count + 2; i++) {
         size_t known = i < count ? find_model_index(earlier, estimate->models[i])
                                  : earlier->num_models + i - count;
-        if (i < count && known == earlier->num_models)
-            continue;
-        if (i <= count)
-            copy_average(&estimate->flop[i], &earlier->flop[known]);
-        for (size_t k = 0; k < sizes; k++) {
-            const struct size_times *times = &earlier->times[known * sizes + k];
-            copy_average(&estimate->times[i * sizes + k].decode, &times->decode);
-            copy_average(&estimate->times[i * sizes + k].later, &times->later);
-        }
+        if (i >= count || known < earlier->num_models)
+            copy_averages((average *)&estimate->times[i],
+                          (const average *)&earlier->times[known],
+                          sizeof *estimate->times / sizeof(average));
     }
 }
 
@@ -187,20 +184,19 @@ attn_status estimate_create(const attn_model *const *models, size_t num_models,
 
     estimate->models = models;
     estimate->num_models = num_models;
-    estimate->flop = calloc(num_models + 1, sizeof *estimate->flop);
-    estimate->times = calloc((num_models + 2) * 2 * NUM_SIZES, sizeof *estimate->times);
-    if (estimate->flop == NULL || estimate->times == NULL)
+    estimate->times = calloc(num_models + 2, sizeof *estimate->times);
+    if (estimate->times == NULL)
         goto fail;
-    atomic_init(&estimate->flop[num_models], GIVEN_NS_PER_FLOP);
+    atomic_init(&estimate->times[num_models].flop, GIVEN_NS_PER_FLOP);
     if (earlier != NULL)
         learn_from(estimate, earlier);
     for (size_t i = 0; i < num_models; i++) {
         double flops, ns; /* of a small run */
-        if (load_average(&estimate->flop[i]) > 0)
+        if (load_average(&estimate->times[i].flop) > 0)
             continue;
         if (model_try(models[i], &flops, &ns) != ATTN_OK)
             goto fail;
-        atomic_init(&estimate->flop[i], ns / (flops + OTHER_FLOPS));
+        atomic_init(&estimate->times[i].flop, ns / (flops + OTHER_FLOPS));
     }
 
     *ret_estimate = estimate;
@@ -215,6 +211,5 @@ void estimate_destroy(struct estimate *estimate) {
     if (estimate == NULL)
         return;
     free(estimate->times);
-    free(estimate->flop);
     free(estimate);
 }

@@ -145,9 +145,8 @@ static struct shared_text *hold_text(struct generation *generation,
     if (max_age > 0 && max_age < least)
         max_age = least;
     if (generation->texts[id].text != NULL &&
-        now - generation->texts[id].begun <= max_age) {
+        now - generation->texts[id].begun <= max_age)
         text = shared_text_hold(generation->texts[id].text);
-    }
     pthread_mutex_unlock(&generation->lock);
     return text;
 }

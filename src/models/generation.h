@@ -15,6 +15,7 @@
 #include <attnd/model.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 /* The texts that a generation keeps. */
 enum generation_text_id {
@@ -99,9 +100,9 @@ attn_status generation_get_text(struct generation *generation, enum generation_t
  * publishes. */
 struct model_change {
     char name[ATTN_NAME_MAX + 1];
-    bool load;                 /* or unload */
-    const char *client, *key;  /* who asks; the key is "" without one; borrowed */
-    struct model_change *next; /* of those that wait */
+    bool load;                        /* or unload */
+    const char *client, *key;         /* who asks; the key is "" without one; borrowed */
+    STAILQ_ENTRY(model_change) links; /* of those that wait */
     /* Called once, on the thread that publishes; `problem` is NULL when it is done. */
     void (*done)(struct model_change *change, const struct wire_problem *problem);
     void *context; /* for done() */

@@ -150,26 +150,24 @@ static bool parse_path(char *first, bool named, struct model_spec *spec) {
 attn_status model_spec_parse(const char *text, bool named, struct model_spec *ret_spec,
                              attn_error *ret_error) {
     const char *option = named ? "--model " : "";
-    struct model_spec spec = {.text = strdup(text)};
-    if (spec.text == NULL)
+    *ret_spec = (struct model_spec){.text = strdup(text)};
+    if (ret_spec->text == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "%s%s: out of memory", option, text);
 
     attn_status status = ATTN_OK;
     char *rest = NULL, *pair;
-    if (!parse_path(strtok_r(spec.text, ",", &rest), named, &spec))
+    if (!parse_path(strtok_r(ret_spec->text, ",", &rest), named, ret_spec))
         status = error_set(ret_error, ATTN_E_VALUE, "%s%s: not %sFILE[,KEY=VALUE]...%s",
                            option, text, named ? "NAME=" : "",
                            named ? "; the name comes first, as in layer=layer.safetensors"
                                  : "");
     while (status == ATTN_OK && (pair = strtok_r(NULL, ",", &rest)) != NULL) {
-        if (!continues_layers(pair, &spec))
-            status = parse_pair(pair, option, text, &spec, ret_error);
+        if (!continues_layers(pair, ret_spec))
+            status = parse_pair(pair, option, text, ret_spec, ret_error);
     }
 
-    if (status == ATTN_OK)
-        *ret_spec = spec;
-    else
-        model_spec_deinit(&spec);
+    if (status != ATTN_OK)
+        model_spec_deinit(ret_spec);
     return status;
 }
 
@@ -228,10 +226,10 @@ static attn_status read_keys(const char *path, json_t *object, struct model_spec
 attn_status model_spec_read(const char *path, const char *keys,
                             struct model_spec *ret_spec, attn_error *ret_error) {
     const char *text = keys != NULL ? keys : "{}";
-    struct model_spec spec = {.text = NULL};
     json_t *object = NULL;
     json_error_t error;
 
+    *ret_spec = (struct model_spec){.text = NULL};
     attn_status status = parse_json(text, strlen(text), 0, &object, &error);
     if (status == ATTN_E_NOMEM)
         return error_set(ret_error, status, "out of memory");
@@ -240,12 +238,10 @@ attn_status model_spec_read(const char *path, const char *keys,
                            "options: %.160s; give a JSON object of the keys of --model",
                            status != ATTN_OK ? error.text : "it is not an object");
     else
-        status = read_keys(path, object, &spec, ret_error);
+        status = read_keys(path, object, ret_spec, ret_error);
     json_decref(object);
-    if (status == ATTN_OK)
-        *ret_spec = spec;
-    else
-        model_spec_deinit(&spec);
+    if (status != ATTN_OK)
+        model_spec_deinit(ret_spec);
     return status;
 }
 

@@ -29,7 +29,7 @@ struct safetensors {
     int fd;                      /* -1: `memory` is read */
     const unsigned char *memory; /* [size] */
     uint64_t size;               /* bytes of the whole file */
-    uint64_t data_size;          /* bytes past the header */
+    uint64_t data_begin;         /* bytes up to the end of the header */
     struct safetensors_header header;
     char path[]; /* "" of a file in memory */
 };
@@ -92,7 +92,7 @@ static attn_status refuse_foreign(const struct safetensors *file, const char *pa
 }
 
 /* Reads and parses the header of the file at `path`; sets file->header and
- * file->data_size. */
+ * file->data_begin. */
 static attn_status file_read_header(struct safetensors *file, const char *path,
                                     attn_error *ret_error) {
     unsigned char prefix[SAFETENSORS_SIZE_BYTES] = {0};
@@ -108,7 +108,7 @@ static attn_status file_read_header(struct safetensors *file, const char *path,
         return refuse_foreign(file, path, ret_error);
     if (status != ATTN_OK)
         return status;
-    file->data_size = file->size - sizeof prefix - header_size;
+    file->data_begin = sizeof prefix + header_size;
 
     char *text = malloc(header_size);
     if (text == NULL)
@@ -116,24 +116,26 @@ static attn_status file_read_header(struct safetensors *file, const char *path,
     status = file_read_bytes(file, sizeof prefix, header_size, (unsigned char *)text,
                              ret_error);
     if (status == ATTN_OK)
-        status = safetensors_header_parse(text, header_size, file->data_size,
-                                          &file->header, ret_error);
+        status = safetensors_header_parse(
+            text, header_size, file->size - file->data_begin, &file->header, ret_error);
     free(text);
     for (size_t i = 0; status == ATTN_OK && i < file->header.num_tensors; i++)
         file->header.tensors[i].file = file;
     return status;
 }
 
-/* Finishes opening a file or a block of memory; closes it on failure. */
+/* Finishes opening a file or a block of memory; closes it on failure, `status` or a later
+ * one. */
 static attn_status finish_open(struct safetensors *file, const char *path,
-                               struct safetensors **ret_file, attn_error *ret_error) {
-    attn_status status = file_read_header(file, path, ret_error);
-    if (status != ATTN_OK) {
+                               attn_status status, struct safetensors **ret_file,
+                               attn_error *ret_error) {
+    if (status == ATTN_OK)
+        status = file_read_header(file, path, ret_error);
+    if (status == ATTN_OK)
+        *ret_file = file;
+    else
         safetensors_close(file);
-        return status;
-    }
-    *ret_file = file;
-    return ATTN_OK;
+    return status;
 }
 
 attn_status safetensors_open_file(const char *path, struct safetensors **ret_file,
@@ -141,29 +143,20 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
     struct safetensors *file = calloc(1, sizeof *file + strlen(path) + 1);
     if (file == NULL)
         return open_no_memory(ret_error);
-    attn_status status;
+    attn_status status = ATTN_OK;
     struct stat stat;
 
     memcpy(file->path, path, strlen(path) + 1);
-
     /* O_NONBLOCK: opening a fifo must not wait for a writer */
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (file->fd < 0 || fstat(file->fd, &stat) < 0) {
+    if (file->fd < 0 || fstat(file->fd, &stat) < 0)
         status = refuse_to_open(path, errno, ret_error);
-        goto fail;
-    }
-    if (!S_ISREG(stat.st_mode)) {
+    else if (!S_ISREG(stat.st_mode))
         status = error_set(ret_error, ATTN_E_IO, "is %s, not a regular file",
                            S_ISDIR(stat.st_mode) ? "a directory" : "a pipe or device");
-        goto fail;
-    }
-
-    file->size = (uint64_t)stat.st_size;
-    return finish_open(file, path, ret_file, ret_error);
-
-fail:
-    safetensors_close(file);
-    return status;
+    else
+        file->size = (uint64_t)stat.st_size;
+    return finish_open(file, path, status, ret_file, ret_error);
 }
 
 attn_status safetensors_open_memory(const void *memory, size_t size,
@@ -175,7 +168,7 @@ attn_status safetensors_open_memory(const void *memory, size_t size,
     file->fd = -1;
     file->memory = memory;
     file->size = size;
-    return finish_open(file, "FILE", ret_file, ret_error);
+    return finish_open(file, "FILE", ATTN_OK, ret_file, ret_error);
 }
 
 void safetensors_close(struct safetensors *file) {
@@ -237,40 +230,25 @@ attn_status safetensors_check_dtype(const struct safetensors_tensor *tensor,
                      tensor->name, tensor->dtype->name);
 }
 
-/* safetensors_read(), without scales. */
-static attn_status read_stored(const struct safetensors_tensor *tensor, size_t first,
-                               size_t count, float *ret_values, attn_error *ret_error) {
-    if (safetensors_check_dtype(tensor, ret_error) != ATTN_OK)
-        return ATTN_E_UNSUPPORTED;
-
+/* Reads numbers that a chunk has room for, or those of F32, which need none, without
+ * scales. */
+static attn_status read_piece(const struct safetensors_tensor *tensor, size_t first,
+                              size_t count, float *ret_values, attn_error *ret_error) {
     unsigned char chunk[READ_CHUNK];
     size_t element_size = tensor->dtype->bits / 8;
-    size_t chunk_count = element_size > 1 ? READ_CHUNK / element_size : READ_COUNT;
     const struct safetensors *file = tensor->file;
-    uint64_t data_begin = file->size - file->data_size;
+    uint64_t offset = file->data_begin + tensor->begin + (uint64_t)first * element_size;
     bool are_floats = strcmp(tensor->dtype->name, "F32") == 0; /* they are in place */
+    unsigned char *bytes = are_floats ? (unsigned char *)ret_values : chunk;
 
-    while (count > 0) {
-        size_t n = chunk_count < count ? chunk_count : count;
-        uint64_t offset = data_begin + tensor->begin + (uint64_t)first * element_size;
-        unsigned char *bytes = are_floats ? (unsigned char *)ret_values : chunk;
-        attn_status status =
-            file_read_bytes(file, offset, n * element_size, bytes, ret_error);
-        if (status != ATTN_OK)
-            return status;
-
-        digest_note(bytes, n * element_size);
-        if (!are_floats)
-            tensor->dtype->to_float(bytes, n, ret_values);
-        status = check_values_finite(tensor, first, bytes, ret_values, n, ret_error);
-        if (status != ATTN_OK)
-            return status;
-
-        first += n;
-        ret_values += n;
-        count -= n;
-    }
-    return ATTN_OK;
+    attn_status status =
+        file_read_bytes(file, offset, count * element_size, bytes, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    digest_note(bytes, count * element_size);
+    if (!are_floats)
+        tensor->dtype->to_float(bytes, count, ret_values);
+    return check_values_finite(tensor, first, bytes, ret_values, count, ret_error);
 }
 
 /* Returns whether a scale is negative, or 0 where not all numbers are. */
@@ -297,7 +275,7 @@ static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t
     float largest = 0;
 
     attn_status status =
-        read_stored(&scale->tensor, begin, end + 1 - begin, scales, ret_error);
+        read_piece(&scale->tensor, begin, end + 1 - begin, scales, ret_error);
     if (status != ATTN_OK)
         return status;
     for (size_t i = 0; i < count;) {
@@ -328,30 +306,34 @@ static attn_status scale_numbers(const struct safetensors_tensor *tensor, size_t
     return ATTN_OK;
 }
 
+/* Returns how many of `count` numbers are read at once. With scales these are whole rows,
+ * or a part of one, so that there is room for their scales. */
+static size_t find_piece(const struct safetensors_tensor *tensor, size_t first,
+                         size_t count) {
+    size_t most = READ_CHUNK / size_max(tensor->dtype->bits / 8, 2);
+
+    if (tensor->scale != NULL) {
+        size_t width = tensor->shape[1], column = first % width;
+        most =
+            size_min(most, column == 0 && width < READ_COUNT ? READ_COUNT / width * width
+                                                             : width - column);
+    }
+    return size_min(most, count);
+}
+
 attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t first,
                              size_t count, float *ret_values, attn_error *ret_error) {
-    if (tensor->scale == NULL)
-        return read_stored(tensor, first, count, ret_values, ret_error);
+    attn_status status = safetensors_check_dtype(tensor, ret_error);
 
-    size_t width = tensor->shape[1];
-    while (count > 0) {
-        /* whole rows, or a part of one, so that there is room for their scales */
-        size_t column = first % width;
-        size_t n = column == 0 && width < READ_COUNT ? READ_COUNT / width * width
-                                                     : width - column;
-        n = size_min(n, size_min(READ_COUNT, count));
-
-        attn_status status = read_stored(tensor, first, n, ret_values, ret_error);
-        if (status == ATTN_OK)
+    for (size_t n; status == ATTN_OK && count > 0; count -= n) {
+        n = find_piece(tensor, first, count);
+        status = read_piece(tensor, first, n, ret_values, ret_error);
+        if (status == ATTN_OK && tensor->scale != NULL)
             status = scale_numbers(tensor, first, n, ret_values, ret_error);
-        if (status != ATTN_OK)
-            return status;
-
         first += n;
         ret_values += n;
-        count -= n;
     }
-    return ATTN_OK;
+    return status;
 }
 
 attn_status safetensors_read_all(const struct safetensors_tensor *tensor,

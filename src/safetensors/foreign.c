@@ -21,78 +21,56 @@
     "save_file({k: np.ascontiguousarray(v) for k, v in "                                 \
     "np.load(sys.argv[1]).items()}" SAVE_TO
 
-/* How to convert a file to safetensors; `script` is Python that does it, or NULL. */
-struct remedy {
-    const char *text;
-    const char *script;
-};
-
-#define DICT_OF_TORCH                                                                    \
-    { "convert its state dict", SCRIPT_TORCH }
+/* How to convert a file to safetensors, and Python that does it, or NULL. */
+#define DICT_OF_TORCH "convert its state dict", SCRIPT_TORCH
 #define LOAD_PICKLE                                                                      \
-    {                                                                                    \
-        "load it with pickle.load() if you trust its origin, and save its arrays under " \
-        "their names with save_file() of safetensors.numpy",                             \
-            NULL                                                                         \
-    }
-
-#define GIVE_ORIGIN                                                                      \
-    { "give attnd the safetensors file that it was converted from", NULL }
-
+    "load it with pickle.load() if you trust its origin, and save its arrays under "     \
+    "their names with save_file() of safetensors.numpy",                                 \
+        NULL
+#define GIVE_ORIGIN "give attnd the safetensors file that it was converted from", NULL
 #define FROM_TENSORFLOW                                                                  \
-    { "transformers 4 reads some by from_tf=True, and saves safetensors", NULL }
-#define FROM_FLAX                                                                        \
-    { "transformers 4 reads it by from_flax=True, and saves safetensors", NULL }
+    "transformers 4 reads some by from_tf=True, and saves safetensors", NULL
+#define FROM_FLAX "transformers 4 reads it by from_flax=True, and saves safetensors", NULL
 
-/* Files of other programs, by their first bytes. Files of torch.save() begin as the first
- * row does, and is_npz() tells them apart. A pickle begins with 0x80 and its protocol, as
- * a header's size may; the opcode after them tells. */
+#define BYTES(text) text, sizeof(text) - 1, NULL
+#define NAME(text)  NULL, 0, text
+
+/* Files of other programs, by their first bytes, or by patterns of fnmatch() where only
+ * their names tell. Files of torch.save() begin as the first row does, and is_npz() tells
+ * them apart. A pickle begins with 0x80 and its protocol, as a header's size may; the
+ * opcode after them tells. */
 static const struct {
     const char *bytes;
     size_t size;
-    const char *what;
-    struct remedy remedy;
+    const char *name, *what, *remedy, *script;
 } foreign_formats[] = {
-    {"PK\3\4", 4, "an .npz file of NumPy", {"convert it", SCRIPT_NPZ}},
-    {"PK\3\4", 4, "a file of torch.save()", DICT_OF_TORCH},
-    {"\x80\x02\x8a\nl\xfc\x9c\x46", /* before 1.6 */
-     8, "a file of torch.save()", DICT_OF_TORCH},
-    {"\x93NUMPY",
-     6,
-     "an .npy file of NumPy, one array without a name",
-     {"save all arrays of the layer under their names with save_file() of "
-      "safetensors.numpy",
-      NULL}},
-    {"\x80\2}", 3, "a pickle of Python", LOAD_PICKLE},
-    {"\x80\3}", 3, "a pickle of Python", LOAD_PICKLE},
-    {"\x80\4\x95", 3, "a pickle of Python", LOAD_PICKLE},
-    {"\x80\5\x95", 3, "a pickle of Python", LOAD_PICKLE},
-    {"version https://git-lfs.",
-     24,
-     "a git-lfs pointer, not the file",
-     {"run git lfs pull", NULL}},
-    {"GGUF", 4, "a GGUF file", GIVE_ORIGIN},
-    {"lmgg", 4, "a ggml file", GIVE_ORIGIN},
-    {"tjgg", 4, "a ggml file", GIVE_ORIGIN},
-    {"\x89HDF\r\n\x1a\n",
-     8,
-     "an HDF5 file",
-     {"read it with h5py or Keras, and save the kernels, transposed and made "
-      "contiguous, with save_file() of safetensors.numpy",
-      NULL}},
-};
-
-/* Those that only their names tell, which are patterns of fnmatch(). */
-static const struct {
-    const char *name, *what;
-    struct remedy remedy;
-} foreign_names[] = {
-    {"*.onnx", "an ONNX file", GIVE_ORIGIN},
-    {"?(*/)model.bin", "a model of CTranslate2", GIVE_ORIGIN},
-    {"*.ckpt*.data-*", "a checkpoint of TensorFlow", FROM_TENSORFLOW},
-    {"*.ckpt*.index", "a checkpoint of TensorFlow", FROM_TENSORFLOW},
-    {"?(*/)saved_model.pb", "a model of TensorFlow", FROM_TENSORFLOW},
-    {"*.msgpack", "a file of Flax", FROM_FLAX},
+    {BYTES("PK\3\4"), "an .npz file of NumPy", "convert it", SCRIPT_NPZ},
+    {BYTES("PK\3\4"), "a file of torch.save()", DICT_OF_TORCH},
+    {BYTES("\x80\x02\x8a\nl\xfc\x9c\x46"), /* before 1.6 */
+     "a file of torch.save()", DICT_OF_TORCH},
+    {BYTES("\x93NUMPY"), "an .npy file of NumPy, one array without a name",
+     "save all arrays of the layer under their names with save_file() of "
+     "safetensors.numpy",
+     NULL},
+    {BYTES("\x80\2}"), "a pickle of Python", LOAD_PICKLE},
+    {BYTES("\x80\3}"), "a pickle of Python", LOAD_PICKLE},
+    {BYTES("\x80\4\x95"), "a pickle of Python", LOAD_PICKLE},
+    {BYTES("\x80\5\x95"), "a pickle of Python", LOAD_PICKLE},
+    {BYTES("version https://git-lfs."), "a git-lfs pointer, not the file",
+     "run git lfs pull", NULL},
+    {BYTES("GGUF"), "a GGUF file", GIVE_ORIGIN},
+    {BYTES("lmgg"), "a ggml file", GIVE_ORIGIN},
+    {BYTES("tjgg"), "a ggml file", GIVE_ORIGIN},
+    {BYTES("\x89HDF\r\n\x1a\n"), "an HDF5 file",
+     "read it with h5py or Keras, and save the kernels, transposed and made contiguous, "
+     "with save_file() of safetensors.numpy",
+     NULL},
+    {NAME("*.onnx"), "an ONNX file", GIVE_ORIGIN},
+    {NAME("?(*/)model.bin"), "a model of CTranslate2", GIVE_ORIGIN},
+    {NAME("*.ckpt*.data-*"), "a checkpoint of TensorFlow", FROM_TENSORFLOW},
+    {NAME("*.ckpt*.index"), "a checkpoint of TensorFlow", FROM_TENSORFLOW},
+    {NAME("?(*/)saved_model.pb"), "a model of TensorFlow", FROM_TENSORFLOW},
+    {NAME("*.msgpack"), "a file of Flax", FROM_FLAX},
 };
 
 /* Returns whether the archive of zip that begins with `bytes` is one of NumPy: the name
@@ -114,30 +92,27 @@ static const char *quotable_path(const char *path) {
     return path[size] == '\0' && size <= PATH_QUOTED_MAX ? path : "FILE";
 }
 
-/* Says what the file at `path` is, and what makes safetensors of it. */
-static bool tell_format(const char *what, const struct remedy *remedy, const char *path,
-                        attn_error *ret_error) {
-    error_set(ret_error, ATTN_E_FORMAT, "is %s; %s", what, remedy->text);
-    if (remedy->script != NULL)
-        error_set(ret_error, ATTN_E_FORMAT, "is %s; %s: python3 -c \"%s\" '%s'", what,
-                  remedy->text, remedy->script, quotable_path(path));
-    return true;
-}
-
 bool safetensors_find_foreign(const unsigned char *bytes, size_t size, const char *path,
                               attn_error *ret_error) {
-    for (size_t i = 0; i < sizeof foreign_formats / sizeof foreign_formats[0]; i++) {
-        if (foreign_formats[i].size > size ||
-            memcmp(bytes, foreign_formats[i].bytes, foreign_formats[i].size) != 0 ||
-            (i == 0 && !is_npz(bytes, size)))
-            continue;
-        return tell_format(foreign_formats[i].what, &foreign_formats[i].remedy, path,
-                           ret_error);
+    size_t i = 0, count = sizeof foreign_formats / sizeof foreign_formats[0];
+
+    for (; i < count; i++) {
+        const char *name = foreign_formats[i].name;
+        if (name != NULL ? fnmatch(name, path, FNM_EXTMATCH) == 0
+                         : foreign_formats[i].size <= size &&
+                               memcmp(bytes, foreign_formats[i].bytes,
+                                      foreign_formats[i].size) == 0 &&
+                               (i > 0 || is_npz(bytes, size)))
+            break;
     }
-    for (size_t i = 0; i < sizeof foreign_names / sizeof foreign_names[0]; i++) {
-        if (fnmatch(foreign_names[i].name, path, FNM_EXTMATCH) == 0)
-            return tell_format(foreign_names[i].what, &foreign_names[i].remedy, path,
-                               ret_error);
-    }
-    return false;
+    if (i == count)
+        return false;
+    const char *what = foreign_formats[i].what, *remedy = foreign_formats[i].remedy;
+    const char *script = foreign_formats[i].script;
+    if (script == NULL)
+        error_set(ret_error, ATTN_E_FORMAT, "is %s; %s", what, remedy);
+    else
+        error_set(ret_error, ATTN_E_FORMAT, "is %s; %s: python3 -c \"%s\" '%s'", what,
+                  remedy, script, quotable_path(path));
+    return true;
 }

@@ -57,29 +57,6 @@ attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, s
     return ATTN_OK;
 }
 
-/* Parses the header's JSON into header->json. */
-static attn_status header_parse_json(struct safetensors_header *header, const char *text,
-                                     size_t size, attn_error *ret_error) {
-    if (text[0] != '{')
-        return error_set(ret_error, ATTN_E_FORMAT,
-                         "header does not begin with '{': not a safetensors file");
-    /* jansson overlooks one that follows a number */
-    if (memchr(text, '\0', size) != NULL)
-        return error_set(ret_error, ATTN_E_FORMAT, "header has a NUL byte");
-
-    json_error_t json_error;
-    attn_status status = parse_json(text, size, 0, &header->json, &json_error);
-    if (status == ATTN_OK)
-        return ATTN_OK;
-    if (status == ATTN_E_NOMEM)
-        return header_no_memory(ret_error);
-    return error_set(ret_error, ATTN_E_FORMAT, "header is not valid JSON: byte %d: %s",
-                     json_error.position,
-                     json_error_code(&json_error) == json_error_null_character
-                         ? "a string may not have \\u0000"
-                         : json_error.text);
-}
-
 static attn_status check_metadata(json_t *metadata, attn_error *ret_error) {
     if (!json_is_object(metadata))
         return error_set(ret_error, ATTN_E_FORMAT,
@@ -306,13 +283,27 @@ static attn_status check_spans(struct safetensors_header *header, uint64_t data_
 attn_status safetensors_header_parse(const char *text, size_t size, uint64_t data_size,
                                      struct safetensors_header *ret_header,
                                      attn_error *ret_error) {
+    json_error_t json_error;
     *ret_header = (struct safetensors_header){0};
-    attn_status status = header_parse_json(ret_header, text, size, ret_error);
-    if (status == ATTN_OK)
-        status = header_parse_tensors(ret_header, data_size, ret_error);
-    if (status == ATTN_OK)
-        status = check_spans(ret_header, data_size, ret_error);
-    return status;
+
+    if (text[0] != '{')
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "header does not begin with '{': not a safetensors file");
+    /* jansson overlooks one that follows a number */
+    if (memchr(text, '\0', size) != NULL)
+        return error_set(ret_error, ATTN_E_FORMAT, "header has a NUL byte");
+    attn_status status = parse_json(text, size, 0, &ret_header->json, &json_error);
+    if (status == ATTN_E_NOMEM)
+        return header_no_memory(ret_error);
+    if (status != ATTN_OK)
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "header is not valid JSON: byte %d: %s", json_error.position,
+                         json_error_code(&json_error) == json_error_null_character
+                             ? "a string may not have \\u0000"
+                             : json_error.text);
+
+    status = header_parse_tensors(ret_header, data_size, ret_error);
+    return status == ATTN_OK ? check_spans(ret_header, data_size, ret_error) : status;
 }
 
 void safetensors_header_deinit(struct safetensors_header *header) {

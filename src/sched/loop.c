@@ -11,7 +11,7 @@
 /* One sched_parallel_for(): tasks that a job shares with idle workers. It is stored on
  * the stack of its owner, the worker that runs the job. */
 struct loop {
-    struct loop *next;
+    SLIST_ENTRY(loop) links;
     struct sched_worker *owner;
     void (*task)(void *data, size_t index, size_t thread);
     void *data;
@@ -52,10 +52,10 @@ static void run_loop_tasks(struct sched_worker *worker, struct loop *loop) {
 
 bool loop_help_locked(struct sched_worker *worker) {
     struct sched_pool *pool = worker->pool;
-    struct loop *loop = pool->loops;
+    struct loop *loop = SLIST_FIRST(&pool->loops);
 
     while (loop != NULL && atomic_load(&loop->next_index) >= loop->count)
-        loop = loop->next;
+        loop = SLIST_NEXT(loop, links);
     if (loop == NULL)
         return false;
 
@@ -77,10 +77,7 @@ bool loop_help_locked(struct sched_worker *worker) {
 /* Removes a loop with no task left from the list; returns when all its tasks are done. */
 static void wait_for_loop_helpers(struct sched_pool *pool, struct loop *loop) {
     pthread_mutex_lock(&pool->lock);
-    struct loop **link = &pool->loops;
-    while (*link != loop)
-        link = &(*link)->next;
-    *link = loop->next;
+    SLIST_REMOVE(&pool->loops, loop, loop, links);
     pthread_mutex_unlock(&pool->lock);
 
     int64_t spin_end = clock_now_ns() + SPIN_NS;
@@ -111,8 +108,7 @@ void sched_parallel_for(void *context, size_t count,
         return;
     }
     pthread_mutex_lock(&pool->lock);
-    loop.next = pool->loops;
-    pool->loops = &loop;
+    SLIST_INSERT_HEAD(&pool->loops, &loop, links);
     atomic_fetch_add(&pool->num_loops, 1);
     for (size_t i = 1; i < max_threads; i++)
         pthread_cond_signal(&pool->work);

@@ -10,7 +10,4 @@ struct sched_options {
     size_t queue_slots; /* jobs that may wait, at least 1 */
     int64_t max_delay;  /* ns of work before a job that waits */
     size_t arena_keep;  /* bytes that a worker keeps from job to job */
-    /* Called once on every worker at the same time, or NULL; with `context`. */
-    void (*on_start)(void *context);
-    void *context;
 };

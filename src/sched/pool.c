@@ -148,29 +148,9 @@ size_t sched_num_workers(const struct sched_pool *pool) {
     return pool->options.num_workers;
 }
 
-/* Runs on_start on all workers at the same time: each first waits for the others. */
-static void start_workers_together(struct sched_pool *pool) {
-    pthread_mutex_lock(&pool->lock);
-    pool->num_at_start++;
-    pthread_cond_broadcast(&pool->started);
-    while (pool->num_at_start < pool->options.num_workers && !pool->stopping)
-        pthread_cond_wait(&pool->started, &pool->lock);
-    bool stopping = pool->stopping;
-    pthread_mutex_unlock(&pool->lock);
-
-    if (!stopping && pool->options.on_start != NULL)
-        pool->options.on_start(pool->options.context);
-
-    pthread_mutex_lock(&pool->lock);
-    pool->num_ready++;
-    pthread_cond_broadcast(&pool->started);
-    pthread_mutex_unlock(&pool->lock);
-}
-
 static void *worker_main(void *argument) {
     struct sched_worker *worker = argument;
 
-    start_workers_together(worker->pool);
     while (begin_next_job(worker))
         worker_run(worker);
     return NULL;
@@ -211,7 +191,6 @@ attn_status sched_pool_create(const struct sched_options *options,
     pthread_cond_init(&pool->work, &monotonic);
     pthread_cond_init(&pool->call_ended, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    pthread_cond_init(&pool->started, NULL);
     pthread_cond_init(&pool->helper_left, NULL);
     pool->threads = calloc(options->num_workers, sizeof *pool->threads);
     pool->workers = calloc(options->num_workers, SCHED_LEVELS * sizeof *pool->workers);
@@ -223,12 +202,6 @@ attn_status sched_pool_create(const struct sched_options *options,
         if (!start_worker(pool, i))
             goto fail;
     }
-
-    pthread_mutex_lock(&pool->lock);
-    while (pool->num_ready < options->num_workers)
-        pthread_cond_wait(&pool->started, &pool->lock);
-    pthread_mutex_unlock(&pool->lock);
-
     *ret_pool = pool;
     return ATTN_OK;
 
@@ -244,7 +217,6 @@ void sched_pool_destroy(struct sched_pool *pool) {
     pthread_mutex_lock(&pool->lock);
     pool->stopping = true;
     pthread_cond_broadcast(&pool->work);
-    pthread_cond_broadcast(&pool->started);
     pthread_mutex_unlock(&pool->lock);
 
     for (size_t i = 0; i < pool->num_started; i++) {
@@ -254,7 +226,6 @@ void sched_pool_destroy(struct sched_pool *pool) {
     }
 
     pthread_cond_destroy(&pool->helper_left);
-    pthread_cond_destroy(&pool->started);
     pthread_cond_destroy(&pool->call_ended);
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->lock);

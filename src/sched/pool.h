@@ -7,9 +7,8 @@
 
 #include <attnd/status.h>
 
-/* Starts the workers and waits until each has run on_start. The caller owns *ret_pool.
- * Returns ATTN_E_NOMEM or ATTN_E_IO, with no thread left running, when memory or a thread
- * is refused. */
+/* Starts the workers. The caller owns *ret_pool. Returns ATTN_E_NOMEM or ATTN_E_IO, with
+ * no thread left running, when memory or a thread is refused. */
 attn_status sched_pool_create(const struct sched_options *options,
                               struct sched_pool **ret_pool);
 

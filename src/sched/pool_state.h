@@ -6,6 +6,7 @@
 #include "sched/queue.h"
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 /* How long a thread polls before it sleeps. Waking a thread takes as long as a step of a
  * small request, and the next step follows at once. So an idle worker stays awake from
@@ -24,15 +25,12 @@ struct sched_pool {
 
     pthread_mutex_t lock;
     pthread_cond_t work;        /* a job was queued, or `stopping` was set */
-    pthread_cond_t started;     /* num_at_start or num_ready has grown */
     pthread_cond_t helper_left; /* the last helper has left a loop */
-    struct loop *loops;         /* loops that may have tasks left */
+    SLIST_HEAD(, loop) loops;   /* that may have tasks left */
     struct queue queue;
-    size_t num_slots;    /* reserved or queued */
-    size_t num_running;  /* outer workers that have a job */
-    size_t num_helping;  /* outer workers that help with a loop of another */
-    size_t num_ready;    /* workers that are past on_start */
-    size_t num_at_start; /* workers that have reached on_start */
+    size_t num_slots;   /* reserved or queued */
+    size_t num_running; /* outer workers that have a job */
+    size_t num_helping; /* outer workers that help with a loop of another */
     bool stopping;
     /* Asked for by sched_call_on_each(), or NULL. Workers whose `called` is another
      * number than call_number have yet to call. */

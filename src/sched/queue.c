@@ -175,17 +175,17 @@ struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached) {
 }
 
 struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,
-                                     const struct sched_client *client, int64_t max_own,
-                                     int64_t max_other) {
+                                     bool (*fits)(const void *context,
+                                                  const struct sched_job *job),
+                                     const void *context) {
     const struct sched_flow *ring = &queue->flows[SCHED_LARGE];
 
     reached = find_inner_end(queue, reached);
     /* The next job of the client whose job runs begins at its very end. */
     for (struct sched_flow *flow = ring->next; flow != ring && flow->tag <= reached;
          flow = flow->next) {
-        struct sched_job *job = flow->first;
-        if (job->cost + job->later <= (job->client == client ? max_own : max_other))
-            return take_from_flow(queue, flow, job);
+        if (fits(context, flow->first))
+            return take_from_flow(queue, flow, flow->first);
     }
     return NULL;
 }

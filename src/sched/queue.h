@@ -111,12 +111,12 @@ struct sched_job *queue_take(struct queue *queue);
  * large jobs that were taken, or before the virtual time `reached`. */
 struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached);
 
-/* As queue_take_cheap(), but takes a large job, which is the first of its flow. With what
- * it will submit later it costs at most `max_own`, or `max_other` when it is of another
- * client than `client`. */
+/* As queue_take_cheap(), but takes a large job, which is the first of its flow, and for
+ * which fits(context, job) is true. */
 struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,
-                                     const struct sched_client *client, int64_t max_own,
-                                     int64_t max_other);
+                                     bool (*fits)(const void *context,
+                                                  const struct sched_job *job),
+                                     const void *context);
 
 /* Removes jobs of the group, of any client, and writes them to ret_jobs, which
  * has room for `max`. Returns how many; they have at most max_rows rows in all. */

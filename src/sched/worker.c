@@ -108,8 +108,7 @@ static int64_t max_ns(int64_t a, int64_t b) {
 /* A large job may run inside another one that has used SHORTER_SHARE times as much time,
  * and large jobs inside get at most half of its time. A client whose job is long must not
  * keep large ones of others out for longer than they may wait in the queue. So for these
- * all times count as max_delay at most. This function and find_max_cost() state the same
- * rule, as far as it can be known before a job has run. */
+ * all times count as max_delay at most. */
 int64_t worker_find_wait(const struct sched_worker *worker, const struct sched_job *job) {
     const int64_t used = sched_used_ns(worker), left = used - worker->large_ns;
     int64_t cost = clock_earlier(job->cost + job->later, SCHED_COST_MAX);
@@ -122,15 +121,9 @@ int64_t worker_find_wait(const struct sched_worker *worker, const struct sched_j
     return max_ns(before - used, half - left);
 }
 
-/* Returns the most that a large job of the same client may cost, or one of another. */
-static int64_t find_max_cost(const struct sched_worker *worker, int64_t used,
-                             bool is_other) {
-    const int64_t max_delay = worker->pool->options.max_delay;
-    int64_t left = used - worker->large_ns;
-
-    if (!is_other || used < max_delay)
-        return clock_earlier(left, used / SHORTER_SHARE);
-    return left < max_delay ? left : INT64_MAX;
+/* Whether a large job may run inside the worker's now; for queue_take_shorter(). */
+static bool fits_inside(const void *worker, const struct sched_job *job) {
+    return worker_find_wait(worker, job) <= 0;
 }
 
 /* Begins a job inside the worker's when it is its turn: a cheap one on the innermost
@@ -138,12 +131,11 @@ static int64_t find_max_cost(const struct sched_worker *worker, int64_t used,
  * so do large ones, so that no number of them can hold up the outer one for long. Returns
  * the worker that has the job, or NULL. */
 static struct sched_worker *begin_inner_job(struct sched_worker *worker) {
+    static const struct sched_job least_large = {.cost = SCHED_CHEAP_NS + 1};
     struct sched_pool *pool = worker->pool;
     struct sched_worker *inner = worker->inner, *innermost = inner;
     int64_t used = sched_used_ns(worker), reached = worker->tag + used;
-    int64_t max_own = find_max_cost(worker, used, false);
-    int64_t max_other = find_max_cost(worker, used, true);
-    bool may_be_large = inner->inner != NULL && max_other > SCHED_CHEAP_NS;
+    bool may_be_large = inner->inner != NULL && fits_inside(worker, &least_large);
     bool may_be_cheap = worker->inner_ns - 2 * worker->large_ns <= used + SCHED_CHEAP_NS;
 
     if (atomic_load(may_be_large ? &pool->num_queued : &pool->num_cheap) == 0 ||
@@ -157,8 +149,7 @@ static struct sched_worker *begin_inner_job(struct sched_worker *worker) {
     if (job != NULL)
         inner = innermost;
     else if (may_be_large)
-        job =
-            queue_take_shorter(&pool->queue, reached, worker->client, max_own, max_other);
+        job = queue_take_shorter(&pool->queue, reached, fits_inside, worker);
     if (job != NULL)
         worker_begin_locked(inner, job);
     pthread_mutex_unlock(&pool->lock);

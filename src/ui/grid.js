@@ -10,7 +10,7 @@ const ALL_PIXELS = 84; /* of CSS, from one head to the next where they are sorte
 const ALL_ORDERS = [["share", "Share of the tag"], ["-entropy", "Entropy, smallest first"], ...Object.entries(FIGURES)];
 
 /* A layer is {model, sequence, block, largest, look, report, heads}: what is not loaded is missing, and `look`
- * is the scale that it was painted in. A head is {layer, h, button, canvas, name, tags}. `rows` are the heads as they
+ * is the scale that it was painted in. A head is {layer, h, button, map, name, tags}. `rows` are the heads as they
  * are placed, in that `order`; `at` is the head to walk from. */
 const all = { options: [], layers: [], rows: [], order: null, at: null };
 
@@ -37,10 +37,10 @@ const spellTags = ({ tags = [], shares = [] }) =>
   tags.map((tag, i) => `${tag} ${shares[i]?.toFixed(2) ?? ""}`.trim()).join(", ");
 
 function makeThumbnail(layer, h) {
-  const canvas = make("canvas", { class: "loading", "aria-hidden": "true" });
+  const map = make("span", { class: "map loading" });
   const name = make("span", { class: "name" }), tags = make("span", { class: "tags" });
-  const button = make("button", { type: "button", class: "pick", tabindex: -1 }, canvas, name, tags);
-  const head = { layer, h, canvas, name, tags, button };
+  const button = make("button", { type: "button", class: "pick", tabindex: -1 }, map, name, tags);
+  const head = { layer, h, map, name, tags, button };
   button.addEventListener("click", () => openHead(head));
   return head;
 }
@@ -92,14 +92,17 @@ const loadedLayers = () => all.layers.filter(({ sequence }) => sequence);
 const scaleOfAll = () => makeScale(state.scale, state.range === "one" ? 1
   : loadedLayers().reduce((most, { largest }) => Math.max(most, largest), 0));
 
-/* Paints the pictures that have not the scale of all, which a layer may have changed, or other colours. */
+/* Paints the pictures that have not the scale of all, which a layer may have changed, or other colours. They are
+ * images, since a browser would composite hundreds of canvases one by one in each frame of scrolling. */
 async function paintAll() {
-  const scale = scaleOfAll(), look = `${state.scale} ${scale.max} ${page.dark}`;
+  const canvas = document.createElement("canvas"), scale = scaleOfAll(), look = `${state.scale} ${scale.max} ${page.dark}`;
   await runInFrames(function* () {
     for (const layer of loadedLayers().filter((each) => each.look !== look)) {
-      for (const { h, canvas } of layer.heads) {
+      for (const { h, map } of layer.heads) {
         yield* paintWeights(layer.sequence.weights[h], layer.sequence, ALL_CELLS, ALL_CELLS, scale, page.colours, canvas);
-        canvas.classList.remove("loading");
+        map.style.backgroundImage = `url(${canvas.toDataURL()})`;
+        map.classList.remove("loading");
+        yield;
       }
       layer.look = look;
     }
@@ -185,23 +188,14 @@ function focusHead(head) {
   head.button.focus();
 }
 
-function walkAll(event) {
-  const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -Infinity], End: [0, Infinity] };
-  const [down, right] = moves[event.key] ?? [], r = all.rows.findIndex((row) => row.includes(all.at));
-  if (down === undefined || event.altKey || event.ctrlKey || event.metaKey)
-    return;
-  event.preventDefault();
-  const pick = (list, i) => list[Math.max(0, Math.min(list.length - 1, i))];
-  focusHead(pick(pick(all.rows, r + down), all.rows[r].indexOf(all.at) + right));
+function walkAll(down, right) {
+  const r = all.rows.findIndex((row) => row.includes(all.at)), row = all.rows[clamp(r + down, all.rows.length)];
+  focusHead(row[clamp(all.rows[r].indexOf(all.at) + right, row.length)]);
 }
 
 function listenToAll() {
-  byId("all-heads").addEventListener("keydown", walkAll);
+  byId("all-heads").addEventListener("keydown", (event) => runKey(event, walkAll));
   byId("to-all").addEventListener("click", openAll);
-  byId("sort").addEventListener("change", (event) => {
-    state.sort = event.target.value;
-    placeAll();
-  });
   byId("all-scale").addEventListener("change", (event) => {
     state.scale = byId("scale").value = event.target.value;
     paintAll();

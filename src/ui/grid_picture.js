@@ -22,7 +22,7 @@ function describeHeads({ run, b }) {
 
 /* Returns the sheet as SVG. Labels of tokens are left out where there are none, or too many. */
 function makeSheet({ title, scale, note, rows, queryLabels = [], keyLabels = [] }) {
-  const colours = makeColours(false), theme = readLightTheme(), most = Math.max(queryLabels.length, keyLabels.length);
+  const colours = makeColours(false), theme = readTheme("light"), most = Math.max(queryLabels.length, keyLabels.length);
   const hasTokens = most > 0 && most <= SHEET_TOKENS, size = hasTokens ? Math.max(120, most * 16) : SHEET.size;
   const widthOf = (texts) => Math.max(0, ...texts.map((text) => Math.min(16, text.length))) * SHEET.letter;
   const left = 16 + widthOf(hasTokens ? queryLabels : rows.map(({ label }) => label));

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* heatmap.js: one head, large, with labels and a cursor. The picture is drawn once; while
- * the mouse moves, only the canvas with the cursor is drawn again. */
+ * the mouse moves, only the cursor is drawn again. */
 
 const CELL_MAX = 66;         /* pixels of CSS, as all lengths here */
 const CELL_STRETCHED = 24;   /* to which a strip's cells may be stretched */
 const CELL_WITH_NUMBER = 38; /* from this width on a cell shows its weight */
-const CELL_FONT = "11px system-ui, sans-serif";
-const LABEL_FONT = "12px system-ui, sans-serif";
+const SVG_FONT = "system-ui, sans-serif";
+const LABEL_SIZE = 12;
+
+const labelContext = document.createElement("canvas").getContext("2d");
+labelContext.font = `${LABEL_SIZE}px ${SVG_FONT}`;
+const widthOfLabel = (label) => labelContext.measureText(label).width;
 
 /* Where everything is: sizes of cells, and of the margins that have the labels. Cells are
  * square; where that leaves a thin strip, they are stretched until the picture is square. */
-function layOutHeatmap(context, width, picture) {
+function layOutHeatmap(width, picture) {
   const { rows, numKeys } = picture.sequence;
-  const widest = (labels) => Math.max(0, ...labels.map((label) => context.measureText(label).width));
-  context.font = LABEL_FONT;
+  const widest = (labels) => Math.max(0, ...labels.map(widthOfLabel));
   const queryWidth = Math.min(110, widest([...rows.slice(0, 200), rows.at(-1)].map((row) => picture.queryLabels[row])));
   const keyWidth = Math.min(110, widest([...picture.keyLabels.slice(0, Math.min(200, numKeys)),
     picture.keyLabels[numKeys - 1]]));
@@ -41,9 +44,9 @@ class Heatmap {
   /* onMove(row, key, chosen): the cursor is at a cell; `chosen` by click or keyboard. */
   constructor(box, onMove) {
     this.box = box;
-    this.plot = box.querySelector("#plot");
-    this.cursor = box.querySelector("#cursor");
-    this.image = document.createElement("canvas");
+    this.image = byId("plot");
+    this.marks = byId("marks");
+    this.cursor = byId("cursor");
     this.onMove = onMove;
     this.picture = null;
     this.at = null; /* {row, key} of the cursor */
@@ -59,31 +62,28 @@ class Heatmap {
     this.painting.abort();
     this.painting = new AbortController();
     const { signal } = this.painting, density = window.devicePixelRatio || 1;
-    const layout = layOutHeatmap(this.plot.getContext("2d"), this.box.clientWidth, picture);
+    const layout = layOutHeatmap(this.box.clientWidth, picture);
     const width = layout.cellWidth * picture.sequence.numKeys;
     const height = layout.cellHeight * picture.sequence.rows.length;
-    const image = document.createElement("canvas");
 
     await runInFrames(paintWeights(picture.weights, picture.sequence, Math.round(width * density),
-      Math.round(height * density), picture.scale, picture.colours, image), signal);
+      Math.round(height * density), picture.scale, picture.colours, this.image), signal);
     if (signal.aborted)
       return;
-    Object.assign(this, { picture, layout, image, width, height, density });
+    Object.assign(this, { picture, layout, width, height });
     this.resize();
-    drawHeatmap(this.plot.getContext("2d"), this);
+    this.marks.replaceChildren();
+    addMarks(this.marks, picture, layout);
     this.drawCursor();
   }
 
+  /* The margins of the labels are the padding of the image. */
   resize() {
-    const width = this.layout.left + this.width + this.layout.right;
-    const height = this.layout.top + this.height + 2;
-    for (const canvas of [this.plot, this.cursor]) {
-      canvas.width = Math.ceil(width * this.density);
-      canvas.height = Math.ceil(height * this.density);
-      canvas.style.width = `${width}px`;
-      canvas.style.height = `${height}px`;
-    }
-    this.box.style.height = `${height}px`;
+    const { left, top, right } = this.layout, height = `${top + this.height + 2}px`;
+    this.image.style.padding = `${top}px ${right}px 2px ${left}px`;
+    for (const part of [this.image, this.marks, this.cursor])
+      Object.assign(part.style, { width: `${left + this.width + right}px`, height });
+    this.box.style.height = height;
   }
 
   /* The cell below the pointer, or null. */
@@ -117,42 +117,16 @@ class Heatmap {
   /* Draws the cross of lines and the frame of the cell that the cursor is at. */
   drawCursor() {
     this.frame = 0;
-    const context = this.cursor.getContext("2d");
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.clearRect(0, 0, this.cursor.width, this.cursor.height);
+    this.cursor.replaceChildren();
     if (!this.at || !this.picture)
       return;
 
     const { left, top, cellWidth, cellHeight } = this.layout;
     const x = left + this.at.key * cellWidth, y = top + this.at.row * cellHeight;
-    context.setTransform(this.density, 0, 0, this.density, 0, 0);
-    context.strokeStyle = this.picture.theme.accent;
-    context.globalAlpha = 0.6;
-    context.strokeRect(left + 0.5, y + 0.5, this.width - 1, cellHeight - 1);
-    context.strokeRect(x + 0.5, top + 0.5, cellWidth - 1, this.height - 1);
-    context.globalAlpha = 1;
-    context.lineWidth = 3;
-    context.strokeRect(x - 0.5, y - 0.5, cellWidth + 1, cellHeight + 1);
-  }
-}
-
-/* Draws the image with its labels. */
-function drawHeatmap(context, { picture, layout, image, width, height, density }) {
-  const { left, top, right } = layout;
-
-  context.setTransform(density, 0, 0, density, 0, 0);
-  context.fillStyle = picture.theme.card;
-  context.fillRect(0, 0, left + width + right, top + height + 2);
-  paintHatching(context, left, top, width, height, picture.theme, 1);
-  context.imageSmoothingEnabled = false;
-  context.drawImage(image, left, top, width, height);
-  drawLabels(context, picture, layout);
-  context.font = CELL_FONT;
-  context.textAlign = "center";
-  context.textBaseline = "middle";
-  for (const { text, colour, x, y } of listCellTexts(picture, layout)) {
-    context.fillStyle = colour;
-    context.fillText(text, x, y, layout.cellWidth - 2);
+    const frame = (kind, x0, y0, width, height) => makeSvg("path", { class: kind, d: `M${x0} ${y0}h${width}v${height}h${-width}z` });
+    this.cursor.append(frame("cross", left + 0.5, y + 0.5, this.width - 1, cellHeight - 1),
+      frame("cross", x + 0.5, top + 0.5, cellWidth - 1, this.height - 1),
+      frame("cell", x - 0.5, y - 0.5, cellWidth + 1, cellHeight + 1));
   }
 }
 
@@ -165,35 +139,27 @@ function findLabelStep(least) {
 const findKeyStep = ({ cellWidth, slanted, keyWidth }) =>
   findLabelStep((slanted ? 13 : Math.min(36, keyWidth + 4)) / cellWidth);
 
-function drawLabels(context, picture, layout) {
-  const { left, top, cellWidth, cellHeight, slanted } = layout;
-  const { rows, numKeys } = picture.sequence;
-  const rowStep = findLabelStep(13 / cellHeight);
-  const keyStep = findKeyStep(layout);
-  context.font = LABEL_FONT;
-  context.fillStyle = picture.theme.text;
-
-  context.textBaseline = "middle";
-  context.textAlign = "right";
-  for (let r = 0; r < rows.length; r += rowStep)
-    context.fillText(picture.queryLabels[rows[r]], left - 6, top + (r + 0.5) * cellHeight, left - 8);
-  for (let k = 0; k < numKeys; k += keyStep) {
-    context.save();
-    context.translate(left + (k + 0.5) * cellWidth, top - 6);
-    context.rotate(slanted ? -Math.PI / 4 : 0);
-    context.textAlign = slanted ? "left" : "center";
-    context.textBaseline = slanted ? "middle" : "alphabetic";
-    context.fillText(picture.keyLabels[k], 0, 0, slanted ? 110 : Math.max(36, cellWidth));
-    context.restore();
+/* Adds the labels and the numbers of cells to an SVG. A label that is too wide is squeezed. */
+function addMarks(svg, picture, layout) {
+  const { left, top, cellWidth, cellHeight, slanted } = layout, { rows, numKeys } = picture.sequence;
+  const add = (label, most, attributes) => svg.append(makeSvg("text", { ...attributes,
+    ...(widthOfLabel(label) > most && { textLength: most, lengthAdjust: "spacingAndGlyphs" }) }, label));
+  setAttributes(svg, { "font-family": SVG_FONT, "font-size": LABEL_SIZE, fill: picture.theme.text });
+  for (let r = 0; r < rows.length; r += findLabelStep(13 / cellHeight))
+    add(picture.queryLabels[rows[r]], left - 8, { x: left - 6, y: top + (r + 0.5) * cellHeight + 4, "text-anchor": "end" });
+  for (let k = 0; k < numKeys; k += findKeyStep(layout)) {
+    const x = left + (k + 0.5) * cellWidth, y = top - 6;
+    add(picture.keyLabels[k], slanted ? 110 : Math.max(36, cellWidth), { x, y,
+      ...(slanted ? { dy: 4, transform: `rotate(-45 ${x} ${y})` } : { "text-anchor": "middle" }) });
   }
+  svg.append(makeSvg("g", { "font-size": 11, "text-anchor": "middle" }, ...makeNumbers(picture, layout)));
 }
 
 /* The text of a cell: ".52", and "1" only where the weight is 1. */
 const nameCell = (weight) => (weight < 1 ? formatDecimals(weight, 2).slice(1) : "1");
 
-/* The weights that are written into their cells, where there is room: {text, colour, x, y}
- * of each that does not round to 0. */
-function listCellTexts({ sequence, weights, colours, scale }, { left, top, cellWidth, cellHeight }) {
+/* The weights that are written into their cells, where there is room: those that do not round to 0. */
+function makeNumbers({ sequence, weights, colours, scale }, { left, top, cellWidth, cellHeight }) {
   const { rows, numKeys, attends } = sequence, numbers = [];
   if (cellWidth < CELL_WITH_NUMBER)
     return numbers;
@@ -201,8 +167,8 @@ function listCellTexts({ sequence, weights, colours, scale }, { left, top, cellW
     for (let k = 0; k < numKeys; k++) {
       const weight = weights[r * numKeys + k];
       if (weight >= 0.005 && attends(r, k))
-        numbers.push({ text: nameCell(weight), colour: colours.isLight[scale.index(weight)] ? "#000000" : "#ffffff",
-          x: left + (k + 0.5) * cellWidth, y: top + (r + 0.5) * cellHeight });
+        numbers.push(makeSvg("text", { x: left + (k + 0.5) * cellWidth, y: top + (r + 0.5) * cellHeight + 4,
+          fill: colours.isLight[scale.index(weight)] ? "#000000" : "#ffffff" }, nameCell(weight)));
     }
   return numbers;
 }

@@ -25,8 +25,8 @@ function chooseLines({ weights, sequence, row, all }) {
   return { shownRows, keys };
 }
 
-/* Returns {svg, note, middle}, the last being the height of the chosen row. `picture` is that of the heatmap, with `row`, `all` and `onRow`. The
- * lines are `heightWanted` high, or higher where their labels need that. */
+/* Returns {svg, note, middle}, the last being the height of the chosen row. `picture` is that of the heatmap, with `row`,
+ * `all` and `onRow`. The lines are `heightWanted` high, or higher where their labels need that. */
 function makeLines(picture, width, heightWanted) {
   const { weights, sequence, row, all, queryLabels, keyLabels, onRow } = picture;
   const { rows, numKeys, attends } = sequence;
@@ -38,7 +38,7 @@ function makeLines(picture, width, heightWanted) {
   const y = (index, count) => (index + 0.5) * step + (height - count * step) / 2;
 
   const svg = makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
-    "aria-label": `Lines from ${all ? "all queries" : `query ${queryLabels[rows[row]]}`} to keys` });
+    "font-family": SVG_FONT, "font-size": 13, "aria-label": `Lines from ${all ? "all queries" : `query ${queryLabels[rows[row]]}`} to keys` });
   const used = all ? shownRows : [row];
   let largest = 0;
   for (const r of used)
@@ -59,17 +59,14 @@ function makeLines(picture, width, heightWanted) {
     }
   for (const [at, r] of shownRows.entries()) {
     const text = makeSvg("text", { x: xs[0] - 8, y: y(at, shownRows.length) + 4, "text-anchor": "end",
-      fill: picture.theme.text, "font-weight": r === row ? 700 : 400,
-      "font-size": 13, "font-family": "system-ui, sans-serif", class: "pick" }, queryLabels[rows[r]]);
+      fill: picture.theme.text, "font-weight": r === row ? 700 : 400, class: "pick" }, queryLabels[rows[r]]);
     text.addEventListener("click", () => onRow(r));
     svg.append(text);
   }
   for (const [at, k] of keys.entries()) {
     const masked = !used.some((r) => attends(r, k));
     svg.append(makeSvg("text", { x: xs[1] + 8, y: y(at, keys.length) + 4,
-      fill: masked ? picture.theme.faint : picture.theme.text, "font-size": 13,
-      "font-family": "system-ui, sans-serif",
-      "text-decoration": masked ? "line-through" : null }, keyLabels[k]));
+      fill: masked ? picture.theme.faint : picture.theme.text, "text-decoration": masked ? "line-through" : null }, keyLabels[k]));
   }
   return { svg, note: noteLines(shownRows, keys, rows, numKeys), middle: y(row - shownRows[0], shownRows.length) };
 }

@@ -93,31 +93,29 @@ function chooseCell({ row, key }) {
   keepState();
 }
 
-function moveByKey(event) {
-  if (!page.run || event.altKey || event.ctrlKey || event.metaKey)
-    return; /* with these keys it is the browser's */
-  const { rows, numKeys } = page.run.sequences[state.sequence];
-  let { row, key } = state;
-  switch (event.key) {
-    case "ArrowUp": row--; break;
-    case "ArrowDown": row++; break;
-    case "ArrowLeft": key--; break;
-    case "ArrowRight": key++; break;
-    case "Home": key = 0; break;
-    case "End": key = numKeys - 1; break;
-    case "Enter": zoomIn(); break;
-    case "PageUp": stepHead(-1); break;
-    case "PageDown": stepHead(1); break;
-    default: return;
-  }
+/* Rows and columns that a key moves by. */
+const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -Infinity], End: [0, Infinity] };
+
+const clamp = (value, count) => Math.max(0, Math.min(count - 1, value));
+
+/* Runs what a key stands for: move(down, right), or one of `others`. With modifiers it is the browser's. */
+function runKey(event, move, others = {}) {
+  const run = MOVES[event.key] ? () => move(...MOVES[event.key]) : others[event.key];
+  if (!run || event.altKey || event.ctrlKey || event.metaKey)
+    return;
   event.preventDefault();
-  const clamp = (value, count) => Math.max(0, Math.min(count - 1, value));
-  chooseCell({ row: clamp(row, rows.length), key: clamp(key, numKeys) });
+  run();
+}
+
+function moveCell(down, right) {
+  const { rows, numKeys } = page.run.sequences[state.sequence];
+  chooseCell({ row: clamp(state.row + down, rows.length), key: clamp(state.key + right, numKeys) });
 }
 
 function stepHead(by) {
-  const at = page.run.heads.indexOf(shownHead());
-  chooseHead(page.run.heads[Math.max(0, Math.min(page.run.heads.length - 1, at + by))]);
+  const { heads } = page.run;
+  chooseHead(heads[clamp(heads.indexOf(shownHead()) + by, heads.length)]);
+  moveCell(0, 0);
 }
 
 function chooseHead(head) {

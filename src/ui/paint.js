@@ -3,29 +3,12 @@
  * cells than pixels, a pixel has the largest weight of its cells, so that a thin diagonal
  * stays visible. Masked cells are transparent: what is below is hatched. */
 
-/* Returns a canvas of at most maxWidth x maxHeight pixels, and a generator that paints it
- * a few rows at a time. */
-function paintWeights(weights, { rows, numKeys, attends }, maxWidth, maxHeight, scale, colours, canvas) {
+/* Paints a canvas of at most maxWidth x maxHeight pixels a few rows at a time, and shows them when all are there. */
+function* paintWeights(weights, { rows, numKeys, attends }, maxWidth, maxHeight, scale, colours, canvas) {
   const width = Math.min(numKeys, maxWidth), height = Math.min(rows.length, maxHeight);
-  canvas.width = width;
-  canvas.height = height;
+  const image = new ImageData(width, height), pixels = new Uint32Array(image.data.buffer);
 
-  function* paint() {
-    const context = canvas.getContext("2d");
-    const image = context.createImageData(width, height);
-    const pixels = new Uint32Array(image.data.buffer);
-    for (let y = 0; y < height; y++) {
-      const top = Math.floor(y * rows.length / height);
-      const bottom = Math.floor((y + 1) * rows.length / height);
-      paintRow(y, top, bottom, pixels);
-      if ((y & 15) === 15)
-        yield;
-    }
-    context.putImageData(image, 0, 0);
-    yield;
-  }
-
-  function paintRow(y, top, bottom, pixels) {
+  function paintRow(y, top, bottom) {
     if (width === numKeys && bottom === top + 1) { /* one cell each */
       const begin = top * numKeys;
       for (let x = 0; x < numKeys; x++)
@@ -45,41 +28,26 @@ function paintWeights(weights, { rows, numKeys, attends }, maxWidth, maxHeight, 
     }
   }
 
-  return paint();
-}
-
-/* Fills a rectangle with the hatching of masked cells. */
-function paintHatching(context, x, y, width, height, theme, density) {
-  const step = 6 * density;
-  context.save();
-  context.beginPath();
-  context.rect(x, y, width, height);
-  context.clip();
-  context.fillStyle = theme.masked;
-  context.fillRect(x, y, width, height);
-  context.strokeStyle = theme.hatch;
-  context.lineWidth = density;
-  context.beginPath();
-  for (let offset = -height; offset < width; offset += step) {
-    context.moveTo(x + offset, y + height);
-    context.lineTo(x + offset + height, y);
+  for (let y = 0; y < height; y++) {
+    paintRow(y, Math.floor(y * rows.length / height), Math.floor((y + 1) * rows.length / height));
+    if ((y & 15) === 15)
+      yield;
   }
-  context.stroke();
-  context.restore();
+  canvas.width = width;
+  canvas.height = height;
+  canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-/* The colours of an element: CSS chooses those of the page by the colour scheme. */
-function readTheme(element = document.documentElement) {
-  const style = getComputedStyle(element);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-  return { text: colour("text"), faint: colour("faint"), ground: colour("ground"), card: colour("card"),
-    masked: colour("masked"), hatch: colour("hatch"), accent: colour("accent") };
-}
-
-function readLightTheme() {
-  const probe = make("i", { class: "light" });
+/* The colours of the page as #rrggbb: those of the system's colour scheme, or of the named one. */
+function readTheme(scheme = null) {
+  const probe = make("i"), context = document.createElement("canvas").getContext("2d"), theme = {};
+  probe.style.colorScheme = scheme;
   document.body.append(probe);
-  const theme = readTheme(probe);
+  for (const name of ["text", "faint", "ground", "card", "masked", "hatch", "accent"]) {
+    probe.style.color = `var(--${name})`;
+    context.fillStyle = getComputedStyle(probe).color;
+    theme[name] = context.fillStyle;
+  }
   probe.remove();
   return theme;
 }

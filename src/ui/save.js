@@ -2,7 +2,6 @@
 /* save.js: what is on screen, as files: a picture, numbers, a page of its own, a command. */
 
 const SVG_CELLS_MAX = 128 * 128; /* more cells are an image inside the SVG */
-const SVG_FONT = "system-ui, sans-serif";
 const CURL_BODY_MAX = 100000;    /* a longer body is saved as a file first */
 const PNG_PIXELS_MAX = 2 ** 25;
 
@@ -86,10 +85,8 @@ function makeHeatmapSvg(shown, heatmap) {
         makeSvg("title", {}, `${cellName(shown, r, k)}: ${formatDecimals(weight)}`)));
       }
   }
-  addSvgLabels(svg, picture, layout);
-  svg.append(makeSvg("g", { "font-family": SVG_FONT, "font-size": 11, "text-anchor": "middle" },
-    ...listCellTexts(picture, layout).map(({ text, colour, x, y }) => makeSvg("text", { x, y: y + 4, fill: colour }, text))),
-  frame.parts);
+  addMarks(svg, picture, layout);
+  svg.append(frame.parts);
   return svg;
 }
 
@@ -120,26 +117,11 @@ function makeSvgFrame(what, { colours, theme, scale, sequence: { counts, numKeys
 const cellName = ({ run, picture }, r, k) =>
   `${run.queryLabels[picture.sequence.rows[r]]} → ${run.keyLabels[k]}`;
 
-function addSvgLabels(svg, picture, layout) {
-  const { left, top, cellWidth, cellHeight, slanted } = layout;
-  const font = { "font-family": SVG_FONT, "font-size": 12, fill: picture.theme.text };
-  const { rows, numKeys } = picture.sequence;
-  for (let r = 0; r < rows.length; r += findLabelStep(13 / cellHeight))
-    svg.append(makeSvg("text",
-      { ...font, x: left - 6, y: top + (r + 0.5) * cellHeight + 4, "text-anchor": "end" },
-      picture.queryLabels[rows[r]]));
-  for (let k = 0; k < numKeys; k += findKeyStep(layout)) {
-    const x = left + (k + 0.5) * cellWidth, y = top - 6;
-    svg.append(makeSvg("text", { ...font, x, y, "text-anchor": slanted ? "start" : "middle",
-      transform: slanted ? `rotate(-45 ${x} ${y})` : null }, picture.keyLabels[k]));
-  }
-}
-
 /* What is shown in light colours, as pictures for slides are. */
 function lighten(shown, heatmap) {
   if (!shown.picture.dark)
     return [shown, heatmap];
-  const picture = { ...shown.picture, colours: makeColours(false), theme: readLightTheme() }, image = document.createElement("canvas");
+  const picture = { ...shown.picture, colours: makeColours(false), theme: readTheme("light") }, image = document.createElement("canvas");
   for (const _step of paintWeights(picture.weights, picture.sequence, heatmap.image.width, heatmap.image.height, picture.scale,
     picture.colours, image)) { /* at once */ }
   return [{ ...shown, picture }, { ...heatmap, image }];
@@ -227,7 +209,7 @@ async function saveAll(ending) {
 
 async function save(kind, shown, heatmap) {
   switch (kind) {
-    case "png": return savePicture(fileName(shown, "png"), makeHeatmapSvg(...lighten(shown, heatmap)), heatmap.density);
+    case "png": return savePicture(fileName(shown, "png"), makeHeatmapSvg(...lighten(shown, heatmap)), window.devicePixelRatio);
     case "svg": return savePicture(fileName(shown, "svg"), makeHeatmapSvg(...lighten(shown, heatmap)));
     case "csv": return saveFile(fileName(shown, "csv"), "text/csv", makeCsv(shown));
     case "json": return saveFile(fileName(shown, "json"), "application/json", makeJson(shown));

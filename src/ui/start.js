@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* start.js: listens to the controls, then computes what the address asks for. */
 
-/* The controls, by what a change of them needs. */
+/* The controls: those that compute again, and those that draw something anew. */
 const INPUT_CONTROLS = ["source", "text", "count", "seed", "states", "causal", "window", "valid", "labels",
   "rows", "heads", "keys"];
-const PICTURE_CONTROLS = ["scale", "range"];
+const PICTURE_CONTROLS = { scale: redraw, range: redraw, lines: drawLines, reading: showText, sort: placeAll };
 
 const isNarrow = matchMedia("(max-width: 52rem)"); /* as in ui.css */
 
@@ -44,16 +44,12 @@ function listenToControls() {
       if (name !== "source" || value !== "own" || form.file || state.own)
         computeSoon();
     });
-  for (const name of PICTURE_CONTROLS)
+  for (const [name, draw] of Object.entries(PICTURE_CONTROLS))
     byId(name).addEventListener("change", (event) => {
       state[name] = event.target.value;
-      redraw();
+      draw();
+      keepState();
     });
-  byId("lines").addEventListener("change", (event) => {
-    state.lines = event.target.value;
-    drawLines();
-    keepState();
-  });
 }
 
 function listenToView() {
@@ -69,7 +65,8 @@ function listenToView() {
       page.heatmap.drawCursor();
     }
   });
-  byId("heatmap").addEventListener("keydown", moveByKey);
+  byId("heatmap").addEventListener("keydown", (event) => page.run
+    && runKey(event, moveCell, { Enter: zoomIn, PageUp: () => stepHead(-1), PageDown: () => stepHead(1) }));
   byId("heatmap").addEventListener("dblclick", zoomIn);
   byId("zoom-in").addEventListener("click", zoomIn);
   byId("zoom-out").addEventListener("click", zoomOut);

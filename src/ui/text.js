@@ -142,9 +142,4 @@ function listenToText() {
       chooseCell({ row, key: state.key });
     showTextSoon();
   });
-  byId("reading").addEventListener("change", (event) => {
-    state.reading = event.target.value;
-    showText();
-    keepState();
-  });
 }

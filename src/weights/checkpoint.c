@@ -7,7 +7,6 @@
 #include "math/model.h"
 #include "weights/layer/make.h"
 #include "weights/layout.h"
-#include "weights/layout_layer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,17 +36,12 @@ const char *checkpoint_find_note(const attn_model_info *info) {
 
 /* --- the layer of a file --- */
 
-struct single_layer {
+struct checkpoint {
+    struct safetensors *file; /* NULL: it is another's */
     struct layout layout;
     struct tensor_view view;
     struct layer layer; /* borrows from the view */
 };
-
-/* Returns an option: `option` unless NULL, else what __metadata__ has, or NULL. */
-static const char *find_option(const struct safetensors *file, const char *key,
-                               const char *option) {
-    return option != NULL ? option : safetensors_get_metadata(file, key);
-}
 
 /* Refuses the value `text` of `key` in __metadata__. */
 static void refuse_metadata(const char *key, const char *text, const char *expected,
@@ -61,7 +55,7 @@ static void refuse_metadata(const char *key, const char *text, const char *expec
 /* Returns a number: the option unless 0, else what __metadata__ has, else 0. */
 static size_t find_number(const struct safetensors *file, const char *key, size_t option,
                           attn_error *error) {
-    const char *text = find_option(file, key, NULL);
+    const char *text = safetensors_get_metadata(file, key);
 
     if (option > 0 || text == NULL)
         return option;
@@ -76,7 +70,7 @@ static size_t find_number(const struct safetensors *file, const char *key, size_
  * 0. */
 static double find_positive(const struct safetensors *file, const char *key,
                             double option, attn_error *error) {
-    const char *text = option == 0 ? find_option(file, key, NULL) : NULL;
+    const char *text = option == 0 ? safetensors_get_metadata(file, key) : NULL;
     char *end = NULL;
 
     double number = text != NULL ? strtod(text, &end) : option;
@@ -93,7 +87,7 @@ static double find_positive(const struct safetensors *file, const char *key,
 /* Returns a flag: the option, else what __metadata__ has, else the default. */
 static bool find_flag(const struct safetensors *file, const char *key, const char *option,
                       bool default_value, attn_error *error) {
-    const char *text = find_option(file, key, option);
+    const char *text = option != NULL ? option : safetensors_get_metadata(file, key);
     bool flag = text == NULL ? default_value : strcmp(text, "true") == 0;
 
     if (text == NULL || flag || strcmp(text, "false") == 0)
@@ -105,21 +99,20 @@ static bool find_flag(const struct safetensors *file, const char *key, const cha
     return flag;
 }
 
-/* Finds the layer of the file, with the options, which may be NULL, or else with those of
- * the file. */
+/* Fills in what `checkpoint` has of the file, with the options, which may be NULL, or
+ * else with those of the file. */
 static attn_status find_layer(const char *name, const struct safetensors *file,
                               const attn_model_options *options,
-                              struct single_layer *ret_single, attn_error *ret_error) {
+                              struct checkpoint *checkpoint, attn_error *ret_error) {
     static const attn_model_options no_options;
-    struct layer *layer = &ret_single->layer;
+    struct layout *layout = &checkpoint->layout;
+    struct layer *layer = &checkpoint->layer;
     attn_error error = {.status = ATTN_OK};
 
     options = options != NULL ? options : &no_options;
-    *ret_single = (struct single_layer){.layout = {.name = NULL}};
     attn_status status = checkpoint_check_name(name, ret_error);
     if (status == ATTN_OK)
-        status = layout_recognise(file, options, &ret_single->layout, &ret_single->view,
-                                  ret_error);
+        status = layout_recognise(file, options, layout, &checkpoint->view, ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -133,12 +126,11 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
     layer->rotation.interleaved =
         find_flag(file, "rope_interleaved", options->rope_interleaved, false, &error);
     layer->info.mask.causal =
-        find_flag(file, "causal", options->causal, ret_single->layout.causal, &error);
-    ret_single->layout.transposed =
+        find_flag(file, "causal", options->causal, layout->causal, &error);
+    layout->transposed =
         find_flag(file, "transposed", options->transposed, false, &error);
-    layout_fill_layer(&ret_single->layout, &ret_single->view, layer, &error);
-    bool may_turn = ret_single->layout.own && !ret_single->layout.transposed &&
-                    error.status == ATTN_E_SHAPE;
+    layout_fill_layer(layout, &checkpoint->view, layer, &error);
+    bool may_turn = layout->own && !layout->transposed && error.status == ATTN_E_SHAPE;
     return error.status == ATTN_OK
                ? ATTN_OK
                : error_set(ret_error, error.status, "%s%s", error.text,
@@ -150,12 +142,12 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
                                     const attn_model_options *options,
                                     const attn_engine_options *engine,
                                     attn_model **ret_model, attn_error *ret_error) {
-    struct single_layer single;
-    attn_status status = find_layer(name, file, options, &single, ret_error);
+    struct checkpoint checkpoint = {.file = NULL};
+    attn_status status = find_layer(name, file, options, &checkpoint, ret_error);
     if (status != ATTN_OK)
         return status;
-    return layer_create_model(&single.layer, &single.layer.info, engine, ret_model,
-                              ret_error);
+    return layer_create_model(&checkpoint.layer, &checkpoint.layer.info, engine,
+                              ret_model, ret_error);
 }
 
 /* Puts the path before an error. */
@@ -181,34 +173,26 @@ attn_status attn_model_load(const char *name, const char *path,
     return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }
 
-struct checkpoint {
-    struct safetensors *file;
-    struct single_layer single;
-};
-
 attn_status checkpoint_open(const char *path, const attn_model_options *options,
                             struct checkpoint **ret_checkpoint, attn_error *ret_error) {
     struct checkpoint *made = calloc(1, sizeof *made);
     attn_error error;
-    if (made == NULL) {
-        error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-        return ATTN_E_NOMEM;
-    }
+    if (made == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
 
     attn_status status = safetensors_open_file(path, &made->file, &error);
     if (status == ATTN_OK)
-        status = find_layer("model", made->file, options, &made->single, &error);
+        status = find_layer("model", made->file, options, made, &error);
     if (status != ATTN_OK) {
         checkpoint_close(made);
-        name_file(path, &error, ret_error);
-        return status;
+        return name_file(path, &error, ret_error);
     }
     *ret_checkpoint = made;
     return ATTN_OK;
 }
 
 const struct layer *checkpoint_get_layer(const struct checkpoint *checkpoint) {
-    return &checkpoint->single.layer;
+    return &checkpoint->layer;
 }
 
 void checkpoint_close(struct checkpoint *checkpoint) {
@@ -227,7 +211,7 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
     attn_status status = checkpoint_open(path, options, &checkpoint, ret_error);
     if (status != ATTN_OK)
         return status;
-    struct layer *layer = &checkpoint->single.layer;
+    struct layer *layer = &checkpoint->layer;
     if (check_weights)
         status = layer_check(layer, &error);
     if (status == ATTN_OK)

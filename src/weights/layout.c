@@ -346,27 +346,22 @@ static attn_status find_own_layout(attn_model_options *options,
 
 /* --- any file --- */
 
-/* Finds the one layout of the table that fits. */
+/* Finds the one layout of the table that fits; *ret_layout has no name yet. */
 static attn_status find_known_layout(const struct tensor_view *all,
                                      const struct tensor_view *view, const char *prefix,
                                      const char *name, struct layout *ret_layout,
                                      attn_error *ret_error) {
-    const struct layout *found = NULL;
-
     for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
         const struct layout *layout = &layout_table[i];
         if (!layout_is_called(layout, name) || !layout_fits(layout, view))
             continue;
-        if (found != NULL) {
-            *ret_layout = *found;
-            return refuse_ambiguous(found, layout, ret_error);
-        }
-        found = layout;
+        if (ret_layout->name != NULL)
+            return refuse_ambiguous(ret_layout, layout, ret_error);
+        *ret_layout = *layout;
     }
-    if (found == NULL)
-        return refuse_unrecognised(all, view, prefix, name, ret_error);
-    *ret_layout = *found;
-    return ATTN_OK;
+    return ret_layout->name != NULL
+               ? ATTN_OK
+               : refuse_unrecognised(all, view, prefix, name, ret_error);
 }
 
 attn_status layout_recognise(const struct safetensors *file,

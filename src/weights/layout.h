@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout.h: how attnd recognises the layout of a file. */
+/* layout.h: how attnd recognises the layout of a file, and what layer that is. */
 #pragma once
 
 #include "weights/layout_table.h"
@@ -19,3 +19,12 @@
 attn_status layout_recognise(const struct safetensors *file,
                              const attn_model_options *options, struct layout *ret_layout,
                              struct tensor_view *ret_view, attn_error *ret_error);
+
+/* Describes the layer, whose sizes its tensors tell: finds them all in `view`, which the
+ * layout fits, and checks every shape, before memory is allocated for any of them.
+ * Completes *layer, which borrows from the view; of its info, the name, the mask, the
+ * context length and, unless 0, num_heads, rotation.base and head_norm.eps are given, and
+ * the rest is 0. Keeps the first of all errors, with one line that names the tensor or
+ * the option: ATTN_E_SHAPE, _FORMAT, _VALUE, _UNSUPPORTED. */
+void layout_fill_layer(const struct layout *layout, const struct tensor_view *view,
+                       struct layer *layer, attn_error *error);

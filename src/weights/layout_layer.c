@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout_layer.c: what each tensor of a layout must look like. The first tensor that is
  * checked determines a size, such as H*D; the others must agree with it. */
-#include "weights/layout_layer.h"
-
 #include "base/error.h"
 #include "base/size.h"
 #include "weights/layer/frequencies.h"
 #include "weights/layer/make.h"
+#include "weights/layout.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,8 +25,7 @@ struct sizer {
 static void fit_matrix(const struct sizer *sizer, const struct safetensors_tensor *tensor,
                        bool transposed, size_t *rows, size_t *columns,
                        const char *reason) {
-    bool turned = transposed && columns != NULL;
-    tensor_fit(tensor, turned ? columns : rows, turned ? rows : columns, reason,
+    tensor_fit(tensor, transposed ? columns : rows, transposed ? rows : columns, reason,
                sizer->error);
 }
 
@@ -40,17 +38,6 @@ static void fit_linear(const struct sizer *sizer, const struct linear_names *nam
     fit_matrix(sizer, linear->weight, linear->transposed, rows, columns, reason);
     tensor_fit(linear->bias, rows, NULL, "one number for each row of the weight",
                sizer->error);
-}
-
-/* Checks a tensor that packs three parts of `part` rows each. */
-static void fit_thirds(const struct sizer *sizer, const struct safetensors_tensor *tensor,
-                       bool transposed, size_t part, size_t *columns,
-                       const char *reason) {
-    size_t rows = 0;
-    if (!size_mul(part, 3, &rows))
-        error_keep(sizer->error, ATTN_E_OVERFLOW, "tensor '%.80s' is too large",
-                   tensor->name);
-    fit_matrix(sizer, tensor, transposed, &rows, columns, reason);
 }
 
 /* --- heads that have tensors of their own --- */
@@ -115,8 +102,7 @@ static void fit_heads(struct sizer *sizer, size_t which,
 
     if (stage == NULL)
         linear->in_size = columns;
-    if (!size_mul(layer->info.num_heads, layer->info.width.score, &sizer->hidden))
-        error_keep(sizer->error, ATTN_E_OVERFLOW, "the heads are too large");
+    sizer->hidden = size_product(layer->info.num_heads, layer->info.width.score);
     linear->stage_bias =
         tensor_view_find(sizer->view, sizer->layout->linears[which].bias);
     tensor_fit(linear->stage_bias, &columns, NULL,
@@ -150,7 +136,8 @@ static void fit_packed(struct sizer *sizer, size_t which,
     size_t out = turned ? columns : rows, in = turned ? rows : columns;
     sizer->hidden = layout->wide && out % 3 == 0 ? out / 3 : in;
     linear->transposed = layout->transposed || (square && layout->turned);
-    fit_thirds(sizer, weight, linear->transposed, sizer->hidden, &in,
+    rows = size_product(sizer->hidden, 3);
+    fit_matrix(sizer, weight, linear->transposed, &rows, &in,
                layout->wide ? "it packs query, key and value weights"
                             : "it packs square query, key and value weights");
 
@@ -201,8 +188,9 @@ static void fit_projection(struct sizer *sizer, size_t which) {
         fit_all_heads(sizer, which, weight);
     if (packed_bias == NULL)
         return;
-    fit_thirds(sizer, packed_bias, false, sizer->hidden, NULL,
-               "one number for each row of query, key and value");
+    size_t rows = size_product(sizer->hidden, 3);
+    tensor_fit(packed_bias, &rows, NULL,
+               "one number for each row of query, key and value", sizer->error);
     linear->bias = packed_bias;
     linear->bias_rows = which * sizer->hidden - linear->first_row;
 }

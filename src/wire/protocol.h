@@ -19,10 +19,12 @@ struct wire_input {
     const char *body; /* from malloc(), so aligned for any type; not NULL */
     size_t size;
     size_t json_size; /* of the JSON that it begins with; WIRE_NO_SIZE: not stated */
-    const attn_model *const *models; /* those that it may name; NULL: none */
+    /* Those that it may name; NULL: it is a request without a model. */
+    const attn_model *const *models;
     size_t num_models;
     bool any_name; /* the only model is meant, whatever the request names */
-    /* The layers of a capture, one of which is asked; NULL: the tensors are sent. */
+    /* Of a request without a model: the layers of a capture, one of which is asked; NULL:
+     * the tensors are sent. */
     const struct capture_layers *capture;
     bool targets_alone;  /* targets need no word of need: heads are analysed */
     struct arena *arena; /* for what is read */

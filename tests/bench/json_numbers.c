@@ -108,7 +108,9 @@ static bool same_bits(const float *a, const float *b) {
 }
 
 static bool read_with_attnd(struct wire_text *text) {
-    const struct wire_input input = {.body = text->body.data, .size = text->body.size};
+    static const attn_model *const none;
+    const struct wire_input input = {
+        .body = text->body.data, .size = text->body.size, .models = &none};
     struct wire_source source;
     struct wire_problem problem;
     struct wire_tensor tensor;
@@ -117,7 +119,7 @@ static bool read_with_attnd(struct wire_text *text) {
                                           false, false};
 
     arena_reset(&text->arena);
-    return wire_native_scan(&input, WIRE_TO_MODEL, &source, &problem) &&
+    return wire_native_scan(&input, &source, &problem) &&
            wire_tensor_read(&cursor, &source.values[WIRE_FIELD_QUERIES].text, "queries",
                             &form, &text->arena, &tensor) &&
            same_bits(tensor.rows, text->numbers);

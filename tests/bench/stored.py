@@ -26,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/python"))
 
-from attnd.client import from_safetensors, to_safetensors
+from attnd._safetensors import from_safetensors, to_safetensors
 
 HEADS, KV_HEADS, SIZE, KEYS, ROUNDS, SENT_ROUNDS = 32, 8, 128, 32768, 200, 5
 CHOICES = {"four heads of one key head": [0, 1, 2, 3], "four heads of four key heads": [0, 8, 16, 24]}

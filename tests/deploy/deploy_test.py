@@ -225,6 +225,14 @@ def test_keys_and_tls_file_serves_and_rotates(stack):
         assert wait_for(lambda: is_healthy(stack, container), 30)
 
 
+def test_replica_that_ends_after_a_reload_is_started_again(stack):
+    """As a crash would: the process ends without Docker's doing."""
+    stack.run_compose("kill", "-s", "HUP", "attnd")
+    victim = stack.containers("attnd")[0]
+    stack.run_docker("exec", victim, "sh", "-c", "kill -TERM 1")
+    assert wait_for(lambda: stack.inspect(victim)["RestartCount"] == 1 and is_healthy(stack, victim), 60)
+
+
 def test_service_goes_on_when_a_replica_is_killed(stack):
     victim = stack.containers("attnd")[0]
     with clients_that_expect_right_replies(stack, a_replica_dies=True):

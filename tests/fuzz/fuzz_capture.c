@@ -245,7 +245,7 @@ static void check_both(struct capture *whole, struct capture *pieces,
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    struct captures *store = captures_create(LIMIT, TTL);
+    struct captures *store = captures_create(LIMIT);
     struct wire_problem problems[2];
 
     must(store != NULL, "no memory");

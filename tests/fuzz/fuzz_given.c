@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                      .reserve = fuzz_reserve,
                                      .context = &reserved};
     bool text = size > 0 && data[0] == '{';
-    wire_read *read = text ? wire_native_read_given : wire_safetensors_read_given;
+    wire_read *read = text ? wire_native_read : wire_safetensors_read;
     arena_reset(&fixture->arena);
 
     if (read(&input, &fixture->request, &fixture->problem)) {

@@ -3,12 +3,12 @@
 
 import numpy as np
 
-from attnd._tensors import to_float
+from attnd.recording import to_float
 
 
 def compute_weights(queries, keys, scale, values=None, causal=False, window=None, softcap=None, bias=None, sinks=None,
-                    positions=None):
-    """Returns the weights [H, Tq, Tk] of a request of one sequence, in float64."""
+                    positions=None, self_attention=None, token_ids=None):
+    """Returns the weights [H, Tq, Tk] of a request of one sequence, in float64. The last two change nothing."""
     queries, keys = (to_float(rows).astype(np.float64) for rows in (queries, keys))
     keys = np.repeat(keys, queries.shape[1] // keys.shape[1], axis=1)
     scores = scale * np.matmul(queries.transpose(1, 0, 2), keys.transpose(1, 2, 0))

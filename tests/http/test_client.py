@@ -18,7 +18,8 @@ import safetensors.numpy
 from http1 import Connection, post_bytes
 
 import attnd.client
-from attnd.client import BFLOAT16, AsyncClient, AttentionError, Client, encode
+from attnd import BFLOAT16, AsyncClient, AttentionError, Client
+from attnd._fields import encode
 
 RNG = np.random.default_rng(0)
 
@@ -356,7 +357,6 @@ NOT_A_REPLY = {
 @pytest.mark.parametrize("name", NOT_A_REPLY)
 def test_reply_that_attnd_does_not_write_is_an_error_of_its_own(attend, name, monkeypatch):
     monkeypatch.setattr(Client.__init__, "__defaults__", (*Client.__init__.__defaults__[:-2], 100000, None))
-    assert AsyncClient.__init__ is Client.__init__
     with one_server(NOT_A_REPLY[name]) as (url, _):
         with pytest.raises(AttentionError, match="^Reply not understood: ") as caught:
             attend(url, "d2l", rows(2))
@@ -381,6 +381,25 @@ def attend_briefly_asyncio(url):
         async with AsyncClient(url, timeout=0.3) as client:
             await client.attend("d2l", rows(2))
     asyncio.run(attend())
+
+
+def test_many_requests_at_once_and_one_that_is_cancelled(demo_server):
+    """More of them than connections, of which each is lent to one request at a time."""
+    texts = [rows(1 + i % 7) for i in range(150)]
+
+    async def attend():
+        async with AsyncClient(demo_server.url) as client:
+            waiting = asyncio.ensure_future(client.attend("d2l", rows(9)))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            replies = await asyncio.gather(*(client.attend("d2l", text) for text in texts))
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        assert len(client._idle) == attnd.client.MAX_CONNECTIONS
+        return replies
+    client = Client(demo_server.url)
+    for text, (outputs, _) in zip(texts, asyncio.run(attend()), strict=True):
+        assert np.array_equal(outputs, client.attend("d2l", text)[0])
 
 
 @pytest.mark.parametrize("attend", [attend_briefly, attend_briefly_asyncio])

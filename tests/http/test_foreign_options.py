@@ -12,7 +12,7 @@ from server import GOLDEN, run_attnd
 MODEL = f"{GOLDEN}/torch_packed.safetensors,num_heads=6"
 SERVICE_LINKS = {"ATTND_CANARY_SERVICE_HOST": "10.0.0.1", "ATTND_CANARY_SERVICE_PORT": "80",
                  "ATTND_CANARY_SERVICE_PORT_HTTP": "80", "ATTND_CANARY_PORT": "tcp://10.0.0.1:80",
-                 "ATTND_CANARY_PORT_80_TCP_ADDR": "10.0.0.1", "ATTND_PORT": "tcp://10.0.0.1:80",
+                 "ATTND_CANARY_PORT_80_TCP_ADDR": "10.0.0.1", "ATTND_PORT_80_TCP_PORT": "80", "ATTND_PORT": "tcp://10.0.0.1:80",
                  "ATTND_SERVICE_HOST": "10.0.0.1"}
 
 

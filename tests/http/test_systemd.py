@@ -16,7 +16,7 @@ import pytest
 from checkpoints import slow_request, write_layer, write_slow_layer
 from http1 import Connection, post_bytes
 from reload import wait_for_log
-from server import BINARY, ROOT, Server, is_sanitized
+from server import BINARY, ROOT, Server, is_sanitized, run_attnd
 
 UNIT = ROOT / "deploy/attnd.service"
 SECRETS = ROOT / "deploy/attnd-secrets.conf"
@@ -59,6 +59,24 @@ def test_unit_leaves_little_exposed(installed):
 def test_refused_options_are_not_tried_again():
     settings = dict(settings_of(UNIT))
     assert (settings["Restart"], settings["RestartPreventExitStatus"]) == ("on-failure", "2")
+
+
+def test_port_that_needs_a_capability_names_it():
+    """As a user who has none. The drop-in of docs/operate.md has the same words."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
+    if lowest == 0:
+        pytest.skip("every user may have every port here")
+    result = run_attnd("--demo", "--listen", f"127.0.0.1:{lowest - 1}", user=61234 if os.geteuid() == 0 else None)
+    page = (ROOT / "docs/operate.md").read_text()
+    assert result.returncode == 1 and "Permission denied" in result.stderr
+    for words in ("AmbientCapabilities=", "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"):
+        assert words in result.stderr and words in page
+
+
+def test_page_enables_the_socket_by_the_line_of_its_file():
+    line = "sudo systemctl stop attnd && sudo systemctl enable --now attnd.socket attnd"
+    assert f"#   {line}\n" in (ROOT / "deploy/attnd.socket").read_text()
+    assert f"\n{line}\n" in (ROOT / "docs/operate.md").read_text()
 
 
 def test_credentials_and_options_name_the_same_files():

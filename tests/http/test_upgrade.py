@@ -32,6 +32,8 @@ def test_page_checks_as_the_unit_would_start():
 def test_page_goes_back_by_the_files_that_it_names():
     compose, stack = ((ROOT / "deploy" / name).read_text() for name in ("docker-compose.yml", "stack.yml"))
     assert "image: localhost/attnd:${ATTND_COMMIT:-latest}" in compose and "REVISION: \"${ATTND_COMMIT:-" in compose
+    line = 'echo "ATTND_COMMIT=$(git rev-parse HEAD)" >> deploy/.env'
+    assert PAGE.count(line) == 2 and line in (ROOT / "docs/deploy.md").read_text()
     assert "${ATTND_IMAGE" in stack and re.search(r"failure_action: rollback", stack)
     assert "--allow-downgrades" in PAGE and "docker service rollback attnd_attnd" in PAGE
     for name in ("base/deployment.yaml", "one-node/deployment.yaml"):  # what `kubectl set image` changes

@@ -69,15 +69,15 @@ def test_lists_are_arrays_and_their_integers_are_numbers():
 
 
 @pytest.mark.parametrize("value, words", [
-    (np.zeros((2, 3), np.int64), r"queries is int64, .* queries.astype\('float32'\)"),
-    (np.zeros((2, 3), np.uint16), "BFLOAT16"),
-    (np.zeros((2, 3), bool), "attn_mask"),
-    (np.zeros((2, 3), complex), "complex"),
-    (np.array(["a"]), "text"),
-    (np.array([None]), "objects"),
-    ("abc", "text"),
-    (None, "objects"),
-    (object(), "objects"),
+    (np.zeros((2, 3), np.int64), r"queries is int64, .* queries.astype\('float32'\), or if they are ids of tokens, the rows "),
+    (np.zeros((2, 3), np.uint16), r"astype\('float32'\), or bits of bfloat16 as \.view\(attnd\.BFLOAT16\)$"),
+    (np.zeros((2, 3), complex), "^queries is complex128, which attnd does not read; send float32, or int64 for whole numbers$"),
+    (np.zeros(2, np.longdouble), "queries is float128, which"),
+    (np.array(["a"]), "queries is <U1, which"),
+    (np.array([None]), "queries is object, which"),
+    ("abc", "queries is <U3, which"),
+    (None, "queries is object, which"),
+    (object(), "queries is object, which"),
     (np.ma.masked_array([1.0, 2.0], [True, False]), "masked array")])
 def test_types_without_a_meaning_are_refused(value, words):
     with pytest.raises(TypeError, match=words) as caught:
@@ -96,7 +96,7 @@ def test_integers_are_of_64_bits_and_floats_stay(value, dtype):
     assert to_integers("valid_lens", value).dtype == dtype
 
 
-@pytest.mark.parametrize("value, words", [([True], r"mask\.sum\(-1\)"), (["a"], "text"), ([1j], "complex")])
+@pytest.mark.parametrize("value, words", [([True], r"mask\.sum\(-1\), its places mask\.nonzero\(\)\[0\]"), (["a"], "valid_lens is <U1, which"), ([1j], "valid_lens is complex128, which")])
 def test_integers_of_other_types_are_refused(value, words):
     with pytest.raises(TypeError, match=words):
         to_integers("valid_lens", value)
@@ -125,8 +125,8 @@ def test_ragged_batch_is_joined_with_its_lengths():
 
 
 @pytest.mark.parametrize("keys, words", [
-    ([numbers(2, 1, 4), numbers(3, 1, 5)], "shapes"),
-    ([numbers(2, 1, 4), numbers(3, 1, 4, dtype=ml_dtypes.bfloat16)], "bfloat16 and of other types")])
+    ([numbers(2, 1, 4), numbers(3, 1, 5)], "all but the rows must agree"),
+    ([numbers(2, 1, 4), numbers(3, 1, 4, dtype=ml_dtypes.bfloat16)], "bfloat16 goes with no other type")])
 def test_sequences_that_cannot_be_joined_are_refused(keys, words):
     with pytest.raises(Error, match="keys has sequences of.*" + words):
         split_fields(prepare({"queries": keys, "keys": keys}) | {"queries": [numbers(2, 1, 4), numbers(3, 1, 4)]}, 3, False)
@@ -152,7 +152,12 @@ class TestTorch:
         assert to_numbers("queries", [self.torch.ones(3, requires_grad=True)] * 2).shape == (2, 3)
 
     def test_tensor_on_another_device_says_how_to_copy_it(self):
-        with pytest.raises(TypeError, match=r"queries is on meta, but attnd computes on the CPU; send queries\.cpu\(\)"):
+        tensor = type("Tensor", (), {"__module__": "torch", "device": types.SimpleNamespace(type="cuda")})()
+        with pytest.raises(TypeError, match=r"queries is on .*cuda.*, but attnd computes on the CPU; send queries\.cpu\(\)"):
+            to_numbers("queries", tensor)
+
+    def test_tensor_on_meta_has_no_numbers_to_copy(self):
+        with pytest.raises(TypeError, match="queries is on meta: it has a shape, but no numbers; send a tensor of a model that"):
             to_numbers("queries", self.torch.zeros(3, device="meta"))
 
     def test_tensor_that_numpy_does_not_read_is_refused(self):

@@ -19,7 +19,10 @@ from server import ROOT
 
 import attnd
 from attnd import _masks, _safetensors, recording, vllm
-from attnd.client import BFLOAT16, decode_words, encode, to_safetensors
+from attnd import BFLOAT16
+from attnd._fields import encode
+from attnd._safetensors import to_safetensors
+from attnd.client import decode_words
 from attnd._safetensors import CaptureError
 from attnd.captured import Captured, open_capture
 
@@ -263,8 +266,8 @@ def assert_sequence(captured, rows, item=0, first=0, window=None):
         request = captured.request(layer, item)
         for name in ("queries", "keys"):
             assert np.array_equal(request[name], rows[item, :, first:].swapaxes(0, 1))
-        assert {name: request[name] for name in request if name not in ("queries", "keys", "scale")} == \
-            {"causal": True} | ({"window": window} if window else {})
+        assert {name: request[name] for name in request if name not in ("queries", "keys", "scale", "token_ids")} == \
+            {"causal": True, "self_attention": True} | ({"window": window} if window else {})
 
 
 @pytest.mark.parametrize("lens", [[6, 1, 1, 1], [3, 4, 2], [9]])
@@ -448,7 +451,7 @@ def test_saved_capture_is_loaded_as_it_was(tmp_path):
     assert loaded.tokens == ["a", "b"] and list(loaded.layers) == ["text.0", "7"]
     for layer, wanted in (("text.0", request), (7, other)):
         got = loaded.request(layer)
-        assert got.keys() == wanted.keys()
+        assert got.keys() == wanted.keys() | {"self_attention"}
         for name in wanted:
             assert np.array_equal(got[name], wanted[name]) and np.asarray(got[name]).dtype == np.asarray(wanted[name]).dtype
 
@@ -472,7 +475,7 @@ def write_hidden(path, **tensors):
     (lambda folder: vllm.read_hidden_states(write_hidden(folder / "x", hidden_states=normal(4, 1, 3)), [0]),
      "no file of vLLM, which has hidden_states and token_ids"),
     (lambda folder: vllm.read_hidden_states(FOLDER / "vllm-hidden-states/qwen3-float32.safetensors", [0]),
-     "hidden_states are .*, but layers has 1 ids"),
+     "hidden_states are .*, but ids are 1"),
     (lambda folder: vllm.read_hidden_states(FOLDER / "vllm-hidden-states/qwen3-float32.safetensors", [0, 2], 2),
      "id 2 is what leaves the last layer"),
     (lambda folder: vllm.read_hidden_states(write_hidden(folder / "x", hidden_states=normal(4, 1, 3),

@@ -85,6 +85,11 @@ def assert_rows(found, model, ids, masks=None, rows=None):
     return found
 
 
+def labels_of(found, layer):
+    """Returns the labels of the keys of each sequence."""
+    return [found.labels(layer, item)[1] for item in range(len(found.layers[str(layer)]))]
+
+
 @pytest.mark.parametrize("cache", [None, "static"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_generation_is_one_sequence(family, cache):
@@ -133,7 +138,7 @@ def test_beams_have_their_own_past(family, num_layers, cache):
     assert "changed places" in texts[-1] and len(texts) == 1
     # Whatever the texts of the beams at the last step are, rows are those of the ids that the capture has seen.
     assert len(found.layers["0"]) == 6 and len(found.request(0)["queries"]) == 16
-    assert_rows(found, model, torch.tensor([[*map(int, labels), 0] for labels in found.key_labels["1" if num_layers == 2 else "0"]]))
+    assert_rows(found, model, torch.tensor([[*map(int, labels), 0] for labels in labels_of(found, num_layers - 1)]))
 
 
 def test_guidance_is_two_runs():
@@ -175,7 +180,7 @@ def test_decoders_have_every_step_and_their_cross_attention(family, num_beams, c
         made = transformers.generation.GenerationMixin.generate(
             model, **inputs, max_new_tokens=6, do_sample=False, num_beams=num_beams, num_return_sequences=num_beams,
             cache_implementation=cache)
-    made = torch.tensor([[*map(int, labels), 0] for labels in found.key_labels["decoder.1"]])
+    made = torch.tensor([[*map(int, labels), 0] for labels in labels_of(found, "decoder.1")])
     repeated = {name: tensor.repeat_interleave(num_beams, 0) for name, tensor in inputs.items()}
     model.set_attn_implementation("eager")
     with torch.no_grad():

@@ -44,7 +44,7 @@ def numbers(rows, column):
 def test_hidden_states_give_the_figures_of_the_models_own_weights(tmp_path, family, layers):
     """modernbert has no norm before its first layer."""
     states = write_states(tmp_path / "states", hidden_states(family, layers))
-    result = run_heads(FOLDERS / family, "--data", states, "--layers", ",".join(map(str, layers)))
+    result = run_heads(FOLDERS / family, "--data", states, "--ids", ",".join(map(str, layers)))
     assert (result.returncode, result.stderr) == (0, ""), result
     header, known = result.stdout.splitlines()[0].split(), cases(family)
     weights = np.concatenate([known[f"{layer}/weights"][0] for layer in layers])  # [layers * H, T, T]
@@ -65,11 +65,11 @@ def test_hidden_states_give_the_figures_of_the_models_own_weights(tmp_path, fami
 @pytest.mark.parametrize("dtype", ["F32", "BF16"])
 def test_layers_may_come_first(tmp_path, dtype):
     states = hidden_states("gpt_neo", [0, 1]).astype(np.float32)
-    texts = [run_heads(FOLDERS / "gpt_neo", "--layers", "0-1", "--data", write_states(tmp_path / name, part, dtype)).stdout
+    texts = [run_heads(FOLDERS / "gpt_neo", "--ids", "0-1", "--data", write_states(tmp_path / name, part, dtype)).stdout
              for name, part in (("vllm", states), ("other", states.transpose(1, 0, 2)))]
     assert texts[0] == texts[1] != ""
     square = states[:2]  # [2, 2, width] is read as vLLM writes it
-    whole, first = (run_heads(FOLDERS / "gpt_neo", "--data", write_states(tmp_path / "x", part), "--layers", ids)
+    whole, first = (run_heads(FOLDERS / "gpt_neo", "--data", write_states(tmp_path / "x", part), "--ids", ids)
                     for part, ids in ((square, "0,1"), (square[:, :1], "0")))
     assert [row[1:] for row in table(whole.stdout, "layer ")][:4] == table(first.stdout, "head ")
 
@@ -81,7 +81,7 @@ def test_targets_beside_hidden_states_find_heads(tmp_path):
     at = np.arange(len(states))
     targets = np.stack([np.maximum(at - 2, 0), at], axis=1)  # none in the first row
     data = write_states(tmp_path / "states", states, targets=targets)
-    result = run_heads(GPT_OSS, "--data", data, "--layers", "0-1", "--sort", "target")
+    result = run_heads(GPT_OSS, "--data", data, "--ids", "0-1", "--sort", "target")
     rows, header = table(result.stdout, "layer "), result.stdout.splitlines()[0].split()
     on_targets = np.array([[w[i, begin:end].sum() for i, (begin, end) in enumerate(targets) if end > begin]
                            for w in weights]).mean(1)
@@ -91,17 +91,17 @@ def test_targets_beside_hidden_states_find_heads(tmp_path):
     assert (np.diff(column) <= 0).all() and header[-3:] == ["target", "largest", "tags"]
 
     model = attnd.load(GPT_OSS)
-    same = model.heads(states.astype(np.float32), layers=[0, 1], targets=targets).sort("target")
-    assert repr(same) == result.stdout.rstrip("\n") and repr(model.heads(data, layers="0,1").sort("target")) == repr(same)
+    same = model.heads(states.astype(np.float32), ids=[0, 1], targets=targets).sort("target")
+    assert repr(same) == result.stdout.rstrip("\n") and repr(model.heads(data, ids="0,1").sort("target")) == repr(same)
 
 
 def test_states_of_transformers_need_no_ids():
     states = hidden_states("gpt_oss", [0, 1]).astype(np.float32)
     model = attnd.load(GPT_OSS)
     layers = [states[:, 0], states[np.newaxis, :, 1]]
-    expected = repr(model.heads(states, layers=[0, 1]))
+    expected = repr(model.heads(states, ids=[0, 1]))
     assert repr(model.heads(layers)) == repr(model.heads(tuple([*layers, states[:, 1]]))) == expected
-    with pytest.raises(attnd.Error, match="layers is missing"):
+    with pytest.raises(attnd.Error, match="ids are missing"):
         model.heads(states)
 
 
@@ -113,7 +113,7 @@ def test_albert_passes_its_layer_many_times(tmp_path):
     model = attnd.load(tmp_path / "albert")
     layer = model[0]
     states = np.random.default_rng(1).normal(size=(5, passes, layer.info["query_size"])).astype(np.float32)
-    result = run_heads(tmp_path / "albert", "--data", write_states(tmp_path / "states", states), "--layers", "0-2")
+    result = run_heads(tmp_path / "albert", "--data", write_states(tmp_path / "states", states), "--ids", "0-2")
     rows = table(result.stdout, "layer ")
     assert [row[0] for row in rows[::layer.num_heads]] == ["0", "0.1", "0.2"]
     for i in range(passes):
@@ -121,7 +121,13 @@ def test_albert_passes_its_layer_many_times(tmp_path):
             [str(rows[i * layer.num_heads][0]), *row] for row in table(repr(layer.heads(states[:, i])), "head ")]
     last = passes * len(model)
     assert f"state {last} enters no layer" in error_of(
-        run_heads(tmp_path / "albert", "--data", tmp_path / "states", "--layers", f"0,1,{last}"))
+        run_heads(tmp_path / "albert", "--data", tmp_path / "states", "--ids", f"0,1,{last}"))
+
+
+def test_states_do_not_say_which_stack_they_enter(tmp_path):
+    states = write_states(tmp_path / "states", np.zeros((TOKENS, 1, 4)))
+    error = error_of(run_heads(FOLDERS / "whisper", "--data", states, "--ids", "0"))
+    assert "such as encoder.0, and hidden states do not say" in error and "whisper,layer=encoder.0" in error
 
 
 @pytest.fixture(name="requests_file", scope="module")
@@ -176,7 +182,7 @@ def test_json_is_what_the_route_replies(requests_file, tmp_path, start_server):
         reply = served.heads(json.loads(one.read_text()) | {"model": f"m.{layer}"}).json()
         assert reply | {"model": layer} == found
     states = write_states(tmp_path / "states", hidden_states("gpt_oss", [0, 1]))
-    layers = json.loads(run_heads(GPT_OSS, "--data", states, "--layers", "0,1", "--json").stdout)["layers"]
+    layers = json.loads(run_heads(GPT_OSS, "--data", states, "--ids", "0,1", "--json").stdout)["layers"]
     assert [layer["model"] for layer in layers] == ["0", "1"]
 
 
@@ -214,19 +220,19 @@ def test_bad_captures_are_refused(tmp_path, metadata, words):
 # --- what is refused ---
 
 BAD = {  # shape of hidden_states, options, what the error has
-    "no ids": ((5, 2, 48), [], "layers is missing"),
-    "too few": ((5, 3, 48), ["--layers", "0,1"], "are [5, 3, 48], but layers has 2 ids; list one for each"),
-    "one": ((5, 2, 48), ["--layers", "0"], "layers has 1 ids; "),
-    "after the last": ((5, 2, 48), ["--layers", "1-2"], "state 2 enters no layer of"),
-    "no list": ((5, 2, 48), ["--layers", "0,,1"], "'0,,1' is not a list of ids, such as 0,8,16 or 0-29"),
-    "negative": ((5, 2, 48), ["--layers=-1,0"], "is not a list of ids"),
-    "backward": ((5, 2, 48), ["--layers", "1-0"], "layers"),
-    "endless": ((5, 2, 48), ["--layers", "0-999999999"], "layers"),
-    "twice": ((5, 2, 48), ["--layers", "1,1"], "layers"),
-    "width": ((5, 2, 47), ["--layers", "0,1"], "layer 0: "),
-    "rank": ((5, 48), ["--layers", "0,1"], "hidden_states have 2 axes; save [tokens, layers, width]"),
-    "no tokens": ((0, 2, 48), ["--layers", "0,1"], "layer 0: "),
-    "not finite": (None, ["--layers", "0,1"], "layer 0: "),
+    "no ids": ((5, 2, 48), [], "ids are missing"),
+    "too few": ((5, 3, 48), ["--ids", "0,1"], "are [5, 3, 48], but ids are 2; list one for each"),
+    "one": ((5, 2, 48), ["--ids", "0"], "ids are 1; "),
+    "after the last": ((5, 2, 48), ["--ids", "1-2"], "state 2 enters no layer of"),
+    "no list": ((5, 2, 48), ["--ids", "0,,1"], "'0,,1' is not a list of ids, such as 0,8,16 or 0-29"),
+    "negative": ((5, 2, 48), ["--ids=-1,0"], "is not a list of ids"),
+    "backward": ((5, 2, 48), ["--ids", "1-0"], "but ids are 0"),
+    "endless": ((5, 2, 48), ["--ids", "0-999999999"], "ids: "),
+    "twice": ((5, 2, 48), ["--ids", "1,1"], "ids: "),
+    "width": ((5, 2, 47), ["--ids", "0,1"], "layer 0: "),
+    "rank": ((5, 48), ["--ids", "0,1"], "hidden_states have 2 axes; save [tokens, layers, width]"),
+    "no tokens": ((0, 2, 48), ["--ids", "0,1"], "layer 0: "),
+    "not finite": (None, ["--ids", "0,1"], "layer 0: "),
 }
 
 
@@ -239,28 +245,28 @@ def test_bad_hidden_states_are_refused(tmp_path, name):
 
 def test_tensors_that_mean_nothing_are_refused(tmp_path):
     data = write_states(tmp_path / "states", np.ones((5, 2, 48)), x=np.ones(3))
-    error = error_of(run_heads(GPT_OSS, "--data", data, "--layers", "0,1"))
+    error = error_of(run_heads(GPT_OSS, "--data", data, "--ids", "0,1"))
     assert "'x', which is nothing of its layers (none); beside these it may have token_ids, targets, hidden_states" in error
 
 
 def test_states_without_the_rows_of_a_cached_prefix_are_refused(tmp_path):
     """vLLM writes such a file where it takes the beginning of a prompt from its cache."""
     data = write_states(tmp_path / "states", np.ones((5, 2, 48)), token_ids=np.arange(13))
-    error = error_of(run_heads(GPT_OSS, "--data", data, "--layers", "0,1"))
+    error = error_of(run_heads(GPT_OSS, "--data", data, "--ids", "0,1"))
     assert "have 5 rows, but there are 13 token_ids: " in error
     assert "start vllm with --no-enable-prefix-caching" in error
 
 
 def test_states_do_not_make_the_keys_of_layers_that_borrow_them(tmp_path):
     states = write_states(tmp_path / "states", hidden_states("gemma3n_text", [1, 2]))
-    error = error_of(run_heads(FOLDERS / "gemma3n_text", "--data", states, "--layers", "1,2"))
+    error = error_of(run_heads(FOLDERS / "gemma3n_text", "--data", states, "--ids", "1,2"))
     assert "layer 2 takes the keys of layer 0, which state 2 does not make" in error
 
 
 def test_states_are_for_a_folder(tmp_path):
     states = write_states(tmp_path / "states", hidden_states("gpt_oss", [0, 1]))
     path = FOLDERS / "../golden/torch_packed.safetensors"
-    assert "is one layer; name the folder" in error_of(run_heads(f"{path},num_heads=6", "--data", states, "--layers", "0,1"))
+    assert "is one layer; name the folder" in error_of(run_heads(f"{path},num_heads=6", "--data", states, "--ids", "0,1"))
     with pytest.raises(attnd.Error, match="rows of many layers"):
         attnd.load(GPT_OSS)[0].heads(states)
     with pytest.raises(attnd.Error, match="leave these out"):

@@ -127,7 +127,8 @@ def test_read_only_arrays_are_read():
 
 @pytest.mark.parametrize("request_options, kind, words", [
     ({"keys": numbers(2, 6, 2, 9)}, ValueError, "Shape mismatch"),
-    ({"keys": K, "attn_mask": "causal"}, TypeError, "attn_mask is text"),
+    ({"keys": K, "attn_mask": "causal"}, TypeError, "attn_mask is <U6, which"),
+    ({"keys": K, "bias": np.ones((5, 6), bool)}, TypeError, "bias is bool, .*; send booleans as attn_mask"),
     ({"keys": K, "scale": 1j}, TypeError, "scale is of the type complex"),
     ({"keys": K, "need": 5}, TypeError, "need is of the type int"),
     ({"keys": K, "heads_first": True, "num_heads": 4}, ValueError, "leave it out with heads_first"),
@@ -147,13 +148,22 @@ def test_result_larger_than_memory_names_its_size_and_the_words_without_it():
 
 def test_heads_say_what_they_attend_to():
     found = attnd.heads(Q, K, causal=True, positions=range(1, 6), targets=[[0, 1]] * 5)
-    assert len(found) == 4 and {"tags", "entropy", "mass_on_target"} <= found[0].keys()
-    assert all("importance" not in head for head in found)
+    assert len(found) == 4 and found.columns == ["entropy", "distance", "self", "first", "previous", "target", "largest"]
     target = attnd.dot_product(Q, K, causal=True, positions=range(1, 6), targets=[[0, 1]] * 5, need="target")["target"]
-    np.testing.assert_allclose([head["mass_on_target"] for head in found], target.mean((0, 1)), atol=1e-6)
-    assert attnd.heads(Q.swapaxes(1, 2), K.swapaxes(1, 2), heads_first=True) == attnd.heads(Q, K)
+    np.testing.assert_allclose(found["target"], target.mean((0, 1)), atol=1e-6)
+    turned = attnd.heads(Q.swapaxes(1, 2), K.swapaxes(1, 2), heads_first=True)
+    assert turned.replies == attnd.heads(Q, K).replies
     with pytest.raises(ValueError, match="Shape mismatch"):
         attnd.heads(Q, numbers(2, 6, 2, 9))
+
+
+def test_two_arrays_are_the_same_tokens_where_that_is_said():
+    """What docs/python.md says of plain arrays."""
+    for known in ({"self_attention": True}, {"token_ids": [1, 2, 3, 1, 2]}):
+        plain, found = attnd.heads(Q, Q.copy()), attnd.heads(Q, Q.copy(), **known)
+        for column in ("self", "previous", "distance"):
+            assert np.isnan(plain[column]).all() and not np.isnan(found[column]).any(), column
+    assert attnd.dot_product(Q, Q, **known, self_attention=True)["weights"].tobytes() == attnd.dot_product(Q, Q)["weights"].tobytes()
 
 
 # --- sdpa ---
@@ -212,11 +222,20 @@ def test_sdpa_means_what_torch_means(name):
     ({"key": numbers(3, 4, 5, 8)}, "do not broadcast"),
     ({"key": numbers(5, 8)}, "have the shapes"),
     ({"key": numbers(2, 4, 0, 8), "value": numbers(2, 4, 0, 8)}, "Empty tensor"),
+    ({"key": numbers(2, 4, 5, 7)}, "heads of key have size 7, but those of query 8"),
+    ({"value": numbers(2, 4, 6, 8)}, "Shape mismatch: value"),
     ({"need": "top"}, "top_k")])
 def test_sdpa_refuses_what_it_would_misread(options, words):
     q = numbers(2, 4, 5, 8)
     with pytest.raises(ValueError, match=words):
         attnd.sdpa(**{"query": q, "key": q, "value": q} | options)
+
+
+def test_sdpa_takes_integers_of_lists_alone():
+    q = [[[1, 2], [3, 4]]]
+    assert np.array_equal(attnd.sdpa(q, q, q), attnd.sdpa(*[np.float32(q)] * 3))
+    with pytest.raises(TypeError, match="^query is int64, but must be floats"):
+        attnd.sdpa(np.array(q), q, q)
 
 
 def test_sdpa_equals_torch_with_its_own_tensors():
@@ -316,10 +335,11 @@ def run_python(code, **environment):
                           env=os.environ | environment)
 
 
-def test_package_is_imported_without_its_parts():
-    result = run_python("import sys, attnd; print('numpy' in sys.modules, attnd.__version__, 'numpy' in sys.modules); dir(attnd)")
-    before, version, after = result.stdout.split()
-    assert (before, after) == ("False", "True") and version.startswith("0.")
+def test_package_is_imported_without_what_is_optional_and_without_the_library():
+    result = run_python("import sys, attnd; print(sys.modules.keys() & {'torch', 'transformers', 'matplotlib'}, 'libattnd' in "
+                        "open('/proc/self/maps').read(), attnd.__version__)")
+    assert result.stdout.startswith("set() False 0.")
+    assert all(hasattr(attnd, name) for name in attnd.__all__)
 
 
 def test_library_that_is_not_found_says_where_to_get_it(tmp_path):

@@ -55,8 +55,9 @@ def test_projections_are_three_arrays(rows):
 def test_layers_are_found_by_name_and_place(rows):
     model = attnd.load(GPT2)
     assert model["0"].index == model[0].index == 0 and model[-1].name == list(model)[-1].name == str(len(model) - 1)
-    with pytest.raises(IndexError):
-        model[len(model)]
+    for place in (len(model), -len(model) - 1):
+        with pytest.raises(IndexError, match=f"tiny-gpt2 has no layer {place}; it has 0, 1$"):
+            model[place]
     assert model.family == "gpt2" and "gpt2" in repr(model) and "layer 0" in repr(model[0])
     with pytest.raises(KeyError, match="has no layer '99'; it has 0"):
         model["99"]
@@ -121,7 +122,7 @@ def test_weights_go_with_the_last_layer(rows):
     """At once, and not when the collector finds a circle."""
     layer = attnd.load(GPT2)[0]
     layer(rows)
-    opened = weakref.ref(layer.model.opened)
+    opened = weakref.ref(layer.model)
     gc.disable()
     try:
         del layer

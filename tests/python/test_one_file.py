@@ -93,7 +93,7 @@ def test_folder_takes_the_file_the_capture_and_the_arrays_alike(num_states, tmp_
     for given in (captured, tmp_path / "text", attnd.open(tmp_path / "text")):
         table = model.heads(given)
         assert table.replies == wanted.replies and list(table.replies) == ["0", "1"] and "target" in table.columns
-    one = model.heads(attnd.open(tmp_path / "text"), layers=range(num_states)) if num_states == 2 else None
+    one = model.heads(attnd.open(tmp_path / "text"), ids=range(num_states)) if num_states == 2 else None
     assert one is None or one.replies == wanted.replies
 
 
@@ -133,8 +133,8 @@ def test_command_takes_the_file_with_and_without_a_folder(path):
 @pytest.mark.parametrize("arguments, words", [
     (lambda path: (TINY, "--data", TINY / "capture.safetensors"), "has no hidden_states, which the layers of a folder take"),
     (lambda path: ("--data", VLLM), "has hidden_states alone"),
-    (lambda path: (TINY, "--data", VLLM), "layers is missing"),
-    (lambda path: ("--data", path, "--layers", "0,1"), "or no folder is named"),
+    (lambda path: (TINY, "--data", VLLM), "ids are missing"),
+    (lambda path: ("--data", path, "--ids", "0,1"), "or no folder is named"),
     (lambda path: (f"{FOLDERS / '../golden/torch_packed.safetensors'},num_heads=6", "--data", path), "is one layer; name the folder")])
 def test_what_a_file_lacks_is_said(path, arguments, words):
     assert words in error_of(run_heads(*arguments(path)))
@@ -172,9 +172,59 @@ def test_ids_and_targets_are_those_of_the_last_text():
     short = {"queries": normal(3, 2, 4), "keys": normal(3, 2, 4)}
     captured = attnd.Captured({"encoder.0": [request], "decoder.0": [request], "decoder.1": [short], "decoder.1.cross": [request]})
     captured.token_ids, captured.targets = range(5), [[0, 1]] * 5
-    assert [list(captured.common(layer)) for layer in captured.layers] == [[], ["token_ids", "targets"], [], []]
+    assert ["token_ids" in captured.request(layer) for layer in captured.layers] == [False, True, False, False]
+    assert ["self_attention" in captured.request(layer) for layer in captured.layers] == [True, True, True, False]
     assert [reply["heads"][0]["mass_on_target"] is not None for reply in captured.heads().replies.values()] == [
         False, True, False, False]
+
+
+def test_request_brings_what_the_capture_knows_of_its_tokens(path):
+    captured = attnd.open(path)
+    captured.targets = None
+    for layer, reply in captured.heads().replies.items():
+        assert attnd.heads(**captured.request(layer)).replies[""]["heads"] == reply["heads"]
+        assert attnd.dot_product(**captured.request(layer))["weights"].tobytes() == captured.attend(layer).tobytes()
+    with pytest.raises(TypeError, match="mappingproxy"):
+        captured.request(1)["window"] = 3  # which would change nothing
+    captured.layers["1"][0]["window"] = 3
+    assert captured.request(1)["window"] == 3
+
+
+def test_targets_that_are_all_empty_are_said_to_be(path):
+    captured = attnd.open(path)
+    captured.targets = [None] * 31
+    with pytest.raises(attnd.Error, match="no column 'target' .*: no query has a target; send targets that are not all empty; "):
+        captured.heads().sort("target")
+
+
+def test_rows_are_chosen_by_tag_and_layer(path):
+    table = attnd.open(path).heads()
+    weak = table.where("first token", weak=True)
+    assert 0 < len(weak) < len(table) == 8 and all("first token" in tags for tags in weak["tags"])
+    assert len(table.where("first token")) == sum("first token" in f" {tags}" and "(first token" not in tags for tags in table["tags"])
+    assert repr(table.where(layer=1)) == repr(table[table["layer"] == "1"]) and len(table.where(layer=1)) == 4
+    assert len(table.where("token", weak=True)) == len(table.where("induction", layer="7")) == 0
+
+
+def test_argument_that_is_wrong_is_named_as_it_was_written(path, client):
+    captured = attnd.open(path)
+    for kept in (False, True):
+        with pytest.raises(attnd.Error, match=r"Out of range: heads\[0\] is 99, but there are 4 heads"):
+            captured.attend(1, heads=[99])
+        with pytest.raises(attnd.Error, match=r"Out of range: queries\[0\] is 99"):
+            captured.attend(1, queries=[99])
+        if not kept:
+            captured.put(client)
+
+
+def test_file_that_exists_is_replaced_where_that_is_said(path):
+    before, captured = path.read_bytes(), make_captured()
+    captured.tokens = None
+    with pytest.raises(OSError, match="text.safetensors exists already; choose another name, or say overwrite=True"):
+        captured.save(path)
+    assert path.read_bytes() == before
+    captured.save(path, overwrite=True)
+    assert path.read_bytes() == captured.to_bytes() and list(path.parent.iterdir()) == [path]
 
 
 def test_server_keeps_no_hidden_states_and_says_so(client, path):

@@ -280,12 +280,22 @@ def test_file_that_exists_is_not_replaced(tmp_path, layer):
     copy = tmp_path / "copy"
     copy.write_bytes(layer[0].read_bytes())
     pruned = attnd.load(copy)[0].prune(remove=[1])
-    with pytest.raises(OSError, match="copy exists already; remove it"):
+    with pytest.raises(OSError, match="copy exists already; choose another name, or say overwrite=True"):
         pruned.save(copy)
     assert copy.read_bytes() == layer[0].read_bytes()
     assert list(tmp_path.iterdir()) == [copy]
     with pytest.raises(OSError, match="No such file"):
         pruned.save(tmp_path / "none/x")
+    pruned.save(copy, overwrite=True)
+    assert attnd.load(copy)[0].num_heads == 3 and list(tmp_path.iterdir()) == [copy]
+
+
+def test_file_stays_where_a_new_one_could_not_be_opened(tmp_path):
+    (tmp_path / "old").write_bytes(b"old")
+    layer = attnd.load(FOLDERS / "../golden/torch_packed.safetensors", num_heads=6)[0]
+    with pytest.raises(NotImplementedError, match="layout torch cannot have 5 of these heads, so nothing was written; send head_mask"):
+        layer.prune(remove=[0]).save(tmp_path / "old", overwrite=True)
+    assert (tmp_path / "old").read_bytes() == b"old" and list(tmp_path.iterdir()) == [tmp_path / "old"]
 
 
 def test_file_that_was_replaced_is_not_cut(tmp_path, layer):

@@ -10,6 +10,7 @@ import pytest
 
 import attnd
 from programs import BINARY
+from attnd._safetensors import to_safetensors
 from attnd.server import Server
 
 ROWS = np.ones((3, 100), np.float32)
@@ -41,7 +42,7 @@ def test_block_has_a_client_of_a_server_that_ends_with_it():
 def test_models_are_named_as_their_files(tmp_path):
     for name, size in (("plain", 4), ("other", 8)):
         tensors = {f"W_{part}.weight": np.eye(size, dtype=np.float32) for part in "qkvo"}
-        (tmp_path / f"{name}.safetensors").write_bytes(attnd.client.to_safetensors(tensors, {"num_heads": "2"}))
+        (tmp_path / f"{name}.safetensors").write_bytes(to_safetensors(tensors, {"num_heads": "2"}))
     with serve(tmp_path / "plain.safetensors", f"named={tmp_path}/other.safetensors,causal=true") as client:
         assert client.attend("plain", ROWS[:, :4])[0].shape == (3, 4)
         assert client.attend("named", ROWS[:, :8])[0].shape == (3, 8)

@@ -19,6 +19,7 @@ EXPECTED = {
     "iglm_s": {"0.0": "2 before 0.97", "0.1": "3 before 0.59"},
     "antiberty": {"1.2": "(previous 0.41)", "0.4": "(previous 0.26)", "7.7": "(spread 0.90)"},
     "minilm": {"0.2": "previous 0.79", "0.7": "(spread 0.97)", "2.9": "(same token 0.41)"},
+    "whisper": {"0.0": "self 0.96", "0.2": "previous 0.99", "1.5": "first token 0.68, induction 0.80"},  # no threshold's
 }
 
 
@@ -28,11 +29,9 @@ def describe(model, ids):
     options = {"token_ids": np.array(json.loads(metadata["token_ids"]))} if ids else {}
     found = {}
     for layer in json.loads(metadata["layers"]):
-        head, = heads(*(tensors[f"{layer}.{name}"].astype(np.float32) for name in ("queries", "keys")),
-                                      scale=json.loads(metadata[f"{layer}.scale"]),
-                                      causal=json.loads(metadata[f"{layer}.causal"]), **options)
-        found[layer] = ", ".join(f"({tag} {share:.2f})" if weak else f"{tag} {share:.2f}"
-                                 for tag, share, weak in zip(head["tags"], head["shares"], head["weak"]))
+        found[layer], = heads(*(tensors[f"{layer}.{name}"].astype(np.float32) for name in ("queries", "keys")),
+                              scale=json.loads(metadata[f"{layer}.scale"]),
+                              causal=json.loads(metadata[f"{layer}.causal"]), **options)["tags"]
     return found
 
 

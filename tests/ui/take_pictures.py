@@ -57,7 +57,7 @@ def take(browser, url, name, size, colours, fragment, part, file):
     wait_until(page, "() => document.querySelectorAll('#steps tbody tr').length > 0")
     if file:
         page.locator("#file").set_input_files(file)
-        wait_until(page, "() => document.querySelectorAll('#all-heads canvas:not(.loading)').length > 0")
+        wait_until(page, "() => document.querySelectorAll('#all-heads .map:not(.loading)').length > 0")
         if "all-" not in part:  # the picture of all heads comes first
             page.locator("#all-heads button").first.click()
             wait_until(page, "() => document.querySelectorAll('#tokens span').length > 0")

@@ -226,6 +226,7 @@ def test_short_capture_is_zoomed_by_keyboard(open_view, tmp_path):
     expect(page.locator("#rows")).to_have_value("22-85")
     expect(page.locator("#row option")).to_have_count(64)
     np.testing.assert_allclose(read_weights(page)[0], find_weights(request)[:, 22:86, 36:], atol=1e-6)
+    assert read_cell(page)[1] == 54  # the row that was chosen
 
 
 def expect_colours(page, values):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """All heads of all layers at once: what is drawn, how one walks through it, and the pictures that are saved of it."""
 
-import base64
 import io
 import json
 import re
@@ -16,7 +15,7 @@ from server import ROOT, Server
 from test_captured_page import WORDS, find_weights, make_file, make_request, mean_blocks, opened_bare_page
 from test_look import PHONE, assert_accessible
 from test_use import HOSTILE, drop
-from view import View, expect_problem, move_by_keys, save, wait_until
+from view import View, expect_problem, move_by_keys, read_map, save, wait_until
 
 LAYERS = ["3", "14", "15"]
 
@@ -50,9 +49,7 @@ def thumbnail_of(page, label):
 
 def light_of(page, label):
     """Returns how light each cell of a thumbnail is, NaN where it is masked."""
-    width, text = thumbnail_of(page, label).locator("canvas").evaluate("""canvas => [canvas.width, btoa(
-        String.fromCharCode(...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data))]""")
-    pixels = np.frombuffer(base64.b64decode(text), np.uint8).reshape(-1, width, 4)
+    pixels = read_map(thumbnail_of(page, label).locator(".map").evaluate("map => map.style.backgroundImage"))
     return np.where(pixels[..., 3] > 0, pixels[..., :3] @ [0.2126, 0.7152, 0.0722], np.nan)
 
 
@@ -112,11 +109,12 @@ def test_click_opens_a_head_and_all_heads_come_back(keeping_page, tmp_path):
     wait_for_all(page)
     assert focused(page) == "Layer 14, head 2" and page.locator("#heatmap").is_hidden()
     assert not any(b'"blocks"' in body for body in asked)
+    picture = page.locator(".map").first
+    before = picture.evaluate("map => getComputedStyle(map).backgroundImage")
     page.locator("#causal").select_option("false")  # other options are asked for
-    wait_until(page, "() => !document.querySelector('.layer .loading')")
-    expect(page.locator("#status")).to_have_text("3 of 3 layers are drawn")
-    wait_until(page, """() => { const canvas = document.querySelector('.layer canvas');
-        return canvas.getContext('2d').getImageData(canvas.width - 1, 0, 1, 1).data[3] > 0; }""")
+    expect(picture).not_to_have_css("background-image", before)
+    wait_for_all(page)
+    assert not np.isnan(light_of(page, "Layer 3, head 0")).any()
     page.locator("#layer").select_option("text.safetensors.15")
     page.view.wait()
     assert page.locator("#large-title").inner_text() == "Head 0"
@@ -161,7 +159,7 @@ def test_what_is_not_there_looks_loading_and_is_cancelled_by_leaving(keeping_pag
     drop(page, "text.safetensors", make_file(tmp_path, make_layers(), WORDS))
     expect(page.locator("#status")).to_have_text("1 of 3 layers are drawn")
     expect(page.locator("#all-heads .loading")).to_have_count(8)
-    grounds = page.eval_on_selector_all(".layer canvas", "all => all.map(each => getComputedStyle(each).backgroundColor)")
+    grounds = page.eval_on_selector_all(".layer .map", "all => all.map(each => getComputedStyle(each).backgroundColor)")
     assert grounds[0] != grounds[4] == "rgba(0, 0, 0, 0)"  # a masked cell of a picture, and what loads
     wait_until(page, "() => true")
     thumbnail_of(page, "Layer 3, head 1").click()
@@ -253,11 +251,22 @@ def test_all_heads_are_accessible_and_fit_the_window(open_view, tmp_path, option
     assert HOSTILE in page.locator("#facts").inner_text() and page.locator("#main img").count() == 0
     page.wait_for_timeout(300)
     assert_accessible(page)
-    box = page.locator("#all-heads canvas").first.bounding_box()
+    box = page.locator("#all-heads .map").first.bounding_box()
     assert box["width"] >= 60 and abs(box["width"] - box["height"]) < 1
     page.locator("#all-heads button").nth(1).click()
     page.view.wait()
     assert_accessible(page)
+
+
+def test_heads_are_no_layers_of_the_compositor(open_view, tmp_path):
+    """It would put hundreds of them together in each frame of scrolling."""
+    page, counts = open_view("#model=journey"), []
+    session = page.context.new_cdp_session(page)
+    session.on("LayerTree.layerTreeDidChange", lambda event: counts.append(len(event.get("layers", []))))
+    session.send("LayerTree.enable")
+    open_all(page, tmp_path, {str(layer): make_request(np.random.default_rng(layer)) for layer in range(12)})
+    page.evaluate("new Promise(requestAnimationFrame)")
+    assert page.locator("#all-heads button").count() == 48 and max(counts) < 48, counts
 
 
 def test_error_of_a_layer_is_shown(keeping_page, tmp_path):

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests read from the page, and what the API says of the same."""
 
+import base64
 import functools
+import io
 import json
 import re
 import time
 
 import numpy as np
+from matplotlib.image import imread
 from playwright.sync_api import expect
 
 JOURNEY = "Your journey starts with one step".split()
@@ -29,6 +32,12 @@ def ask_journey(server, **fields):
     reply = server.attention({"model": "journey", "need_weights": True, "queries": JOURNEY_ROWS,
                               **fields}).json()
     return np.array(reply["outputs"]), np.array(reply["attention_weights"])
+
+
+def read_map(style):
+    """Returns the pixels [height, width, 4] of a background image, from 0 to 255."""
+    png = base64.b64decode(re.search(r"base64,([\w+/=]+)", style)[1])
+    return np.round(imread(io.BytesIO(png)) * 255)
 
 
 def read_number(text):

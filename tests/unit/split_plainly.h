@@ -11,6 +11,8 @@ struct plain_keys {
     size_t count, last; /* last: the one that is valid */
     const size_t *ids;  /* [count], or NULL */
     bool itself;        /* they are the queries */
+    /* [count] of the row, above 0 on what it attends to; NULL where its weights are. */
+    const double *even;
 };
 
 static bool plain_is_marked(const struct plain_keys *keys, size_t k) {
@@ -54,10 +56,14 @@ static bool plain_has(const struct plain_keys *keys, const double *row, size_t i
 /* Adds row `i` of weights [keys->count]. */
 static void split_plainly(const double *row, const struct plain_keys *keys, size_t i,
                           attn_head_sums *sums) {
-    double rest = 0;
+    const double *even = keys->even != NULL ? keys->even : row;
+    double rest = 0, unmarked = 0; /* their weights, and how many may have one */
 
-    for (size_t k = 0; k < keys->count; k++)
+    for (size_t k = 0; k < keys->count; k++) {
         rest += plain_is_marked(keys, k) ? 0 : row[k];
+        unmarked += !plain_is_marked(keys, k) && even[k] > 0;
+    }
+    sums->rest_even += rest > 0 ? rest * log(unmarked) : 0;
     sums->rest += rest;
     sums->rest_itself += keys->itself ? rest : 0;
     for (size_t p = 0; p < ATTN_HEAD_PLACES; p++)

@@ -56,7 +56,7 @@ static enum wire_error add_byte(struct capture_put *put) {
 }
 
 static void test_put_ends_after_ten_minutes(void **state) {
-    struct captures *store = captures_create(LIMIT, NS_PER_SECOND);
+    struct captures *store = captures_create(LIMIT);
     struct wire_problem problem;
     (void)state;
 
@@ -120,7 +120,7 @@ static void use(struct captures *store, const char *name) {
 
 /* Makes a store of 32 units: `a` has nearly 15 in three captures, `b` 16 in two. */
 static struct captures *make_full_store(void) {
-    struct captures *store = captures_create(LIMIT, NS_PER_SECOND * 1000);
+    struct captures *store = captures_create(LIMIT);
     struct wire_problem problem;
     int64_t ttl = NS_PER_SECOND * 1000;
 
@@ -194,7 +194,7 @@ static void test_holder_that_is_full_gives_its_own(void **state) {
 }
 
 static void test_announced_files_give_room(void **state) {
-    struct captures *store = captures_create(LIMIT, NS_PER_SECOND);
+    struct captures *store = captures_create(LIMIT);
     struct wire_problem problem;
     (void)state;
 
@@ -235,7 +235,7 @@ static void test_description_is_printed_once_and_counts(void **state) {
 }
 
 static void test_same_bytes_again_set_the_time(void **state) {
-    struct captures *store = captures_create(LIMIT, NS_PER_SECOND * 1000);
+    struct captures *store = captures_create(LIMIT);
     struct wire_problem problem;
     (void)state;
 

@@ -148,7 +148,7 @@ static void test_threads_lose_nothing(void **state) {
     (void)state;
 
     /* Half as much as they may put: they take room from each other. */
-    store = captures_create((size_t)NUM_PUTTERS * CAPTURE_BYTES_MIN, TTL);
+    store = captures_create((size_t)NUM_PUTTERS * CAPTURE_BYTES_MIN);
     atomic_store(&num_running, NUM_PUTTERS);
     for (size_t i = 0; i < NUM_PUTTERS; i++) {
         putters[i] = (struct putter){.space = i % 2 == 0 ? "alice" : "bob",

@@ -212,7 +212,8 @@ static void test_empty_variables_and_service_links_are_ignored(void **state) {
     static const char *const variables[] = {
         "ATTND_MODEL_DIR= ATTND_NO_SUCH_OPTION=",
         "ATTND_SERVICE_HOST=10.0.0.1 ATTND_SERVICE_PORT=80 ATTND_SERVICE_PORT_HTTP=80",
-        "ATTND_PORT=tcp://10.0.0.1:80 ATTND_PORT_80_TCP_ADDR=10.0.0.1",
+        "ATTND_PORT=tcp://10.0.0.1:80 ATTND_PORT_80_TCP_ADDR=10.0.0.1 "
+        "ATTND_PORT_80_TCP_PORT=80",
         "ATTND_CANARY_SERVICE_HOST=10.0.0.1 ATTND_CANARY_SERVICE_PORT=80 "
         "ATTND_CANARY_SERVICE_PORT_HTTP=80",
         "ATTND_CANARY_PORT=udp://10.0.0.1:80 ATTND_CANARY_PORT_80_TCP_PROTO=tcp",

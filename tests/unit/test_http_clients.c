@@ -119,19 +119,17 @@ static void test_address_is_a_member_of_each_owner_by_itself(void **state) {
 
     struct sched_pool *pool = create_pool();
     client_table_init(&table, 2, pool);
-    struct owner *team = client_find_owner(&table, "team");
-    struct owner *other = client_find_owner(&table, "other");
-    assert_ptr_equal(client_find_owner(&table, "team"), team);
+    struct client *plain = client_acquire(&table, &a, NULL);
+    struct client *member = client_acquire(&table, &a, "team");
+    assert_ptr_not_equal(plain, member);
+    assert_ptr_equal(client_acquire(&table, &a, "team"), member);
+    client_release(&table, member);
+    struct client *second = client_acquire(&table, &b, "team");
+    struct client *elsewhere = client_acquire(&table, &a, "other");
+    struct owner *team = member->owner, *other = elsewhere->owner;
+    assert_ptr_equal(second->owner, team);
     assert_ptr_equal(client_list_owners(&table), other);
     assert_ptr_equal(other->next, team);
-
-    struct client *plain = client_acquire(&table, &a, NULL);
-    struct client *member = client_acquire(&table, &a, team);
-    assert_ptr_not_equal(plain, member);
-    assert_ptr_equal(client_acquire(&table, &a, team), member);
-    client_release(&table, member);
-    struct client *second = client_acquire(&table, &b, team);
-    struct client *elsewhere = client_acquire(&table, &a, other);
     assert_ptr_not_equal(second, member);
     assert_ptr_not_equal(elsewhere, member);
 
@@ -140,7 +138,7 @@ static void test_address_is_a_member_of_each_owner_by_itself(void **state) {
     client_release(&table, second);
     client_release(&table, elsewhere);
     assert_int_equal(table.num_kept, 1);
-    assert_ptr_equal(client_acquire(&table, &b, team), second);
+    assert_ptr_equal(client_acquire(&table, &b, "team"), second);
     atomic_store(&team->jobs.flows[SCHED_LARGE].member_time, 1000);
     client_release(&table, second);
     client_release(&table, member);

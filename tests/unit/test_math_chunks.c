@@ -318,8 +318,8 @@ static void compare_sums_of_weights(bool sinks) {
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
     attn_heads_add(model, &request, &sizes, scratch, &heads);
 
-    const attn_head_sums expected =
-        sum_plainly(result.weights, &(struct plain_keys){TOKENS, TOKENS - 1, ids, true});
+    const attn_head_sums expected = sum_plainly(
+        result.weights, &(struct plain_keys){TOKENS, TOKENS - 1, ids, true, NULL});
     const double *a = (const double *)&got[0], *b = (const double *)&expected;
     for (size_t i = 0; i < sizeof expected / sizeof *b; i++) {
         if (!(fabs(a[i] - b[i]) <= 1e-4 * fabs(b[i]) + 1e-4))

@@ -373,12 +373,12 @@ static bool compare_bodies(struct fixture *fixture, const struct sample *s,
                            const char *text, const void *file, size_t file_size) {
     float *of_text = NULL;
     size_t text_bytes = 0, bytes;
-    bool accepted = read_body(fixture, wire_native_read_given, text, strlen(text));
+    bool accepted = read_body(fixture, wire_native_read, text, strlen(text));
     const struct wire_problem problem = fixture->problem;
     if (accepted)
         of_text = run(fixture, &text_bytes);
 
-    if (read_body(fixture, wire_safetensors_read_given, file, file_size) != accepted)
+    if (read_body(fixture, wire_safetensors_read, file, file_size) != accepted)
         fail_msg("%s\n%s: %s", text, accepted ? "safetensors" : "JSON",
                  (accepted ? &fixture->problem : &problem)->detail);
     if (accepted) {

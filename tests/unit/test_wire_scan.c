@@ -4,7 +4,8 @@
 #include "wire_fixture.h"
 
 #include "math/plan/parts.h"
-#include "wire/json/cost.h"
+#include "safetensors/header.h"
+#include "wire/json/object.h"
 
 #include <jansson.h>
 #include <malloc.h>
@@ -57,12 +58,12 @@ struct cost {
 /* Compares what jansson allocates for a value with its announced cost. Returns the
  * former. */
 static size_t compare_value_cost(const struct wire_span *span) {
-    size_t bound = 0, size = (size_t)(span->end - span->start), measured;
+    size_t size = (size_t)(span->end - span->start), measured;
     if (span->start == NULL)
         return 0;
 
+    size_t bound = wire_json_cost(size);
     peak_bytes = 0;
-    wire_json_cost(span->start, size, &bound);
     json_decref(
         json_loadb(span->start, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL));
     measured = peak_bytes;
@@ -80,8 +81,9 @@ static struct cost measure(struct fixture *fixture, const char *body, size_t siz
     peak_bytes = 0;
     assert_int_equal(live_bytes, 0);
     struct wire_source source;
-    const struct wire_input input = {.body = body, .size = size};
-    if (!wire_native_scan(&input, WIRE_TO_MODEL, &source, &fixture->problem))
+    const struct wire_input input = {
+        .body = body, .size = size, .models = (const attn_model *const *)fixture->models};
+    if (!wire_native_scan(&input, &source, &fixture->problem))
         return cost;
 
     peak_bytes = 0;
@@ -191,6 +193,42 @@ static void test_bound_holds_for_an_object_of_many_keys(void **state) {
     }
 }
 
+/* Returns the JSON of a header: a shape of so many sizes, or so many tensors. */
+static char *make_header_text(bool of_sizes, size_t items, size_t *ret_size) {
+    char *text = malloc(items * 16 + 128), *out = text;
+
+    if (of_sizes)
+        out = stpcpy(out, "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,0],\"shape\":[");
+    else
+        *out++ = '{';
+    for (size_t i = 0; i < items; i++)
+        out += of_sizes ? sprintf(out, "0,") : sprintf(out, "\"%zx\":0,", i);
+    out = stpcpy(out - 1, of_sizes ? "]}}" : "}"); /* replaces the last comma */
+    *ret_size = (size_t)(out - text);
+    return text;
+}
+
+static void test_bound_holds_for_headers_of_safetensors(void **state) {
+    (void)state;
+    for (int of_sizes = 0; of_sizes < 2; of_sizes++) {
+        for (size_t items = 1; items <= 131073; items = items * 2 + 1) {
+            struct safetensors_header header;
+            attn_error error;
+            size_t size;
+            char *text = make_header_text(of_sizes, items, &size);
+
+            peak_bytes = 0;
+            attn_status status = safetensors_header_parse(text, size, 0, &header, &error);
+            size_t tables = items * (of_sizes ? sizeof(size_t) : sizeof *header.tensors);
+            assert_int_equal(status, of_sizes ? ATTN_OK : ATTN_E_FORMAT);
+            assert_true(peak_bytes > size); /* parsed to its end */
+            assert_true(peak_bytes + tables <= wire_json_cost(size));
+            safetensors_header_deinit(&header);
+            free(text);
+        }
+    }
+}
+
 /* Returns a request to "d2l" with `rows` rows of random numbers of `digits` digits. */
 static char *typical_body(size_t rows, int digits, size_t *ret_size) {
     char *body = malloc(64 + rows * (4 * 24 + 3)), *out = body;
@@ -289,8 +327,11 @@ static void test_32_levels_are_accepted_and_33_are_not(void **state) {
         memset(out, '[', (size_t)lists);
         memset(out + lists, ']', (size_t)lists);
         strcpy(out + 2 * lists, "}");
-        const struct wire_input input = {.body = body, .size = strlen(body)};
-        bool passed = wire_native_scan(&input, WIRE_TO_MODEL, &source, &fixture->problem);
+        const struct wire_input input = {.body = body,
+                                         .size = strlen(body),
+                                         .models =
+                                             (const attn_model *const *)fixture->models};
+        bool passed = wire_native_scan(&input, &source, &fixture->problem);
         assert_int_equal(passed, lists == 31);
     }
     assert_string_equal(fixture->problem.title, "Nested too deeply");
@@ -307,9 +348,12 @@ static void test_commas_and_lists_are_counted_at_every_offset(void **state) {
             for (size_t i = 0; i < numbers; i++)
                 out += sprintf(out, i % 5 == 0 ? "[[1,Y_y2],{\",[\":3}]," : "7,");
             out += sprintf(out, "8]}");
-            const struct wire_input input = {.body = body, .size = (size_t)(out - body)};
+            const struct wire_input input = {
+                .body = body,
+                .size = (size_t)(out - body),
+                .models = (const attn_model *const *)fixture->models};
             struct wire_source source;
-            if (!wire_native_scan(&input, WIRE_TO_MODEL, &source, &fixture->problem))
+            if (!wire_native_scan(&input, &source, &fixture->problem))
                 fail_msg("%s", fixture->problem.detail);
             const struct wire_span *span = &source.values[WIRE_FIELD_QUERIES].text;
             size_t lists = (numbers + 4) / 5;
@@ -422,6 +466,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bound_holds_for_hostile_bodies),
         cmocka_unit_test(test_bound_holds_for_an_object_of_many_keys),
+        cmocka_unit_test(test_bound_holds_for_headers_of_safetensors),
         cmocka_unit_test(test_typical_bodies_need_little_more_than_their_tensors),
         cmocka_unit_test(test_reserved_memory_holds_for_any_number_of_heads),
         cmocka_unit_test(test_brackets_and_commas_in_strings_do_not_count),

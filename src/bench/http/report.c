@@ -3,7 +3,6 @@
 #include "bench/http/report.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -20,7 +20,8 @@
 static bool read_ttl(const struct exchange *exchange, int64_t *ret_ttl,
                      struct wire_problem *ret_problem) {
     const char *query = exchange->peer->target.query, *digits = query + 4;
-    int64_t max = captures_get_ttl(exchange->options->captures), seconds = 0;
+    int64_t max = (int64_t)exchange->options->config->capture_ttl * 1000000000,
+            seconds = 0;
     size_t size;
 
     *ret_ttl = max;

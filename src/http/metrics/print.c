@@ -12,7 +12,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 /* The label of requests about no loaded model, or of no route. No model has this name. */
 #define NONE "(none)"

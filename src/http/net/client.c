@@ -108,18 +108,41 @@ static struct client *create_client(const struct address *address, struct owner 
     return client;
 }
 
+/* Finds or adds the owner of that name; NULL when memory is short. */
+static struct owner *find_owner_locked(struct client_table *table, const char *name) {
+    struct owner *owner = table->owners;
+    while (owner != NULL && strcmp(owner->name, name) != 0)
+        owner = owner->next;
+    if (owner != NULL)
+        return owner;
+
+    owner = calloc(1, sizeof *owner + table->num_threads * sizeof owner->flows[0]);
+    if (owner != NULL) {
+        memccpy(owner->name, name, '\0', sizeof owner->name - 1);
+        owner->next = table->owners;
+        table->owners = owner;
+    }
+    return owner;
+}
+
 struct client *client_acquire(struct client_table *table, const struct address *address,
-                              struct owner *owner) {
+                              const char *owner_name) {
     const struct address key = address_of_client(address);
+    struct owner *owner = NULL;
+    struct client *client = NULL;
 
     pthread_mutex_lock(&table->lock);
-    struct client **link = find_client_locked(table, &key, owner);
-    bool is_kept = *link != NULL;
-    if (!is_kept)
-        *link = create_client(&key, owner, table->num_threads);
-    struct client *client = *link;
-    if (client != NULL && client->num_users++ == 0 && is_kept)
-        unkeep_locked(table, client);
+    if (owner_name != NULL)
+        owner = find_owner_locked(table, owner_name);
+    if (owner_name == NULL || owner != NULL) {
+        struct client **link = find_client_locked(table, &key, owner);
+        bool is_kept = *link != NULL;
+        if (!is_kept)
+            *link = create_client(&key, owner, table->num_threads);
+        client = *link;
+        if (client != NULL && client->num_users++ == 0 && is_kept)
+            unkeep_locked(table, client);
+    }
     pthread_mutex_unlock(&table->lock);
     return client;
 }
@@ -131,25 +154,6 @@ void client_release(struct client_table *table, struct client *client) {
         keep_or_free_locked(table, client, true);
     }
     pthread_mutex_unlock(&table->lock);
-}
-
-/* --- owners --- */
-
-struct owner *client_find_owner(struct client_table *table, const char *name) {
-    pthread_mutex_lock(&table->lock);
-    struct owner *owner = table->owners;
-    while (owner != NULL && strcmp(owner->name, name) != 0)
-        owner = owner->next;
-    if (owner == NULL) {
-        owner = calloc(1, sizeof *owner + table->num_threads * sizeof owner->flows[0]);
-        if (owner != NULL) {
-            memccpy(owner->name, name, '\0', sizeof owner->name - 1);
-            owner->next = table->owners;
-            table->owners = owner;
-        }
-    }
-    pthread_mutex_unlock(&table->lock);
-    return owner;
 }
 
 struct owner *client_list_owners(struct client_table *table) {

@@ -77,14 +77,11 @@ void client_table_init(struct client_table *table, size_t num_threads,
 /* Frees the clients that are left, which have no users. */
 void client_table_deinit(struct client_table *table);
 
-/* Finds or adds the client that `address` belongs to, as a member of `owner` if that is
- * not NULL, and counts one user more. Returns NULL when memory is short. Thread-safe. */
+/* Finds or adds the client that `address` belongs to, and counts one user more. It is a
+ * member of the owner of the keys called `owner_name`, of which --api-key-file has few
+ * enough; NULL: it has no owner. Returns NULL when memory is short. Thread-safe. */
 struct client *client_acquire(struct client_table *table, const struct address *address,
-                              struct owner *owner);
-
-/* Finds or adds the owner of the keys called `name`, of which --api-key-file has few
- * enough. Returns NULL when memory is short. Thread-safe. */
-struct owner *client_find_owner(struct client_table *table, const char *name);
+                              const char *owner_name);
 
 /* Returns the owners, the newest first. They stay, and more may come. Thread-safe. */
 struct owner *client_list_owners(struct client_table *table);

@@ -96,20 +96,20 @@ static attn_status parse_unix(const char *option, const char *text,
                               struct unix_listen *ret_listen, attn_error *ret_error) {
     const char *path = text + strlen(ADDRESS_UNIX);
     size_t size = strcspn(path, ",");
-    struct unix_listen listen = {
-        .address.sun_family = AF_UNIX, .mode = UNIX_MODE, .group = (gid_t)-1};
 
+    *ret_listen = (struct unix_listen){
+        .address.sun_family = AF_UNIX, .mode = UNIX_MODE, .group = (gid_t)-1};
     if (*path != '/')
         return error_set(ret_error, ATTN_E_VALUE,
                          "%s: the path in '%s' must begin with '/', as in "
                          "unix:/run/attnd/attnd.sock",
                          option, text);
-    if (size >= sizeof listen.address.sun_path)
+    if (size >= sizeof ret_listen->address.sun_path)
         return error_set(ret_error, ATTN_E_VALUE,
                          "%s: the path in '%.200s' is too long: %zu bytes, and a Unix "
                          "socket may have %zu; put it in a folder nearer to '/'",
-                         option, text, size, sizeof listen.address.sun_path - 1);
-    memcpy(listen.address.sun_path, path, size);
+                         option, text, size, sizeof ret_listen->address.sun_path - 1);
+    memcpy(ret_listen->address.sun_path, path, size);
 
     char *copy = strdup(path + size), *rest = copy;
     if (copy == NULL)
@@ -120,13 +120,12 @@ static attn_status parse_unix(const char *option, const char *text,
          item = strtok_r(NULL, ",", &rest)) {
         const char **read = *item == 'm' ? &mode : &group;
         status = *read == NULL
-                     ? parse_unix_key(option, item, &listen, ret_error)
+                     ? parse_unix_key(option, item, ret_listen, ret_error)
                      : error_set(ret_error, ATTN_E_VALUE,
                                  "%s: '%s' is given twice; leave one out", option, *read);
         *read = item;
     }
     free(copy);
-    *ret_listen = listen;
     return status;
 }
 
@@ -151,8 +150,7 @@ attn_status listen_split(const char *option, const char *listen,
     return ATTN_OK;
 }
 
-/* Finds the addresses of HOST:PORT, which the caller frees. */
-static attn_status find_addresses(const char *option, const char *listen,
+attn_status listen_find_addresses(const char *option, const char *listen,
                                   struct addrinfo **ret_addresses,
                                   attn_error *ret_error) {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -189,7 +187,7 @@ attn_status listen_find_loopback(const char *option, const char *listen,
     *ret_is_loopback = true;
     if (listen_is_unix(listen))
         return listen_check(option, listen, ret_error);
-    if (find_addresses(option, listen, &addresses, ret_error) != ATTN_OK)
+    if (listen_find_addresses(option, listen, &addresses, ret_error) != ATTN_OK)
         return ATTN_E_VALUE;
     for (struct addrinfo *each = addresses; each != NULL; each = each->ai_next) {
         const struct address address = address_of_socket(each->ai_addr);
@@ -249,14 +247,17 @@ static attn_status open_tcp(const char *option, const char *listen, size_t count
                             attn_error *ret_error) {
     char port[NI_MAXSERV];
     struct addrinfo *address;
-    attn_status status = find_addresses(option, listen, &address, ret_error);
+    attn_status status = listen_find_addresses(option, listen, &address, ret_error);
     if (status != ATTN_OK)
         return status;
     if (!open_sockets(address, count, ret_fds)) {
-        bool in_use = errno == EADDRINUSE;
-        status = error_set(ret_error, ATTN_E_IO, "cannot listen on %s: %s%s%s%s", listen,
-                           strerror(errno), in_use ? "; is another server running? " : "",
-                           in_use ? option : "", in_use ? " sets another port" : "");
+        const char *remedy =
+            errno == EADDRINUSE ? "; is another server running? give another port"
+            : errno == EACCES   ? "; below port 1024, a unit needs AmbientCapabilities= "
+                                  "and CapabilityBoundingSet=CAP_NET_BIND_SERVICE"
+                                : "";
+        status = error_set(ret_error, ATTN_E_IO, "%s: cannot listen on %s: %s%s", option,
+                           listen, strerror(errno), remedy);
     } else if (getnameinfo(address->ai_addr, address->ai_addrlen, NULL, 0, port,
                            sizeof port, NI_NUMERICSERV) == 0) {
         snprintf(ret_address->text, sizeof ret_address->text, "%.*s:%s",
@@ -364,8 +365,8 @@ static attn_status remove_stale(const char *option, const struct sockaddr_un *ad
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return refuse_file(option, path, ret_error);
-    bool connected = connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
-    int error = connected ? 0 : errno;
+    int error =
+        connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
     close(fd);
     if (error == ECONNREFUSED)
         return unlink(path) == 0 ? ATTN_OK : refuse_file(option, path, ret_error);
@@ -377,8 +378,8 @@ static attn_status remove_stale(const char *option, const struct sockaddr_un *ad
     return error_set(ret_error, ATTN_E_IO,
                      "%s: %s belongs to another server%s%s; stop that, or give another "
                      "path",
-                     option, path, connected ? "" : ": ",
-                     connected ? "" : strerror(error));
+                     option, path, error == 0 ? "" : ": ",
+                     error == 0 ? "" : strerror(error));
 }
 
 /* Makes the socket listen as a file with its mode and its group. The file is never
@@ -447,13 +448,11 @@ static attn_status open_unix(const char *option, const char *text, size_t count,
                              int *ret_fds, struct listen_address *ret_address,
                              attn_error *ret_error) {
     struct unix_listen listen;
-    attn_status status = parse_unix(option, text, &listen, ret_error);
-    if (status != ATTN_OK)
-        return status;
-
     const char *path = listen.address.sun_path;
     int lock = -1;
-    status = take_lock(option, path, &lock, ret_error);
+    attn_status status = parse_unix(option, text, &listen, ret_error);
+    if (status == ATTN_OK)
+        status = take_lock(option, path, &lock, ret_error);
     if (status != ATTN_OK)
         return status;
     status = open_locked(option, &listen, count, ret_fds, ret_error);

@@ -31,6 +31,11 @@ attn_status listen_split(const char *option, const char *listen,
                          char ret_host[static NI_MAXHOST],
                          char ret_port[static NI_MAXSERV], attn_error *ret_error);
 
+/* Finds the addresses of HOST:PORT, which the caller frees. Errors, with one line:
+ * ATTN_E_VALUE as listen_split(), or for an unknown host. */
+attn_status listen_find_addresses(const char *option, const char *listen,
+                                  struct addrinfo **ret_addresses, attn_error *ret_error);
+
 /* Returns the address of a Unix socket. listen_check() accepts `listen`. */
 void listen_get_path(const char *listen, struct sockaddr_un *ret_address);
 

@@ -3,7 +3,6 @@
 #include "http/net/secrets.h"
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 

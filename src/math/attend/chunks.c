@@ -72,16 +72,16 @@ static void add_rests(const struct panel_work *work, const double *rests,
     size_t key_len = work->mask->key_len;
 
     for (size_t c = 0; c < work->num_queries; c++) {
-        size_t row = work->row_queries[c];
-        unsigned places = work->run->id_places[work->at.first_query + row];
+        size_t row = work->row_queries[c], query = work->at.first_query + row;
         if (!(rests[c] > 0))
             continue;
         to->rest += rests[c];
         to->rest_entropy += rests[c] * log(rests[c]);
+        to->rest_even += rests[c] * (double)work->run->rest_logs[query];
         if (!itself)
             continue;
         to->rest_itself += rests[c];
-        tokens_add(row, key_len, places, rests[c], to->rest_rows);
+        tokens_add(row, key_len, work->run->id_places[query], rests[c], to->rest_rows);
     }
 }
 

@@ -34,9 +34,10 @@ static double relative_norm(double squared, double squared_norm) {
 }
 
 /* How a head spreads weight that adds up to `rows`: all of its weight, or the part that
- * marked keys leave. Places have rows of their own. */
+ * marked keys leave. Even weights that add up to the same have `even_entropy`. Places
+ * have rows of their own. */
 struct spread {
-    double rows, itself, entropy, prefix, distance;
+    double rows, itself, entropy, even_entropy, prefix, distance;
     double at[NUM_PLACES], rows_at[NUM_PLACES];
 };
 
@@ -51,6 +52,7 @@ static struct spread find_whole(const attn_heads *heads, const attn_head_sums *s
     struct spread s = {.rows = (double)heads->rows,
                        .itself = heads->rows_at[ATTN_PLACE_SELF],
                        .entropy = sums->entropy,
+                       .even_entropy = heads->even.entropy,
                        .prefix = sums->prefix,
                        .distance = sums->distance};
 
@@ -66,6 +68,7 @@ static struct spread find_rest(const attn_head_sums *sums) {
     struct spread s = {.rows = sums->rest,
                        .itself = sums->rest_itself,
                        .entropy = sums->rest_entropy,
+                       .even_entropy = sums->rest_even,
                        .prefix = sums->prefix - sums->marked_prefix,
                        .distance = sums->distance - sums->marked_distance};
 
@@ -135,8 +138,7 @@ static bool find_wide(const struct spread *s, const struct spread *even,
 
 /* Returns the tag of what a head attends to: the strongest pattern, if none is strong. */
 static attn_head_tag find_tag(const struct spread *s, const struct spread *even) {
-    double evenness =
-        part_of(part_of(s->entropy, s->rows), part_of(even->entropy, even->rows));
+    double evenness = part_of(s->entropy, s->even_entropy);
     bool even_enough = evenness >= TAG_EVEN;
     attn_head_tag tag = {even_enough ? "even" : "spread", evenness, !even_enough};
 

@@ -128,9 +128,13 @@ static unsigned add_ids(const struct even_row *r, attn_head_sums *even) {
 }
 
 /* Adds what even weights would amount to in a row of queries. A row without a valid key
- * has no weights at all in a model with sinks. Returns the bits of add_ids(). */
-static unsigned add_even_row(struct even_row r, bool sinks, attn_head_sums *even) {
+ * has no weights at all in a model with sinks. Returns the bits of add_ids(); and, of how
+ * many keys without a mark it attends to, the logarithm, or 0 for none. */
+static unsigned add_even_row(struct even_row r, bool sinks, attn_head_sums *even,
+                             float *ret_rest_log) {
     unsigned places = 0;
+
+    *ret_rest_log = 0;
 
     r.keys = mask_find_keys(r.mask, 0, r.row);
     if (r.keys.first == r.keys.end && sinks)
@@ -141,7 +145,7 @@ static unsigned add_even_row(struct even_row r, bool sinks, attn_head_sums *even
     r.count = (double)(r.by_pair ? add_pairs(&r, NULL) : r.keys.end - r.keys.first);
     r.share = 1 / r.count;
 
-    double rest = (r.count - (double)add_marked(&r, even)) * r.share;
+    double unmarked = r.count - (double)add_marked(&r, even), rest = unmarked * r.share;
     even->entropy -= log(r.share);
     even->total += 1;
     if (r.itself) {
@@ -155,8 +159,10 @@ static unsigned add_even_row(struct even_row r, bool sinks, attn_head_sums *even
     }
     if (rest <= 0)
         return places;
+    *ret_rest_log = (float)log(unmarked);
     even->rest += rest;
-    even->rest_entropy += rest * log(rest) - rest * log(r.share);
+    even->rest_entropy += rest * log(unmarked);
+    even->rest_even += rest * log(unmarked);
     even->rest_itself += r.itself ? rest : 0;
     if (r.itself)
         tokens_add(r.row, r.mask->key_len, places, rest, even->rest_rows);
@@ -190,9 +196,10 @@ static void even_items(const struct run *run, const struct sequence_position *at
         attn_head_sums even = {0};
 
         for (; row < end && row < query_len; row++) {
+            size_t query = at->first_query + row;
             r.row = row;
-            run->id_places[at->first_query + row] =
-                (uint8_t)add_even_row(r, run->model->info.score.sinks, &even);
+            run->id_places[query] = (uint8_t)add_even_row(r, run->model->info.score.sinks,
+                                                          &even, &run->rest_logs[query]);
         }
         run->even_sums[run->first_items[at->sequence] + item] = even;
     }

@@ -16,6 +16,6 @@ void heads_contribute(const struct run *run, double *gram, double *squared_norm)
 void heads_mark(const struct run *run);
 
 /* Writes what even weights amount to in the rows of each panel of queries to
- * run->even_sums, and run->id_places, before the attention. The panels are tasks, since
- * unordered keys and ids are looked at one by one. */
+ * run->even_sums, run->id_places and run->rest_logs, before the attention. The panels are
+ * tasks, since unordered keys and ids are looked at one by one. */
 void heads_even(const struct run *run);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* entering.c: a norm leaves rows whose mean square is 1 once its weight and bias are
- * undone; hidden states are much smaller or larger. */
+ * undone; hidden states are much smaller or larger. Columns that cannot be undone have
+ * what the others leave of the squares, and with the mean of 0 of the sum. */
 #include "math/rows/entering.h"
 
 #include "base/pace.h"
@@ -66,6 +67,15 @@ static float sum_row(const struct norm *norm, const float *inverse, const float 
     return sum;
 }
 
+/* Whether z of a row, of which these are sums over `kept` of `size` columns, have too
+ * much of a mean for a layer norm. By Cauchy and Schwarz, the other columns add up to at
+ * most the root of their number times their squares. */
+static bool is_off(float sum, float squares, float kept, float size) {
+    float others = (size - kept) * fmaxf(1.01F * size - squares, 0);
+
+    return !(fabsf(sum) <= 0.02F * size + sqrtf(others));
+}
+
 bool entering_is(enum entering where, const struct norm *norm, const float *inverse,
                  const float *rows, size_t count) {
     size_t step = (count + ROWS_MAX - 1) / ROWS_MAX;
@@ -74,14 +84,14 @@ bool entering_is(enum entering where, const struct norm *norm, const float *inve
     if (count < ROWS_MIN)
         return false;
     count = (count + step - 1) / step;
-    float columns = count_kept(inverse, norm->size);
+    float kept = count_kept(inverse, norm->size), size = (float)norm->size;
     bool possible = true;
     for (size_t i = 0; i < count && possible; i++) {
         float square, sum = sum_row(norm, inverse, rows + i * step * norm->size, &square);
-        square /= columns;
-        large += !(square <= 1.01F);
+        large += !(square <= 1.01F * size);
+        off += norm->centred && is_off(sum, square, kept, size);
+        square /= kept;
         small += !(square > 0.6F);
-        off += norm->centred && !(fabsf(sum / columns) <= 0.02F);
         not_low += !(square < 0.5F);
         not_high += !(square > 2);
 

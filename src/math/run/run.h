@@ -131,10 +131,11 @@ struct run {
     attn_head_sums *panel_sums;
     attn_head_sums *even_sums; /* [panels of queries], with panel_sums */
     /* With panel_sums: of each key how far the next marked one is, 0 for a marked key;
-     * the ids, NULL when not known; and the bits of the places of ids that a row has. See
-     * attend/tokens.h. */
+     * the ids, NULL when not known; the bits of the places of ids that a row has, see
+     * attend/tokens.h; and of the keys that a row attends to, those without a mark. */
     int32_t *to_mark, *ids; /* [sum of Tk] */
     uint8_t *id_places;     /* [sum of Tq] */
+    float *rest_logs;       /* [sum of Tq], ln of how many keys without a mark */
     double *strip_products; /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
     float *one_head;        /* selected rows of one head's outputs, with contributions */
     float *no_bias;         /* zeros in place of that of the output projection */

@@ -127,6 +127,7 @@ static void take_outputs(const struct plan *plan, struct layout *layout) {
          {AT(even_sums), of_heads, 1, batch->num_panels, FLOATS(attn_head_sums)},
          {AT(to_mark), of_heads, 1, keys, 1}, {AT(ids), has_ids, 1, keys, 1},
          {AT(id_places), of_heads, 1, queries / sizeof(float) + 1, 1},
+         {AT(rest_logs), of_heads, 1, queries, 1},
          {AT(strip_products), of_heads, scratch->num_strips * FLOATS(double), heads + 1,
           heads + 1});
 }

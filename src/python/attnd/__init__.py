@@ -4,60 +4,27 @@
     received = attnd.dot_product(queries, keys, causal=True, need="received")["received"]
 """
 
-from __future__ import annotations
+from typing import Any
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from . import _native
+from ._arrays import BFLOAT16
+from ._errors import CaptureError, Error
+from .attention import dot_product, heads, sdpa, set_threads
+from .captured import Captured, open
+from .client import AsyncClient, AttentionError, Client
+from .drawing import Picture
+from .head_table import HeadTable
+from .layers import Layer, Model, load
+from .recording import CaptureWarning, capture
+from .server import serve
+from .vllm import read_hidden_states, read_vllm_hook
 
-if TYPE_CHECKING:
-    from ._arrays import BFLOAT16 as BFLOAT16
-    from ._errors import CaptureError as CaptureError
-    from ._errors import Error as Error
-    from .attention import dot_product as dot_product
-    from .attention import heads as heads
-    from .attention import sdpa as sdpa
-    from .attention import set_threads as set_threads
-    from .captured import Captured as Captured
-    from .captured import open as open
-    from .client import AsyncClient as AsyncClient
-    from .client import AttentionError as AttentionError
-    from .client import Client as Client
-    from .drawing import Picture as Picture
-    from .head_table import HeadTable as HeadTable
-    from .layers import Layer as Layer
-    from .layers import Model as Model
-    from .layers import load as load
-    from .recording import CaptureWarning as CaptureWarning
-    from .recording import capture as capture
-    from .server import serve as serve
-    from .vllm import read_hidden_states as read_hidden_states
-    from .vllm import read_vllm_hook as read_vllm_hook
-
-    __version__: str
-
-_HOMES = {  # the module of each name, which is imported when the name is first used
-    "BFLOAT16": "_arrays", "Error": "_errors",
-    "dot_product": "attention", "heads": "attention", "sdpa": "attention", "set_threads": "attention",
-    "AsyncClient": "client", "AttentionError": "client", "Client": "client",
-    "HeadTable": "head_table", "Layer": "layers", "Model": "layers", "load": "layers", "serve": "server",
-    "Captured": "captured", "CaptureError": "_errors", "CaptureWarning": "recording", "Picture": "drawing",
-    "capture": "recording", "open": "captured", "read_hidden_states": "vllm", "read_vllm_hook": "vllm",
-}
-
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+__all__ = ["BFLOAT16", "AsyncClient", "AttentionError", "CaptureError", "CaptureWarning", "Captured", "Client", "Error",
+           "HeadTable", "Layer", "Model", "Picture", "capture", "dot_product", "heads", "load", "open", "read_hidden_states",
+           "read_vllm_hook", "sdpa", "serve", "set_threads"]
 
 
 def __getattr__(name: str) -> Any:
-    value: Any
-    if name == "__version__":
-        value = importlib.import_module("._native", __name__).version()
-    elif name in _HOMES:
-        value = getattr(importlib.import_module("." + _HOMES[name], __name__), name)
-    else:
+    if name != "__version__":  # of libattnd, which is loaded when it is first used
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+    return _native.version()

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from ._analysis import naming, run_heads
-from ._errors import Error, InvalidError
+from ._analysis import run_heads
+from ._errors import Error, InvalidError, naming
 from ._rows import read_rows
 from .captured import Captured
 from .head_table import COLUMNS, HeadTable
 from .layers import Model, load
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -28,12 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", metavar="FILE", required=True,
                         help="requests, one JSON body of POST /v1/attention on each line or one in safetensors; "
                         "hidden_states of many layers, with targets if you like; or a capture")
-    parser.add_argument("--layers", metavar="ID[,ID]...",
+    parser.add_argument("--ids", metavar="ID[,ID]...",
                         help="the ids of the layers in hidden_states, in the order of the file: 0,8,16 or 0-29")
     parser.add_argument("--sort", choices=columns, help="the column to sort by, the largest number first")
     parser.add_argument("--json", action="store_true", help="print for each layer what POST /v1/heads replies")
     options = parser.parse_args(arguments)
-    for name in ("--data", "--layers", "--sort"):
+    for name in ("--data", "--ids", "--sort"):
         if sum(word.partition("=")[0] == name for word in arguments) > 1:
             parser.error(f"{name} is given twice; give it once")
     if options.json and options.sort:
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     warnings.formatwarning = lambda message, *_, **__: f"attnd: {message}\n"
     try:
-        table = analyse(options.model, options.data, options.layers)
+        table = analyse(options.model, options.data, options.ids)
         print(table.to_json() if options.json else table.sort(options.sort or "layer"), flush=True)
     except BrokenPipeError:  # of a reader such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -51,11 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def analyse(operand: str | None, path: str, layers: str | None) -> HeadTable:
+def analyse(operand: str | None, path: str, ids: str | None) -> HeadTable:
     """Return the table of all layers that the file at `path` has rows for."""
     data = read_rows(path)
-    if layers is not None and (operand is None or not isinstance(data, Captured) or data.hidden_states is None):
-        raise InvalidError(f"{path}: it has no hidden_states, whose layers --layers lists, or no folder is named")
+    if ids is not None and (operand is None or not isinstance(data, Captured) or data.hidden_states is None):
+        raise InvalidError(f"{path}: it has no hidden_states, whose layers --ids lists, or no folder is named")
     if operand is None:
         if not isinstance(data, Captured):
             raise InvalidError(f"{path} is for a layer; name its file or folder, too")
@@ -65,42 +66,18 @@ def analyse(operand: str | None, path: str, layers: str | None) -> HeadTable:
     if isinstance(data, Captured):
         if model.family is None:
             raise InvalidError(f"{model.path} is one layer; name the folder of the model whose hidden_states {path} has")
-        return model.heads(data, layers=layers)
+        return model.heads(data, ids=ids)
     if len(model) > 1:
         raise InvalidError(f"{path} has rows of one layer, but {model.path} has {len(model)} layers, whose rows differ; choose "
                            f"one, as in {model.path},layer={model[0].name}, or save the hidden_states of each")
     layer = model[0]
-    return HeadTable({layer.name: run_heads(data, layer.handle(), reporter()) | {"model": layer.name}})
+    return HeadTable({layer.name: run_heads(data, layer.handle()) | {"model": layer.name}})
 
 
 def open_operand(text: str) -> Model:
-    """Return the model of FILE[,KEY=VALUE]...; a list of layers may have commas, too."""
-    path, *pairs = text.split(",")
-    options: dict[str, str] = {}
-    key = ""
-    for pair in pairs:
-        before, equals, value = pair.partition("=")
-        if not equals and key == "layers":
-            options[key] += f",{pair}"
-            continue
-        if not equals or not value or not before:
-            raise InvalidError(f"{text}: {pair!r} is not KEY=VALUE")
-        key, options[before] = before, value
-    return load(path, **options)
-
-
-def reporter() -> Callable[[int], None]:
-    """Return a function that says on standard error how far an analysis has got, when that takes long."""
-    began, due = time.monotonic(), 1.0
-
-    def report(count: int) -> None:
-        nonlocal due
-        passed = time.monotonic() - began
-        if passed >= due:
-            print(f"attnd: {count} request{'' if count == 1 else 's'} analysed in {passed:.0f} s", file=sys.stderr)
-            due = 2 * passed  # fewer lines, the longer it takes
-
-    return report
+    """Return the model of FILE[,KEY=VALUE]...; a value may have commas, too."""
+    path, *pairs = re.split(r",(?=\w+=)", text)
+    return load(path, **dict(pair.split("=", 1) for pair in pairs))
 
 
 if __name__ == "__main__":

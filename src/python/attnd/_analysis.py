@@ -3,29 +3,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from . import _native
 from ._arrays import Array
-from ._errors import Error, InvalidError
+from ._errors import InvalidError, naming
 from ._fields import prepare, split_fields
 from ._rows import Request, read_rows
 from .captured import Captured
-
-
-@contextlib.contextmanager
-def naming(place: str) -> Iterator[None]:
-    """Put a place before the text of an error."""
-    try:
-        yield
-    except Error as error:
-        raise type(error)(f"{place}: {error}") from None
-
 
 def requests_of(rows: Any, fields: Mapping[str, Any]) -> Iterable[Request]:
     """Return the requests of a file, or the one that has these rows and fields."""
@@ -40,26 +29,21 @@ def requests_of(rows: Any, fields: Mapping[str, Any]) -> Iterable[Request]:
     return found
 
 
-def run_heads(requests: Iterable[Request], model: Any, done: Callable[[int], None] | None = None) -> dict[str, Any]:
-    """Return what POST /v1/heads would reply for all requests together; `done` gets their number after each."""
+def run_heads(requests: Iterable[Request], model: Any) -> dict[str, Any]:
+    """Return what POST /v1/heads would reply for all requests together."""
     arrays: dict[str, Array] = {}
     reply = None
-    for number, request in enumerate(requests, 1):
-        with naming(request.place) if request.place else contextlib.nullcontext():
-            request = request.without_results()
+    for request in requests:
+        with naming(request.place):
             reply = _native.call(request.options, request.arrays | arrays, model, heads=True)
         arrays = {"sums": reply.arrays()["sums"]}
-        if done is not None:
-            done(number)
-    found: dict[str, Any] = reply.text() if reply is not None else {}
-    return found
+    return dict(reply.text) if reply is not None else {}
 
 
 def measure_change(requests: Iterable[Request], model: Any, factors: Array) -> float:
     """Return the norm of the change of all outputs, divided by their norm, when heads get these factors."""
     change = norm = 0.0
     for request in requests:
-        request = request.without_results()
         sent = request.arrays.pop("head_mask", request.options.pop("head_mask", None))
         own = np.ones(len(factors)) if sent is None else np.asarray(sent, np.float64)
         whole, less = (_native.call(request.options | {"head_mask": mask.tolist()}, request.arrays, model)

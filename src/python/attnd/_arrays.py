@@ -37,7 +37,7 @@ def to_array(name: str, value: Any) -> Array:
             value = np.stack(value)  # also of bits, which np.asarray() does not take
     try:
         if type(value).__module__.partition(".")[0] == "torch" or hasattr(value, "resolve_neg"):
-            array = _of_torch(name, value)
+            array: Array = _of_torch(name, value)
         elif not isinstance(value, np.ndarray) and hasattr(value, "__dlpack_device__"):
             if value.__dlpack_device__()[0] not in CPUS:
                 raise TypeRefused(f"{name} is not in the memory of the CPU, where attnd computes; copy it there first")
@@ -48,59 +48,52 @@ def to_array(name: str, value: Any) -> Array:
         raise InvalidError(f"{name} cannot be one array; rows of different lengths are a list of arrays: {error}") from None
     if array.dtype.name == "bfloat16":  # of ml_dtypes
         array = array.view(BFLOAT16)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    if array.dtype not in TYPES:
+        raise TypeRefused(f"{name} is {array.dtype}, which attnd does not read; send float32, or int64 for whole numbers")
+    return array
 
 
-def _of_torch(name: str, tensor: Any) -> Array:
+def _of_torch(name: str, tensor: Any) -> Any:
     """Returns a tensor of torch on the CPU as numpy sees it, without its gradient."""
     torch: Any = sys.modules["torch"]
+    if tensor.device.type == "meta":
+        raise TypeRefused(f"{name} is on meta: it has a shape, but no numbers; send a tensor of a model that has its weights")
     if tensor.device.type != "cpu":
         raise TypeRefused(f"{name} is on {tensor.device}, but attnd computes on the CPU; send {name}.cpu()")
     try:
         tensor = tensor.detach().resolve_conj().resolve_neg()
         if tensor.dtype == torch.bfloat16:
-            bits: Array = tensor.view(torch.int16).numpy()
-            return bits.view(BFLOAT16)
-        array: Array = tensor.numpy()
-        return array
+            return tensor.view(torch.int16).numpy().view(BFLOAT16)
+        return tensor.numpy()
     except (TypeError, RuntimeError) as error:  # sparse, quantized, of 8 bits
         raise TypeRefused(f"{name} is a tensor of {tensor.dtype} that numpy cannot read; use {name}.float(): {error}") from None
 
 
 def to_numbers(name: str, value: Any, integers: bool = False) -> Array:
-    """Returns numbers as floats of 16, 32 or 64 bits. Integers are taken from lists, and from arrays if
-    `integers` says so: they become float32."""
+    """Returns numbers as they are. Integers are taken from lists, and from arrays if `integers` says so:
+    they become float32."""
     array = to_array(name, value)
-    kind = array.dtype.kind
-    if array.dtype == BFLOAT16 or kind == "f" and array.itemsize <= 8:
-        return array
-    if kind == "f" or kind == "i" and (integers or not is_array(value)):
-        return array.astype("<f8" if kind == "f" else "<f4")
-    if kind in "iu":
-        raise TypeRefused(f"{name} is {array.dtype}, but must be floats; send {name}.astype('float32'), "
-                          "or bits of bfloat16 as .view(attnd.BFLOAT16)")
-    if kind == "b":
+    if array.dtype == bool:  # which JSON would take for 0 and 1
         raise TypeRefused(f"{name} is bool, but must be numbers; send booleans as attn_mask, True where a query sees a key")
-    raise TypeRefused(f"{name} is {describe(array)}, but must be floats")
+    if array.dtype.kind == "i" and (integers or not is_array(value)):
+        return array.astype("<f4")
+    if array.dtype.kind in "iu":
+        other = "bits of bfloat16 as .view(attnd.BFLOAT16)" if array.itemsize == 2 else \
+            "if they are ids of tokens, the rows that a model makes of these"
+        raise TypeRefused(f"{name} is {array.dtype}, but must be floats; send {name}.astype('float32'), or {other}")
+    return array
 
 
 def to_integers(name: str, value: Any) -> Array:
     """Returns lengths, positions or indices as int64. Floats stay, for attnd to see whether they are whole."""
     array = to_array(name, value)
-    kind = array.dtype.kind
-    if kind == "b":
-        raise TypeRefused(f"{name} is bool, but must be integers; the lengths of a mask are mask.sum(-1)")
-    if array.size == 0 or kind in "iu":  # [] has numpy's default type
+    if array.dtype == bool:  # of any shape: the library would say that of the lengths
+        raise TypeRefused(f"{name} is bool, but must be integers; the lengths of a mask are mask.sum(-1), its places "
+                          "mask.nonzero()[0]")
+    if array.size == 0 or array.dtype.kind in "iu":  # [] has numpy's default type
         return array.astype("<i8", copy=False)
-    if kind == "f":
-        return array.astype("<f8", copy=False)
-    raise TypeRefused(f"{name} is {describe(array)}, but must be integers")
-
-
-def describe(array: Array) -> str:
-    """Returns words for a type that is no number."""
-    names = {"U": "text", "S": "bytes", "O": "objects", "c": "complex", "M": "dates", "m": "times"}
-    return f"{names[array.dtype.kind]} ({array.dtype})" if array.dtype.kind in names else str(array.dtype)
+    return array.astype("<f8", copy=False) if array.dtype.kind == "f" else array
 
 
 def widen(array: Array) -> Array:

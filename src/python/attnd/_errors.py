@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What attnd raises: each error is an `Error`, and the one of Python that it is a kind of."""
 
+import contextlib
+import re
 import sys
 import warnings
+from collections.abc import Iterator
 
 
 class Error(Exception):
@@ -43,6 +46,20 @@ class NoReply(Error, TimeoutError):
 
 class Stopped(Error, TimeoutError):
     """A call ended before it was done, since its timeout_ms was over."""
+
+
+@contextlib.contextmanager
+def naming(place: str = "", **names: str) -> Iterator[None]:
+    """Lets errors of a block begin with a place, and name arguments as their caller wrote them.
+
+    `names` has what the caller wrote for each field of a request.
+    """
+    try:
+        yield
+    except Error as error:
+        text = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), str(error))
+        error.args = (f"{place}: {text}" if place else text,)
+        raise
 
 
 def warn(notes: list[str]) -> None:

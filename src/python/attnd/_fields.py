@@ -31,14 +31,19 @@ RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads
 ROWS_FIRST = ("heads", "lse", "entropy", "target")  # results of dot-product whose queries come before heads
 
 
-def dot_product_fields(queries: Any, keys: Any, values: Any, heads_first: bool, options: Fields) -> dict[str, Any]:
-    """Returns the fields of a request. With `heads_first` its arrays are [H, T, D] or [B, H, T, D]."""
-    fields = {"queries": queries, "keys": keys, "values": values, **options}
+def dot_product_fields(queries: Any, keys: Any, values: Any, heads_first: bool, options: Fields) -> Fields:
+    """Returns the fields of a request, without what a capture knows for its heads alone."""
+    options = {name: value for name, value in options.items() if name != "token_ids"}
+    return turn_fields({"queries": queries, "keys": keys, "values": values, **options}, heads_first)
+
+
+def turn_fields(fields: Fields, heads_first: bool) -> Fields:
+    """Returns fields whose arrays, with `heads_first`, were [H, T, D] or [B, H, T, D]."""
     if not heads_first:
         return fields
-    if options.get("num_heads") is not None:
+    if fields.get("num_heads") is not None:
         raise InvalidError("num_heads is for heads that lie side by side; leave it out with heads_first")
-    return fields | {name: swap(name, fields[name]) for name in SEQUENCES if fields[name] is not None}
+    return {**fields, **{name: swap(name, fields[name]) for name in SEQUENCES if fields.get(name) is not None}}
 
 
 def swap(name: str, value: Any) -> Any:
@@ -56,8 +61,7 @@ def swap_results(results: Results) -> Results:
     def turn(word: str, array: Any) -> Any:
         if isinstance(array, list):
             return [turn(word, item) for item in array]
-        return array.swapaxes(1 if array.ndim > (3 if word == "heads" else 2) else 0,
-                              2 if array.ndim > (3 if word == "heads" else 2) else 1)
+        return array.swapaxes(-3, -2) if word == "heads" else array.swapaxes(-2, -1)
     return {word: turn(word, array) if word in ROWS_FIRST else array for word, array in results.items()}
 
 
@@ -135,10 +139,9 @@ def join(name: str, sequences: Any, lens_name: str, tensors: dict[str, Array], i
         raise InvalidError(f"{name} has sequences of {lens} rows, but needs {expected} rows")
     rows = [to_numbers(name, sequence, integers) if name in SEQUENCES else to_integers(name, sequence)
             for sequence in sequences]
-    if len({row.shape[1:] for row in rows}) > 1:
-        raise InvalidError(f"{name} has sequences of the shapes {[row.shape for row in rows]}; all but the rows must agree")
-    if len({row.dtype == BFLOAT16 for row in rows}) > 1:
-        raise TypeRefused(f"{name} has sequences of bfloat16 and of other types; send one type")
+    if len({(row.shape[1:], row.dtype == BFLOAT16) for row in rows}) > 1:
+        raise InvalidError(f"{name} has sequences of {[(row.shape, str(row.dtype)) for row in rows]}; all but the rows must "
+                           "agree, and bfloat16 goes with no other type")
     return np.concatenate(rows)
 
 
@@ -201,8 +204,6 @@ def shape_of_result(name: str, rows: int, keys: int, fields: Fields) -> tuple[in
 
 def to_lists(name: str, value: Any) -> Any:
     """Returns what json can print: arrays, tensors and numpy's numbers become Python's."""
-    if isinstance(value, dict):
-        return {key: to_lists(name, item) for key, item in value.items()}
     if isinstance(value, (list, tuple, range)):
         return [to_lists(name, item) for item in value]
     if is_array(value):
@@ -220,19 +221,14 @@ def is_list_of(value: Any, rank: int) -> bool:
 def encode(fields: Fields, as_json: bool, rank: int = 2) -> tuple[bytes, dict[str, str]]:
     """Returns the body of a request and its headers. `rank` counts the axes of one sequence."""
     known = prepare(fields)
+    tensors, options = split_fields(known, rank, integers=True)  # which refuses what is not meant as numbers
     if as_json:
-        for name in (*SEQUENCES, *NUMBERS):
-            value = None if is_mask(name, known.get(name)) else known.get(name)
-            for array in value if isinstance(value, list) else [value]:
-                if is_array(array):
-                    to_numbers(name, array, integers=True)  # which refuses what is not meant as numbers
-        for name in ("bias", "attn_mask"):
-            if name in known and not is_mask(name, known[name]):
-                known[name] = with_nulls(name, known[name])
+        for name in tensors.keys() & {"bias", "attn_mask"}:  # JSON has no -inf
+            array = widen(tensors[name])
+            known[name] = np.where(array == -np.inf, np.array(None), array).tolist()
         return json.dumps({name: to_lists(name, value) for name, value in known.items()}).encode(), \
             {"Content-Type": "application/json"}
 
-    tensors, options = split_fields(known, rank, integers=True)
     texts = {name: ",".join(value) if name == "need" else value if isinstance(value, str) else json.dumps(value)
              for name, value in options.items()}
     return to_safetensors({name: to_sent(name, tensor) for name, tensor in tensors.items()}, texts), SAFETENSORS
@@ -242,9 +238,3 @@ def to_sent(name: str, tensor: Array) -> Array:
     """Returns a tensor as it is sent: numbers of 64 bits become float32."""
     is_wide = tensor.dtype.kind == "f" and tensor.itemsize > 4 and name not in INTEGERS
     return np.asarray(tensor, "<f4" if is_wide else tensor.dtype.newbyteorder("<"), order="C")
-
-
-def with_nulls(name: str, bias: Any) -> Array:
-    """Returns a bias whose -inf JSON can have."""
-    numbers = np.asarray(to_lists(name, bias), np.float64)
-    return np.where(np.isneginf(numbers), np.array(None), numbers)

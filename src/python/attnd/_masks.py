@@ -72,7 +72,7 @@ def cut(queries: Array, keys: Array, values: Array | None, mask: Array, bias: Ar
     if values is not None:
         request["values"] = values[columns]
     if ids is not None:
-        request["ids"] = ids[columns]
+        request["token_ids"] = ids[columns]
     if bias is not None:
         bias = bias[..., rows if bias.shape[-2] > 1 else WHOLE, columns]
     if words is None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import DTYPES, TYPES, Array
-from ._errors import Error, FileError, InvalidError, OutOfMemory, Stopped, TypeRefused, UnsupportedError, warn
+from ._errors import Error, FileError, InvalidError, OutOfMemory, Stopped, UnsupportedError, warn
 
 LIBRARY = "libattnd.so.1"
 STATUSES: tuple[type[Error], ...] = (
@@ -83,8 +83,7 @@ def library() -> _Library:
 
 def version() -> str:
     """Returns the version of libattnd, such as 0.1.0."""
-    text: bytes = library().attn_version()
-    return text.decode()
+    return str(library().attn_version(), "ascii")
 
 
 def check(status: int, error: _Error) -> None:
@@ -134,7 +133,7 @@ class Reply:
     def __init__(self, handle: c_void_p) -> None:
         self.handle = handle
         weakref.finalize(self, library().attn_reply_destroy, handle).atexit = False
-        self.parsed: Any = json.loads(library().attn_reply_text(handle))
+        self.text: Any = json.loads(library().attn_reply_text(handle))  # what is no array
 
     def arrays(self) -> dict[str, Array]:
         """Returns the arrays by name, without a copy."""
@@ -143,10 +142,6 @@ class Reply:
         while found := read(self.handle, len(arrays)):
             arrays[found.contents.name.decode()] = np.asarray(_View(self, found.contents))
         return arrays
-
-    def text(self) -> Any:
-        """Returns the rest of the reply, from JSON."""
-        return self.parsed
 
 
 class _View:
@@ -166,8 +161,6 @@ _NOTHING = c_char()  # where an array without numbers lies
 
 def describe_array(name: str, array: Array) -> _Array:
     """Returns an attn_array of the same memory, which `array` must outlive."""
-    if array.dtype not in TYPES:
-        raise TypeRefused(f"{name} is {array.dtype}, which attnd does not read; send float32")
     return _Array(name.encode(), TYPES[array.dtype].encode(), array.ndim, (c_size_t * array.ndim)(*array.shape),
                   (c_ssize_t * array.ndim)(*array.strides), array.ctypes.data)
 
@@ -191,7 +184,7 @@ def call(options: Mapping[str, Any], arrays: Mapping[str, Array], model: c_void_
         raise
     check(status, error)
     reply = Reply(handle)
-    warn(reply.text().get("notes", []))
+    warn(reply.text.get("notes", []))
     return reply
 
 

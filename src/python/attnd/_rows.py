@@ -16,7 +16,7 @@ from .captured import Captured, is_capture, to_captured
 
 REMEDY = ("give the JSON of one POST /v1/attention on each line, or safetensors with queries, hidden_states "
           "or a capture")
-RESULTS = ("need", "need_weights", "weights_heads", "weights_queries")  # what a server would send does not matter
+WANTED = ("model", "need", "need_weights", "weights_heads", "weights_queries")  # of a server, and what it shall send
 
 
 @dataclasses.dataclass
@@ -27,10 +27,10 @@ class Request:
     options: dict[str, Any]
     arrays: Tensors
 
-    def without_results(self) -> Request:
-        """Return the request without what it wants to get."""
-        kept = {name: value for name, value in self.options.items() if name not in (*RESULTS, "model")}
-        return Request(self.place, kept, {name: value for name, value in self.arrays.items() if name not in RESULTS})
+    def __post_init__(self) -> None:
+        for name in WANTED:
+            self.options.pop(name, None)
+            self.arrays.pop(name, None)
 
 
 def read_rows(path: PathLike) -> Iterator[Request] | Captured:

@@ -11,6 +11,7 @@ is cut off when the requests of a run are made.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,7 +19,6 @@ import numpy as np
 
 from ._arrays import Array
 from ._masks import cut, to_visible
-from ._tensors import tower_of
 
 NUM_RECENT = 4  # runs that a call may continue: guidance has two at one time
 MOST_REJECTED = 64  # rows of drafts, in layers whose cache has a window
@@ -56,18 +56,21 @@ class Patch:
 
 @dataclasses.dataclass(eq=False)
 class Call:
-    """One call of the attention function of a layer. Without `queries` it only tells what belongs together."""
+    """One call of the attention function of a layer. Without `queries` it only tells what belongs together.
+
+    `rows` are those of the call itself, [B, T, H, D]: of `queries`, `keys` and `values`, and `marks`, a few numbers of each
+    key, [B, T, 8].
+    """
 
     layer: str
     is_cross: bool
-    marks: Array  # of the call's own keys: a few numbers of each, [B, new, 8]
+    rows: dict[str, Array]
     num_past: int  # keys before these; in cross-attention all
     read_past: Callable[[], dict[str, Array]]  # `marks`, `keys` and `values` of these
     num_queries: int
     num_keys: int  # that the function got, which may have room for later ones
     matches: Matches
     ids: Array | None = None  # [B, Tq]
-    rows: dict[str, Array] = dataclasses.field(default_factory=dict)  # queries, keys and values [B, T, H, D]
     mask: Array | None = None  # ranges [B or 1, Tq, 2], or booleans [B or 1, H or 1, Tq, num_keys]
     bias: Array | None = None  # [B or 1, H or 1, Tq or 1, num_keys]
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -79,7 +82,7 @@ class Layer:
     def __init__(self, call: Call) -> None:
         past = call.read_past() if call.num_past else {}
         self.rows = {name: Rows(np.concatenate([past[name], rows], 1) if name in past else rows)
-                     for name, rows in (("marks", call.marks), *call.rows.items())}
+                     for name, rows in call.rows.items()}
         self.is_cross, self.options, self.num_calls, self.num_dropped = call.is_cross, call.options, 0, 0
         self.visible: list[Patch] = []
         self.biases: list[Patch] = []
@@ -88,8 +91,8 @@ class Layer:
     def add(self, call: Call, num_past: int) -> None:
         """Append a call whose keys come after the first `num_past` keys; in cross-attention after all."""
         self.keep(num_past)
-        for name in ("marks", *call.rows):
-            self.rows[name].append(call.marks if name == "marks" else call.rows[name])
+        for name, rows in call.rows.items():
+            self.rows[name].append(rows)
         self.options = call.options
         self.add_mask(call, 0 if self.is_cross else num_past - call.num_past)
 
@@ -99,7 +102,7 @@ class Layer:
         if call.mask is None:
             return
         last = self.rows["queries"].count
-        first, shape = last - call.num_queries, (len(call.marks), call.num_queries, 2)
+        first, shape = last - call.num_queries, (len(call.rows["marks"]), call.num_queries, 2)
         is_dense = call.mask.dtype == bool
         ranges = np.zeros(shape, np.int32) if is_dense else np.broadcast_to(call.mask, shape) + np.int32(column)
         if first and "ranges" in self.rows:
@@ -178,7 +181,7 @@ class Run:
         for call in calls:
             self.layers[call.layer] = Layer(call)
         call = first_of(calls)
-        past = np.full((len(call.marks), 0 if call.is_cross else call.num_past), -1)
+        past = np.full((len(call.rows["marks"]), 0 if call.is_cross else call.num_past), -1)
         self.ids[tower] = Rows(np.concatenate([past, ids_of(call)], 1))
 
     def add(self, tower: str, calls: list[Call], num_past: int, matches: Array) -> None:
@@ -203,7 +206,7 @@ class Run:
         self.ids[tower].append(ids_of(first_of(calls)))
 
     def make_requests(self) -> dict[str, list[dict[str, Any]]]:
-        """Return for each layer that is kept the request of each sequence, with the `ids` of its keys if these are known."""
+        """Return for each layer that is kept the request of each sequence, with the ids of its keys if these are known."""
         found: dict[str, list[dict[str, Any]]] = {}
         for name, layer in self.layers.items():
             if "queries" in layer.rows:
@@ -215,6 +218,11 @@ class Run:
         return found
 
 
+def tower_of(layer: str) -> str:
+    """Return what layers that run together have before their number, such as `decoder.`."""
+    return re.sub(r"\d.*", "", layer)
+
+
 def first_of(calls: list[Call]) -> Call:
     """Return a call of self-attention, or where there is none any."""
     return next((call for call in calls if not call.is_cross), calls[0])
@@ -222,7 +230,7 @@ def first_of(calls: list[Call]) -> Call:
 
 def ids_of(call: Call) -> Array:
     """Return the ids of a call's tokens, or -1."""
-    return np.full((len(call.marks), call.num_queries), -1) if call.ids is None else call.ids
+    return np.full((len(call.rows["marks"]), call.num_queries), -1) if call.ids is None else call.ids
 
 
 # By run, and the number of its rows that come before a call: which of its B' sequences continue, [B, B'].
@@ -278,7 +286,7 @@ class Runs:
             known = [call for call in calls if call.layer in run.layers]
             found = [call.matches.get((run, -1 if call.is_cross else count)) for call in known]
             agreed = [same for same in found if same is not None]
-            if len(agreed) == len(found) and all(call in known or not call.rows for call in calls):
+            if len(agreed) == len(found) and all(call in known or "queries" not in call.rows for call in calls):
                 same = np.logical_and.reduce(agreed)
                 if same.any(1).all():
                     run.add(tower, known, count, same)

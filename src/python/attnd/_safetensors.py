@@ -9,7 +9,7 @@ import json
 import math
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -88,20 +88,21 @@ def read_safetensors(path: PathLike, begin: bytes = b"", file: BinaryIO | None =
                                f"{begin[:8]!r} ({error!r})") from None
 
 
-def write_safetensors(path: PathLike, tensors: Tensors, metadata: Mapping[str, str]) -> None:
-    """Creates a file, whole or not at all."""
-    if os.path.lexists(path):
-        raise FileError(f"{os.fspath(path)} exists already; remove it, or choose another name")
+def write_file(path: PathLike, data: bytes, overwrite: bool, check: Callable[[Path], object] | None = None) -> None:
+    """Creates a file, whole or not at all: not when `check` raises an error of what was written."""
+    if os.path.lexists(path) and not overwrite:
+        raise FileError(f"{os.fspath(path)} exists already; choose another name, or say overwrite=True")
     part = Path(f"{os.fspath(path)}.part")
-    data = to_safetensors({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, metadata)
     with open(part, "xb") as file:
         try:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            os.link(part, path)  # which, unlike a rename, replaces nothing
+            if check is not None:
+                check(part)
+            (os.replace if overwrite else os.link)(part, path)  # a link replaces nothing
         finally:
-            part.unlink()
+            part.unlink(missing_ok=True)
 
 
 def describe_tensors(tensors: Mapping[str, Array]) -> str:

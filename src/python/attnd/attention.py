@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from ._arrays import Array, is_array, to_array
-from ._errors import InvalidError, TypeRefused
+from ._arrays import Array, to_array, to_numbers
+from ._errors import InvalidError, TypeRefused, naming
 from ._fields import (Fields, Results, choose_results, dot_product_fields, is_ragged, prepare,
-                      sequence_rank, split_fields, split_sequences, swap_results)
+                      sequence_rank, split_fields, split_sequences, swap_results, turn_fields)
+from .head_table import HeadTable
 
 
 def set_threads(num_threads: int | None = None) -> None:
@@ -54,7 +55,8 @@ def dot_product(queries: Any, keys: Any, values: Any = None, *, need: Any = None
     **options
         scale, softcap, causal, window, positions, key_positions, valid_lens, prefix_lens, sinks, slopes,
         bias or attn_mask (booleans are True where a query sees a key), spans, top_k, top_in, targets,
-        block, row_weights, weights_heads, weights_queries, num_heads, num_kv_heads.
+        block, row_weights, weights_heads, weights_queries, num_heads, num_kv_heads. self_attention and token_ids,
+        which are for `heads`, change nothing.
 
     Returns
     -------
@@ -74,17 +76,36 @@ def dot_product(queries: Any, keys: Any, values: Any = None, *, need: Any = None
     return swap_results(results) if heads_first else results
 
 
-def heads(queries: Any, keys: Any, *, heads_first: bool = False, **options: Any) -> list[dict[str, Any]]:
-    """Says what each head attends to: a list of H dicts, such as {"entropy": 1.3, "tags": [...]}.
+def heads(queries: Any, keys: Any, *, heads_first: bool = False, **options: Any) -> HeadTable:
+    """Says what each head attends to, as a table that sorts and prints itself.
 
-    Takes what `dot_product` takes. ``targets``, a range of keys for each query, need no word here.
-    docs/heads.md says what the numbers mean. Heads of given queries have no ``importance``.
+    Parameters
+    ----------
+    queries, keys, heads_first
+        As in `dot_product`. `Captured.request` has these, and the options below.
+    self_attention : bool
+        Row i of queries and keys is one token. Without this or `token_ids`, two arrays have no neighbours: the columns
+        ``self``, ``previous`` and ``distance`` have no numbers, and tags such as ``previous`` are not given.
+    token_ids : array [T] or [B, T], optional
+        Of the rows of queries and keys, for tags such as ``induction``.
+    targets : array [Tq, 2], optional
+        A range of keys for each query, for the column ``target``.
+    **options
+        Others of `dot_product`.
+
+    Returns
+    -------
+    HeadTable
+        docs/heads.md says what the numbers mean. Heads of given queries have no ``importance``.
     """
-    fields = dot_product_fields(queries, keys, None, heads_first, options)
-    known = prepare(fields)
-    tensors, rest = split_fields(known, sequence_rank(fields), integers=False)
-    found: list[dict[str, Any]] = _native.call(rest, tensors, heads=True).text()["heads"]
-    return found
+    return HeadTable({"": describe({"queries": queries, "keys": keys, **options}, heads_first)})
+
+
+def describe(fields: Fields, heads_first: bool = False) -> Any:
+    """Returns what POST /v1/heads would reply for given queries and keys."""
+    fields = turn_fields(fields, heads_first)
+    tensors, options = split_fields(prepare(fields), sequence_rank(fields), integers=False)
+    return _native.call(options, tensors, heads=True).text
 
 
 def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
@@ -126,7 +147,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: flo
         raise InvalidError(f"dropout_p is {dropout_p}, but attnd computes without dropout; send 0, as in evaluation")
     if is_causal and attn_mask is not None:
         raise InvalidError("attn_mask and is_causal=True exclude each other, as in torch; combine both in attn_mask")
-    q, k, v = to_array("query", query), to_array("key", key), to_array("value", value)
+    q, k, v = to_numbers("query", query), to_numbers("key", key), to_numbers("value", value)
     if min(q.ndim, k.ndim, v.ndim) < 2 or not q.ndim == k.ndim == v.ndim:
         raise InvalidError(f"query, key and value have the shapes {q.shape}, {k.shape} and {v.shape}; each must be "
                            "[T, D], [H, T, D] or [B, H, T, D]")
@@ -138,28 +159,26 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: flo
         lead = np.broadcast_shapes(*(array.shape[:-3] for array in (q, k, v)))
     except ValueError:
         raise InvalidError(f"the first axes of query {q.shape}, key {k.shape} and value {v.shape} do not broadcast") from None
-    fields: dict[str, Any] = {name: to_batch(array, lead, given) for name, array, given in (
-        ("queries", q, query), ("keys", k, key), ("values", v, value))}
+    options: dict[str, Any] = {"causal": bool(is_causal), "scale": scale, "need": need or ["heads"]}
     if attn_mask is not None:
-        fields["attn_mask"] = to_batch_mask(to_array("attn_mask", attn_mask), lead, k.shape[-2])
+        options["attn_mask"] = to_batch_mask(to_array("attn_mask", attn_mask), lead, k.shape[-2])
     if is_causal and q.shape[-2] != k.shape[-2]:
-        fields["positions"] = np.arange(q.shape[-2])
-    results = swap_results(compute({**fields, "causal": bool(is_causal), "scale": scale, "need": need or ["heads"]}, 3))
+        options["positions"] = np.arange(q.shape[-2])
+    batches = (to_batch(array, lead) for array in (q, k, v))
+    with naming(queries="query", keys="key", values="value", causal="is_causal"):
+        results = dot_product(*batches, heads_first=True, **options)
     axes = lead + q.shape[-3:-2]
     shaped = {word: tuple(x.reshape(axes + x.shape[2:]) for x in array) if word == "top" else
               array.reshape(axes + array.shape[2:]) for word, array in results.items()}
     return shaped if need is not None else shaped["heads"]
 
 
-def to_batch(array: Array, lead: tuple[int, ...], given: Any) -> Array:
-    """Returns [..., H, T, D] or [T, D] as [B, T, H, D], as a view where there are at most four axes."""
-    if not is_array(given) and array.dtype.kind == "i":
-        array = array.astype("<f4")  # numbers of lists
+def to_batch(array: Array, lead: tuple[int, ...]) -> Array:
+    """Returns [..., H, T, D] or [T, D] as [B, H, T, D], as a view where there are at most four axes."""
     if array.ndim == 2:
         array = array[np.newaxis]
     array = np.broadcast_to(array, lead + array.shape[-3:])
-    batch: Array = array.reshape(math.prod(lead), *array.shape[-3:]).swapaxes(1, 2)
-    return batch
+    return array.reshape(math.prod(lead), *array.shape[-3:])
 
 
 def to_batch_mask(mask: Array, lead: tuple[int, ...], num_keys: int) -> Array:

@@ -7,23 +7,25 @@ import contextlib
 import importlib
 import json
 import os
-import pathlib
-from collections.abc import Callable, Iterable, Sequence
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import attention
 from ._arrays import Array, to_array, to_numbers
-from ._errors import CaptureError
+from ._errors import CaptureError, naming
 from ._fields import without_nulls
-from ._safetensors import PathLike, Tensors, describe_tensors, read_safetensors, to_safetensors
-from ._tensors import tower_of
-from .client import AttentionError, Client
+from ._safetensors import PathLike, Tensors, describe_tensors, read_safetensors, to_safetensors, write_file
+from ._runs import tower_of
+from .client import Client
+from .drawing import MOST_CELLS, Picture
 from .head_table import HeadTable
 
 TENSORS = ("queries", "keys", "values", "bias", "sinks", "slopes", "positions", "key_positions")
 OPTIONS = ("scale", "softcap", "causal", "window")
+MARKS = ("self_attention", "token_ids")  # what `Captured.request` adds
 COMMON = ("token_ids", "targets", "hidden_states")  # tensors of all layers together
 Request = dict[str, Any]
 
@@ -61,8 +63,7 @@ class Captured:
         self.hidden_ids: list[int] | None = None
         self.token_ids: Any = None
         self.targets: Any = None
-        self.key_ids: dict[str, list[Array | None]] = {}  # by layer and sequence, where they are known
-        self.key_labels: dict[str, list[list[str]]] = {}  # by layer and sequence, where a tokenizer made them
+        self.tokenizer: Any = None  # makes labels of token ids
         self.source: Callable[[], None] | None = None  # brings layers up to date, while a model is captured
         self.kept: dict[int, tuple[Any, str, Any]] = {}  # by sequence: the client that has put it, its name, what it was
 
@@ -85,15 +86,25 @@ class Captured:
         self._layers, self._runs = {}, runs
         for run in runs:
             self._layers |= run.layers
-            self.key_labels |= run.key_labels
-            self.key_ids |= run.key_ids
 
     def __repr__(self) -> str:
         states = "" if self.hidden_states is None else ", hidden_states"
         return f"<captured layers {', '.join(self.layers) or '(none)'}{states}>"
 
-    def request(self, layer: int | str, sequence: int = 0) -> Request:
-        """Return the queries, keys and options of a layer, which may be given as its number."""
+    def request(self, layer: int | str, sequence: int = 0) -> Mapping[str, Any]:
+        """Return the queries, keys and options of a layer, as `attnd.dot_product` and `attnd.heads` take them.
+
+        It also says what is known of the tokens: `self_attention` and `token_ids`. Change ``layers``, not this.
+        """
+        own = self.find(layer, sequence)
+        ids = self.known_ids(layer, sequence)
+        marks: Request = {} if is_cross(layer) else {"self_attention": True}
+        if ids is not None and len(own["queries"]) == len(own["keys"]):  # they are those of the rows, too
+            marks["token_ids"] = ids
+        return types.MappingProxyType({name: own[name] for name in own if name not in MARKS} | marks)
+
+    def find(self, layer: int | str, sequence: int = 0) -> Request:
+        """Return the request of a layer itself."""
         found = self.layers.get(str(layer))
         if found is None and not self.layers and self.hidden_states is not None:
             raise CaptureError(f"{self.place} has hidden_states alone, no queries and keys; the folder of the model makes "
@@ -134,21 +145,22 @@ class Captured:
             If the layer, the sequence or the values were not kept.
         attnd.Error
         """
-        request = dict(self.request(layer, sequence))
+        request = dict(self.find(layer, sequence))
         words = need.split(",") if isinstance(need, str) else list(need)
         if "heads" not in words:
             request.pop("values", None)
         elif "values" not in request:
             raise CaptureError("heads are sums of values, which were not kept; use capture(..., values=True)")
         options |= {"need": words, "weights_heads": heads, "weights_queries": queries}
-        if client is None and sequence in self.kept:
-            kept, name, before = self.kept[sequence]
-            if is_changed(before, self.snapshot(sequence)):
-                name = self.put(kept, sequence)
-            results = kept.attend(capture=name, layer=layer, **options)
-        else:
-            ask = attention.dot_product if client is None else as_client(client).dot_product
-            results = ask(**request, **options)
+        with naming(weights_heads="heads", weights_queries="queries"):
+            if client is None and sequence in self.kept:
+                kept, name, before = self.kept[sequence]
+                if is_changed(before, self.snapshot(sequence)):
+                    name = self.put(kept, sequence)
+                results = kept.attend(capture=name, layer=layer, **options)
+            else:
+                ask = attention.dot_product if client is None else as_client(client).dot_product
+                results = ask(**request, **options)
         return results[need] if isinstance(need, str) and need in words else results
 
     def put(self, client: Any = None, sequence: int = 0) -> str:
@@ -164,28 +176,23 @@ class Captured:
 
         Raises
         ------
-        CaptureError
+        attnd.AttentionError
             If the server keeps no captures.
         """
         client = as_client(client)
-        self.request(next(iter(self.layers), ""), sequence)
+        self.find(next(iter(self.layers), ""), sequence)
         for layer in self.layers:
-            request = self.request(layer, sequence)
+            request = self.find(layer, sequence)
             for name in request.keys() & set(TENSORS):
                 request[name] = np.asarray(request[name]).view()
                 request[name].flags.writeable = False
-        try:
-            name = str(client.put_capture(None, lambda: self.to_bytes(sequence))["name"])
-        except AttentionError as error:
-            if error.problem["title"] != "Captures are off":
-                raise
-            raise CaptureError(f"{client.address} keeps no captures; start attnd with --capture-memory 4GiB") from error
+        name = str(client.put_capture(None, lambda: self.to_bytes(sequence))["name"])
         self.kept[sequence] = client, name, self.snapshot(sequence)
         return name
 
     def snapshot(self, sequence: int) -> dict[str, Request]:
         """Return what tells whether a sequence was changed."""
-        return {layer: dict(self.request(layer, sequence)) for layer in self.layers}
+        return {layer: dict(self.find(layer, sequence)) for layer in self.layers}
 
     def heads(self, targets: Any = None, sequence: int = 0, layers: int | str | Iterable[int | str] | None = None) -> HeadTable:
         """Say what each head of all layers attends to, as one table that sorts and prints itself.
@@ -196,59 +203,60 @@ class Captured:
             For each query a range of keys, or None: the column ``target`` has the weight on them.
         sequence : int
         layers : int, str or list of them, optional
-            By default all.
+            A selection; by default all.
 
         Returns
         -------
         attnd.HeadTable
             ``c.heads(targets=...).sort("target")`` has the best head first. docs/heads.md explains the numbers.
         """
-        self.request(next(iter(self.layers), ""), sequence)  # which says so where there is none
+        self.find(next(iter(self.layers), ""), sequence)  # which says so where there is none
         replies = {}
         if isinstance(layers, (int, str)):
             layers = [layers]
         for layer in self.layers if layers is None else layers:
             request = {name: value for name, value in self.request(layer, sequence).items() if name != "values"}
-            is_own = not str(layer).endswith(".cross")
-            marks = self.common(layer, sequence)
-            if targets is not None:
-                marks["targets"] = targets
-            if len(request["queries"]) != len(request["keys"]):
-                marks.pop("token_ids", None)  # they are those of the rows, too
+            wanted = self.targets if targets is None and self.is_of_text(layer, self.targets, request["queries"]) else targets
             if "bias" in request:
-                found = describe_biased(request, marks.get("targets"))
+                found = describe_biased(request, wanted)
             else:
-                found = attention.heads(**request, **marks, self_attention=is_own)
-            for field, back in (("mass_on_self", 0), ("mass_on_previous", 1)) if is_own else ():
+                found = attention.describe({**request, "targets": wanted})["heads"]
+            for field, back in (("mass_on_self", 0), ("mass_on_previous", 1)) if not is_cross(layer) else ():
                 if found[0].get(field) is None:
                     own = [place - back for place in self.positions(layer, sequence)]
                     fill_masses(found, field, request, [None if place < 0 else [place, place + 1] for place in own])
             replies[str(layer)] = {"model": str(layer), "heads": found}
         return HeadTable(replies)
 
-    def common(self, layer: int | str, sequence: int = 0) -> dict[str, Any]:
-        """Return the `token_ids` and `targets` that are those of a layer: it is of the text of the last layer."""
-        last, _, ids = self.text(sequence)
-        request = self.request(layer, sequence)
-        is_same = not str(layer).endswith(".cross") and tower_of(str(layer)) == tower_of(last)
-        found = {"token_ids": (ids, "keys"), "targets": (self.targets, "queries")}
-        return {name: value for name, (value, rows) in found.items()
-                if is_same and value is not None and len(value) == len(request[rows])}
+    def last_layer(self) -> str:
+        """Return the last layer that is of one text."""
+        return next((name for name in reversed(self.layers) if not is_cross(name)), "")
 
-    def text(self, sequence: int) -> tuple[str, list[str] | None, Any]:
-        """Return the last layer that is of one text, its labels where a tokenizer made them, and its token ids."""
-        last = next((name for name in reversed(self.layers) if not name.endswith(".cross")), "")
-        labels, ids = self.key_labels.get(last), self.key_ids.get(last)
-        return last, labels[sequence] if labels else None, ids[sequence] if ids else self.token_ids
+    def is_of_text(self, layer: int | str, marks: Any, rows: Array) -> bool:
+        """Whether marks of the text of the last layer are those of the rows of a layer."""
+        is_same = not is_cross(layer) and tower_of(str(layer)) == tower_of(self.last_layer())
+        return is_same and marks is not None and len(marks) == len(rows)
 
-    def positions(self, layer: int | str, sequence: int) -> list[int]:
-        """Return which key each query of self-attention is."""
-        request = self.request(layer, sequence)
+    def known_ids(self, layer: int | str, sequence: int = 0) -> Array | None:
+        """Return the token ids of the keys of a layer, where all are known."""
+        ids = self.captured_ids(str(layer), sequence)
+        if ids is not None:
+            return None if (ids < 0).any() else ids
+        ids = None if self.token_ids is None else to_array("token_ids", self.token_ids).reshape(-1)
+        return ids if self.is_of_text(layer, ids, self.find(layer, sequence)["keys"]) else None
+
+    def captured_ids(self, name: str, sequence: int) -> Array | None:
+        """Return the ids of the keys of a layer as a model got them, -1 where one is not known."""
+        requests = self.layers.get(name)
+        return requests[sequence].get("token_ids") if requests else None
+
+    def positions(self, layer: int | str, sequence: int) -> Any:
+        """Return the list of which key each query of self-attention is."""
+        request = self.find(layer, sequence)
         shift = max(len(request["keys"]) - len(request["queries"]), 0)
-        places: list[int] = np.asarray(request.get("positions", np.arange(len(request["queries"])) + shift)).ravel().tolist()
-        return places
+        return np.asarray(request.get("positions", np.arange(len(request["queries"])) + shift)).ravel().tolist()
 
-    def show(self, layer: int | str | None = None, head: int = 0, *, client: Any = None, sequence: int = 0) -> Any:
+    def show(self, layer: int | str | None = None, head: int = 0, *, client: Any = None, sequence: int = 0) -> Picture:
         """Draw the weights of one layer, for a notebook: each head by choice, each weight by pointing at it.
 
         Parameters
@@ -266,9 +274,8 @@ class Captured:
             Drawn by a notebook as HTML without network; ``save("head.svg")``, ``.png`` or ``.html`` writes one head,
             or all. Long texts are drawn in blocks: sums over keys, means over queries.
         """
-        from .drawing import MOST_CELLS, Picture
         layer = next(iter(self.layers), 0) if layer is None else layer
-        request = self.request(layer, sequence)
+        request = self.find(layer, sequence)
         block = -(-max(len(request["queries"]), len(request["keys"])) // MOST_CELLS)
         word, options = ("weights", {}) if block == 1 else ("blocks", {"block": block})
         weights = self.attend(layer, word, client=client, sequence=sequence, **options)
@@ -290,7 +297,7 @@ class Captured:
 
     def labels(self, layer: int | str, sequence: int = 0) -> tuple[list[str], list[str]]:
         """Return labels of the queries and of the keys of a layer; numbers follow the labels that are known."""
-        request, name = self.request(layer, sequence), str(layer)
+        request, name = self.find(layer, sequence), str(layer)
         columns = self.known_labels(name, sequence, len(request["keys"]))
         own = name.removesuffix(".cross")
         if own != name:
@@ -300,25 +307,36 @@ class Captured:
 
     def known_labels(self, name: str, sequence: int, count: int) -> list[str]:
         """Return labels of `count` keys of a layer."""
-        made = self.key_labels.get(name) or [[]]
-        known = made[sequence] or ([] if name.endswith(".cross") else self.tokens or []) if sequence < len(made) else []
+        known = self.decoded(name, sequence) or ([] if is_cross(name) or sequence > 0 else self.tokens or [])
         return [*map(str, known[:count]), *map(str, range(len(known), count))]
 
-    def save(self, path: PathLike, sequence: int = 0) -> None:
-        """Write one sequence as safetensors: ``LAYER.queries`` and so on, and options as JSON texts."""
-        pathlib.Path(path).write_bytes(self.to_bytes(sequence))
+    def decoded(self, name: str, sequence: int) -> list[str]:
+        """Return labels of the keys of a layer where a tokenizer makes them, or none."""
+        ids = self.captured_ids(name, sequence)
+        if self.tokenizer is None or ids is None:
+            return []
+        return [self.tokenizer.decode([each]) if each >= 0 else str(place) for place, each in enumerate(ids.tolist())]
+
+    def save(self, path: PathLike, sequence: int = 0, *, overwrite: bool = False) -> None:
+        """Write one sequence as safetensors: ``LAYER.queries`` and so on, and options as JSON texts.
+
+        A file that exists is an error, unless `overwrite` says that it is replaced.
+        """
+        write_file(path, self.to_bytes(sequence), overwrite)
 
     def to_bytes(self, sequence: int = 0) -> bytes:
         """Return what `save` writes: the same bytes for the same capture, also when it was loaded."""
-        _, made, ids = self.text(sequence)
+        last = self.last_layer()
+        ids = self.captured_ids(last, sequence)
+        ids = self.token_ids if ids is None or (ids < 0).any() else ids
         tensors: Tensors = {}
-        metadata = {"layers": json.dumps(list(self.layers)), "tokens": json.dumps(made or self.tokens)}
+        metadata = {"layers": json.dumps(list(self.layers)), "tokens": json.dumps(self.decoded(last, sequence) or self.tokens)}
         for layer in self.layers:
-            for name, value in sorted(self.request(layer, sequence).items(), key=lambda item: place(item[0])):
-                if name in TENSORS:
-                    tensors[f"{layer}.{name}"] = np.ascontiguousarray(value)
-                else:
-                    metadata[f"{layer}.{name}"] = json.dumps(value)
+            request = self.find(layer, sequence)
+            if other := request.keys() - {*TENSORS, *OPTIONS, *MARKS}:
+                raise CaptureError(f"layer {layer} has {', '.join(sorted(other))}, which a file does not keep; leave it out")
+            tensors |= {f"{layer}.{name}": np.ascontiguousarray(request[name]) for name in TENSORS if name in request}
+            metadata |= {f"{layer}.{name}": json.dumps(request[name]) for name in OPTIONS if name in request}
         states, hidden_ids = (None, None) if self.hidden_states is None else self.stacked_states()
         if ids is not None:
             tensors["token_ids"] = to_array("token_ids", ids).astype("<i8").reshape(-1)
@@ -347,12 +365,12 @@ class Captured:
         array, known = self.stacked_states()
         ids = known if ids is None else ids
         if ids is None:
-            raise CaptureError(f"{self.place}: layers is missing: hidden_states are {list(array.shape)}, and do not say of "
-                               "which layers they are; give their ids, as in 0,8,16 or 0-29")
+            raise CaptureError(f"{self.place}: ids are missing: hidden_states are {list(array.shape)}, and do not say which "
+                               "layers they enter; give the ids of these, as in 0,8,16 or 0-29")
         if array.ndim != 3:
             raise CaptureError(f"{self.place}: hidden_states have {array.ndim} axes; save [tokens, layers, width]")
         if len(ids) not in array.shape[:2]:
-            raise CaptureError(f"{self.place}: hidden_states are {list(array.shape)}, but layers has {len(ids)} ids; list one "
+            raise CaptureError(f"{self.place}: hidden_states are {list(array.shape)}, but ids are {len(ids)}; list one "
                                "for each layer, in the order of the file")
         rows = array.swapaxes(0, 1) if array.shape[1] == len(ids) else array
         num_ids = 0 if self.token_ids is None else len(self.token_ids)
@@ -383,17 +401,16 @@ def fill_masses(found: list[dict[str, Any]], field: str, request: Request, targe
             head[field] = mass
 
 
+def is_cross(layer: int | str) -> bool:
+    return str(layer).endswith(".cross")
+
+
 def is_changed(before: dict[str, Request], now: dict[str, Request]) -> bool:
     """Whether a layer has another array, or another option."""
-    def same(old: Request, new: Request) -> bool:
-        return old.keys() == new.keys() and all(
-            old[name] is new[name] if name in TENSORS else old[name] == new[name] for name in old)
-    return before.keys() != now.keys() or not all(same(before[layer], now[layer]) for layer in now)
-
-
-def place(name: str) -> int:
-    """Return where a field is in a file: in the order of `open_capture`, so that a file is saved as it was."""
-    return (*TENSORS, *OPTIONS, name).index(name)
+    def facts(requests: dict[str, Request]) -> list[Any]:
+        return [(layer, name, id(value) if isinstance(value, np.ndarray) else value)
+                for layer, request in requests.items() for name, value in request.items()]
+    return facts(before) != facts(now)
 
 
 def as_client(client: Any) -> Any:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients of a server: docs/clients.md shows their use.
 
-Requests and replies are safetensors; docs/protocol.md has their form, and every option. `AsyncClient`
-needs aiohttp."""
+Requests and replies are safetensors; docs/protocol.md has their form, and every option."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
 import hashlib
 import http.client
@@ -17,19 +17,17 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from ._arrays import BFLOAT16 as BFLOAT16
 from ._errors import Error, InvalidError, NoAnswer, NoReply, warn
-from ._fields import (RESULTS, SAFETENSORS, Fields, Results, choose_results, dot_product_fields, is_ragged, need_words,
+from ._fields import (RESULTS, SAFETENSORS, Fields, Results, choose_results, dot_product_fields, encode, is_ragged, need_words,
                       sequence_rank, split_sequences, swap_results)
-from ._fields import encode as encode
-from ._safetensors import from_safetensors as from_safetensors
-from ._safetensors import to_safetensors as to_safetensors
+from ._safetensors import from_safetensors
 
 BUSY = (429, 503)  # with Retry-After: sent again then
 MAX_RETRIES = 5  # of a request that attnd is too busy for
@@ -37,12 +35,11 @@ MAX_WAIT = 30  # seconds before each; attnd asks for no more
 MAX_REPLY = (1 << 30) + (1 << 16)
 PLAIN = {"Accept-Encoding": "identity"}  # attnd compresses no results, and what is unpacked has no limit
 PIECE = 1 << 20  # bytes that are sent or read at once
+MAX_CONNECTIONS = 100  # of an AsyncClient
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview  # the path of a file, or what it has
 Headers = Any  # a mapping whose names may have capitals or not
 Reply = tuple[int, Headers, bytearray]
-Steps = Generator[tuple[Any, ...], Reply, Any]  # yields the arguments of `request`, and is sent its replies
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -55,16 +52,25 @@ class AttentionError(Error):
         self.problem = problem
 
 
-def asking(steps: Callable[..., Steps]) -> Callable[..., Any]:
-    """Makes a method of steps, which both clients run: each in its own way."""
-    @functools.wraps(steps)
-    def ask(self: Any, *arguments: Any, **options: Any) -> Any:
-        return self._run(steps(self, *arguments, **options))
-    return ask
+class Client:
+    """A connection to one attnd. Not for several threads at once; make one for each.
 
+    Parameters
+    ----------
+    url : str
+        http://HOST:PORT, https://HOST:PORT, or unix:PATH for ``attnd --listen unix:PATH``.
+    json : bool
+        Sends and asks for JSON, for proxies that pass nothing else. Large requests take many times as long.
+    timeout : float
+        Seconds without a byte. A request that gets no reply in time is not sent again.
+    max_reply : int
+        Bytes; a longer reply is an error.
+    headers : dict, optional
+        More headers of each request, such as {"Authorization": "Bearer KEY"}.
+    """
 
-class _Calls:
-    """Where a server is, and what it is asked. Of an `AsyncClient` each result is awaited."""
+    _connection: http.client.HTTPConnection | None = None
+    _process = 0  # whose connection that is
 
     def __init__(self, url: str = "http://127.0.0.1:8080", json: bool = False, timeout: float = 60,
                  max_reply: int = MAX_REPLY, headers: Mapping[str, str] | None = None) -> None:
@@ -75,16 +81,11 @@ class _Calls:
         self.kept: dict[str, tuple[Any, float | None]] = {}  # what to put again, by the name of a capture
         self.explain: Callable[[], str] = lambda: "start attnd there, or give its address"
 
-    def no_answer(self, error: BaseException) -> NoAnswer:
-        return NoAnswer(f"no answer from {self.address}; {self.explain()}: {error}")
-
     def no_reply(self) -> NoReply:
         return NoReply(f"no reply from {self.address} within {self.timeout} s; if it computes for longer, "
                        f"use Client(timeout={10 * self.timeout:g})")
 
-
-    @asking
-    def attend(self, model: str | None = None, queries: Any = None, capture: str | None = None, **options: Any) -> Steps:
+    def attend(self, model: str | None = None, queries: Any = None, capture: str | None = None, **options: Any) -> Any:
         """Asks a model for attention, or with `capture` a capture of that name, see `put_capture`.
 
         Parameters
@@ -112,32 +113,29 @@ class _Calls:
         """
         fields = {"model": model, "queries": queries, **options}
         if capture is None:
-            return decode(*(yield self._post("/v1/attention", fields)), fields)
-        reply: Reply = yield from self._ask(capture, "attention", fields)
-        return decode_words(*reply, fields, sequence_rank(fields))
+            return decode(*self._post("/v1/attention", fields), fields)
+        return decode_words(*self._ask(capture, "attention", fields), fields, sequence_rank(fields))
 
-    @asking
     def dot_product(self, queries: Any, keys: Any, values: Any = None, *, heads_first: bool = False,
-                    **options: Any) -> Steps:
+                    **options: Any) -> Results:
         """Asks for attention of queries and keys that are projected already. Takes and returns what
         `attnd.dot_product` does, which computes in the process."""
         fields = dot_product_fields(queries, keys, values, heads_first, options)
         rank = sequence_rank(fields)
-        results = decode_words(*(yield self._post("/v1/attention/dot-product", fields, rank)), fields, rank)
+        results = decode_words(*self._post("/v1/attention/dot-product", fields, rank), fields, rank)
         return swap_results(results) if heads_first else results
 
-    @asking
-    def heads(self, model: str | None = None, queries: Any = None, capture: str | None = None, **options: Any) -> Steps:
+    def heads(self, model: str | None = None, queries: Any = None, capture: str | None = None,
+              **options: Any) -> tuple[list[dict[str, Any]], Any]:
         """Returns what each head attends to: a list of H dicts, such as {"importance": 0.2,
         "entropy": 1.3, ...}, and gram, an array [H, H]. docs/heads.md says what they mean. Takes
         what `attend` takes. Heads of a `capture` have no importance, and for gram None."""
         fields = {"model": model, "queries": queries, **options}
-        reply = (yield self._post("/v1/heads", fields)) if capture is None else (yield from self._ask(capture, "heads", fields))
+        reply = self._post("/v1/heads", fields) if capture is None else self._ask(capture, "heads", fields)
         found = decode_json(*reply)
         return found["heads"], np.array(found["gram"]) if "gram" in found else None
 
-    @asking
-    def put_capture(self, name: str | None, data: Any, ttl: float | None = None) -> Steps:
+    def put_capture(self, name: str | None, data: Any, ttl: float | None = None) -> dict[str, Any]:
         """Keeps a file of queries and keys, as `Captured.save` writes it, on the server.
         `data` is its path, its bytes, or a function that returns either. Without a name (None)
         it is named by its SHA-256. Returns its description, a dict with "name", "layers" and more.
@@ -149,72 +147,37 @@ class _Calls:
 
         The server forgets a capture `ttl` seconds after its last use, and when it ends. A client that
         has put it puts it again then, so a file that may be asked for must stay where it is."""
-        return (yield from self._put(name, data, ttl))
-
-    @asking
-    def captures(self) -> Steps:
-        """Returns the descriptions of all captures that the server has, without their layers."""
-        return decode_json(*(yield "GET", "/v1/captures"))["captures"]
-
-    @asking
-    def delete_capture(self, name: str) -> Steps:
-        """Lets the server, and this client, forget a capture."""
-        self.kept.pop(name, None)
-        check_status(*(yield "DELETE", capture_path(name)))
-
-    def _put(self, name: str | None, data: Any, ttl: float | None) -> Steps:
         source = data() if callable(data) else data
         name = hash_of(source) if name is None else name
-        description = decode_json(*(yield "PUT", capture_path(name, ttl), source, SAFETENSORS))
+        description: dict[str, Any] = decode_json(*self.request("PUT", capture_path(name, ttl), source, SAFETENSORS))
         self.kept[name] = data, ttl
         return description
 
-    def _ask(self, capture: str, question: str, fields: Fields) -> Steps:
+    def captures(self) -> Any:
+        """Returns the descriptions of all captures that the server has, without their layers: a list of dicts."""
+        return decode_json(*self.request("GET", "/v1/captures"))["captures"]
+
+    def delete_capture(self, name: str) -> None:
+        """Lets the server, and this client, forget a capture."""
+        self.kept.pop(name, None)
+        check_status(*self.request("DELETE", capture_path(name)))
+
+    def _ask(self, capture: str, question: str, fields: Fields) -> Reply:
         """Asks a capture, which is put once more if its server was lost, or restarted."""
-        post = self._post(f"{capture_path(capture)}/{question}", fields, sequence_rank(fields))
-        reply = yield post
+        path, rank = f"{capture_path(capture)}/{question}", sequence_rank(fields)
+        reply = self._post(path, fields, rank)
         if is_unknown_capture(*reply) and capture in self.kept:
-            yield from self._put(capture, *self.kept[capture])
-            reply = yield post
+            self.put_capture(capture, *self.kept[capture])
+            reply = self._post(path, fields, rank)
         return reply
 
-    def _post(self, path: str, fields: Fields, rank: int = 2) -> tuple[Any, ...]:
-        return "POST", path, *encode(fields, self.json, rank)
-
-
-class Client(_Calls):
-    """A connection to one attnd. Not for several threads at once; make one for each.
-
-    Parameters
-    ----------
-    url : str
-        http://HOST:PORT, https://HOST:PORT, or unix:PATH for ``attnd --listen unix:PATH``.
-    json : bool
-        Sends and asks for JSON, for proxies that pass nothing else. Large requests take many times as long.
-    timeout : float
-        Seconds without a byte. A request that gets no reply in time is not sent again.
-    max_reply : int
-        Bytes; a longer reply is an error.
-    headers : dict, optional
-        More headers of each request, such as {"Authorization": "Bearer KEY"}.
-    """
-
-    _connection: http.client.HTTPConnection | None = None
-    _process = 0  # whose connection that is
+    def _post(self, path: str, fields: Fields, rank: int = 2) -> Reply:
+        return self.request("POST", path, *encode(fields, self.json, rank))
 
     def close(self) -> None:
         """Closes the connection; the next request opens another."""
         if self._connection is not None:
             self._connection.close()
-
-    def _run(self, steps: Steps) -> Any:
-        """Returns what steps return, whose requests are sent one after the other."""
-        try:
-            request = next(steps)
-            while True:
-                request = steps.send(self.request(*request))
-        except StopIteration as end:
-            return end.value
 
     def request(self, method: str, path: str, source: Source = b"", headers: Mapping[str, str] | None = None) -> Reply:
         """Returns the status, the headers and the bytes of a reply. `source` is the body, or the path
@@ -236,28 +199,28 @@ class Client(_Calls):
             try:
                 response = send(connection, method, urlsplit(self.url).path + path, source, headers)
                 break
-            except NoReply:
+            except (OSError, http.client.HTTPException) as error:
                 self.close()
-                raise self.no_reply() from None
-            except http.client.HTTPException as error:
-                self.close()
-                if not isinstance(error, ConnectionError):
+                if isinstance(error, NoReply):
+                    raise self.no_reply() from None
+                if not isinstance(error, OSError):
                     raise not_understood(0, f"{self.address} does not speak HTTP: {error!r}") from None
-                failure: OSError = error
-            except OSError as error:
-                self.close()
-                failure = error
-            if is_last or not isinstance(failure, ConnectionError):
-                raise self.no_answer(failure) from None
-            is_last = True
+                if is_last or not isinstance(error, ConnectionError):
+                    raise NoAnswer(f"no answer from {self.address}; {self.explain()}: {error}") from None
+                is_last = True
         return self._read(response)
 
     def _read(self, response: http.client.HTTPResponse) -> Reply:
         data, is_whole = bytearray(), False
         try:
-            refuse_encoding(response.status, response.headers)
+            if "Content-Encoding" in response.headers:
+                raise not_understood(response.status, f"it is encoded as {response.headers['Content-Encoding']}, which was not "
+                                     "asked for")
             while piece := response.read(PIECE):
-                add_piece(response.status, data, piece, self.max_reply)
+                data += piece
+                if len(data) > self.max_reply:
+                    raise not_understood(response.status, f"it has more than {self.max_reply} bytes; raise max_reply, or "
+                                         "select rows or heads")
             if response.length:
                 raise NoAnswer(f"the reply of {self.address} ended {response.length} bytes early; {self.explain()}")
             is_whole = True
@@ -320,53 +283,43 @@ def is_readable(file: int, seconds: float) -> bool:
     return bool(poll.poll(1000 * seconds))
 
 
-class AsyncClient(_Calls):
-    """The same for asyncio, for any number of requests at once: `async with AsyncClient() as
-    client: outputs, weights = await client.attend(...)`. It needs aiohttp."""
+def awaited(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a method of `Client` one that is awaited, and runs on a thread."""
+    @functools.wraps(method)
+    async def ask(self: AsyncClient, *arguments: Any, **options: Any) -> Any:
+        def run() -> Any:
+            client = self._idle.pop()  # there are as many as threads
+            try:
+                return method(client, *arguments, **options)
+            finally:
+                self._idle.append(client)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+    return ask
+
+
+class AsyncClient:
+    """The same for asyncio, for many requests at once: ``async with AsyncClient() as client: await client.attend(...)``.
+
+    Takes what `Client` takes. Up to 100 requests have a thread and a connection each while they last. One that is cancelled
+    goes on until its reply is there.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        client = Client(*arguments, **options)
+        self._idle = [copy.copy(client) for _ in range(MAX_CONNECTIONS)]  # which share what to put again
+        self._threads = ThreadPoolExecutor(MAX_CONNECTIONS, "attnd")
 
     async def __aenter__(self) -> AsyncClient:
-        import aiohttp  # only here, so that Client does not need it
-        timeout = aiohttp.ClientTimeout(total=None, sock_read=self.timeout)
-        connector = aiohttp.UnixConnector(self.path) if self.path else None
-        self.session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self.headers,
-                                             auto_decompress=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.session.close()
+        await asyncio.to_thread(self._threads.shutdown)
+        for client in self._idle:
+            client.close()
 
-    async def _run(self, steps: Steps) -> Any:
-        try:
-            request = next(steps)
-            while True:
-                request = steps.send(await self.request(*request))
-        except StopIteration as end:
-            return end.value
-
-    async def request(self, method: str, path: str, source: Source | None = None,
-                      headers: Mapping[str, str] | None = None) -> Reply:
-        import aiohttp
-        for retries in range(MAX_RETRIES + 1):
-            try:
-                reply = await self._exchange(method, path, source, headers)
-            except (asyncio.TimeoutError, TimeoutError):
-                raise self.no_reply() from None
-            except (OSError, aiohttp.ClientError) as error:
-                raise self.no_answer(error) from None
-            if retries == MAX_RETRIES or not is_busy(*reply[:2]):
-                break
-            await asyncio.sleep(wait_of(reply[1]))
-        return reply
-
-    async def _exchange(self, method: str, path: str, source: Any, headers: Mapping[str, str] | None) -> Reply:
-        data = bytearray()
-        with open_source(source) as body:
-            async with self.session.request(method, self.url + path, data=body, headers=headers,
-                                            allow_redirects=False) as reply:
-                refuse_encoding(reply.status, reply.headers)
-                async for piece in reply.content.iter_any():
-                    add_piece(reply.status, data, piece, self.max_reply)
-        return reply.status, reply.headers, data
+    attend, dot_product, heads = awaited(Client.attend), awaited(Client.dot_product), awaited(Client.heads)
+    put_capture, captures = awaited(Client.put_capture), awaited(Client.captures)
+    delete_capture = awaited(Client.delete_capture)
 
 
 def split_address(address: str) -> tuple[str, str | None]:
@@ -411,30 +364,19 @@ def wait_of(headers: Headers) -> int:
     return min(int(headers["Retry-After"][:9]), MAX_WAIT)
 
 
-def refuse_encoding(status: int, headers: Headers) -> None:
-    if "Content-Encoding" in headers:
-        raise not_understood(status, f"it is encoded as {headers['Content-Encoding']}, which was not asked for")
-
-
-def add_piece(status: int, data: bytearray, piece: bytes, most: int) -> None:
-    if len(data) + len(piece) > most:
-        raise not_understood(status, f"it has more than {most} bytes; raise max_reply, or select rows or heads")
-    data += piece
-
-
 def not_understood(status: int, detail: str) -> AttentionError:
     """Returns the error of a reply that no attnd writes."""
     return AttentionError({"status": status, "title": "Reply not understood", "detail": detail})
 
 
-def reading_reply(function: Callable[P, T]) -> Callable[P, T]:
+def reading_reply(function: Callable[..., T]) -> Callable[..., T]:
     """What is wrong with the form of a reply is an error of the server at that address."""
     @functools.wraps(function)
-    def read(*arguments: P.args, **options: P.kwargs) -> T:
+    def read(status: int, *arguments: Any) -> T:
         try:
-            return function(*arguments, **options)
+            return function(status, *arguments)
         except (KeyError, IndexError, AttributeError, TypeError, ValueError, RecursionError, struct.error) as error:
-            raise not_understood(int(str(arguments[0])), f"it has another form than attnd's: {error!r}") from error
+            raise not_understood(status, f"it has another form than attnd's: {error!r}") from error
     return read
 
 
@@ -455,7 +397,6 @@ def decode(status: int, headers: Headers, data: bytearray, fields: Fields) -> An
 def decode_words(status: int, headers: Headers, data: bytearray, fields: Fields, rank: int = 2) -> Results:
     """Returns the results of a reply by the words of `need`, or raises its error."""
     check_status(status, headers, data)
-    warn_of(headers)
     ragged = is_ragged(fields, rank)
     if headers["Content-Type"] == "application/json":
         reply = json.loads(data)
@@ -471,18 +412,13 @@ def decode_words(status: int, headers: Headers, data: bytearray, fields: Fields,
 @reading_reply
 def decode_json(status: int, headers: Headers, data: bytearray) -> Any:
     check_status(status, headers, data)
-    warn_of(headers)
     return json.loads(data)
-
-
-def warn_of(headers: Headers) -> None:
-    """Warns of what the server notes on the rows that were sent."""
-    warn([headers["Attnd-Note"]] if "Attnd-Note" in headers else [])
 
 
 @reading_reply
 def check_status(status: int, headers: Headers, data: bytearray) -> None:
-    """Raises the error of a reply that is one."""
+    """Raises the error of a reply that is one, and warns of what the server notes on the rows that were sent."""
+    warn([headers["Attnd-Note"]] if "Attnd-Note" in headers else [])
     if status in (200, 201, 204):
         return
     if headers.get("Content-Type") == "application/problem+json":

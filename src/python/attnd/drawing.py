@@ -67,8 +67,7 @@ class Picture:
         self.head = head % len(weights)
 
     def _repr_html_(self) -> str:
-        height = SIZE + 180
-        return f'<iframe srcdoc="{html.escape(self.html())}" width="100%" height="{height}" style="border:0"></iframe>'
+        return f'<iframe srcdoc="{html.escape(self.html())}" width="100%" height="{SIZE + 180}" style="border:0"></iframe>'
 
     def html(self) -> str:
         """Return a page with a choice of head and numbers under the pointer, which loads nothing."""
@@ -81,8 +80,7 @@ class Picture:
         """Return a picture of one head, with labels, a scale and a title."""
         head = self.head if head is None else head
         weights = self.weights[head]
-        scale = SIZE / max(weights.shape)
-        height, width = (max(round(count * scale), 40) for count in weights.shape)
+        height, width = (max(round(count * SIZE / max(weights.shape)), 40) for count in weights.shape)
         left, top = 12 + 7 * max(map(len, shorten(self.rows)), default=1), 48
         largest = float(np.nanmax(weights)) if weights.size else 0.0
         bottom = top + height + 12 + 7 * max(map(len, shorten(self.columns)), default=1)

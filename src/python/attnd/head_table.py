@@ -31,14 +31,14 @@ OPTIONAL = ("importance", "residual", "sink", "target", "largest")  # columns th
 class HeadTable:
     """What each head of some layers attends to, and how much the outputs depend on it.
 
-    `table["entropy"]` is a column, `table[:5]` the first five rows, and `numpy.asarray(table)` a structured
-    array of all. docs/protocol.md explains the numbers, and docs/heads.md the tags.
+    `table["entropy"]` is a column, `table[:5]` the first five rows, `table.where("induction")` those of a tag, and
+    `numpy.asarray(table)` a structured array of all. docs/protocol.md explains the numbers, and docs/heads.md the tags.
 
     Attributes
     ----------
     rows : numpy.ndarray
-        [heads], with the fields `layer`, `head`, those of `columns`, and `tags`, a text with shares; weak ones are in
-        brackets. NaN stands for what has no meaning, such as `sink` in a layer without sinks.
+        [heads], with the fields `layer`, a text such as ``3`` or ``decoder.3``, `head`, those of `columns`, and `tags`, a
+        text with shares; weak ones are in brackets. NaN stands for what has no meaning, such as `sink` without sinks.
     replies : dict
         For each layer what `POST /v1/heads` replies: `heads`, and `gram`, [H, H], where there is a model.
     """
@@ -67,7 +67,7 @@ class HeadTable:
             A ValueError, if the table has no such column.
         """
         if column != "layer" and column not in self.columns:
-            reason = "; send targets" if column in ("target", "largest") else ""
+            reason = ": no query has a target; send targets that are not all empty" if column in ("target", "largest") else ""
             raise InvalidError(f"there is no column {column!r} to sort by{reason}; "
                                f"there are layer, {', '.join(self.columns)}")
         if column == "layer":
@@ -76,6 +76,17 @@ class HeadTable:
         else:
             order = np.argsort(-self.rows[column], kind="stable")  # which puts NaN last
         return HeadTable(self.replies, self.rows[order])
+
+    def where(self, tag: str | None = None, *, layer: int | str | None = None, weak: bool = False) -> HeadTable:
+        """Return the rows of a tag, such as ``induction`` or ``3 before``, of a layer, or of both.
+
+        With `weak` heads count that have the tag weakly, too.
+        """
+        def is_wanted(row: Any) -> bool:
+            head = self.replies[row["layer"]]["heads"][row["head"]]
+            tags = [name for name, is_weak in zip(head["tags"], head.get("weak", ())) if weak or not is_weak]
+            return (tag is None or tag in tags) and (layer is None or str(layer) == row["layer"])
+        return HeadTable(self.replies, self.rows[[place for place, row in enumerate(self.rows) if is_wanted(row)]])
 
     def to_json(self) -> str:
         """Return `{"layers": [...]}` with the reply of each layer."""
@@ -117,10 +128,8 @@ def print_tags(head: Mapping[str, Any]) -> str:
 
 def make_rows(replies: Mapping[str, Mapping[str, Any]]) -> npt.NDArray[Any]:
     """Return the structured array of all heads, in the order of layers."""
-    heads = [(layer, number, head, print_tags(head))
-             for layer, reply in replies.items() for number, head in enumerate(reply["heads"])]
-    rows = [(layer, number, *[np.nan if head.get(field) is None else head[field] for _, field, *_ in COLUMNS], tags)
-            for layer, number, head, tags in heads]
+    rows = [(layer, number, *[np.nan if head.get(field) is None else head[field] for _, field, *_ in COLUMNS], print_tags(head))
+            for layer, reply in replies.items() for number, head in enumerate(reply["heads"])]
     return np.array(rows, [("layer", f"U{max([1, *map(len, replies)])}"), ("head", np.int64),
                            *[(name, np.float64) for name, *_ in COLUMNS],
-                           ("tags", f"U{max([1, *[len(tags) for *_, tags in heads]])}")])
+                           ("tags", f"U{max([1, *[len(str(row[-1])) for row in rows]])}")])

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_void_p
 from pathlib import Path
@@ -15,9 +15,9 @@ from typing import Any
 
 
 from . import _native
-from ._analysis import naming, requests_of, run_heads
+from ._analysis import requests_of, run_heads
 from ._arrays import to_array
-from ._errors import InvalidError, UnsupportedError
+from ._errors import InvalidError, UnsupportedError, naming
 from ._fields import without_nulls
 from ._rows import Request
 from ._safetensors import PathLike
@@ -28,24 +28,6 @@ from .head_table import HeadTable
 from .prune import Pruned, prune
 
 THREADS_MAX = 8  # layers at one time, since each may need much memory
-
-
-class Opened:
-    """An opened file or folder."""
-
-    def __init__(self, path: PathLike, options: Mapping[str, Any]) -> None:
-        handle, error = c_void_p(), _native._Error()
-        text = json.dumps(dict(options)).encode()
-        _native.check(_native.library().attn_layers_open(os.fsencode(path), text, byref(handle), byref(error)), error)
-        self.handle = handle
-        weakref.finalize(self, _native.library().attn_layers_destroy, handle).atexit = False
-        self.text: dict[str, Any] = json.loads(_native.library().attn_layers_text(handle))
-
-    def get(self, index: int) -> c_void_p:
-        """Return layer `index`, which is read when it is first got."""
-        model, error = c_void_p(), _native._Error()
-        _native.check(_native.library().attn_layers_get(self.handle, index, byref(model), byref(error)), error)
-        return model
 
 
 def load(path: PathLike, **options: Any) -> Model:
@@ -78,10 +60,13 @@ class Model:
     """
 
     def __init__(self, path: PathLike, **options: Any) -> None:
-        self.path, self.options = os.fspath(path), options
-        self.opened = Opened(path, options)
-        self.family: str | None = self.opened.text["family"]
-        self._places = {info["name"]: place for place, info in enumerate(self.opened.text["layers"])}
+        self.path, self.options, self.opened, error = os.fspath(path), options, c_void_p(), _native._Error()
+        library, text = _native.library(), json.dumps(options).encode()
+        _native.check(library.attn_layers_open(os.fsencode(path), text, byref(self.opened), byref(error)), error)
+        weakref.finalize(self, library.attn_layers_destroy, self.opened).atexit = False
+        self.info: dict[str, Any] = json.loads(library.attn_layers_text(self.opened))
+        self.family: str | None = self.info["family"]
+        self._places = {info["name"]: place for place, info in enumerate(self.info["layers"])}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -91,14 +76,16 @@ class Model:
 
     def __getitem__(self, key: int | str) -> Layer:
         """Return a layer by its name, or by its place among all layers."""
-        if isinstance(key, str) and key not in self._places:
-            raise KeyError(f"{self.path} has no layer {key!r}; it has {', '.join(self._places)}")
-        return Layer(self, range(len(self))[self._places[key] if isinstance(key, str) else key])
+        try:
+            place = range(len(self))[self._places[key] if isinstance(key, str) else key]
+        except LookupError as error:
+            raise type(error)(f"{self.path} has no layer {key!r}; it has {', '.join(self._places)}") from None
+        return Layer(self, place)
 
     def __repr__(self) -> str:
         return f"<{self.family or 'file'} {self.path}: {', '.join(self._places)}>"
 
-    def heads(self, hidden_states: Any, *, layers: str | Iterable[int] | None = None, targets: Any = None) -> HeadTable:
+    def heads(self, hidden_states: Any, *, ids: str | Iterable[int] | None = None, targets: Any = None) -> HeadTable:
         """Say what the heads of many layers attend to, in one table.
 
         Parameters
@@ -107,9 +94,9 @@ class Model:
             What enters each layer, before its norm, which is applied. A sequence, such as that of
             ``model(..., output_hidden_states=True)``, has an array [tokens, width] or [1, tokens, width] for each layer.
             A path is that of a file with ``hidden_states``, which `Captured.save` or vLLM wrote.
-        layers : str or iterable of int, optional
-            The ids of the layers, in the order of `hidden_states`: ``"0-29"``, ``[0, 8, 16]``. A sequence needs none: state i
-            enters layer i, and the one after the last layer enters none. Nor does a capture that has them.
+        ids : str or iterable of int, optional
+            Which layers the states enter, in the order of `hidden_states`: ``"0-29"``, ``[0, 8, 16]``. A sequence needs none:
+            state i enters layer i, and the one after the last layer enters none. Nor does a capture that has them.
         targets : array [tokens, 2], optional
             A range of keys for each token. ``.sort("target")`` then finds the heads that look there.
 
@@ -123,14 +110,13 @@ class Model:
             Also a ValueError, a MemoryError or a NotImplementedError.
         """
         captured = take_states(hidden_states)
-        ids = None if layers is None else read_ids(layers)
-        states = captured.states(ids)
+        states = captured.states(None if ids is None else read_ids(ids))
         targets = captured.targets if targets is None else targets
         arrays = {} if targets is None else {"targets": to_array("targets", without_nulls(targets))}
         num_ids = len(next(iter(states.values()), ()))
         if captured.token_ids is not None and len(captured.token_ids) == num_ids:
             arrays["token_ids"] = to_array("token_ids", captured.token_ids)
-        last = len(self._fed()) if layers is None else -1  # the id of what leaves the last layer
+        last = len(self._fed()) if ids is None else -1  # the id of what leaves the last layer
         fed = [(*self._find_fed(number), Request(captured.place, {}, {"queries": rows, **arrays}))
                for number, rows in states.items() if number != last]
         return HeadTable({name: reply for (name, *_), reply in zip(fed, run_on_threads(self._analyse, fed))})
@@ -140,8 +126,8 @@ class Model:
         name, layer, request = item
         with naming(f"layer {name}"):
             options = {key: value for key, value in self.options.items() if key not in ("layers", "pre_norm")}
-            opened = Opened(self.path, options | {"layer": layer.name})
-            return run_heads([request], opened.get(0)) | {"model": name}
+            alone = load(self.path, **options | {"layer": layer.name})[0]
+            return run_heads([request], alone.handle()) | {"model": name}
 
     def _fed(self) -> dict[int, tuple[str, Layer]]:
         """Return for each hidden state, by its id, the layer that it enters, and its name in a table."""
@@ -156,13 +142,17 @@ class Model:
     def _find_fed(self, number: int) -> tuple[str, Layer]:
         """Return the layer that state `number` enters."""
         fed = self._fed()
+        if not fed:
+            first = self[0].name
+            raise UnsupportedError(f"layers: {self.path} names its layers by stack, such as {first}, and hidden states do not "
+                                   f"say which they enter; send the rows of one as a request, to {self.path},layer={first}")
         if number not in fed:
-            raise InvalidError(f"layers: state {number} enters no layer of {self.path}, whose last one is "
+            raise InvalidError(f"ids: state {number} enters no layer of {self.path}, whose last one is "
                                f"{self[-1].name}; the state after the last layer, whose id is num_hidden_layers, enters "
                                "none")
         name, layer = fed[number]
         if layer.info["kind"] == "borrowed":  # its keys are made of another state
-            raise UnsupportedError(f"layers: layer {name} takes the keys of layer {layer.info['borrows']}, which state "
+            raise UnsupportedError(f"ids: layer {name} takes the keys of layer {layer.info['borrows']}, which state "
                                    f"{number} does not make; save the states of other layers, or send requests with keys")
         return name, layer
 
@@ -182,7 +172,7 @@ class Layer:
 
     def __init__(self, model: Model, index: int) -> None:
         self.model, self.index = model, index
-        self.info: dict[str, Any] = model.opened.text["layers"][index]
+        self.info: dict[str, Any] = model.info["layers"][index]
         self.name: str = self.info["name"]
         self.num_heads: int = self.info["num_heads"]
         self.num_kv_heads: int = self.info["num_kv_heads"]
@@ -191,8 +181,10 @@ class Layer:
         return f"<layer {self.name} of {self.model.path}: {self.num_heads} heads>"
 
     def handle(self) -> c_void_p:
-        """Return the layer as libattnd has it."""
-        return self.model.opened.get(self.index)
+        """Return the layer as libattnd has it, which is read when it is first asked for."""
+        model, error = c_void_p(), _native._Error()
+        _native.check(_native.library().attn_layers_get(self.model.opened, self.index, byref(model), byref(error)), error)
+        return model
 
     def __call__(self, queries: Any, *, need: Any = None, **options: Any) -> Any:
         """Compute the layer as ``POST /v1/attention`` does: docs/protocol.md.
@@ -281,9 +273,9 @@ class Layer:
 
 def take_states(hidden_states: Any) -> Captured:
     """Return the capture that has these hidden states, or those of a file."""
-    captured = open_capture(hidden_states) if isinstance(hidden_states, (str, os.PathLike)) else \
-        hidden_states if isinstance(hidden_states, Captured) else Captured()
-    if not isinstance(hidden_states, (str, os.PathLike, Captured)):
+    captured = open_capture(hidden_states) if isinstance(hidden_states, (str, os.PathLike)) else hidden_states
+    if not isinstance(captured, Captured):
+        captured = Captured()
         captured.place, captured.hidden_states = "hidden_states", hidden_states
     if captured.hidden_states is None:
         raise InvalidError(f"{captured.place} has no hidden_states, which the layers of a folder take; its queries and keys "
@@ -291,26 +283,21 @@ def take_states(hidden_states: Any) -> Captured:
     return captured
 
 
-def read_ids(layers: str | Iterable[int]) -> list[int]:
+def read_ids(ids: str | Iterable[int]) -> list[int]:
     """Return ids, also of a text such as ``0,8,16-20``."""
-    if not isinstance(layers, str):
-        ids = [int(number) for number in layers]
-    elif re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", layers, re.ASCII):
-        ranges = [[int(number) for number in part.split("-")] for part in layers.split(",")]
-        ids = [number for each in ranges for number in range(each[0], each[-1] + 1)]
+    if not isinstance(ids, str):
+        found = [int(number) for number in ids]
+    elif re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", ids, re.ASCII):
+        ranges = [[int(number) for number in part.split("-")] for part in ids.split(",")]
+        found = [number for each in ranges for number in range(each[0], each[-1] + 1)]
     else:
-        raise InvalidError(f"layers: {layers!r} is not a list of ids, such as 0,8,16 or 0-29")
-    if len(set(ids)) < len(ids):
-        raise InvalidError(f"layers: {layers!r} has an id twice; list each layer once")
-    return ids
+        raise InvalidError(f"ids: {ids!r} is not a list of ids, such as 0,8,16 or 0-29")
+    if len(set(found)) < len(found):
+        raise InvalidError(f"ids: {ids!r} has an id twice; list each layer once")
+    return found
 
 
 def run_on_threads(work: Callable[[Any], Any], items: list[Any]) -> list[Any]:
     """Return what `work` returns for each item. The first error, by item, is raised."""
     with ThreadPoolExecutor(min(THREADS_MAX, len(os.sched_getaffinity(0)), max(len(items), 1))) as threads:
-        futures = [threads.submit(work, item) for item in items]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
+        return list(threads.map(work, items))  # an error cancels those that have not begun

@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._analysis import measure_change, requests_of, run_heads
 from ._arrays import Array
-from ._errors import Error, InvalidError, UnsupportedError
-from ._safetensors import Tensors, read_safetensors, write_safetensors
+from ._errors import InvalidError, UnsupportedError
+from ._safetensors import PathLike, Tensors, read_safetensors, to_safetensors, write_file
 
 if TYPE_CHECKING:
     from .layers import Layer
@@ -60,7 +58,7 @@ class Pruned:
             lines += [f"predicted change  {self.predicted:.6g}", f"measured change   {self.measured:.6g}"]
         return "\n".join([*lines, f"layer {self.layer.name}: {len(self.kept)} of {self.layer.num_heads} heads"])
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: PathLike, *, overwrite: bool = False) -> None:
         """Write the layer's own tensors without the rows and columns of the removed heads.
 
         Names, types and orientation stay. Of a single file, all other tensors are copied, and options become metadata, so
@@ -70,7 +68,8 @@ class Pruned:
         Parameters
         ----------
         path : path
-            A file that exists is not replaced.
+        overwrite : bool
+            Replaces a file that exists, which is an error otherwise.
 
         Raises
         ------
@@ -89,12 +88,10 @@ class Pruned:
         options = {} if folder else {key: str(value).lower() if isinstance(value, bool) else str(value)
                                      for key, value in self.layer.model.options.items() if key != "precision"}
         metadata = {} if folder else {**metadata, **options, "num_heads": str(len(self.kept))}
-        write_safetensors(path, cut_tensors(tensors, cuts, self), metadata)
+        tensors = {name: np.ascontiguousarray(tensor) for name, tensor in cut_tensors(tensors, cuts, self).items()}
         try:
-            if not folder:
-                type(self.layer.model)(path)
-        except Error as error:  # as where a layout has square weights only
-            Path(path).unlink()
+            write_file(path, to_safetensors(tensors, metadata), overwrite, None if folder else type(self.layer.model))
+        except (InvalidError, UnsupportedError) as error:  # as where a layout has square weights only
             raise UnsupportedError(f"layout {self.layer.info['layout']} cannot have {len(self.kept)} of these heads, so "
                                    f"nothing was written; send head_mask ({error})") from None
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import Array
+from ._arrays import Array, to_array, widen
 from ._errors import CaptureError
 from ._masks import causal_ranges, to_ranges
 from ._runs import Call, Layer, Run, Runs
-from ._tensors import to_float, to_numpy
 from .captured import Captured
 
 MASKS = {"sdpa": "sdpa_mask", "eager": "eager_mask"}  # the mask of each kernel that can be captured
@@ -63,13 +62,14 @@ def capture(model: Any, layers: int | str | Iterable[int | str] | None = None, v
     check_model(model, transformers)
     recorder = Recorder(model, layers, values)
     captured = Captured({}, None if tokens is None else list(tokens))
-    captured.source = functools.partial(fill, captured, recorder, tokenizer, copy=True)
+    captured.tokenizer = tokenizer
+    captured.source = functools.partial(fill, captured, recorder, copy=True)
     with recording(model, recorder, transformers, importlib.import_module("transformers.masking_utils")):
         yield captured
 
     if not recorder.was_kept or recorder.missing:
         raise CaptureError(recorder.reason())
-    fill(captured, recorder, tokenizer, copy=False)
+    fill(captured, recorder, copy=False)
     captured.source = None
     for text in warnings_of(recorder.runs.all, len(captured.runs)):
         warnings.warn(text, CaptureWarning, stacklevel=3)
@@ -137,32 +137,21 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     return function if torch is None else torch.compiler.disable(function)
 
 
-def fill(captured: Captured, recorder: Recorder, tokenizer: Any, copy: bool) -> None:
+def fill(captured: Captured, recorder: Recorder, copy: bool) -> None:
     """Give a capture the requests of all runs; with `copy`, since the runs go on, arrays of its own."""
     if not recorder.finish():
         return
-    texts: dict[int, str] = {}
     runs: list[Captured] = []
     for run in recorder.runs.all:
         own = Captured(run.make_requests(), captured.tokens)
+        own.tokenizer = captured.tokenizer
         for layer, requests in own.layers.items():
-            ids = [request.pop("ids", None) for request in requests]
-            own.key_ids[layer] = [None if row is None or (row < 0).any() else row for row in ids]
-            if tokenizer is not None:
-                own.key_labels[layer] = [[] if row is None else label_ids(row, tokenizer, texts) for row in ids]
             if copy:
                 own.layers[layer] = [{name: value.copy() if isinstance(value, np.ndarray) else value
                                       for name, value in request.items()} for request in requests]
         if own.layers:
             runs.append(own)
     captured.replace(runs)
-
-
-def label_ids(ids: Array, tokenizer: Any, texts: dict[int, str]) -> list[str]:
-    """Return the text of each id, or the place of one that is not known. `texts` keeps them."""
-    for each in set(ids[ids >= 0].tolist()) - texts.keys():
-        texts[each] = tokenizer.decode([each])
-    return [texts[each] if each >= 0 else str(place) for place, each in enumerate(ids.tolist())]
 
 
 def warnings_of(runs: list[Run], num_runs: int) -> Iterator[str]:
@@ -280,6 +269,7 @@ class Recorder:
                options: dict[str, Any], is_wanted: bool) -> None:
         """Add a call to the runs. Tensors are [B, H, T, D]."""
         query, key, value = rows
+        kept = {"keys": key, "values": value} if self.values else {"keys": key}
         num_queries, num_keys = query.shape[2], key.shape[2]
         causal = options.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
@@ -292,21 +282,15 @@ class Recorder:
                                                    len(self.called) == 1 and len(key) > 1, read_marks)
         own = slice(num_past, num_keys if is_cross else num_past + num_queries)
 
-        def read_past() -> dict[str, Array]:
-            past = {"marks": read_marks(slice(num_past))}
-            if is_wanted:
-                past["keys"] = read_rows(key[:, :, :num_past])
-                if self.values:
-                    past["values"] = read_rows(value[:, :, :num_past])
-            return past
+        def read(places: slice) -> dict[str, Array]:
+            found = {name: read_rows(tensor[:, :, places]) for name, tensor in kept.items()} if is_wanted else {}
+            return {"marks": read_marks(places), **found}
 
-        call = Call(layer, is_cross, read_marks(own), num_past, read_past, num_queries, num_keys, matches)
+        call = Call(layer, is_cross, read(own), num_past, lambda: read(slice(num_past)), num_queries, num_keys, matches)
         if self.ids is not None and self.ids.shape == (len(query), num_queries):
             call.ids = self.ids
         if is_wanted:
-            call.rows = {"queries": read_rows(query), "keys": read_rows(key[:, :, own])}
-            if self.values:
-                call.rows["values"] = read_rows(value[:, :, own])
+            call.rows["queries"] = read_rows(query)
             call.mask, call.bias, call.options = seen, add_bias(bias, options.get("position_bias")), \
                 read_options(options, query.shape[-1])
         self.runs.calls.append(call)
@@ -335,6 +319,17 @@ class Recorder:
         return result
 
 
+def to_numpy(tensor: Any) -> Array:
+    """Return a tensor as an array: bfloat16 by its bits, float64 as float32."""
+    array = to_array("a captured tensor", tensor.detach().cpu().contiguous())
+    return array.astype("<f4") if array.dtype == np.float64 else array
+
+
+def to_float(array: Array) -> Array:
+    """Return float32, also of bits of bfloat16."""
+    return np.asarray(widen(array), np.float32)
+
+
 def read_rows(tensor: Any) -> Array:
     """Return a tensor [B, H, T, D] as an array [B, T, H, D]."""
     return to_numpy(tensor.transpose(1, 2))
@@ -356,12 +351,11 @@ def add_bias(bias: Array | None, other: Any) -> Array | None:
     return added if bias is None else bias if added is None else bias + added
 
 
-def own_kernel(kernel: str, module: Any) -> Callable[..., Any]:
+def own_kernel(kernel: str, module: Any) -> Any:
     """Return the function that a layer of transformers would call."""
     if kernel != "eager":
-        found: Callable[..., Any] = importlib.import_module("transformers").AttentionInterface()[kernel]
-        return found
-    function: Callable[..., Any] | None = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+        return importlib.import_module("transformers").AttentionInterface()[kernel]
+    function = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if function is None:
         raise CaptureError(f"{type(module).__module__} has no eager_attention_forward; load the model with "
                            "attn_implementation='sdpa'")

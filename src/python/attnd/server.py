@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from .client import Client, is_readable
 PROGRAM = "attnd"
 STOP_SECONDS = 30  # for requests that are computed, when a server is asked to stop
 LAST_LINES = 10  # of the log, in errors
-POLL_SECONDS = 0.02
 
 
 class ServerError(Error, RuntimeError):
@@ -104,8 +102,6 @@ class Server:
         try:
             client = Client(self._read_address(), timeout=self.timeout)
             client.explain = self.explain
-            while client.request("GET", "/v2/health/ready")[0] != 200:
-                time.sleep(POLL_SECONDS)
         except BaseException:
             self.close()
             raise

@@ -6,7 +6,6 @@
 #include "weights/families/wordlist.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Values that mean "off", besides null and []. A list is off when all its items are. */

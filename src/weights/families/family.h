@@ -34,8 +34,10 @@ enum family_mask {
     MASK_UNLESS_BIDIRECTIONAL /* causal unless use_bidirectional_attention is true */
 };
 
-/* A layer of config.json that is being read. */
+/* A layer of config.json that is being read; see match_source(). */
 struct layer_source {
+    const struct match *match;
+    const struct match_stack *stack;
     const struct family *family;
     const struct config_section *section;
     size_t num_layers, index;

@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CONFIG_FILE     "config.json"
 #define PATH_SHOWN_SIZE 120 /* bytes of a path that an error shows: its end */
@@ -195,10 +194,7 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
                              const struct folder_options *options) {
     for (size_t i = 0; i < stack->num_layers; i++) {
         struct layer *layer = &folder->layers[folder->num_layers];
-        const struct layer_source kind = {.family = match->family,
-                                          .section = &stack->section,
-                                          .num_layers = stack->num_layers,
-                                          .index = i};
+        const struct layer_source kind = match_source(match, stack, i);
         if (!kind_attends(&kind))
             continue;
         if (!is_selected(options->layers, i)) {

@@ -12,6 +12,16 @@
 #include <stdio.h>
 #include <string.h>
 
+struct layer_source match_source(const struct match *match,
+                                 const struct match_stack *stack, size_t index) {
+    return (struct layer_source){.match = match,
+                                 .stack = stack,
+                                 .family = match->family,
+                                 .section = &stack->section,
+                                 .num_layers = stack->num_layers,
+                                 .index = index};
+}
+
 bool match_name(const struct match_stack *stack, size_t index, const char *module,
                 const char *name, const char *ending, char ret_name[MATCH_NAME_SIZE]) {
     const char *layer = stack->stack->layer;
@@ -85,16 +95,14 @@ static attn_status find_stack_prefix(struct match_stack *stack, const char *unde
 }
 
 /* Compares the layers that the folder has with those of config.json that attend. */
-static attn_status check_layers(const struct family *family, struct match_stack *stack,
+static attn_status check_layers(const struct match *match,
+                                const struct match_stack *stack,
                                 const struct tensor_view *tensors,
                                 attn_error *ret_error) {
     char name[MATCH_NAME_SIZE];
 
     for (size_t i = 0; i < stack->num_layers; i++) {
-        const struct layer_source layer = {.family = family,
-                                           .section = &stack->section,
-                                           .num_layers = stack->num_layers,
-                                           .index = i};
+        const struct layer_source layer = match_source(match, stack, i);
         if (kind_attends(&layer) && find_first_weight(stack, tensors, i, name) == NULL)
             return error_set(
                 ret_error, ATTN_E_FORMAT,
@@ -140,13 +148,13 @@ static void refuse_no_attention(const struct family *family,
 #define LAYERS_MAX 16384
 
 /* Finds how many layers there are, and the first that attends. */
-static void count_layers(const struct family *family, struct match_stack *stack) {
+static void count_layers(const struct match *match, struct match_stack *stack) {
+    const struct family *family = match->family;
     const struct config_section *section = &stack->section;
     const char *keys = stack->stack->layers_keys;
     size_t listed = kind_count_layers(family, section);
     bool counts =
         family->layers.types_keys != NULL && listed > 0 && !config_is_null(section, keys);
-    struct layer_source layer = {.family = family, .section = section};
 
     stack->num_layers =
         config_get_count(section, keys, counts ? listed : stack->stack->layers);
@@ -156,7 +164,7 @@ static void count_layers(const struct family *family, struct match_stack *stack)
                    stack->num_layers, LAYERS_MAX, keys);
         return;
     }
-    layer.num_layers = stack->num_layers;
+    struct layer_source layer = match_source(match, stack, 0);
     while (layer.index < stack->num_layers && !kind_attends(&layer))
         layer.index++;
     stack->first = layer.index;
@@ -185,7 +193,7 @@ static attn_status describe_stack(const struct match *match, const struct stack 
     ret_stack->num_heads = config_get_count(section, stack->heads_keys, stack->heads);
     ret_stack->width = config_get_count(section, stack->width_keys, stack->width);
     if (*ret_present)
-        count_layers(match->family, ret_stack);
+        count_layers(match, ret_stack);
     return ret_error->status;
 }
 
@@ -403,7 +411,7 @@ attn_status match_find(const json_t *config, const struct tensor_view *tensors,
     if (match.family == NULL)
         return refuse_unmatched(config, first, ret_error);
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
-        status = check_layers(match.family, &match.stacks[i], tensors, ret_error);
+        status = check_layers(&match, &match.stacks[i], tensors, ret_error);
     read_classes(whole, &match);
     if (text != NULL && config != whole)
         read_classes(config, &match);

@@ -47,6 +47,10 @@ attn_status match_find(const json_t *config, const struct tensor_view *tensors,
                        const char *prefix, struct attention_keys *asked,
                        struct match *ret_match, attn_error *ret_error);
 
+/* Returns where layer `index` of a stack is read from; all is borrowed. */
+struct layer_source match_source(const struct match *match,
+                                 const struct match_stack *stack, size_t index);
+
 /* Writes the name of a tensor of layer `index`: prefix, layer, module, name and ending.
  * Returns false when it is longer than any that a table has. */
 bool match_name(const struct match_stack *stack, size_t index, const char *module,

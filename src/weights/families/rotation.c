@@ -8,7 +8,6 @@
 #include "weights/layer/frequencies.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Where rotary parameters are looked up. */

@@ -56,21 +56,20 @@ static bool is_file_name(const char *name) {
            strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-/* Finds the tensor that the index promises, in the shard called `shard`. `names` are
- * those of the open files. */
+/* Finds the tensor that the index promises, in the shard called `shard`. */
 static attn_status find_promised(struct folder_tensors *tensors, const char *path,
-                                 const char **names, const char *name, const char *shard,
+                                 const char *name, const char *shard,
                                  attn_error *ret_error) {
     size_t file = 0;
 
     while (file < tensors->num_files &&
-           (names[file] == NULL || strcmp(names[file], shard) != 0))
+           strcmp(safetensors_get_path(tensors->files[file]) + strlen(path) + 1, shard) !=
+               0)
         file++;
     if (file == tensors->num_files) {
         attn_status status = open_shard(tensors, path, shard, ret_error);
         if (status != ATTN_OK)
             return status;
-        names[file] = shard;
     }
 
     const struct tensor_view all = tensor_view_of(tensors->files[file]);
@@ -88,7 +87,6 @@ static attn_status find_promised(struct folder_tensors *tensors, const char *pat
 static attn_status list_shards(struct folder_tensors *tensors, const char *path,
                                const json_t *index, attn_error *ret_error) {
     json_t *map = json_object_get(index, "weight_map");
-    const char *names[TENSORS_SHARDS_MAX] = {NULL};
     const char *name;
     json_t *value;
 
@@ -109,7 +107,7 @@ static attn_status list_shards(struct folder_tensors *tensors, const char *path,
                              ": tensor '%.80s' is said to be in '%.80s', which "
                              "is not the name of a file in this folder",
                              name, shard != NULL ? shard : "");
-        attn_status status = find_promised(tensors, path, names, name, shard, ret_error);
+        attn_status status = find_promised(tensors, path, name, shard, ret_error);
         if (status != ATTN_OK)
             return status;
     }
@@ -194,7 +192,6 @@ static attn_status refuse_largest(const char *path, attn_error *ret_error) {
  * or around those of models in a cache of Hugging Face. */
 static attn_status refuse_download(const char *path, attn_error *ret_error) {
     static const char *const names[] = {"config.json", ONE_FILE, INDEX_FILE};
-    static const char *const inside[] = {"*/config.json", "*/snapshots"};
     char file[PATH_MAX];
     struct stat link;
     glob_t found;
@@ -204,19 +201,17 @@ static attn_status refuse_download(const char *path, attn_error *ret_error) {
             lstat(file, &link) == 0 && !config_has_file(path, names[i]))
             return error_set(ret_error, ATTN_E_FORMAT, "%s " BROKEN_LINK, names[i]);
     }
-    for (size_t i = config_has_file(path, names[0]) ? 2 : 0; i < 2; i++) {
-        if (snprintf(file, sizeof file, "%s/%s", path, inside[i]) >= (int)sizeof file ||
-            glob(file, 0, NULL, &found) != 0)
-            continue;
-        error_set(ret_error, ATTN_E_FORMAT,
-                  "is a directory without config.json; give the one in it that has it: "
-                  "%.*s",
-                  (int)(strrchr(found.gl_pathv[0], '/') - found.gl_pathv[0]),
-                  found.gl_pathv[0]);
-        globfree(&found);
-        return ATTN_E_FORMAT;
-    }
-    return ATTN_OK;
+    if (config_has_file(path, names[0]) ||
+        snprintf(file, sizeof file, "%s/{*/config.json,*/snapshots}", path) >=
+            (int)sizeof file ||
+        glob(file, GLOB_BRACE, NULL, &found) != 0)
+        return ATTN_OK;
+    error_set(ret_error, ATTN_E_FORMAT,
+              "is a directory without config.json; give the one in it that has it: %.*s",
+              (int)(strrchr(found.gl_pathv[0], '/') - found.gl_pathv[0]),
+              found.gl_pathv[0]);
+    globfree(&found);
+    return ATTN_E_FORMAT;
 }
 
 bool folder_tensors_exist(const char *path) {

@@ -18,49 +18,41 @@
 
 #define LATENT_EPS 1e-6 /* of the norms of latent rows, whatever config.json has */
 
-/* All functions here read from it. */
-struct traits {
-    const struct match *match;
-    const struct match_stack *stack;
-    struct layer_source source; /* the layer, in both */
-};
-
-static void check_shared_heads(const struct traits *traits, const struct layer *layer) {
+static void check_shared_heads(const struct layer_source *source,
+                               const struct layer *layer) {
     size_t heads = layer->info.num_heads;
 
     if (heads % layer->info.num_kv_heads != 0)
-        error_keep(traits->source.section->error, ATTN_E_VALUE,
+        error_keep(source->section->error, ATTN_E_VALUE,
                    "%zu query heads cannot share %zu key heads: their number must "
                    "divide that of query heads",
                    heads, layer->info.num_kv_heads);
 }
 
-static void read_head_sizes(const struct traits *traits, struct layer *layer) {
-    const struct family_sizes *sizes = &traits->source.family->sizes;
-    const char *own_keys = traits->stack->stack->kv_keys;
-    size_t heads = traits->stack->num_heads, width = traits->stack->width;
+static void read_head_sizes(const struct layer_source *source, struct layer *layer) {
+    const struct family_sizes *sizes = &source->family->sizes;
+    const char *own_keys = source->stack->stack->kv_keys;
+    size_t heads = source->stack->num_heads, width = source->stack->width;
 
     layer->info.num_heads = heads;
     layer->info.num_kv_heads = config_get_count(
-        traits->source.section, own_keys != NULL ? own_keys : sizes->kv_keys, heads);
+        source->section, own_keys != NULL ? own_keys : sizes->kv_keys, heads);
     if (layer->info.num_kv_heads == 0)
         layer->info.num_kv_heads = heads;
-    check_shared_heads(traits, layer);
+    check_shared_heads(source, layer);
 
-    layer->info.width.score =
-        config_get_count(traits->source.section, sizes->head_keys, 0);
-    if (traits->source.family->weights.split == SPLIT_LATENT ||
-        layer->info.width.score > 0)
+    layer->info.width.score = config_get_count(source->section, sizes->head_keys, 0);
+    if (source->family->weights.split == SPLIT_LATENT || layer->info.width.score > 0)
         return;
     layer->info.width.score = width / heads;
     if (width % heads != 0)
-        error_keep(traits->source.section->error, ATTN_E_VALUE,
+        error_keep(source->section->error, ATTN_E_VALUE,
                    "%zu heads do not divide the width, which is %zu", heads, width);
 }
 
-static double read_scale(const struct traits *traits, size_t head_size) {
-    const struct config_section *section = traits->source.section;
-    const struct family_scores *scores = &traits->source.family->scores;
+static double read_scale(const struct layer_source *source, size_t head_size) {
+    const struct config_section *section = source->section;
+    const struct family_scores *scores = &source->family->scores;
     double scale = scores->scale > 0 ? scores->scale : 1 / sqrt((double)head_size);
 
     if (scores->root_keys == NULL)
@@ -70,10 +62,10 @@ static double read_scale(const struct traits *traits, size_t head_size) {
 }
 
 /* Returns whether the layer is causal. */
-static bool read_mask(const struct traits *traits) {
-    const struct config_section *section = traits->source.section;
-    const struct match *match = traits->match;
-    const struct stack *stack = traits->stack->stack;
+static bool read_mask(const struct layer_source *source) {
+    const struct config_section *section = source->section;
+    const struct match *match = source->match;
+    const struct stack *stack = source->stack->stack;
     bool causal = stack->mask != MASK_NONE;
 
     if (match->causal != NULL)
@@ -91,11 +83,10 @@ static bool read_mask(const struct traits *traits) {
 }
 
 /* Reads the window, if the layer has one. */
-static void read_window(struct traits *traits, struct layer *layer) {
-    const struct family_windows *windows = &traits->source.family->windows;
-    const struct config_section *section = traits->source.section;
+static void read_window(struct layer_source *source, struct layer *layer) {
+    const struct family_windows *windows = &source->family->windows;
+    const struct config_section *section = source->section;
     const char *keys = windows->keys, *only_if = windows->only_if;
-    struct layer_source *source = &traits->source;
 
     if (keys == NULL || layer->cross)
         return;
@@ -120,17 +111,16 @@ static void read_window(struct traits *traits, struct layer *layer) {
                    (int)strcspn(keys, "="), keys, window);
     if (layer->info.mask.window == 0)
         error_keep(section->error, ATTN_E_VALUE,
-                   "layer %zu has sliding attention, but %.*s is %s",
-                   traits->source.index, (int)strcspn(on ? keys : only_if, "="),
-                   on ? keys : only_if,
+                   "layer %zu has sliding attention, but %.*s is %s", source->index,
+                   (int)strcspn(on ? keys : only_if, "="), on ? keys : only_if,
                    !on    ? "not true"
                    : zero ? "0"
                           : "not set");
 }
 
 /* Refuses what says another mask, or too little of it, unless that is known. */
-static void check_mask(const struct traits *traits, const struct layer *layer) {
-    const struct match *match = traits->match;
+static void check_mask(const struct layer_source *source, const struct layer *layer) {
+    const struct match *match = source->match;
     const char *causal = "use_bidirectional_attention=false|vision bidirectional=false "
                          "causal=true causal_attention=true use_causal_mask=true";
     const char *others = "bidirectional=true causal=false causal_attention=false "
@@ -141,43 +131,43 @@ static void check_mask(const struct traits *traits, const struct layer *layer) {
         return;
     if (match->bidirectional != NULL &&
         layer->info.mask.window + layer->info.mask.chunk > 0)
-        error_keep(traits->source.section->error, ATTN_E_UNSUPPORTED,
+        error_keep(source->section->error, ATTN_E_UNSUPPORTED,
                    "class %.60s is not causal, but does not say where its window is; set "
                    "causal=false for one on each side",
                    match->bidirectional);
     if (match->text == NULL || !match->text->any_mask)
-        config_check_demands(traits->source.section,
-                             layer->info.mask.causal ? causal : others, remedy);
+        config_check_demands(source->section, layer->info.mask.causal ? causal : others,
+                             remedy);
     if (match->text != NULL)
-        config_check_demands(traits->source.section, match->text->demands, remedy);
+        config_check_demands(source->section, match->text->demands, remedy);
 }
 
 /* Refuses the eps of another kind of norm, where that of the family is absent and has
  * another default. */
-static void check_eps(const struct traits *traits) {
+static void check_eps(const struct layer_source *source) {
     static const char *const others[] = {"rms_norm_eps", "layer_norm_eps",
                                          "layer_norm_epsilon", "norm_eps"};
-    const char *keys = traits->source.family->norms.eps_keys;
+    const char *keys = source->family->norms.eps_keys;
 
-    if (keys == NULL || config_find(traits->source.section, keys, NULL) != NULL)
+    if (keys == NULL || config_find(source->section, keys, NULL) != NULL)
         return;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        const json_t *other = config_find(traits->source.section, others[i], NULL);
-        if (other != NULL && json_number_value(other) != traits->source.family->norms.eps)
-            error_keep(traits->source.section->error, ATTN_E_UNSUPPORTED,
+        const json_t *other = config_find(source->section, others[i], NULL);
+        if (other != NULL && json_number_value(other) != source->family->norms.eps)
+            error_keep(source->section->error, ATTN_E_UNSUPPORTED,
                        "config.json has %s, but family %s has %s "
                        "(docs/checkpoints.md#unknown-keys)%s",
-                       others[i], traits->source.family->type, keys, REFUSAL_REMEDY);
+                       others[i], source->family->type, keys, REFUSAL_REMEDY);
     }
 }
 
 /* Reads kind and eps of the norms. */
-static void read_norms(const struct traits *traits, struct layer *layer) {
-    const struct family *family = traits->source.family;
-    const struct config_section *section = traits->source.section;
-    bool before = traits->stack->stack->norm != NULL || family->norms.bare;
+static void read_norms(const struct layer_source *source, struct layer *layer) {
+    const struct family *family = source->family;
+    const struct config_section *section = source->section;
+    bool before = source->stack->stack->norm != NULL || family->norms.bare;
     bool on_heads = family->norms.query != NULL;
-    check_eps(traits);
+    check_eps(source);
     double eps = config_get_number(section, family->norms.eps_keys, family->norms.eps);
 
     if (layer->info.latent.key > 0)
@@ -209,9 +199,9 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
 }
 
 /* Reads what is added by distance. Cross attention has none. */
-static void read_distance_bias(const struct traits *traits, struct layer *layer) {
-    const struct family *family = traits->source.family;
-    const struct config_section *section = traits->source.section;
+static void read_distance_bias(const struct layer_source *source, struct layer *layer) {
+    const struct family *family = source->family;
+    const struct config_section *section = source->section;
     struct layer_bias *bias = &layer->bias;
 
     if (layer->cross)
@@ -221,7 +211,7 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
         return;
 
     bias->table_columns = layer->info.num_heads;
-    bias->both_sides = traits->stack->stack->mask == MASK_NONE;
+    bias->both_sides = source->stack->stack->mask == MASK_NONE;
     bias->table_rows =
         config_get_count(section, "relative_attention_num_buckets", BUCKETS);
     bias->max_distance = config_get_count(section, family->distance.max_keys, FARTHEST);
@@ -238,10 +228,10 @@ static bool has_letter(const char *letters, char letter) {
     return letters != NULL && strchr(letters, letter) != NULL;
 }
 
-static void read_biases(const struct traits *traits, struct layer *layer) {
+static void read_biases(const struct layer_source *source, struct layer *layer) {
     static const char letters[] = "qkvogQKrR";
-    const struct family *family = traits->source.family;
-    bool conditional = config_get_bool(traits->source.section, family->biases.keys);
+    const struct family *family = source->family;
+    bool conditional = config_get_bool(source->section, family->biases.keys);
 
     for (size_t i = 0; i < LAYER_NUM_LINEARS; i++) {
         layer->linears[i].has_bias =
@@ -259,16 +249,16 @@ void traits_name(const struct match_stack *stack, size_t index,
 }
 
 /* Reads positions, and what scales by them. */
-static void read_rotation(const struct traits *traits, struct layer *layer) {
-    const struct match *match = traits->match;
-    const struct family *family = traits->source.family;
+static void read_rotation(const struct layer_source *source, struct layer *layer) {
+    const struct match *match = source->match;
+    const struct family *family = source->family;
 
     if (!layer->cross &&
-        (family->rotation.only_if == NULL || family->rotation.only_if(&traits->source)))
-        rotation_read(&traits->source, layer->info.width.score, &layer->rotation);
+        (family->rotation.only_if == NULL || family->rotation.only_if(source)))
+        rotation_read(source, layer->info.width.score, &layer->rotation);
     if (match->text != NULL && match->text->any_mask &&
         layer->rotation.type == ROTATION_DYNAMIC)
-        error_keep(traits->source.section->error, ATTN_E_UNSUPPORTED,
+        error_keep(source->section->error, ATTN_E_UNSUPPORTED,
                    "rope_type is dynamic, but the lengths of this model count from 1, "
                    "which attnd does not do" REFUSAL_REMEDY);
     layer->info.query_factor.beta = layer->rotation.query_beta;
@@ -277,9 +267,9 @@ static void read_rotation(const struct traits *traits, struct layer *layer) {
 }
 
 /* Reads what bounds scores. */
-static void read_bounds(const struct traits *traits, struct layer *layer) {
-    const struct family_scores *scores = &traits->source.family->scores;
-    const struct config_section *section = traits->source.section;
+static void read_bounds(const struct layer_source *source, struct layer *layer) {
+    const struct family_scores *scores = &source->family->scores;
+    const struct config_section *section = source->section;
 
     if (scores->softcap_keys != NULL && !config_is_null(section, scores->softcap_keys))
         layer->info.score.softcap = config_get_number(section, scores->softcap_keys, 50);
@@ -308,12 +298,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
                         size_t index, struct layer *ret_layer) {
     const struct family *family = match->family;
     const struct config_section *section = &stack->section;
-    struct traits traits = {match,
-                            stack,
-                            {.family = family,
-                             .section = section,
-                             .num_layers = stack->num_layers,
-                             .index = index}};
+    struct layer_source source = match_source(match, stack, index);
     struct layer layer = {.info = {.layout = family->type, .layer = index},
                           .lender = index,
                           .cross = stack->stack->cross,
@@ -321,27 +306,27 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
 
     traits_name(stack, index, layer.part);
     config_check_demands(section, family->demands, "attnd computes nothing else here");
-    read_head_sizes(&traits, &layer);
-    layer.info.mask.causal = traits.source.causal = read_mask(&traits);
-    read_window(&traits, &layer);
+    read_head_sizes(&source, &layer);
+    layer.info.mask.causal = source.causal = read_mask(&source);
+    read_window(&source, &layer);
     if (family->sizes.adjust != NULL) /* which may ask for the window, and drop it */
-        family->sizes.adjust(&traits.source, &layer);
-    check_shared_heads(&traits, &layer);
+        family->sizes.adjust(&source, &layer);
+    check_shared_heads(&source, &layer);
     if (layer.info.width.head == 0)
         layer.info.width.head = layer.info.width.score;
-    traits.source.window = layer.info.mask.window;
-    layer.info.score.scale = read_scale(&traits, layer.info.width.score);
-    read_rotation(&traits, &layer);
-    read_norms(&traits, &layer);
-    read_distance_bias(&traits, &layer);
-    read_bounds(&traits, &layer);
-    read_biases(&traits, &layer);
+    source.window = layer.info.mask.window;
+    layer.info.score.scale = read_scale(&source, layer.info.width.score);
+    read_rotation(&source, &layer);
+    read_norms(&source, &layer);
+    read_distance_bias(&source, &layer);
+    read_bounds(&source, &layer);
+    read_biases(&source, &layer);
     if (family->adjust != NULL)
-        family->adjust(&traits.source, &layer);
+        family->adjust(&source, &layer);
     complete_traits(&layer);
     if (match->causal != NULL)
-        layer.info.mask.causal = read_mask(&traits);
-    check_mask(&traits, &layer);
+        layer.info.mask.causal = read_mask(&source);
+    check_mask(&source, &layer);
     if (section->error->status == ATTN_OK)
         *ret_layer = layer;
     return section->error->status;

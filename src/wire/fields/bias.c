@@ -3,7 +3,6 @@
 #include "wire/fields/readers.h"
 
 #include "base/pace.h"
-#include "wire/json/tensor.h"
 
 #include <float.h>
 #include <math.h>
@@ -14,13 +13,6 @@
 
 /* The axes of scores. */
 enum { SEQUENCES, HEADS, QUERIES, KEYS, NUM_AXES };
-
-/* What is added, as it was sent: its axes are the last ones of scores. */
-struct sent_bias {
-    const struct wire_value *value;
-    size_t rank, shape[NUM_AXES];
-    const float *numbers;
-};
 
 /* --- numbers --- */
 
@@ -47,70 +39,14 @@ static enum wire_words find_bias_words(const struct wire_source *source,
     return type != NULL && strcmp(type, "boolean") == 0 ? WIRE_BOOLEANS : WIRE_NULLS;
 }
 
-/* Reads text of several levels, as rows: in 4 levels these have two axes. */
-static bool read_lists(const struct wire_source *source, enum wire_words words,
-                       size_t levels, struct sent_bias *bias) {
-    const struct wire_cursor cursor = wire_value_cursor(source, bias->value);
-    const struct wire_tensor_form form = {
-        .min = 2, .max = 3, .heads = levels == 4, .words = words};
-    const char *name = bias->value->name;
-    struct wire_tensor tensor;
-
-    if (!wire_tensor_read(&cursor, &bias->value->text, name, &form, source->input->arena,
-                          &tensor))
-        return false;
-    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY) {
-        wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, name,
-                         "%s has lists of several lengths on one level; send as many "
-                         "everywhere",
-                         name);
-        return false;
-    }
-
-    size_t *shape = bias->shape;
-    if (levels > 2)
-        *shape++ = tensor.num_sequences;
-    *shape++ = tensor.lens[0];
-    if (levels == 4)
-        *shape++ = tensor.heads;
-    *shape = levels == 4 ? tensor.width / tensor.heads : tensor.width;
-    bias->numbers = tensor.rows;
-    return true;
-}
-
-/* Reads text, which may be flat where the request states its shape. */
-static bool read_bias_text(const struct wire_source *source, enum wire_words words,
-                           struct sent_bias *bias) {
-    const struct wire_value *value = bias->value;
-    const struct wire_cursor cursor = wire_value_cursor(source, value);
-    bool flat = false;
-    size_t levels;
-    char got[48];
-
-    if ((value->shape != NULL && !wire_data_is_flat(source, value, &flat)) ||
-        !wire_levels_read(&cursor, value->name, 1, NUM_AXES, &levels) ||
-        !(levels == 1 ? wire_flat_read(source, value, words, &bias->numbers, bias->shape)
-                      : read_lists(source, words, levels, bias)))
-        return false;
-    bias->rank = levels;
-    if (value->shape == NULL)
-        return true;
-
-    size_t *shape = bias->shape;
-    snprintf(got, sizeof got, "has %zu", shape[0]);
-    if (flat ? shape[0] != value->count
-             : memcmp(shape, value->shape, levels * sizeof *shape) != 0)
-        return wire_refuse_data(source, value, flat ? got : "is nested in another way");
-    bias->rank = value->rank;
-    memcpy(shape, value->shape, value->rank * sizeof *shape);
-    return true;
-}
-
 /* Reads an array of booleans, each a byte: all but 0 are true. */
-static bool read_bias_bytes(const struct wire_source *source, struct sent_bias *bias) {
+static bool read_bias_bytes(const struct wire_source *source, struct wire_shaped *bias) {
     const struct wire_value *value = bias->value;
-    float *numbers = arena_alloc(source->input->arena, value->count, sizeof *numbers);
 
+    if (!wire_rank_check(source, value, 1, NUM_AXES, SHAPES))
+        return false;
+    wire_shaped_take(bias);
+    float *numbers = arena_alloc(source->input->arena, value->count, sizeof *numbers);
     if (numbers == NULL) {
         wire_problem_set_no_memory(source->problem);
         return false;
@@ -125,25 +61,9 @@ static bool read_bias_bytes(const struct wire_source *source, struct sent_bias *
     return true;
 }
 
-/* Reads the numbers and their shape: Wrong rank, Wrong dtype, Wrong type. */
-static bool read_sent_bias(const struct wire_source *source,
-                           const struct wire_field *field, struct sent_bias *bias) {
-    const struct wire_value *value = bias->value;
-
-    if (value->shape != NULL && !wire_rank_check(source, value, 1, NUM_AXES, SHAPES))
-        return false;
-    if (value->bytes == NULL || value->shape == NULL)
-        return read_bias_text(source, find_bias_words(source, field, value), bias);
-    bias->rank = value->rank;
-    memcpy(bias->shape, value->shape, value->rank * sizeof *value->shape);
-    if (value->count > 0 && is_stated_boolean(field, value))
-        return read_bias_bytes(source, bias);
-    return wire_numbers_read(source, value, &bias->numbers);
-}
-
 /* --- checks --- */
 
-static bool refuse_bias(const struct sent_bias *bias, const size_t expected[NUM_AXES],
+static bool refuse_bias(const struct wire_shaped *bias, const size_t expected[NUM_AXES],
                         struct wire_problem *ret_problem) {
     wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, bias->value->name,
                      "%s has another shape than the scores, " SHAPES "; send these "
@@ -171,7 +91,7 @@ static struct bias_counts count_bias_numbers(const float *numbers, size_t count)
 }
 
 /* Refuses the first number from `i` on that is neither finite nor -INFINITY. */
-static bool refuse_bias_number(const struct sent_bias *bias, size_t i,
+static bool refuse_bias_number(const struct wire_shaped *bias, size_t i,
                                struct wire_problem *ret_problem) {
     struct wire_place place = {.field = bias->value->name, .depth = bias->rank};
 
@@ -184,7 +104,7 @@ static bool refuse_bias_number(const struct sent_bias *bias, size_t i,
 
 /* Checks that no number is NaN or infinite, but for -INFINITY. A mask of 0 and 1 alone
  * would not mask anything. */
-static bool check_bias_numbers(const struct sent_bias *bias, size_t count, bool mask,
+static bool check_bias_numbers(const struct wire_shaped *bias, size_t count, bool mask,
                                struct wire_problem *ret_problem) {
     size_t zeros = 0, ones = 0;
 
@@ -206,7 +126,7 @@ static bool check_bias_numbers(const struct sent_bias *bias, size_t count, bool 
 }
 
 /* Sets the bias of a request whose tensors are set: Shape mismatch, Out of range. */
-static bool set_sent_bias(struct wire_decoder *decoder, const struct sent_bias *bias,
+static bool set_sent_bias(struct wire_decoder *decoder, const struct wire_shaped *bias,
                           bool mask) {
     struct wire_problem *problem = decoder->source->problem;
     attn_request *batch = &decoder->request.batch;
@@ -243,7 +163,7 @@ static bool set_sent_bias(struct wire_decoder *decoder, const struct sent_bias *
 bool wire_read_bias(struct wire_decoder *decoder, const struct wire_field *field,
                     const struct wire_value *value) {
     const struct wire_source *source = decoder->source;
-    struct sent_bias bias = {.value = value};
+    struct wire_shaped bias = {.value = value};
 
     if (wire_is_sent(source, WIRE_FIELD_BIAS) &&
         wire_is_sent(source, WIRE_FIELD_ATTN_MASK))
@@ -254,6 +174,10 @@ bool wire_read_bias(struct wire_decoder *decoder, const struct wire_field *field
         return wire_problem_set(source->problem, WIRE_E_UNKNOWN_KEY, value->name,
                                 "what heads do is found without %s; leave it out",
                                 value->name);
-    return read_sent_bias(source, field, &bias) &&
+    bool booleans =
+        value->bytes != NULL && value->count > 0 && is_stated_boolean(field, value);
+    return (booleans ? read_bias_bytes(source, &bias)
+                     : wire_shaped_read(source, find_bias_words(source, field, value),
+                                        NUM_AXES, SHAPES, &bias)) &&
            set_sent_bias(decoder, &bias, field->kind == WIRE_MASK);
 }

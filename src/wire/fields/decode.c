@@ -3,7 +3,6 @@
  * their rows. */
 #include "wire/fields/decoder.h"
 
-#include "math/model.h"
 #include "wire/fields/readers.h"
 #include "wire/models.h"
 
@@ -41,16 +40,6 @@ static bool find_model(struct wire_decoder *decoder) {
     return true;
 }
 
-static bool read_model_tensors(struct wire_decoder *decoder) {
-    if (!wire_tensors_read(decoder) || !wire_tensor_rows_read(decoder))
-        return false;
-    wire_request_set_tensors(decoder);
-    decoder->request.note =
-        model_find_note(decoder->request.model, decoder->request.batch.queries,
-                        decoder->tensors.queries.num_rows);
-    return true;
-}
-
 /* --- without a model --- */
 
 /* Finds the layer of a capture that is named, and its options. */
@@ -84,44 +73,22 @@ static bool read_given_tensors(struct wire_decoder *decoder) {
 
 /* --- both --- */
 
-/* Notes what a safetensors reply is like, and whether the body must stay. */
-static void note_body(struct wire_decoder *decoder) {
+bool wire_decode(struct wire_decoder *decoder, size_t extra) {
     const struct wire_source *source = decoder->source;
-    uint64_t left = source->sent;
+    bool given = wire_is_given(source);
 
-    decoder->request.lens_sent = wire_is_sent(source, WIRE_FIELD_QUERY_LENS) ||
-                                 wire_is_sent(source, WIRE_FIELD_KEY_LENS);
-    for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;) {
-        if ((field->kind & (WIRE_TENSOR | WIRE_FLOATS | WIRE_MASK)) != 0 &&
-            wire_value_is_in_place(source, &source->values[field->id]))
-            decoder->request.in_body = true;
-    }
-}
-
-/* Reads what belongs to the rows of the tensors. */
-static bool read_row_fields(struct wire_decoder *decoder) {
-    const struct wire_source *source = decoder->source;
-
-    decoder->need.has[RESULT_TARGET_WEIGHTS] |=
-        source->input->targets_alone && wire_is_sent(source, WIRE_FIELD_TARGETS);
-    return wire_reduce_check_need(decoder) &&
+    return (given ? find_stored_layer(decoder) : find_model(decoder)) &&
+           wire_fields_reserve(decoder, extra) &&
+           read_phase(decoder, WIRE_PHASE_OPTIONS) &&
+           read_phase(decoder, WIRE_PHASE_LENS) &&
+           (given ? read_given_tensors(decoder) : wire_tensors_read(decoder)) &&
+           wire_reduce_check_need(decoder) &&
            read_phase(decoder, WIRE_PHASE_REDUCTIONS) && wire_reduce_check_top(decoder) &&
            read_phase(decoder, WIRE_PHASE_TARGETS) &&
            read_phase(decoder, WIRE_PHASE_SELECTIONS) && wire_selection_check(decoder) &&
            read_phase(decoder, WIRE_PHASE_MASKS) &&
-           (!source->has_arrays || wire_finite_check(decoder));
-}
-
-bool wire_decode(struct wire_decoder *decoder, size_t extra) {
-    bool given = wire_is_given(decoder->source);
-
-    note_body(decoder);
-    return (given ? find_stored_layer(decoder) : find_model(decoder)) &&
-           wire_fields_reserve(decoder, extra) &&
-           read_phase(decoder, WIRE_PHASE_OPTIONS) &&
-           wire_lens_check_needed(decoder->source) &&
-           (given ? read_given_tensors(decoder) : read_model_tensors(decoder)) &&
-           read_row_fields(decoder) && read_phase(decoder, WIRE_PHASE_BIAS) &&
+           (!source->has_arrays || wire_finite_check(decoder)) &&
+           read_phase(decoder, WIRE_PHASE_BIAS) &&
            (decoder->given.stored == NULL || wire_stored_set_bias(decoder)) &&
            (!given || wire_given_check_causal(decoder));
 }

@@ -78,6 +78,7 @@ enum wire_field_kind {
 enum wire_phase {
     WIRE_PHASE_NONE, /* by itself */
     WIRE_PHASE_OPTIONS,
+    WIRE_PHASE_LENS,
     WIRE_PHASE_REDUCTIONS, /* from here on, queries, keys and values are set */
     WIRE_PHASE_TARGETS,    /* what reduces besides the largest weights */
     WIRE_PHASE_SELECTIONS,

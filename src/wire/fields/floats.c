@@ -89,6 +89,77 @@ bool wire_numbers_read(const struct wire_source *source, const struct wire_value
     return true;
 }
 
+/* --- numbers with any of some shapes --- */
+
+/* Reads text of several levels, as rows: in 4 levels these have two axes. */
+static bool read_lists(const struct wire_source *source, enum wire_words words,
+                       size_t levels, struct wire_shaped *shaped) {
+    const struct wire_cursor cursor = wire_value_cursor(source, shaped->value);
+    const struct wire_tensor_form form = {
+        .min = 2, .max = 3, .heads = levels == 4, .words = words};
+    const char *name = shaped->value->name;
+    struct wire_tensor tensor;
+
+    if (!wire_tensor_read(&cursor, &shaped->value->text, name, &form,
+                          source->input->arena, &tensor))
+        return false;
+    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY) {
+        wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, name,
+                         "%s has lists of several lengths on one level; send as many "
+                         "everywhere",
+                         name);
+        return false;
+    }
+
+    size_t *shape = shaped->shape;
+    if (levels > 2)
+        *shape++ = tensor.num_sequences;
+    *shape++ = tensor.lens[0];
+    if (levels == 4)
+        *shape++ = tensor.heads;
+    *shape = levels == 4 ? tensor.width / tensor.heads : tensor.width;
+    shaped->numbers = tensor.rows;
+    return true;
+}
+
+/* Reads text, which may be flat where the request states its shape. */
+static bool read_shaped_text(const struct wire_source *source, enum wire_words words,
+                             size_t max, struct wire_shaped *shaped) {
+    const struct wire_value *value = shaped->value;
+    const struct wire_cursor cursor = wire_value_cursor(source, value);
+    size_t levels, *shape = shaped->shape;
+    bool flat = false;
+    char got[48];
+
+    if ((value->shape != NULL && !wire_data_is_flat(source, value, &flat)) ||
+        !wire_levels_read(&cursor, value->name, 1, max, &levels) ||
+        !(levels == 1 ? wire_flat_read(source, value, words, &shaped->numbers, shape)
+                      : read_lists(source, words, levels, shaped)))
+        return false;
+    shaped->rank = levels;
+    if (value->shape == NULL)
+        return true;
+
+    snprintf(got, sizeof got, "has %zu", shape[0]);
+    if (flat ? shape[0] != value->count
+             : memcmp(shape, value->shape, levels * sizeof *shape) != 0)
+        return wire_refuse_data(source, value, flat ? got : "is nested in another way");
+    wire_shaped_take(shaped);
+    return true;
+}
+
+bool wire_shaped_read(const struct wire_source *source, enum wire_words words, size_t max,
+                      const char *shapes, struct wire_shaped *shaped) {
+    const struct wire_value *value = shaped->value;
+
+    if (value->shape != NULL && !wire_rank_check(source, value, 1, max, shapes))
+        return false;
+    if (value->bytes == NULL || value->shape == NULL)
+        return read_shaped_text(source, words, max, shaped);
+    wire_shaped_take(shaped);
+    return wire_numbers_read(source, value, &shaped->numbers);
+}
+
 /* --- a number for each head --- */
 
 static bool read_head_list(const struct wire_source *source,

@@ -111,7 +111,7 @@ static bool check_head_list(const struct wire_head_list *list, const char *field
 
 static bool refuse_missing_tensor(const struct wire_source *source, const char *field) {
     char rows = field[0] == 'q' ? 'q' : 'k';
-    if (source->heads_axis)
+    if (wire_has_heads_axis(source))
         return wire_problem_set(source->problem, WIRE_E_MISSING_KEY, field,
                                 "%s is required; send it with shape [B, T%c, heads, head "
                                 "size] or [T%c, heads, head size]",
@@ -126,7 +126,7 @@ static bool refuse_missing_tensor(const struct wire_source *source, const char *
 static bool explain_rank(const struct wire_source *source) {
     struct wire_problem *problem = source->problem;
     size_t used = strlen(problem->detail);
-    if (source->heads_axis && problem->error == WIRE_E_WRONG_RANK &&
+    if (wire_has_heads_axis(source) && problem->error == WIRE_E_WRONG_RANK &&
         strstr(problem->detail, "num_heads") == NULL)
         snprintf(problem->detail + used, sizeof problem->detail - used,
                  ", the last two for heads and head size; or send num_heads where heads "

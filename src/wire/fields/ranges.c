@@ -40,7 +40,9 @@ bool wire_reduce_check_need(const struct wire_decoder *decoder) {
 
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         bool sent = wire_is_sent(decoder->source, pairs[i].id);
-        bool wanted = decoder->need.has[pairs[i].result];
+        bool wanted = decoder->need.has[pairs[i].result] ||
+                      (pairs[i].id == WIRE_FIELD_TARGETS && sent &&
+                       decoder->source->input->targets_alone);
         const char *option = pairs[i].option, *word = pairs[i].word;
         if (wanted && !sent && pairs[i].example != NULL)
             return wire_problem_set(problem, WIRE_E_MISSING_KEY, option,
@@ -253,35 +255,6 @@ bool wire_reduce_check_top(const struct wire_decoder *decoder) {
 
 /* --- a number for each row --- */
 
-/* Reads [Tq] or [H, Tq]. */
-static bool read_row_list(const struct wire_source *source,
-                          const struct wire_value *value, size_t ret_shape[2],
-                          size_t *ret_rank, const float **ret_list) {
-    struct wire_cursor cursor = wire_value_cursor(source, value);
-    const struct wire_tensor_form form = {.min = WIRE_LEVELS_UNBATCHED,
-                                          .max = WIRE_LEVELS_UNBATCHED};
-    struct wire_tensor tensor;
-
-    if (value->shape != NULL) {
-        if (!wire_rank_check(source, value, 1, 2, "[Tq] or [H, Tq]"))
-            return false;
-        *ret_rank = value->rank;
-        memcpy(ret_shape, value->shape, value->rank * sizeof *ret_shape);
-        return wire_numbers_read(source, value, ret_list);
-    }
-    if (!wire_levels_read(&cursor, value->name, 1, 2, ret_rank))
-        return false;
-    if (*ret_rank == 1)
-        return wire_flat_read(source, value, WIRE_NO_WORDS, ret_list, ret_shape);
-    if (!wire_tensor_read(&cursor, &value->text, value->name, &form, source->input->arena,
-                          &tensor))
-        return false;
-    ret_shape[0] = tensor.num_rows;
-    ret_shape[1] = tensor.width;
-    *ret_list = tensor.rows;
-    return true;
-}
-
 /* Checks that there is a finite number for each query of every sequence, or for each of
  * every head. */
 static bool check_row_weights(const struct wire_decoder *decoder, const float *list,
@@ -318,11 +291,12 @@ static bool check_row_weights(const struct wire_decoder *decoder, const float *l
 bool wire_read_row_weights(struct wire_decoder *decoder, const struct wire_field *field,
                            const struct wire_value *value) {
     attn_reductions *reduce = &decoder->request.batch.reduce;
-    size_t shape[2] = {0}, rank = 0;
+    struct wire_shaped list = {.value = value};
 
     (void)field;
-    if (!read_row_list(decoder->source, value, shape, &rank, &reduce->row_weights))
+    if (!wire_shaped_read(decoder->source, WIRE_NO_WORDS, 2, "[Tq] or [H, Tq]", &list))
         return false;
-    reduce->row_weights_per_head = rank == 2;
-    return check_row_weights(decoder, reduce->row_weights, shape, rank);
+    reduce->row_weights = list.numbers;
+    reduce->row_weights_per_head = list.rank == 2;
+    return check_row_weights(decoder, list.numbers, list.shape, list.rank);
 }

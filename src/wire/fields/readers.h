@@ -7,6 +7,8 @@
 #include "wire/fields/decoder.h"
 #include "wire/json/list.h"
 
+#define WIRE_SHAPED_RANK_MAX 4
+
 typedef bool wire_field_reader(struct wire_decoder *decoder,
                                const struct wire_field *field,
                                const struct wire_value *value);
@@ -20,8 +22,8 @@ static inline void *wire_field_target(struct wire_decoder *decoder,
 /* --- reserve.c --- */
 
 /* Reserves `extra` bytes and the most that reading all values needs, and a model where
- * the request makes one. Allocates nothing. */
-bool wire_fields_reserve(const struct wire_decoder *decoder, size_t extra);
+ * the request makes one. Allocates nothing. Notes whether values are used in the body. */
+bool wire_fields_reserve(struct wire_decoder *decoder, size_t extra);
 
 /* --- options.c: words and single numbers --- */
 
@@ -68,6 +70,26 @@ bool wire_flat_read(const struct wire_source *source, const struct wire_value *v
 bool wire_numbers_read(const struct wire_source *source, const struct wire_value *value,
                        const float **ret_numbers);
 
+/* Numbers with the last of some axes. */
+struct wire_shaped {
+    const struct wire_value *value;
+    size_t rank, shape[WIRE_SHAPED_RANK_MAX];
+    const float *numbers;
+};
+
+/* Takes the shape that shaped->value states, whose rank was checked. */
+static inline void wire_shaped_take(struct wire_shaped *shaped) {
+    shaped->rank = shaped->value->rank;
+    memcpy(shaped->shape, shaped->value->shape,
+           shaped->rank * sizeof *shaped->value->shape);
+}
+
+/* Reads the numbers of shaped->value, with 1 to `max` axes: text that may have words, or
+ * an array. `shapes` says which axes, for an error: Wrong rank, Wrong dtype, Wrong
+ * type. */
+bool wire_shaped_read(const struct wire_source *source, enum wire_words words, size_t max,
+                      const char *shapes, struct wire_shaped *shaped);
+
 wire_field_reader wire_read_head_numbers; /* to a struct wire_head_list */
 wire_field_reader wire_read_head_mask;
 
@@ -96,8 +118,8 @@ bool wire_reduce_check_top(const struct wire_decoder *decoder);
 /* --- tensors.c: queries, keys and values --- */
 
 /* Refuses lengths that no tensor needs, so that they are not ignored silently: Missing
- * key, Wrong rank. */
-bool wire_lens_check_needed(const struct wire_source *source);
+ * key, Wrong rank. They are read with their tensors. */
+wire_field_reader wire_check_lens;
 
 /* Reads a tensor, which must have from `min` to `max` axes (WIRE_LEVELS_...) besides that
  * of heads. *ret_sent is false, and nothing is read, when the request does not have it.
@@ -111,14 +133,11 @@ bool wire_tensor_rows_read(struct wire_decoder *decoder);
 
 /* --- tensor_check.c --- */
 
-/* Reads queries, keys and values, and checks each against the model and those before it.
- * Keys and values must have a batch axis exactly when queries have one. A tensor that is
- * left out is replaced by the one before it: Shape mismatch, Too many tokens, Missing
- * key. */
+/* Reads queries, keys and values for a model, and checks each against it and those before
+ * it. Keys and values must have a batch axis exactly when queries have one. A tensor that
+ * is left out is replaced by the one before it: Shape mismatch, Too many tokens, Missing
+ * key. Then reads their rows, and sets them in the request. */
 bool wire_tensors_read(struct wire_decoder *decoder);
-
-/* Returns the length that all sequences have, or WIRE_SHAPE_ANY when they differ. */
-size_t wire_tensor_len(const struct wire_tensor *tensor);
 
 /* Checks that keys and values have as many sequences as queries, and values as many rows
  * as keys: Shape mismatch. */

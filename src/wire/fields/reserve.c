@@ -5,7 +5,6 @@
 #include "base/size.h"
 #include "math/model.h"
 #include "wire/fields/integer_list.h"
-#include "wire/json/cost.h"
 #include "wire/json/tensor.h"
 
 /* Returns the most rows that queries can have, in all sequences. */
@@ -26,7 +25,8 @@ static size_t count_sequences(const struct wire_source *source, enum wire_field_
 
     if (id == WIRE_FIELD_KEY_POSITIONS && wire_is_sent(source, WIRE_FIELD_KEYS))
         rows = &source->values[WIRE_FIELD_KEYS];
-    if (wire_value_rank(rows) != WIRE_LEVELS_BATCHED + (size_t)source->heads_axis)
+    if (wire_value_rank(rows) !=
+        WIRE_LEVELS_BATCHED + (size_t)wire_has_heads_axis(source))
         return 0;
     return rows->shape != NULL ? rows->shape[0] : rows->text.lists;
 }
@@ -74,7 +74,7 @@ static size_t field_cost(const struct wire_source *source, const struct wire_fie
     switch (field->kind) {
     case WIRE_OPTION:
         if (size <= WIRE_WORD_MAX + 2 && !wire_has_strings(source)) /* else not read */
-            wire_json_cost(value->text.start, size, &bytes);
+            bytes = wire_json_cost(size);
         return bytes;
     case WIRE_TENSOR:
     case WIRE_FLOATS:
@@ -99,7 +99,7 @@ static size_t field_cost(const struct wire_source *source, const struct wire_fie
     return bytes;
 }
 
-bool wire_fields_reserve(const struct wire_decoder *decoder, size_t extra) {
+bool wire_fields_reserve(struct wire_decoder *decoder, size_t extra) {
     const struct wire_source *source = decoder->source;
     const struct wire_value *queries = &source->values[WIRE_FIELD_QUERIES];
     size_t bytes = extra, num_heads;
@@ -111,7 +111,11 @@ bool wire_fields_reserve(const struct wire_decoder *decoder, size_t extra) {
         num_heads = queries->shape != NULL ? queries->count : queries->text.commas + 1;
         size_add_saturating(&bytes, sizeof(attn_model) + ARENA_ALIGNMENT);
     }
-    for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;)
+    for (const struct wire_field *field; (field = wire_field_next(&left)) != NULL;) {
         size_add_saturating(&bytes, field_cost(source, field, num_heads));
+        if ((field->kind & (WIRE_TENSOR | WIRE_FLOATS | WIRE_MASK)) != 0 &&
+            wire_value_is_in_place(source, &source->values[field->id]))
+            decoder->request.in_body = true;
+    }
     return source->input->reserve(source->input->context, bytes, source->problem);
 }

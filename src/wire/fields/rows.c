@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/pace.h"
 #include "wire/fields/integer_list.h"
+#include "wire/json/tensor.h"
 #include "wire/models.h"
 
 #include <stdio.h>

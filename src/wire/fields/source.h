@@ -25,7 +25,6 @@ struct wire_source {
     struct wire_problem *problem;
     const char *text; /* for line and column; NULL where options are texts of their own */
     unsigned requests; /* one of WIRE_TO_...; WIRE_OIP_... */
-    bool heads_axis;   /* heads are an axis of queries, keys and values */
     bool has_arrays;   /* some values may be arrays, of numbers that were not checked */
     struct wire_value values[WIRE_NUM_FIELDS]; /* by id */
     uint64_t sent; /* a bit for each row of the table, of these values */
@@ -58,6 +57,13 @@ static inline bool wire_is_sent(const struct wire_source *source, enum wire_fiel
     return wire_value_is_sent(&source->values[id]);
 }
 
+/* Returns which requests those of /v1 are: one of WIRE_TO_.... */
+static inline unsigned wire_input_requests(const struct wire_input *input) {
+    if (input->capture != NULL)
+        return WIRE_TO_STORED;
+    return input->models != NULL ? WIRE_TO_MODEL : WIRE_TO_GIVEN;
+}
+
 /* Whether options are strings of their own: safetensors. */
 static inline bool wire_has_strings(const struct wire_source *source) {
     return source->text == NULL;
@@ -66,6 +72,11 @@ static inline bool wire_has_strings(const struct wire_source *source) {
 /* Whether the request is without a model. */
 static inline bool wire_is_given(const struct wire_source *source) {
     return (source->requests & (WIRE_TO_GIVEN | WIRE_TO_STORED)) != 0;
+}
+
+/* Whether heads are an axis of queries, keys and values. */
+static inline bool wire_has_heads_axis(const struct wire_source *source) {
+    return wire_is_given(source) && !wire_is_sent(source, WIRE_FIELD_NUM_HEADS);
 }
 
 /* Returns a cursor at the text of a value. */

@@ -92,25 +92,6 @@ static struct wire_tensor make_tensor(size_t *lens, size_t heads, size_t head_si
                                 .heads = heads};
 }
 
-/* Takes stored queries: float32 where they are, others converted. */
-static bool take_queries(const struct wire_given *given, struct arena *arena,
-                         struct wire_tensor *queries, struct wire_problem *ret_problem) {
-    const struct capture_layer *layer = given->stored;
-    size_t width = queries->width, size = layer->queries_type->bits / 8;
-    const unsigned char *from = layer->queries + given->query_rows[0] * width * size;
-
-    if (dtype_is_float_array(layer->queries_type->name, from)) {
-        queries->rows = (const float *)(const void *)from;
-        return true;
-    }
-    float *rows = arena_alloc(arena, queries->num_rows * width, sizeof *rows);
-    if (rows == NULL)
-        return wire_problem_set_no_memory(ret_problem);
-    pace_to_float(layer->queries_type, from, queries->num_rows * width, rows);
-    queries->rows = rows;
-    return true;
-}
-
 /* Reserves what is allocated for queries: their numbers, positions, and two marks of
  * each; and a mark of each head. */
 static bool reserve_queries(const struct wire_source *source,
@@ -153,7 +134,13 @@ static bool read_stored_queries(struct wire_decoder *decoder, size_t *lens) {
         return false;
     *lens = given->query_rows[1] - given->query_rows[0];
     *queries = make_tensor(lens, layer->num_heads, layer->packed.head_size);
-    return take_queries(given, source->input->arena, queries, source->problem);
+    size_t row_bytes = queries->width * (layer->queries_type->bits / 8);
+    const struct wire_value stored = {.name = "queries",
+                                      .count = queries->num_rows * queries->width,
+                                      .dtype = layer->queries_type,
+                                      .bytes = layer->queries +
+                                               given->query_rows[0] * row_bytes};
+    return wire_numbers_read(source, &stored, &queries->rows);
 }
 
 bool wire_stored_read(struct wire_decoder *decoder) {

@@ -16,6 +16,7 @@
 #define EITHER (INPUT | PARAM)
 
 #define OPTIONS    WIRE_PHASE_OPTIONS
+#define LENS       WIRE_PHASE_LENS
 #define REDUCTIONS WIRE_PHASE_REDUCTIONS
 #define TARGETS    WIRE_PHASE_TARGETS
 #define SELECTIONS WIRE_PHASE_SELECTIONS
@@ -31,8 +32,8 @@ const struct wire_field wire_fields[WIRE_NUM_FIELDS] = {
     {ID(QUERIES), "queries", ALL | INPUT, WIRE_TENSOR},
     {ID(KEYS), "keys", SENT | INPUT, WIRE_TENSOR},
     {ID(VALUES), "values", SENT | INPUT, WIRE_TENSOR},
-    {ID(QUERY_LENS), "query_lens", SENT, WIRE_LENS},
-    {ID(KEY_LENS), "key_lens", SENT, WIRE_LENS},
+    {ID(QUERY_LENS), "query_lens", SENT, WIRE_LENS, LENS, wire_check_lens},
+    {ID(KEY_LENS), "key_lens", SENT, WIRE_LENS, LENS, wire_check_lens},
     {ID(VALID_LENS), "valid_lens", ALL | INPUT, WIRE_INTEGERS, MASKS,
      wire_read_valid_lens},
     {ID(POSITIONS), "positions", ALL | INPUT, WIRE_INTEGERS, MASKS, wire_read_positions},

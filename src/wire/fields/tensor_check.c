@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/pace.h"
 #include "math/mask.h"
+#include "math/model.h"
+#include "wire/json/tensor.h"
 #include "wire/models.h"
 
 #include <stdio.h>
@@ -21,22 +23,11 @@ static void print_tensor_shape(char ret_json[WIRE_SHAPE_PRINT_MAX], bool batched
         wire_shape_print(ret_json, shape + 1, 2);
 }
 
-size_t wire_tensor_len(const struct wire_tensor *tensor) {
-    for (size_t b = 1; b < tensor->num_sequences; b++) {
-        pace_add(1);
-        if (tensor->lens[b] != tensor->lens[0])
-            return WIRE_SHAPE_ANY;
-    }
-    return tensor->lens[0];
-}
-
-/* Checks the width of the rows; `size_name` is what the model calls it. */
-static bool check_width(const struct wire_decoder *decoder,
-                        const struct wire_tensor *tensor, const char *field,
-                        const char *size_name, size_t size) {
+/* Refuses the width of the rows; `size_name` is what the model calls it. */
+static bool refuse_width(const struct wire_decoder *decoder,
+                         const struct wire_tensor *tensor, const char *field,
+                         const char *size_name, size_t size) {
     struct wire_problem *problem = decoder->source->problem;
-    if (tensor->width == size)
-        return true;
 
     wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, field,
                      "%s are %zu wide, but model '%s' has %s %zu; "
@@ -51,12 +42,16 @@ static bool check_width(const struct wire_decoder *decoder,
     return false;
 }
 
-static bool check_num_sequences(const struct wire_decoder *decoder,
-                                const struct wire_tensor *tensor, const char *field) {
+/* Whether there are as many sequences as of queries. */
+static bool has_sequences(const struct wire_decoder *decoder,
+                          const struct wire_tensor *tensor) {
+    return tensor->num_sequences == decoder->tensors.queries.num_sequences;
+}
+
+static bool refuse_num_sequences(const struct wire_decoder *decoder,
+                                 const struct wire_tensor *tensor, const char *field) {
     const struct wire_tensor *queries = &decoder->tensors.queries;
     struct wire_problem *problem = decoder->source->problem;
-    if (tensor->num_sequences == queries->num_sequences)
-        return true;
 
     wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, field,
                      "%s has %zu sequence%s, but queries has %zu; send the same number",
@@ -114,91 +109,16 @@ static bool check_context(const struct wire_decoder *decoder,
     return true;
 }
 
-/* Checks that `tensor`, of the field `from`, is as wide as `field`, which was left out
- * and which it stands in for. */
-static bool check_default(const struct wire_decoder *decoder,
-                          const struct wire_tensor *tensor, const char *field,
-                          const char *from, size_t size) {
-    return tensor->width == size ||
-           wire_problem_set(decoder->source->problem, WIRE_E_MISSING_KEY, field,
-                            "%s was left out, and %s cannot be used instead: "
-                            "model '%s' needs %s of width %zu, not %zu; send %s",
-                            field, from,
-                            attn_model_get_info(decoder->request.model)->name, field,
-                            size, tensor->width, field);
-}
-
-static bool read_model_queries(struct wire_decoder *decoder) {
-    size_t width = attn_model_get_info(decoder->request.model)->width.query;
-    struct wire_tensor *queries = &decoder->tensors.queries;
-    bool sent;
-
-    if (!wire_tensor_read_field(decoder->source, WIRE_FIELD_QUERIES,
-                                WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED, &sent,
-                                queries))
-        return false;
-    if (!sent)
-        return wire_problem_set(decoder->source->problem, WIRE_E_MISSING_KEY, "queries",
-                                "queries is required; send it with shape [B, Tq, %zu] or "
-                                "[Tq, %zu]",
-                                width, width);
-    return check_width(decoder, queries, "queries", "query_size", width) &&
-           check_context(decoder, queries, "queries");
-}
-
-static bool read_model_keys(struct wire_decoder *decoder, size_t levels) {
-    const attn_model_info *model = attn_model_get_info(decoder->request.model);
-    struct wire_tensors *tensors = &decoder->tensors;
-    struct wire_tensor *keys = &tensors->keys;
-
-    if (!wire_tensor_read_field(decoder->source, WIRE_FIELD_KEYS, levels, levels,
-                                &tensors->keys_sent, keys))
-        return false;
-    if (tensors->keys_sent)
-        return check_num_sequences(decoder, keys, "keys") &&
-               check_width(decoder, keys, "keys", "key_size", model->width.key) &&
-               check_context(decoder, keys, "keys");
-    if (wire_model_needs_keys(model))
-        return wire_problem_set(
-            decoder->source->problem, WIRE_E_MISSING_KEY, "keys",
-            "keys was left out, but model '%s' is a %s layer, whose "
-            "keys are not its queries; send keys",
-            model->name, wire_model_is_cross(model) ? "cross-attention" : "borrowing");
-    *keys = tensors->queries;
-    return check_default(decoder, keys, "keys", "queries", model->width.key);
-}
-
-static bool read_model_values(struct wire_decoder *decoder, size_t levels) {
-    size_t width = attn_model_get_info(decoder->request.model)->width.value;
-    struct wire_tensors *tensors = &decoder->tensors;
-    struct wire_tensor *values = &tensors->values;
-
-    if (!wire_tensor_read_field(decoder->source, WIRE_FIELD_VALUES, levels, levels,
-                                &tensors->values_sent, values))
-        return false;
-    if (tensors->values_sent)
-        return check_num_sequences(decoder, values, "values") &&
-               check_width(decoder, values, "values", "value_size", width) &&
-               check_value_lens(decoder);
-    *values = tensors->keys;
-    return check_default(decoder, values, "values",
-                         tensors->keys_sent ? "keys" : "queries", width);
-}
-
-bool wire_tensors_read(struct wire_decoder *decoder) {
-    if (!read_model_queries(decoder))
-        return false;
-    size_t levels =
-        decoder->tensors.queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
-    return read_model_keys(decoder, levels) && read_model_values(decoder, levels);
-}
-
 bool wire_tensors_check_lens(const struct wire_decoder *decoder) {
     const struct wire_tensors *tensors = &decoder->tensors;
-    return check_num_sequences(decoder, &tensors->keys, "keys") &&
-           (!tensors->values_sent ||
-            (check_num_sequences(decoder, &tensors->values, "values") &&
-             check_value_lens(decoder)));
+
+    if (!has_sequences(decoder, &tensors->keys))
+        return refuse_num_sequences(decoder, &tensors->keys, "keys");
+    if (!tensors->values_sent)
+        return true;
+    if (!has_sequences(decoder, &tensors->values))
+        return refuse_num_sequences(decoder, &tensors->values, "values");
+    return check_value_lens(decoder);
 }
 
 void wire_request_set_tensors(struct wire_decoder *decoder) {
@@ -206,6 +126,8 @@ void wire_request_set_tensors(struct wire_decoder *decoder) {
     attn_request *batch = &decoder->request.batch;
 
     decoder->request.batched = tensors->queries.batched;
+    decoder->request.lens_sent = wire_is_sent(decoder->source, WIRE_FIELD_QUERY_LENS) ||
+                                 wire_is_sent(decoder->source, WIRE_FIELD_KEY_LENS);
     batch->num_sequences = tensors->queries.num_sequences;
     batch->query_lens = tensors->queries.lens;
     batch->key_lens = tensors->keys.lens;
@@ -214,6 +136,88 @@ void wire_request_set_tensors(struct wire_decoder *decoder) {
     batch->encoded_keys = tensors->keys.encoded;
     batch->keys_type = tensors->keys.type;
     batch->values = tensors->values.rows;
+}
+
+/* --- with a model --- */
+
+/* A tensor of a request to a model. */
+struct model_tensor {
+    enum wire_field_id id;
+    const char *field, *size_name; /* what the model calls its width */
+    size_t width;
+    struct wire_tensor *tensor;
+    bool *sent;
+    const struct wire_tensor *before; /* stands in when it is left out; NULL: none */
+};
+
+/* Takes the tensor before in the place of one that was left out. */
+static bool stand_in(const struct wire_decoder *decoder, const struct model_tensor *at) {
+    const attn_model_info *model = attn_model_get_info(decoder->request.model);
+    struct wire_problem *problem = decoder->source->problem;
+
+    if (at->before == NULL)
+        return wire_problem_set(problem, WIRE_E_MISSING_KEY, at->field,
+                                "%s is required; send it with shape [B, Tq, %zu] or "
+                                "[Tq, %zu]",
+                                at->field, at->width, at->width);
+    if (at->id == WIRE_FIELD_KEYS && wire_model_needs_keys(model))
+        return wire_problem_set(
+            problem, WIRE_E_MISSING_KEY, "keys",
+            "keys was left out, but model '%s' is a %s layer, whose "
+            "keys are not its queries; send keys",
+            model->name, wire_model_is_cross(model) ? "cross-attention" : "borrowing");
+    *at->tensor = *at->before;
+    return at->before->width == at->width ||
+           wire_problem_set(problem, WIRE_E_MISSING_KEY, at->field,
+                            "%s was left out, and %s cannot be used instead: "
+                            "model '%s' needs %s of width %zu, not %zu; send %s",
+                            at->field, decoder->tensors.keys_sent ? "keys" : "queries",
+                            model->name, at->field, at->width, at->before->width,
+                            at->field);
+}
+
+static bool read_model_tensor(const struct wire_decoder *decoder,
+                              const struct model_tensor *at) {
+    bool batched = decoder->tensors.queries.batched, first = at->before == NULL;
+    size_t min = first || !batched ? WIRE_LEVELS_UNBATCHED : WIRE_LEVELS_BATCHED;
+    size_t max = first || batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
+
+    if (!wire_tensor_read_field(decoder->source, at->id, min, max, at->sent, at->tensor))
+        return false;
+    if (!*at->sent)
+        return stand_in(decoder, at);
+    if (!has_sequences(decoder, at->tensor))
+        return refuse_num_sequences(decoder, at->tensor, at->field);
+    if (at->tensor->width != at->width)
+        return refuse_width(decoder, at->tensor, at->field, at->size_name, at->width);
+    return (at->id == WIRE_FIELD_VALUES ? check_value_lens(decoder)
+                                        : check_context(decoder, at->tensor, at->field));
+}
+
+bool wire_tensors_read(struct wire_decoder *decoder) {
+    const attn_model_info *model = attn_model_get_info(decoder->request.model);
+    struct wire_tensors *tensors = &decoder->tensors;
+    struct wire_tensor *queries = &tensors->queries, *keys = &tensors->keys;
+    bool queries_sent;
+    const struct model_tensor all[] = {
+        {WIRE_FIELD_QUERIES, "queries", "query_size", model->width.query, queries,
+         &queries_sent, NULL},
+        {WIRE_FIELD_KEYS, "keys", "key_size", model->width.key, keys, &tensors->keys_sent,
+         queries},
+        {WIRE_FIELD_VALUES, "values", "value_size", model->width.value, &tensors->values,
+         &tensors->values_sent, keys},
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (!read_model_tensor(decoder, &all[i]))
+            return false;
+    }
+    if (!wire_tensor_rows_read(decoder))
+        return false;
+    wire_request_set_tensors(decoder);
+    decoder->request.note =
+        model_find_note(decoder->request.model, queries->rows, queries->num_rows);
+    return true;
 }
 
 /* --- finite numbers --- */

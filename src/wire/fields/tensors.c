@@ -33,7 +33,7 @@ static bool check_key_lens(const struct wire_source *source) {
                                 "key_lens was sent without keys and values; "
                                 "send one of them, or leave key_lens out");
     if (wire_value_is_sent(queries) &&
-        queries->rank < WIRE_LEVELS_BATCHED + (size_t)source->heads_axis &&
+        queries->rank < WIRE_LEVELS_BATCHED + (size_t)wire_has_heads_axis(source) &&
         !wire_is_sent(source, WIRE_FIELD_QUERY_LENS))
         return wire_problem_set(
             source->problem, WIRE_E_MISSING_KEY, "query_lens",
@@ -42,21 +42,22 @@ static bool check_key_lens(const struct wire_source *source) {
     return true;
 }
 
-bool wire_lens_check_needed(const struct wire_source *source) {
+bool wire_check_lens(struct wire_decoder *decoder, const struct wire_field *field,
+                     const struct wire_value *value) {
     static const struct {
         enum wire_field_id lens, tensor;
     } pairs[] = {{WIRE_FIELD_QUERY_LENS, WIRE_FIELD_QUERIES},
                  {WIRE_FIELD_KEY_LENS, WIRE_FIELD_KEYS},
                  {WIRE_FIELD_KEY_LENS, WIRE_FIELD_VALUES}};
-    size_t rank = WIRE_LEVELS_UNBATCHED + (size_t)source->heads_axis;
+    const struct wire_source *source = decoder->source;
+    size_t rank = WIRE_LEVELS_UNBATCHED + (size_t)wire_has_heads_axis(source);
 
+    (void)value;
+    if (field->id == WIRE_FIELD_KEY_LENS && !check_key_lens(source))
+        return false;
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         const struct wire_value *tensor = &source->values[pairs[i].tensor];
-        if (!wire_is_sent(source, pairs[i].lens))
-            continue;
-        if (pairs[i].lens == WIRE_FIELD_KEY_LENS && !check_key_lens(source))
-            return false;
-        if (wire_value_is_sent(tensor) &&
+        if (pairs[i].lens == field->id && wire_value_is_sent(tensor) &&
             !wire_rank_check(source, tensor, rank, rank,
                              "[sum of its lengths, width], without a batch axis, or "
                              "leave its lengths out"))
@@ -69,8 +70,8 @@ bool wire_lens_check_needed(const struct wire_source *source) {
 static bool check_lens_rank(const struct wire_source *source,
                             const struct wire_value *value,
                             const struct wire_value *lens) {
-    const char *row = source->heads_axis ? "heads, head size" : "width";
-    size_t axis = source->heads_axis;
+    const char *row = wire_has_heads_axis(source) ? "heads, head size" : "width";
+    size_t axis = wire_has_heads_axis(source);
     char wanted[120];
 
     snprintf(wanted, sizeof wanted, "[sum of %s, %s], or [B, T, %s]", lens->name, row,
@@ -152,16 +153,14 @@ static bool make_lens(const struct wire_source *source, size_t num_sequences,
 
 /* --- queries, keys, values --- */
 
-/* Checks the rank of a tensor, without the axis of heads from `min` to `max`. */
-static bool check_levels(const struct wire_source *source, const struct wire_value *value,
-                         size_t min, size_t max) {
-    const char *row = source->heads_axis ? "heads, head size" : "width";
-    size_t axis = source->heads_axis;
+/* Refuses the rank of a tensor, which is not `min` to `max` without the axis of heads. */
+static bool refuse_rank(const struct wire_source *source, const struct wire_value *value,
+                        size_t min, size_t max) {
+    const char *row = wire_has_heads_axis(source) ? "heads, head size" : "width";
+    size_t axis = wire_has_heads_axis(source);
     char wanted[200], joined[80] = "";
     const char *lens = min != max ? "query_lens" : "key_lens";
 
-    if (value->rank >= min + axis && value->rank <= max + axis)
-        return true;
     if (source->has_arrays && source->requests != WIRE_OIP_INPUT)
         snprintf(joined, sizeof joined, ", or [sum of %s, %s] with %s", lens, row, lens);
     if (min != max)
@@ -179,18 +178,21 @@ static bool check_levels(const struct wire_source *source, const struct wire_val
 static bool make_shaped_tensor(const struct wire_source *source,
                                const struct wire_value *value, size_t min, size_t max,
                                struct wire_tensor *ret_tensor) {
-    size_t batched = WIRE_LEVELS_BATCHED + (size_t)source->heads_axis;
+    size_t axis = wire_has_heads_axis(source);
     const struct wire_value *lens = find_lens(source, value);
-    bool has_batch_axis = value->rank == batched;
+    bool has_batch_axis = value->rank == WIRE_LEVELS_BATCHED + axis;
     struct wire_tensor tensor = {.batched = has_batch_axis || lens != NULL,
                                  .unpadded = lens != NULL && !has_batch_axis};
 
-    if (!(tensor.unpadded ? check_lens_rank(source, value, lens)
-                          : check_levels(source, value, min, max)) ||
-        (value->bytes != NULL && !wire_array_check(source, value, false)))
+    if (tensor.unpadded && !check_lens_rank(source, value, lens))
         return false;
+    if (!tensor.unpadded && (value->rank < min + axis || value->rank > max + axis))
+        return refuse_rank(source, value, min, max);
+    if (value->bytes != NULL && !wire_array_check(source, value, false))
+        return false;
+
     tensor.width = value->shape[value->rank - 1];
-    if (source->heads_axis) {
+    if (axis > 0) {
         tensor.heads = value->shape[value->rank - 2];
         tensor.width *= tensor.heads; /* at most the numbers */
     }
@@ -208,7 +210,7 @@ bool wire_tensor_read_field(const struct wire_source *source, enum wire_field_id
                             struct wire_tensor *ret_tensor) {
     const struct wire_value *value = &source->values[id];
     const struct wire_cursor cursor = wire_value_cursor(source, value);
-    const struct wire_tensor_form form = {min, max, .heads = source->heads_axis};
+    const struct wire_tensor_form form = {min, max, .heads = wire_has_heads_axis(source)};
 
     *ret_sent = wire_value_is_sent(value);
     if (!*ret_sent)
@@ -219,36 +221,32 @@ bool wire_tensor_read_field(const struct wire_source *source, enum wire_field_id
                             source->input->arena, ret_tensor);
 }
 
-/* Reads the rows of a tensor, which was sent; those of `before` stand in for one that was
- * not. */
-static bool read_tensor_rows(const struct wire_source *source, enum wire_field_id id,
-                             const struct wire_tensor *before,
-                             struct wire_tensor *tensor) {
-    const struct wire_value *value = &source->values[id];
-    bool floats = value->bytes == NULL ||
-                  dtype_is_float_array(value->dtype->name, value->bytes) ||
-                  !wire_value_is_in_place(source, value);
-
-    if (tensor->stored || tensor->rows != NULL)
-        return true; /* those of text are read with their shape */
-    if (!wire_value_is_sent(value)) {
-        if (tensor->lens != NULL) /* else none stands in */
-            tensor->rows = before->rows;
-        return true;
-    }
-    if (floats)
-        return wire_numbers_read(source, value, &tensor->rows);
-    tensor->encoded = value->bytes;
-    tensor->type = value->dtype->name;
-    return true;
-}
-
 bool wire_tensor_rows_read(struct wire_decoder *decoder) {
+    static const enum wire_field_id ids[] = {WIRE_FIELD_QUERIES, WIRE_FIELD_KEYS,
+                                             WIRE_FIELD_VALUES};
     struct wire_tensors *tensors = &decoder->tensors;
+    struct wire_tensor *const all[] = {&tensors->queries, &tensors->keys,
+                                       &tensors->values};
     const struct wire_source *source = decoder->source;
 
-    return read_tensor_rows(source, WIRE_FIELD_QUERIES, &tensors->queries,
-                            &tensors->queries) &&
-           read_tensor_rows(source, WIRE_FIELD_KEYS, &tensors->queries, &tensors->keys) &&
-           read_tensor_rows(source, WIRE_FIELD_VALUES, &tensors->keys, &tensors->values);
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+        const struct wire_value *value = &source->values[ids[i]];
+        struct wire_tensor *tensor = all[i];
+        if (tensor->stored || tensor->rows != NULL)
+            continue; /* those of text are read with their shape */
+        if (!wire_value_is_sent(value)) {
+            if (i > 0 && tensor->lens != NULL) /* else none stands in */
+                tensor->rows = all[i - 1]->rows;
+            continue;
+        }
+
+        if (wire_value_is_in_place(source, value) &&
+            !dtype_is_float_array(value->dtype->name, value->bytes)) {
+            tensor->encoded = value->bytes;
+            tensor->type = value->dtype->name;
+        } else if (!wire_numbers_read(source, value, &tensor->rows)) {
+            return false;
+        }
+    }
+    return true;
 }

@@ -12,6 +12,9 @@
 #define WIRE_KEYS_MAX 40
 #define WIRE_WORD_MAX 128 /* bytes; no string that has a meaning is longer */
 
+#define WIRE_JSON_FIXED_BYTES 2048 /* of jansson's lexer */
+#define WIRE_JSON_BYTES       96   /* of a tree and tables, for a byte of text */
+
 /* The keys that an object may have. */
 struct wire_keys {
     const char *owner; /* what has these keys, for people: "a request" */
@@ -47,6 +50,13 @@ bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *sp
  * the span is empty. Wrong type, Malformed JSON. */
 bool wire_bool_read(const struct wire_cursor *cursor, const struct wire_span *span,
                     const char *field, bool *ret_bool);
+
+/* Returns more bytes than are allocated at one time for a text of so many, whatever is in
+ * it: by jansson, and for the tables of a header of safetensors. Objects without members
+ * cost most: a list of them needs 83 for a byte, where malloc() is glibc's. */
+static inline size_t wire_json_cost(size_t size) {
+    return (size_t)WIRE_JSON_FIXED_BYTES + size * WIRE_JSON_BYTES;
+}
 
 /* Parses the string at `span`, quotes included. Returns a new reference, or NULL with the
  * cursor's problem set, with line and column: Malformed JSON, Out of memory.

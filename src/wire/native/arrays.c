@@ -192,8 +192,7 @@ bool wire_arrays_read(const struct wire_input *input, const attn_array *arrays,
     struct wire_source source;
     struct wire_decoder decoder = {.source = &source};
 
-    if (!wire_native_scan(input, input->num_models > 0 ? WIRE_TO_MODEL : WIRE_TO_GIVEN,
-                          &source, ret_problem))
+    if (!wire_native_scan(input, &source, ret_problem))
         return false;
     source.has_arrays = true;
     for (size_t i = 0; i < num_arrays; i++) {

@@ -3,55 +3,37 @@
 #include "wire/fields/decoder.h"
 #include "wire/native/native.h"
 
-bool wire_native_scan(const struct wire_input *input, unsigned requests,
-                      struct wire_source *ret_source, struct wire_problem *ret_problem) {
+bool wire_native_scan(const struct wire_input *input, struct wire_source *ret_source,
+                      struct wire_problem *ret_problem) {
     const char *body = input->body;
+    unsigned requests = wire_input_requests(input);
     struct wire_cursor cursor = {body, body, body + input->size, ret_problem};
     struct wire_span members[WIRE_NUM_FIELDS];
-    struct wire_keys keys = {.owner = "a request", .where = ""};
+    struct wire_keys keys = {
+        .owner = "a request", .where = "", .given = requests != WIRE_TO_MODEL};
 
     if (requests == WIRE_TO_GIVEN)
         keys.owner = "a request without a model";
     if (requests == WIRE_TO_STORED)
         keys.owner = "a request for a capture, which has keys and values itself";
-    keys.given = requests != WIRE_TO_MODEL;
     wire_fields_set_keys(requests, WIRE_OPTION | WIRE_LISTS, &keys);
     if (!wire_body_open(&cursor, requests == WIRE_TO_STORED ? "layer" : "queries") ||
         !wire_object_scan(&cursor, NULL, 1, &keys, members) || !wire_body_close(&cursor))
         return false;
 
-    memset(ret_source, 0, sizeof *ret_source);
-    ret_source->input = input;
-    ret_source->problem = ret_problem;
-    ret_source->text = body;
-    ret_source->requests = requests;
+    *ret_source = (struct wire_source){
+        .input = input, .problem = ret_problem, .text = body, .requests = requests};
     wire_fields_take(members, ret_source);
-    ret_source->heads_axis =
-        keys.given && !wire_is_sent(ret_source, WIRE_FIELD_NUM_HEADS);
-    return true;
-}
-
-static bool read_native(const struct wire_input *input, unsigned requests,
-                        struct wire_request *ret_request,
-                        struct wire_problem *ret_problem) {
-    struct wire_source source;
-    struct wire_decoder decoder = {.source = &source};
-
-    if (!wire_native_scan(input, requests, &source, ret_problem) ||
-        !wire_decode(&decoder, 0))
-        return false;
-    *ret_request = decoder.request;
     return true;
 }
 
 bool wire_native_read(const struct wire_input *input, struct wire_request *ret_request,
                       struct wire_problem *ret_problem) {
-    return read_native(input, WIRE_TO_MODEL, ret_request, ret_problem);
-}
+    struct wire_source source;
+    struct wire_decoder decoder = {.source = &source};
 
-bool wire_native_read_given(const struct wire_input *input,
-                            struct wire_request *ret_request,
-                            struct wire_problem *ret_problem) {
-    return read_native(input, input->capture != NULL ? WIRE_TO_STORED : WIRE_TO_GIVEN,
-                       ret_request, ret_problem);
+    if (!wire_native_scan(input, &source, ret_problem) || !wire_decode(&decoder, 0))
+        return false;
+    *ret_request = decoder.request;
+    return true;
 }

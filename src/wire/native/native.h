@@ -7,18 +7,16 @@
 
 #include <attnd/program.h>
 
-/* Finds the fields of a body without reading their values. `requests` is one of
- * WIRE_TO_.... Allocates nothing, except for a key that has escapes. Returns false with
- * *ret_problem set: Malformed JSON, Wrong type, Unknown key or Duplicate key in the
- * request's own object, or Nested too deeply. Thread-safe. */
-bool wire_native_scan(const struct wire_input *input, unsigned requests,
-                      struct wire_source *ret_source, struct wire_problem *ret_problem);
+/* Finds the fields of a body without reading their values. Allocates nothing, except for
+ * a key that has escapes. Returns false with *ret_problem set: Malformed JSON, Wrong
+ * type, Unknown key or Duplicate key in the request's own object, or Nested too deeply.
+ * Thread-safe. */
+bool wire_native_scan(const struct wire_input *input, struct wire_source *ret_source,
+                      struct wire_problem *ret_problem);
 
 /* --- for the server --- */
 
-wire_read wire_native_read;
-/* POST /v1/attention/dot-product, and attention of the capture of the input. */
-wire_read wire_native_read_given;
+wire_read wire_native_read; /* with a model, without one, or of a capture */
 extern const struct wire_writer wire_native_writer;
 
 /* --- for programs --- */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: decodes a request of the Open Inference Protocol: what its outputs and
  * parameters ask for together, and the fields that scan.c has found. */
-#include "base/size.h"
 #include "wire/fields/readers.h"
-#include "wire/json/cost.h"
 #include "wire/oip/request.h"
 
 /* Sets what the reply has. Refuses outputs and need_weights that disagree. */
@@ -36,8 +34,7 @@ static size_t find_reply_cost(const struct wire_oip_reply *reply) {
     size_t bytes = sizeof *reply + (size_t)2 * ARENA_ALIGNMENT;
 
     if (reply->id != NULL)
-        wire_json_cost(reply->id, reply->id_size, &bytes);
-    size_add_saturating(&bytes, reply->id_size);
+        bytes += wire_json_cost(reply->id_size) + reply->id_size;
     return bytes;
 }
 

@@ -2,22 +2,15 @@
 /* decode.c: finds the fields of a request in safetensors: its header, the strings of its
  * metadata, and its tensors; and has them read. */
 #include "base/error.h"
-#include "base/size.h"
 #include "safetensors/header.h"
 #include "wire/fields/decoder.h"
-#include "wire/json/cost.h"
 #include "wire/names.h"
 #include "wire/safetensors/safetensors.h"
 
 #include <jansson.h>
 #include <stdio.h>
 
-/* The most bytes that the header's own tables need for a byte of JSON. A tensor needs at
- * most 72 for an entry of at least 5 bytes, as in "":0, and a dimension needs 8 for at
- * least 2. */
-#define TABLE_BYTES 16
-
-_Static_assert(sizeof(struct safetensors_tensor) <= 72, "an entry of a header's table");
+/* --- header --- */
 
 /* Refuses a body; `defect` says what is wrong with it. */
 static bool refuse_body_format(const char *field, const char *defect,
@@ -29,53 +22,49 @@ static bool refuse_body_format(const char *field, const char *defect,
                             defect);
 }
 
-/* --- header --- */
-
-/* Reserves the memory that parsing the JSON needs. Finds what is nested too deeply. */
-static bool reserve_header(const struct wire_input *input, const char *json, size_t size,
-                           struct wire_problem *ret_problem) {
+/* Refuses a header that was not parsed, because of `defect` in the tensor or option
+ * `field`. Where brackets do not match, says so instead, and where. */
+static bool refuse_body_header(const char *json, size_t size, const char *field,
+                               const char *defect, struct wire_problem *ret_problem) {
     struct wire_cursor cursor = {json, json, json + size, ret_problem};
     struct wire_span span;
-    size_t bytes = size * TABLE_BYTES;
+
     if (json[0] != '{')
         return refuse_body_format(NULL, "header does not begin with '{'", ret_problem);
     if (!wire_cursor_skip(&cursor, 0, &span)) {
         /* The remedy for a request in JSON, after "; ", is not that for a header. */
         const char *detail = ret_problem->detail, *remedy = strstr(detail, "; ");
-        char defect[sizeof ret_problem->detail];
-        snprintf(defect, sizeof defect, "header: %.*s",
+        char shown[sizeof ret_problem->detail];
+        snprintf(shown, sizeof shown, "header: %.*s",
                  remedy != NULL ? (int)(remedy - detail) : 200, detail);
-        return refuse_body_format(NULL, defect, ret_problem);
+        return refuse_body_format(NULL, shown, ret_problem);
     }
-
-    /* jansson would refuse that too, but how deeply the rest is nested is not known. */
     if (wire_cursor_next(&cursor) != '\0' || cursor.at != cursor.end)
         return refuse_body_format(NULL, "trailing bytes after the header's object",
                                   ret_problem);
-    wire_json_cost(span.start, (size_t)(span.end - span.start), &bytes);
-    return input->reserve(input->context, bytes, ret_problem);
+    return refuse_body_format(field, defect, ret_problem);
 }
 
-/* Parses the header. *ret_header must be released with safetensors_header_deinit() in any
- * case. */
+/* Parses the header, whose memory it reserves before. *ret_header must be released with
+ * safetensors_header_deinit() in any case. */
 static bool parse_body_header(const struct wire_input *input,
                               struct safetensors_header *ret_header,
                               const char **ret_data, struct wire_problem *ret_problem) {
     const char *json = input->body + SAFETENSORS_SIZE_BYTES;
     attn_error error;
     size_t size;
+
     if (safetensors_find_header((const unsigned char *)input->body, input->size,
                                 WIRE_SAFETENSORS_HEADER_MAX, &size, &error) != ATTN_OK)
         return refuse_body_format(NULL, error.text, ret_problem);
-    if (!reserve_header(input, json, size, ret_problem))
+    if (!input->reserve(input->context, wire_json_cost(size), ret_problem))
         return false;
-
     attn_status status = safetensors_header_parse(
         json, size, input->size - SAFETENSORS_SIZE_BYTES - size, ret_header, &error);
     if (status == ATTN_E_NOMEM)
         return wire_problem_set_no_memory(ret_problem);
     if (status != ATTN_OK)
-        return refuse_body_format(ret_header->wrong, error.text, ret_problem);
+        return refuse_body_header(json, size, ret_header->wrong, error.text, ret_problem);
     *ret_data = json + size;
     return true;
 }
@@ -162,36 +151,22 @@ static bool find_options(const struct safetensors_header *header,
 
 /* --- the body --- */
 
-/* Reads a body for one of WIRE_TO_.... */
-static bool read_body(const struct wire_input *input, unsigned requests,
-                      struct wire_request *ret_request,
-                      struct wire_problem *ret_problem) {
+bool wire_safetensors_read(const struct wire_input *input,
+                           struct wire_request *ret_request,
+                           struct wire_problem *ret_problem) {
     struct safetensors_header header = {0};
-    struct wire_source source = {
-        .input = input, .problem = ret_problem, .requests = requests, .has_arrays = true};
+    struct wire_source source = {.input = input,
+                                 .problem = ret_problem,
+                                 .requests = wire_input_requests(input),
+                                 .has_arrays = true};
     struct wire_decoder decoder = {.source = &source};
     const char *data = NULL;
 
     bool read = parse_body_header(input, &header, &data, ret_problem) &&
-                find_tensors(&header, data, &source) && find_options(&header, &source);
-    source.heads_axis =
-        wire_is_given(&source) && !wire_is_sent(&source, WIRE_FIELD_NUM_HEADS);
-    read = read && wire_decode(&decoder, 0);
+                find_tensors(&header, data, &source) && find_options(&header, &source) &&
+                wire_decode(&decoder, 0);
     safetensors_header_deinit(&header);
     if (read)
         *ret_request = decoder.request;
     return read;
-}
-
-bool wire_safetensors_read(const struct wire_input *input,
-                           struct wire_request *ret_request,
-                           struct wire_problem *ret_problem) {
-    return read_body(input, WIRE_TO_MODEL, ret_request, ret_problem);
-}
-
-bool wire_safetensors_read_given(const struct wire_input *input,
-                                 struct wire_request *ret_request,
-                                 struct wire_problem *ret_problem) {
-    return read_body(input, input->capture != NULL ? WIRE_TO_STORED : WIRE_TO_GIVEN,
-                     ret_request, ret_problem);
 }

@@ -10,9 +10,9 @@
 
 #define WIRE_SAFETENSORS_HEADER_MAX ((size_t)64 * 1024) /* bytes of a request's JSON */
 
-/* Does not copy float32 at a multiple of 4 bytes: wire_request.in_body. */
+/* With a model, without one, or of a capture. Does not copy float32 at a multiple of 4
+ * bytes: wire_request.in_body. */
 wire_read wire_safetensors_read;
-wire_read wire_safetensors_read_given; /* POST /v1/attention/dot-product */
 
 /* The size of a reply is known from the start. */
 extern const struct wire_writer wire_safetensors_writer;

@@ -6,7 +6,6 @@
 #include "base/size.h"
 #include "weights/families/fp8.h"
 #include "weights/families/locate/locator.h"
-#include "weights/families/locate/norms.h"
 #include "weights/layer/make.h"
 
 #include <stdio.h>
@@ -50,12 +49,6 @@ static void locate_linear(const struct locator *locator, size_t which,
     locator_check(locator, linear->bias, rows, VECTOR);
 }
 
-/* Returns whether queries have a tensor, and keys and values one together. */
-static bool has_queries_apart(const struct locator *locator) {
-    const char *const *names = locator->stack->stack->names;
-    return names[ATTN_KEY] != NULL && strcmp(names[ATTN_KEY], names[ATTN_VALUE]) == 0;
-}
-
 /* The tensor of a linear has `groups` times some heads of each member. */
 struct row_split {
     size_t members[3], num_members, groups;
@@ -67,7 +60,10 @@ static struct row_split find_row_split(const struct locator *locator, size_t whi
            kv_heads = locator->layer->info.num_kv_heads;
     bool of_query = which == ATTN_QUERY || which == ATTN_GATE;
     bool of_keys = which == ATTN_KEY || which == ATTN_VALUE;
-    bool apart = has_queries_apart(locator) || split == SPLIT_LATENT;
+    const char *const *names = locator->stack->stack->names;
+    bool apart =
+        split == SPLIT_LATENT || /* keys and values have a tensor together */
+        (names[ATTN_KEY] != NULL && strcmp(names[ATTN_KEY], names[ATTN_VALUE]) == 0);
     bool blocks = split == SPLIT_BLOCKS || (split == SPLIT_ONE_KEY && kv_heads == 1);
 
     if (split == SPLIT_GATED && of_query)

@@ -29,3 +29,7 @@ void locator_refuse_missing(const struct locator *locator, const char *name);
  * which name the tensor. */
 void locator_check(const struct locator *locator, const struct safetensors_tensor *tensor,
                    size_t rows, size_t columns);
+
+/* Finds the tensors of all norms, for the kinds of norms that the layer has. Errors,
+ * which name the tensor: ATTN_E_FORMAT, ATTN_E_SHAPE, ATTN_E_UNSUPPORTED. */
+void locate_norms(const struct locator *locator);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* norms.c: the norms before a layer, of latent rows, of heads, and of what heads
  * give. */
-#include "weights/families/locate/norms.h"
+#include "weights/families/locate/locator.h"
 
 #include "base/error.h"
 
