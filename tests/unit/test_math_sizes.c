@@ -79,6 +79,7 @@ static bool plan_random_batch(const struct kernels *kernels) {
                            .key = random_size(62),
                            .value = random_size(62),
                            .out = random_size(62)},
+                 .rotation.size = random_bits(1) ? 2 : 0, /* tables of its own */
                  .linears[ATTN_OUTPUT].weight = random_bits(1)},
         .engine = {.kernels = kernels,
                    .native = random_bits(1),
@@ -90,6 +91,7 @@ static bool plan_random_batch(const struct kernels *kernels) {
                             .query_lens = query_lens,
                             .key_lens = key_lens,
                             .need_weights = random_bits(8) % 3,
+                            .reduce.token_ids = random_bits(1) ? key_lens : NULL,
                             .parallel = random_bits(1) ? &parallel : NULL};
     for (size_t i = 0; i < 3; i++) {
         query_lens[i] = random_size(random_bits(4) == 0 ? 63 : 30);

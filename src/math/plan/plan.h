@@ -15,7 +15,7 @@
 #define REDUCE_TOP_FLOATS    2  /* of a key and its weight */
 #define REDUCE_SPANS_FEW     32 /* more are differences of sums up to each key */
 #define PLAN_DIRECT_ROWS     16 /* queries of a head whose projections are one item */
-#define PLAN_ARRAYS_MAX      40 /* in scratch memory */
+#define PLAN_ARRAYS_MAX      44 /* in scratch memory */
 
 /* The most ranges that H heads can form when a gap follows each range. */
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)

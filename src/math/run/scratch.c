@@ -9,6 +9,7 @@
 #include "math/reserve.h"
 #include "math/rows/rotate.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define FLOATS(type) (sizeof(type) / sizeof(float))
@@ -33,6 +34,7 @@ static void take(struct layout *layout, const struct array *list, size_t count) 
         size_t index = layout->arrays->count;
         if (!list[i].taken)
             continue;
+        assert(index < PLAN_ARRAYS_MAX);
         layout->arrays->count++;
         layout->arrays->items[index].member = list[i].member;
         if (!reserve_floats(&layout->floats, size_product(list[i].count, list[i].rows),
