@@ -286,6 +286,7 @@ static attn_status plan_contenders(struct bench *b, size_t *ret_scratch_bytes,
                                    attn_error *error) {
     struct bench_report *r = b->report;
     enum plan_kind kind = r->part == BENCH_LAYER ? PLAN_RUN : PLAN_PROJECTED;
+    struct plan plan;
 
     *ret_scratch_bytes = 0;
     for (size_t c = 0; c < r->num_contenders; c++) {
@@ -294,8 +295,8 @@ static attn_status plan_contenders(struct bench *b, size_t *ret_scratch_bytes,
             run_plan(b->models[c], &b->request, kind, &b->sizes[c], error);
         if (status != ATTN_OK)
             return status;
-        r->contenders[c].by_head =
-            run_get_plan(b->models[c], &b->request, &b->sizes[c]).layer.by_head;
+        memcpy(&plan, b->sizes[c].plan, sizeof plan);
+        r->contenders[c].by_head = plan.layer.by_head;
         *ret_scratch_bytes = size_max(*ret_scratch_bytes, b->sizes[c].scratch_bytes);
     }
     return ATTN_OK;

@@ -2,7 +2,6 @@
 /* mask.c: turns lengths, the causal mask, windows and chunks into ranges of keys. */
 #include "math/mask.h"
 
-#include "base/error.h"
 #include "base/pace.h"
 
 #include <math.h>
@@ -192,34 +191,4 @@ bool mask_is_even(const size_t *positions, size_t count) {
             return false;
     }
     return true;
-}
-
-attn_status mask_check_positions(const attn_request *request, size_t sequence,
-                                 size_t first_query, size_t first_key,
-                                 attn_error *ret_error) {
-    size_t queries = request->query_lens[sequence], keys = request->key_lens[sequence];
-    const struct {
-        const char *name;
-        const size_t *positions;
-        size_t first, count, axes;
-    } lists[] = {
-        {"positions", request->positions, first_query, queries, 1},
-        {"key_positions", request->key_positions, first_key, keys, 1},
-        {"axis_positions", request->axis_positions, first_query, queries, ATTN_AXES},
-        {"axis_key_positions", request->axis_key_positions, first_key, keys, ATTN_AXES},
-    };
-
-    for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++) {
-        size_t i = lists[l].first * lists[l].axes;
-        size_t end = i + lists[l].count * lists[l].axes;
-        for (; lists[l].positions != NULL && i < end; i++) {
-            pace_add(1);
-            if (lists[l].positions[i] > ATTN_POSITION_MAX)
-                return error_set(ret_error, ATTN_E_VALUE,
-                                 "%s of sequence %zu has %zu, but positions end at %d",
-                                 lists[l].name, sequence, lists[l].positions[i],
-                                 ATTN_POSITION_MAX);
-        }
-    }
-    return ATTN_OK;
 }

@@ -71,12 +71,6 @@ struct mask_sum mask_sum_keys(const struct mask *mask, size_t query,
 /* Returns whether positions are one apart, as they are when they are NULL. */
 bool mask_is_even(const size_t *positions, size_t count);
 
-/* Checks the positions of one sequence. Errors, with one line in ret_error: ATTN_E_VALUE
- * for one over ATTN_POSITION_MAX. */
-attn_status mask_check_positions(const attn_request *request, size_t sequence,
-                                 size_t first_query, size_t first_key,
-                                 attn_error *ret_error);
-
 /* Returns the position of a query, by its row in the sequence. */
 static inline size_t mask_position(const struct mask *mask, size_t query) {
     return mask->positions != NULL ? mask->positions[query] : query;

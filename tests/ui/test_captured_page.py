@@ -27,7 +27,7 @@ def make_request(rng, num_queries=10, num_keys=10, **options):
 
 def make_file(path, layers, tokens=None):
     """Returns the bytes of a capture."""
-    capture.Captured({name: [request] for name, request in layers.items()}, tokens).save(path / "text.safetensors")
+    capture.Captured({name: [request] for name, request in layers.items()}, tokens).save(path / "text.safetensors", overwrite=True)
     return (path / "text.safetensors").read_bytes()
 
 

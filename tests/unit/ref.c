@@ -335,11 +335,12 @@ static void ref_find_kind(const struct reference *ref, struct ref_rounding *ret_
     size_t sizes = ref->score_size + info->width.head;
 
     at->rounding = ref->rounding;
-    at->direct = ref->rounding->rows && !ref->rounding->projected &&
-                 plan_is_plain(model, ref->request) &&
-                 info->score.kind == ATTN_SCALED_DOT_PRODUCT &&
-                 key_len >= PLAN_DIRECT_KEYS_MIN &&
-                 ref->request->query_lens[at->sequence] <= sizes / 2 / PLAN_DIRECT_SHARE;
+    at->direct =
+        ref->rounding->rows && !ref->rounding->projected && !model->effects.indirect &&
+        ref->request->positions == NULL && ref->request->key_positions == NULL &&
+        ref->request->window == 0 && ref->request->chunk == 0 &&
+        info->score.kind == ATTN_SCALED_DOT_PRODUCT && key_len >= PLAN_DIRECT_KEYS_MIN &&
+        ref->request->query_lens[at->sequence] <= sizes / 2 / PLAN_DIRECT_SHARE;
     if (!at->direct)
         return;
     *ret_rounding = *ref->rounding;

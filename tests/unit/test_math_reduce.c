@@ -2,6 +2,7 @@
 /* test_math_reduce.c: what weights are reduced to, of layers and of given queries and
  * keys, against the same reductions of the float64 reference's weights. */
 #include "math/dot_product.h"
+#include "math/plan/plan.h"
 #include "random_model.h"
 
 #include <math.h>
@@ -128,6 +129,44 @@ static void test_bits_do_not_depend_on_threads_or_results(void **state) {
         free_reductions(&reductions);
         destroy_example(e);
     }
+}
+
+/* One panel over several chunks of keys, which are tasks: their weights wait in memory
+ * that threads share until all chunks are merged. */
+static void test_weights_of_chunks_are_shared_until_they_are_reduced(void **state) {
+    enum { KEYS = 6000, SIZE = 16 };
+    const attn_dot_product options = {
+        .num_heads = 1, .head_size = SIZE, .scale = 0.25, .cpu = engine.cpu};
+    const size_t query_len = 2, key_len = KEYS, spans[] = {0, 3, 2000, 5999};
+    uint64_t seed = unit_seed(20261406);
+    size_t num_threads = 3;
+    const attn_parallel parallel = {num_threads, run_backwards, &num_threads};
+    float *rows = malloc(KEYS * SIZE * sizeof *rows);
+    attn_request request = {
+        .num_sequences = 1,
+        .query_lens = &query_len,
+        .key_lens = &key_len,
+        .queries = rows,
+        .keys = rows,
+        .values = rows,
+        .reduce = {.spans = spans, .num_spans = 2, .top_k = 4, .entropy = true}};
+    struct plan plan;
+    attn_sizes sizes;
+    attn_model model;
+    (void)state;
+
+    assert_non_null(rows);
+    random_fill(&seed, rows, KEYS * SIZE);
+    assert_int_equal(dot_product_init(&options, &model, NULL), ATTN_OK);
+    attn_result alone = run(&model, &request, &sizes);
+    request.parallel = &parallel;
+    attn_result split = run(&model, &request, &sizes);
+    memcpy(&plan, sizes.plan, sizeof plan);
+    assert_int_equal(plan.scratch.shared_panels, 1);
+    assert_same_reductions(&alone, &split, &sizes);
+    free_result(&split);
+    free_result(&alone);
+    free(rows);
 }
 
 /* Each sequence has the bits that it has alone. */
@@ -304,6 +343,7 @@ int main(void) {
         cmocka_unit_test(test_reductions_match_the_reference),
         cmocka_unit_test(test_reductions_of_chunks_match_the_reference),
         cmocka_unit_test(test_bits_do_not_depend_on_threads_or_results),
+        cmocka_unit_test(test_weights_of_chunks_are_shared_until_they_are_reduced),
         cmocka_unit_test(test_bits_do_not_depend_on_neighbours),
         cmocka_unit_test(test_many_spans_are_what_few_are),
         cmocka_unit_test(test_bad_reductions_are_refused),

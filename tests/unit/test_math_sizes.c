@@ -30,7 +30,8 @@ static size_t random_size(unsigned bits_max) {
 /* Checks a plan against the same sizes in long double, which cannot wrap. */
 static void check_plan(const attn_model *model, const attn_request *request,
                        const attn_sizes *sizes) {
-    const struct plan planned = run_get_plan(model, request, sizes), *plan = &planned;
+    struct plan planned;
+    const struct plan *plan = memcpy(&planned, sizes->plan, sizeof planned);
     const attn_model_info *info = &model->info;
     long double queries = 0, keys = 0, weights = 0, projected = 0;
     for (size_t s = 0; s < request->num_sequences; s++) {
@@ -78,6 +79,7 @@ static bool plan_random_batch(const struct kernels *kernels) {
                            .key = random_size(62),
                            .value = random_size(62),
                            .out = random_size(62)},
+                 .rotation.size = random_bits(1) ? 2 : 0, /* tables of its own */
                  .linears[ATTN_OUTPUT].weight = random_bits(1)},
         .engine = {.kernels = kernels,
                    .native = random_bits(1),
@@ -89,6 +91,7 @@ static bool plan_random_batch(const struct kernels *kernels) {
                             .query_lens = query_lens,
                             .key_lens = key_lens,
                             .need_weights = random_bits(8) % 3,
+                            .reduce.token_ids = random_bits(1) ? key_lens : NULL,
                             .parallel = random_bits(1) ? &parallel : NULL};
     for (size_t i = 0; i < 3; i++) {
         query_lens[i] = random_size(random_bits(4) == 0 ? 63 : 30);

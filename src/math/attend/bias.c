@@ -317,7 +317,9 @@ static void copy_given(const struct tile *t, size_t first, bool few) {
                bytes);
 }
 
-/* Adds the biases of the request to the tile of attend_few(). */
+/* Adds the biases of the request to the tile of attend_few(). It is a pass of its own, so
+ * that no compiler fuses the sums with products: their bits would depend on the form of
+ * the tile. */
 static void add_to_rows(const struct tile *t, size_t first) {
     const struct panel_work *work = t->work;
 
@@ -345,15 +347,6 @@ static void add_to_keys(const struct tile *t, size_t first) {
                 to[c] = add_to(to[c], biases[k - keys.first][c], t->lowest);
         }
     }
-}
-
-/* Adds the biases of the request. It is a pass of its own, so that no compiler fuses the
- * sums with products: their bits would depend on the form of the tile. */
-static void add_given(const struct tile *t, size_t first, bool few) {
-    if (few)
-        add_to_rows(t, first);
-    else
-        add_to_keys(t, first);
 }
 
 /* Fills the tile with what follows from positions. */
@@ -423,7 +416,7 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     if (by_position)
         fill_by_position(&tile, first, few, tile.data + key_len * columns, panel);
     if (given && !copied)
-        add_given(&tile, first, few);
+        (few ? add_to_rows : add_to_keys)(&tile, first);
     if (given)
         pace_add(num_rows * (tile.keys.end - tile.keys.first));
 }

@@ -246,7 +246,7 @@ static void store_pairs(const struct finishing *p, const struct row_set *values,
     const struct kernels *kernels = p->run->model->engine.kernels;
     const struct plan_rows *pairs = &p->run->plan->values;
     const struct ranges heads = values->heads;
-    size_t pair = plan_value_row(kernels, p->at) + first / 2;
+    size_t pair = p->at->first_value + first / 2;
     float *to = p->run->values + pair * pairs->ld;
 
     for (size_t i = 0; i < heads.count; i++) {

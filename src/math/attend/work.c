@@ -127,7 +127,6 @@ static struct head_rows find_projected_rows(const struct run *run,
     const struct plan *plan = run->plan;
     size_t shared = plan->layer.shared[at->kind];
     size_t head = heads * shared / plan->layer.group, row = at->first_projected;
-    size_t value_row = plan_value_row(run->model->engine.kernels, at);
     /* Copies have the heads of this phase. */
     size_t key_head = plan->layer.packs ? head - run->phase.first : head;
     size_t value_head = plan->layer.packs_values ? head - run->phase.first : head;
@@ -136,8 +135,8 @@ static struct head_rows find_projected_rows(const struct run *run,
     return (struct head_rows){
         .keys = run->keys + (plan->layer.keys_in_bf16 ? key_word / 2 : key_word),
         .keys_ld = plan->keys.ld,
-        .values =
-            run->values + value_head * plan->values.head_ld + value_row * plan->values.ld,
+        .values = run->values + value_head * plan->values.head_ld +
+                  at->first_value * plan->values.ld,
         .values_ld = plan->values.ld,
         .keys_in_panels = plan->layer.key_panels,
         .keys_in_bf16 = plan->layer.keys_in_bf16,
@@ -164,14 +163,13 @@ static void describe_head(const struct panel_work *work, struct query_panel *pan
     const struct plan *plan = run->plan;
     size_t head = work->heads, row = work->at.first_query + work_first(work);
     size_t size = panel->score_size, head_size = run->model->info.width.head;
-    bool sums = plan_sums_head(plan, head);
 
     panel->queries = run->queries + row * plan->layer.score_width + head * size;
     panel->queries_ld = plan->layer.score_width;
     panel->outputs = run->context + row * plan->layer.hidden + head * head_size;
     panel->outputs_ld = plan->layer.hidden;
-    panel->head_size = sums ? head_size : 0;
-    panel->factor = sums ? mask_head_factor(run->request, head) : 0.0F;
+    panel->factor = plan->layer.sums ? mask_head_factor(run->request, head) : 0.0F;
+    panel->head_size = panel->factor != 0.0F ? head_size : 0;
 }
 
 /* The queries of a group of heads, which are gathered. Their outputs overwrite them, and
@@ -200,7 +198,7 @@ static struct row_outputs find_group_outputs(const struct panel_work *work, size
 
     return (struct row_outputs){
         run->context + row * run->plan->layer.hidden + head * run->model->info.width.head,
-        plan_sums_head(run->plan, head) ? mask_head_factor(run->request, head) : 0.0F};
+        run->plan->layer.sums ? mask_head_factor(run->request, head) : 0.0F};
 }
 
 /* The rows of a direct sequence. Their outputs are not final, so they are not multiplied

@@ -85,19 +85,14 @@ static double part_of(double sum, double rows) {
     return rows > 0 ? sum / rows : 0;
 }
 
-/* Returns the word for a place. */
-static const char *name_place(size_t place) {
-    static const char *const names[NUM_PLACES] = {
-        "16 before",  "15 before", "14 before", "13 before",    "12 before",
-        "11 before",  "10 before", "9 before",  "8 before",     "7 before",
-        "6 before",   "5 before",  "4 before",  "3 before",     "2 before",
-        "previous",   "self",      "next",      "2 after",      "3 after",
-        "4 after",    "5 after",   "6 after",   "7 after",      "8 after",
-        "9 after",    "10 after",  "11 after",  "12 after",     "13 after",
-        "14 after",   "15 after",  "16 after",  "first token",  "separator",
-        "same token", "duplicate", "induction", "local window", "sink"};
-    return names[place];
-}
+static const char *const place_names[NUM_PLACES] = {
+    "16 before", "15 before", "14 before",    "13 before",   "12 before", "11 before",
+    "10 before", "9 before",  "8 before",     "7 before",    "6 before",  "5 before",
+    "4 before",  "3 before",  "2 before",     "previous",    "self",      "next",
+    "2 after",   "3 after",   "4 after",      "5 after",     "6 after",   "7 after",
+    "8 after",   "9 after",   "10 after",     "11 after",    "12 after",  "13 after",
+    "14 after",  "15 after",  "16 after",     "first token", "separator", "same token",
+    "duplicate", "induction", "local window", "sink"};
 
 /* Finds the place that has most over even weights, among all or the strong ones. A place
  * of several keys must have more than one key of it alone. Returns false without one. */
@@ -117,7 +112,7 @@ static bool find_place(const struct spread *s, const struct spread *even, bool s
             continue;
         best = excess;
         found = true;
-        *ret_tag = (attn_head_tag){name_place(p), share, !strong};
+        *ret_tag = (attn_head_tag){place_names[p], share, !strong};
     }
     return found;
 }
@@ -154,9 +149,9 @@ static attn_head_tag find_tag(const struct spread *s, const struct spread *even)
 
 /* Whether a tag says that weight rests on one key, or on none. */
 static bool is_marked(const attn_head_tag *tag) {
-    return tag->name == name_place(ATTN_PLACE_FIRST) ||
-           tag->name == name_place(ATTN_PLACE_SEPARATOR) ||
-           tag->name == name_place(PLACE_SINK);
+    return tag->name == place_names[ATTN_PLACE_FIRST] ||
+           tag->name == place_names[ATTN_PLACE_SEPARATOR] ||
+           tag->name == place_names[PLACE_SINK];
 }
 
 /* Finds the tags of what a head attends to. Returns how many there are. */

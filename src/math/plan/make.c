@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* make.c: checks a request, and adds up its sizes before memory is allocated. */
+/* make.c: plans a request, phase by phase: what the layer does, the sizes of all
+ * sequences, and what follows from these. */
 #include "math/plan/plan.h"
 
-#include "base/dtype.h"
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
@@ -25,57 +25,14 @@
 
 #define POSITION_FLOPS 4 /* of a number of a key, for all positions near its queries */
 
+/* The operations of a pair besides its products, by whether it is masked, and biased. */
+static const double pair_flops_of[2][2] = {{0, BIAS_FLOPS},
+                                           {MASK_FLOPS, SCATTERED_FLOPS}};
+
 #define SEQUENCE_STEPS 64 /* of planning one */
 #define PANELS_COLUMNS 16 /* narrower tiles gain nothing from keys in panels */
 #define PANELS_READ    3  /* panels of queries that read rows as fast, all in all */
 #define PHASE_BYTES    (32.0 * 1024 * 1024) /* of keys and values that are copied */
-
-/* Returns the name of a member with a length over the keys of one sequence, whose first
- * query is `first_query` of the batch, or NULL. */
-static const char *find_excess(const attn_request *request, size_t sequence,
-                               size_t first_query) {
-    const size_t *lens = request->valid_lens, key_len = request->key_lens[sequence];
-    size_t count = request->valid_lens_per_query ? request->query_lens[sequence] : 1;
-
-    if (request->prefix_lens != NULL && request->prefix_lens[sequence] > key_len)
-        return "prefix_lens";
-    if (lens != NULL)
-        lens += request->valid_lens_per_query ? first_query : sequence;
-    for (size_t i = 0; lens != NULL && i < count; i++) {
-        pace_add(1);
-        if (lens[i] > key_len)
-            return "valid_lens";
-    }
-    return NULL;
-}
-
-/* Checks that selected heads and queries exist. */
-static attn_status check_selected(const struct plan *plan, attn_error *ret_error) {
-    const attn_request *request = plan->request;
-    size_t num_heads = plan->model->info.num_heads;
-
-    for (size_t i = 0; plan->wanted.selects_heads && i < request->num_weights_heads;
-         i++) {
-        pace_add(1);
-        if (request->weights_heads[i] >= num_heads)
-            return error_set(ret_error, ATTN_E_VALUE,
-                             "weights of head %zu are selected, but the last one is %zu",
-                             request->weights_heads[i], num_heads - 1);
-    }
-    if (request->weights_queries == NULL || !plan_wants(plan, RESULT_SELECTED))
-        return ATTN_OK;
-    size_t shortest = results_shortest(request->query_lens, request->num_sequences);
-    for (size_t i = 0; i < request->num_weights_queries; i++) {
-        ptrdiff_t query = request->weights_queries[i];
-        pace_add(1);
-        if (query >= (ptrdiff_t)shortest || query < -(ptrdiff_t)shortest)
-            return error_set(ret_error, ATTN_E_VALUE,
-                             "weights of query %td are selected, but the last one of the "
-                             "shortest sequence is %zu",
-                             query, shortest - 1);
-    }
-    return ATTN_OK;
-}
 
 /* Returns whether biases are read or computed pair by pair: they are given or rounded,
  * rows are of several heads, or few, or positions are not one apart. */
@@ -104,13 +61,6 @@ static size_t count_read_keys(const attn_model *model, const struct mask *mask) 
     return keys < key_len ? keys : key_len;
 }
 
-/* Returns the operations of a pair besides its products, which are none in most. */
-static double find_pair_flops(bool masked, bool biased) {
-    if (masked && biased)
-        return SCATTERED_FLOPS;
-    return (masked ? MASK_FLOPS : 0) + (biased ? BIAS_FLOPS : 0);
-}
-
 /* Adds what the attention of one sequence needs. */
 static bool plan_attention(struct plan *plan, size_t sequence, const struct mask *mask) {
     const attn_model *model = plan->model;
@@ -125,7 +75,7 @@ static bool plan_attention(struct plan *plan, size_t sequence, const struct mask
     double read_keys = (double)(mask->by_pair ? key_len : count_read_keys(model, mask));
     double pairs = (double)query_len * read_keys;
     bool biased = has_uneven_biases(model, mask, query_len, items.shared);
-    double pair_flops = find_pair_flops(mask->by_pair, biased);
+    double pair_flops = pair_flops_of[mask->by_pair][biased];
 
     pair_flops += (double)((info->score.position_keys ? 2 : 0) +
                            (info->score.position_queries ? POSITION_FLOPS : 0)) *
@@ -163,33 +113,22 @@ static bool plan_attention(struct plan *plan, size_t sequence, const struct mask
 static attn_status plan_sequence(struct plan *plan, size_t sequence,
                                  attn_error *ret_error) {
     const attn_request *request = plan->request;
-    size_t limit = plan->model->info.context_length;
     struct plan_batch *batch = &plan->batch;
     size_t query_len = request->query_lens[sequence];
     size_t key_len = request->key_lens[sequence];
     size_t first_query = batch->num_queries, first_key = batch->num_keys;
     struct mask mask;
 
-    if (query_len == 0 || key_len == 0)
-        return error_set(ret_error, ATTN_E_SHAPE, "sequence %zu is empty", sequence);
-    if (limit > 0 && size_max(query_len, key_len) > limit)
-        return error_set(ret_error, ATTN_E_SHAPE,
-                         "sequence %zu is longer than the context length %zu", sequence,
-                         limit);
-
+    attn_status status = plan_check_lens(plan, sequence, ret_error);
+    if (status != ATTN_OK)
+        return status;
     /* Nothing reads [sum of Tq] entries before their number is known to fit. */
     if (!size_add(batch->num_queries, query_len, &batch->num_queries) ||
         !size_add(batch->num_keys, key_len, &batch->num_keys) ||
         batch->num_queries > INT_MAX || batch->num_keys > INT_MAX ||
         !results_add(&plan->wanted, sequence, batch->results))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
-    const char *excess = find_excess(request, sequence, first_query);
-    if (excess != NULL)
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "%s of sequence %zu is over its %zu keys", excess, sequence,
-                         key_len);
-    attn_status status =
-        mask_check_positions(request, sequence, first_query, first_key, ret_error);
+    status = plan_check_entries(request, sequence, first_query, first_key, ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -199,63 +138,6 @@ static attn_status plan_sequence(struct plan *plan, size_t sequence,
     if (!plan_attention(plan, sequence, &mask))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     return ATTN_OK;
-}
-
-/* Checks what only some layers take: those without projections, or with sections. */
-static attn_status check_taken(const struct plan *plan, attn_error *ret_error) {
-    const attn_model *model = plan->model;
-    const attn_request *request = plan->request;
-    bool encoded = request->encoded_keys != NULL, packed = request->packed != NULL;
-
-    if ((encoded || packed) && !model->info.projection.given)
-        return error_set(
-            ret_error, ATTN_E_UNSUPPORTED,
-            "a layer with projections takes neither encoded nor packed keys");
-    if (request->bias != NULL && plan->kind == PLAN_HEADS)
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "what heads do is found without a bias");
-    if (packed && (request->num_sequences != 1 ||
-                   request->key_lens[0] != request->packed->num_keys))
-        return error_set(ret_error, ATTN_E_SHAPE, "packed keys are one sequence");
-    if ((request->need_contributions || request->need_projections) &&
-        model->info.projection.given)
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "contributions and projections need a layer with projections");
-    if ((request->axis_positions != NULL || request->axis_key_positions != NULL) &&
-        model->info.rotation.axes != ATTN_AXES)
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "positions of three axes need a rotation with sections");
-    const struct dtype *type = encoded ? dtype_find(request->keys_type) : NULL;
-    if (encoded && (type == NULL || type->to_float == NULL))
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "keys of type %s are unknown; use BF16, F16 or F32",
-                         request->keys_type);
-    return ATTN_OK;
-}
-
-/* Checks every sequence and adds up their sizes. */
-static attn_status plan_sequences(struct plan *plan, attn_error *ret_error) {
-    const attn_model *model = plan->model;
-    const attn_request *request = plan->request;
-    size_t k_step = model->engine.kernels->k_step;
-
-    if (request->num_sequences == 0)
-        return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
-    attn_status status = check_taken(plan, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    for (size_t s = 0; s < request->num_sequences; s++) {
-        pace_add(SEQUENCE_STEPS);
-        status = plan_sequence(plan, s, ret_error);
-        if (status != ATTN_OK)
-            return status;
-    }
-    plan->batch.value_rows =
-        (plan->batch.projected_keys + request->num_sequences * (k_step - 1)) / k_step;
-    plan->batch.any_scores = plan->batch.longest_key_len > 1 || model->info.score.sinks ||
-                             request->need_lse || request->reduce.scores;
-    status = check_selected(plan, ret_error);
-    return status == ATTN_OK ? plan_check_reductions(request, ret_error) : status;
 }
 
 /* Returns whether keys that are given are read often enough to be transposed. The layout
@@ -315,6 +197,16 @@ static void plan_layer(struct plan *plan) {
         .finishes = model->effects.finishes,
         .norms_keys = info->pre_norm.applied && model_has_own_keys(info),
     };
+    layer->takes_direct = plan->kind == PLAN_RUN && engine->native &&
+                          engine->additive_score == NULL && !model->effects.indirect &&
+                          request->positions == NULL && request->key_positions == NULL &&
+                          request->window == 0 && request->chunk == 0;
+    layer->direct_queries_max =
+        (engine->score_size + info->width.head) / 2 / PLAN_DIRECT_SHARE;
+    layer->takes_groups =
+        plan->kind != PLAN_HEADS && layer->group > 1 &&
+        request->need_weights != ATTN_WEIGHTS_MEAN &&
+        info->score.bias != ATTN_BIAS_CONTENT; /* panels are of one head then */
     layer->gates = info->linears[ATTN_GATE].weight && layer->sums;
     layer->sums_in_result = plan->kind != PLAN_HEADS &&
                             (request->need_heads || (!request->omit_outputs &&
@@ -329,35 +221,31 @@ static void plan_layer(struct plan *plan) {
     layer->packs_values = layer->packs && layer->key_panels && layer->sums &&
                           request->need_weights != ATTN_WEIGHTS_MEAN;
     for (size_t h = 0; h < info->num_heads; h++) {
-        layer->num_summed += plan_sums_head(plan, h);
-        layer->num_scored += plan_scores_head(plan, h);
+        unsigned uses = plan_find_uses(plan, h);
+        layer->num_summed += (uses & HEAD_SUMMED) != 0;
+        layer->num_scored += (uses & HEAD_SCORED) != 0;
     }
     if (request->packed != NULL)
         plan_packed(plan);
 }
 
-/* Returns how many key heads attend at a time: as many as PHASE_BYTES have room for the
- * keys and values of, but at least one. The mean needs all. */
-static size_t find_phase(const struct plan *plan) {
-    const attn_model *model = plan->model;
-    double numbers = (double)plan->batch.projected_keys *
-                     (double)(model->engine.score_size + model->info.width.head);
-    double heads = PHASE_BYTES / (numbers * sizeof(float));
-
-    if ((!plan->layer.packs && !plan->layer.packs_values) ||
-        plan->request->need_weights == ATTN_WEIGHTS_MEAN ||
-        heads >= (double)model->info.num_kv_heads)
-        return model->info.num_kv_heads;
-    return size_max((size_t)heads, 1);
-}
-
-/* Plans how projected keys and values lie. */
+/* Plans how projected keys and values lie, and how many key heads attend at a time: where
+ * they are copied, as many as PHASE_BYTES have room for, but at least one. The mean needs
+ * all. */
 static void plan_rows(struct plan *plan) {
     const attn_model *model = plan->model;
     const struct attn_packed *packed = plan->request->packed;
-    const struct plan_layer *layer = &plan->layer;
     const struct plan_batch *batch = &plan->batch;
+    struct plan_layer *layer = &plan->layer;
     size_t size = model->engine.score_size, value_size = model->info.width.head;
+    double numbers = (double)batch->projected_keys * (double)(size + value_size);
+    double heads = PHASE_BYTES / (numbers * sizeof(float));
+
+    layer->phase_heads = model->info.num_kv_heads;
+    if ((layer->packs || layer->packs_values) &&
+        plan->request->need_weights != ATTN_WEIGHTS_MEAN &&
+        heads < (double)layer->phase_heads)
+        layer->phase_heads = size_max((size_t)heads, 1);
 
     plan->keys = (struct plan_rows){size, layer->key_width};
     plan->values = (struct plan_rows){value_size, layer->value_width};
@@ -376,6 +264,8 @@ static void plan_rows(struct plan *plan) {
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error) {
     const attn_parallel *parallel = request->parallel;
+    size_t k_step = model->engine.kernels->k_step, sequences = request->num_sequences;
+    struct plan_batch *batch = &ret_plan->batch;
 
     *ret_plan =
         (struct plan){.model = model,
@@ -385,10 +275,22 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
     results_find(&model->info, request, &ret_plan->wanted);
     ret_plan->wanted.has[RESULT_OUTPUTS] &= kind != PLAN_HEADS;
     plan_layer(ret_plan);
-    attn_status status = plan_sequences(ret_plan, ret_error);
+
+    attn_status status = plan_check_taken(ret_plan, ret_error);
+    for (size_t s = 0; s < sequences && status == ATTN_OK; s++) {
+        pace_add(SEQUENCE_STEPS);
+        status = plan_sequence(ret_plan, s, ret_error);
+    }
+    if (status == ATTN_OK)
+        status = plan_check_selected(ret_plan, ret_error);
+    if (status == ATTN_OK)
+        status = plan_check_reductions(request, ret_error);
     if (status != ATTN_OK)
         return status;
-    ret_plan->layer.phase_heads = find_phase(ret_plan);
+
+    batch->value_rows = (batch->projected_keys + sequences * (k_step - 1)) / k_step;
+    batch->any_scores = batch->longest_key_len > 1 || model->info.score.sinks ||
+                        request->need_lse || request->reduce.scores;
     plan_rows(ret_plan);
     plan_scratch(ret_plan);
     plan_count_flops(ret_plan);

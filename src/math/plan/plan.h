@@ -15,7 +15,7 @@
 #define REDUCE_TOP_FLOATS    2  /* of a key and its weight */
 #define REDUCE_SPANS_FEW     32 /* more are differences of sums up to each key */
 #define PLAN_DIRECT_ROWS     16 /* queries of a head whose projections are one item */
-#define PLAN_ARRAYS_MAX      40 /* in scratch memory */
+#define PLAN_ARRAYS_MAX      44 /* in scratch memory */
 
 /* The most ranges that H heads can form when a gap follows each range. */
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
@@ -48,11 +48,13 @@ struct sequence_position {
     enum sequence_kind kind;
     size_t first_query, first_key; /* of the sequence, in the batch */
     size_t first_projected;        /* its first key among those that are projected */
-    size_t first_direct;           /* its first row among those of direct sequences */
-    size_t first_weight;           /* of the sequence, in the result's weights */
-    size_t first_score;            /* of the sequence, in the result's scores */
-    size_t first_row;              /* among the queries that are selected */
-    size_t first_block;            /* in the result's block_weights */
+    size_t first_value;  /* the first row of its projected values. In bfloat16 a row has
+                           pairs of keys, which no two sequences share */
+    size_t first_direct; /* its first row among those of direct sequences */
+    size_t first_weight; /* of the sequence, in the result's weights */
+    size_t first_score;  /* of the sequence, in the result's scores */
+    size_t first_row;    /* among the queries that are selected */
+    size_t first_block;  /* in the result's block_weights */
 };
 
 /* How far apart projected keys or values are, in floats. */
@@ -72,6 +74,12 @@ struct plan_layer {
     size_t num_scored;             /* heads whose scores are computed */
     size_t num_summed;             /* heads whose outputs are wanted */
     bool sums;                     /* whether weighted sums of values are needed */
+    /* Sequences may be SEQUENCE_DIRECT, with so many queries at most: scores are made of
+     * projections alone, without shared key heads, norms, rotations, positions, windows
+     * and the like. A layer may have a scale of its own and a causal mask. */
+    bool takes_direct;
+    size_t direct_queries_max;
+    bool takes_groups; /* sequences may be SEQUENCE_GROUPED */
     /* Keys and values of a head follow each other: [KV][projected_keys, score_size] and
      * [KV][value_rows, D]. Otherwise they are [projected_keys, key_width] and
      * [value_rows, value_width]. Attention then reads them more slowly. */
@@ -106,7 +114,7 @@ struct plan_batch {
     size_t results[NUM_RESULTS]; /* numbers in each */
     size_t num_panels;           /* panels of queries in all sequences, for one head */
     size_t projected_keys;       /* sum of Tk over the sequences that are not direct */
-    size_t value_rows;           /* of their projected values, see plan_value_row() */
+    size_t value_rows;           /* of their projected values, see first_value */
     size_t num_direct;           /* sequences */
     size_t direct_queries;       /* sum of Tq over the direct sequences */
     size_t direct_rows;          /* direct queries times scored heads */
@@ -178,14 +186,6 @@ static inline size_t plan_converted_rows(const struct plan *plan, size_t strip_r
  * odd number of cache lines, so that neighbours do not share the sets of a cache. */
 static inline size_t plan_weights_ld(size_t key_len) {
     return ((key_len - 1) / 32 * 2 + 3) * (ATTN_ALIGNMENT / sizeof(float));
-}
-
-/* Returns the first row of projected values of a sequence. In bfloat16 a row has pairs of
- * keys, which no two sequences share. */
-static inline size_t plan_value_row(const struct kernels *kernels,
-                                    const struct sequence_position *at) {
-    size_t step = kernels->k_step;
-    return (at->first_projected + at->sequence * (step - 1)) / step;
 }
 
 /* Returns whether any of the results are of a kind. */

@@ -5,12 +5,7 @@
 #include "math/model.h"
 #include "math/plan/plan.h"
 
-/* Returns whether a layer and a request have nothing of what makes scores from more than
- * the projections: shared key heads, norms, rotations, positions, windows and the like. A
- * scale of its own and a causal mask are plain. */
-bool plan_is_plain(const attn_model *model, const attn_request *request);
-
-/* Returns how a sequence attends. Reads the first members of the plan, and layer.group.
+/* Returns how a sequence attends. Reads plan->layer.takes_direct and takes_groups.
  *
  * SEQUENCE_DIRECT: few queries over many keys, whose keys and values are never projected.
  * The score q (W x + b) is (W^T q) x, plus a number that is the same for all keys of a
@@ -37,11 +32,14 @@ struct plan_items {
 
 struct plan_items plan_items(const struct plan *plan, size_t sequence);
 
-/* Returns whether a head's outputs are wanted. */
-bool plan_sums_head(const struct plan *plan, size_t head);
+/* What is computed of a head, as bits. */
+enum head_uses {
+    HEAD_SCORED = 1, /* its scores are: for its outputs, or for its weights */
+    HEAD_SUMMED = 2  /* its outputs are */
+};
 
-/* Returns whether a head's scores are computed: for its outputs, or its weights. */
-bool plan_scores_head(const struct plan *plan, size_t head);
+/* Returns the bits of enum head_uses of a head; 0: it is left out. */
+unsigned plan_find_uses(const struct plan *plan, size_t head);
 
 /* Returns whether spans are so many that sums up to each key are made first. */
 static inline bool plan_sums_prefixes(const attn_request *request) {

@@ -24,27 +24,25 @@ struct projection {
     } form;        /* how they lie there */
     float clip;    /* the largest magnitude of a result; 0: they are not clipped */
     size_t panels; /* parts of engine_step() columns */
+    size_t tasks;  /* of these, in one strip */
 };
 
 /* Up to four projections of the same rows. They are computed strip by strip, so that the
  * rows are read from memory once. */
 struct projections {
+    const struct run *run;
     const struct engine *engine;
-    const float *x;          /* [rows, in] */
-    const attn_model *model; /* whose norm before the layer is applied; NULL: none is */
-    float *normed;           /* where x goes then */
-    const struct linear
-        *latent;             /* makes the latent rows that are projected; NULL: none */
-    struct norm latent_norm; /* of their first numbers */
-    float *converted;        /* where a part of x goes when engine_converts() */
-    size_t x_ld;
-    size_t rows;
-    size_t strip_rows;   /* rows that are projected at a time */
-    struct range part;   /* rows that are converted at a time; or all */
-    const float *part_x; /* where they are */
+    const float *x; /* [rows, x_ld] */
+    size_t rows, x_ld;
+    bool norms;                  /* the norm before the layer is applied first */
+    const struct linear *latent; /* then makes the latent rows of x; NULL: none */
+    struct norm latent_norm;     /* of their first numbers */
+    struct range part;           /* rows that are converted at a time; or all */
+    const float *part_x;         /* where they are */
     size_t part_ld;
     struct store_rows stored; /* what the rows are, if they are keys or values */
-    struct ranges depth;      /* words of a row that are summed */
+    struct range words;       /* of a row */
+    struct ranges depth;      /* those that are summed */
     size_t count;
     struct projection items[4];
     size_t all_panels;
@@ -53,82 +51,41 @@ struct projections {
     size_t strip_tasks; /* tasks of one strip */
 };
 
-/* Adds a projection of the same rows; counts its panels. */
-static void add_projection(struct projections *p, const struct projection *projection) {
-    double rows = (double)(p->rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : p->rows);
-    struct projection *item = &p->items[p->count++];
-    size_t step = engine_step(p->engine, projection->linear);
+/* --- tasks --- */
 
-    *item = *projection;
-    item->panels = (item->linear->out + step - 1) / step;
-    p->all_panels += item->panels;
-    p->flops += 2 * rows * (double)ranges_total(p->depth) *
-                (double)p->engine->kernels->k_step *
-                (double)(ranges_total(item->wanted) * item->place.unit);
-}
-
-/* Returns how many tasks a projection has in one strip. */
-static size_t projection_tasks(const struct projections *p,
-                               const struct projection *item) {
-    return (item->panels + p->task_panels - 1) / p->task_panels;
-}
-
-/* Returns how many rows the strip that begins at row `first` has. */
-static size_t strip_rows(const struct projections *p, size_t first) {
-    return size_min(p->rows - first, p->strip_rows);
-}
-
-/* Projects a strip of rows, and clips the results. */
-static void project_strip(const struct projections *p, const struct projection *item,
-                          struct range columns, size_t first_row, float *y, size_t y_ld) {
-    const float *x = p->part_x + (first_row - p->part.first) * p->part_ld;
-    size_t rows = strip_rows(p, first_row), width = columns.end - columns.first;
-
-    (p->engine->kernels->split != NULL && p->engine->native
-         ? engine_project_split
-         : engine_project)(p->engine, item->linear, columns, p->depth.items,
-                           p->depth.count, x, p->part_ld, rows, y, y_ld);
-    for (size_t r = 0; item->clip > 0.0F && r < rows; r++)
-        norm_clip(item->clip, width, y + r * y_ld + columns.first);
-}
-
-/* Computes some columns of a strip that the kernels read in another layout: a panel of
- * weights at a time, whose results stay in the first-level cache until they are moved. */
-static void project_moved(const struct projections *p, const struct projection *item,
-                          struct range columns, size_t first_row) {
-    const struct range rows = {first_row, first_row + strip_rows(p, first_row)};
-    size_t step = p->engine->kernels->columns;
+/* Computes some columns of a strip of rows, and clips them: a head at a time where each
+ * has its own part of y. Where the kernels read another layout, a panel of weights at a
+ * time, whose results stay in the first-level cache until they are moved. */
+static void project_columns(const struct projections *p, const struct projection *item,
+                            struct range columns, struct range rows) {
+    const struct engine *engine = p->engine;
+    const struct store_place *place = &item->place;
+    bool moved = item->form != PLACE_ROWS, split = engine->kernels->split != NULL;
+    const float *x = p->part_x + (rows.first - p->part.first) * p->part_ld;
+    size_t count = rows.end - rows.first, step = engine->kernels->columns;
+    size_t y_ld = moved ? step : place->ld;
     float tile[STRIP_ROWS_MAX * KERNEL_COLUMNS_MAX];
 
-    for (; columns.first < columns.end; columns.first += step) {
-        const struct range part = {columns.first,
-                                   size_min(columns.first + step, columns.end)};
-        project_strip(p, item, part, first_row, tile - part.first, step);
-        if (item->form == PLACE_KEY_PANELS)
-            store_key_panels(&p->stored, &item->place, part.first, rows, tile);
-        else
-            store_value_pairs(&p->stored, &item->place, part, rows, tile);
-    }
-}
-
-/* Computes some columns of a strip. Where each head has its own part of y, they are
- * computed head by head. */
-static void project_columns(const struct projections *p, const struct projection *item,
-                            struct range columns, size_t first_row) {
-    size_t y_ld = item->place.ld;
-
-    while (columns.first < columns.end) {
-        struct range part = columns;
-        float *y = item->place.y + first_row * y_ld;
-
-        if (item->place.head_rows > 0) {
-            size_t head = part.first / item->place.unit;
-            part.end = size_min((head + 1) * item->place.unit, columns.end);
+    for (struct range part = columns; part.first < columns.end; part.first = part.end) {
+        float *y = moved ? tile - part.first : place->y + rows.first * y_ld;
+        part.end = columns.end;
+        if (moved) {
+            part.end = size_min(part.first + step, part.end);
+        } else if (place->head_rows > 0) {
+            size_t head = part.first / place->unit;
+            part.end = size_min((head + 1) * place->unit, part.end);
             /* Where column 0 would be, if the head had the columns before it too. */
-            y += head * (item->place.head_rows - 1) * item->place.unit;
+            y += head * (place->head_rows - 1) * place->unit;
         }
-        project_strip(p, item, part, first_row, y, y_ld);
-        columns.first = part.end;
+        (split && engine->native ? engine_project_split : engine_project)(
+            engine, item->linear, part, p->depth.items, p->depth.count, x, p->part_ld,
+            count, y, y_ld);
+        for (size_t r = 0; item->clip > 0.0F && r < count; r++)
+            norm_clip(item->clip, part.end - part.first, y + r * y_ld + part.first);
+        if (item->form == PLACE_KEY_PANELS)
+            store_key_panels(&p->stored, place, part.first, rows, tile);
+        else if (moved)
+            store_value_pairs(&p->stored, place, part, rows, tile);
     }
 }
 
@@ -136,12 +93,13 @@ static void project_columns(const struct projections *p, const struct projection
 static void project_task(void *data, size_t index, size_t thread) {
     const struct projections *p = data;
     const struct projection *item = p->items;
-    size_t first_row = p->part.first + index / p->strip_tasks * p->strip_rows;
-    size_t task = index % p->strip_tasks;
+    size_t strip_rows = p->engine->kernels->strip_rows, task = index % p->strip_tasks;
+    size_t row = p->part.first + index / p->strip_tasks * strip_rows;
+    const struct range rows = {row, size_min(row + strip_rows, p->rows)};
 
     (void)thread;
-    for (; task >= projection_tasks(p, item); item++)
-        task -= projection_tasks(p, item);
+    for (; task >= item->tasks; item++)
+        task -= item->tasks;
 
     size_t out = item->linear->out, step = engine_step(p->engine, item->linear);
     size_t next = task * p->task_panels * step;
@@ -153,40 +111,61 @@ static void project_task(void *data, size_t index, size_t thread) {
             first = first / step * step;
             last = (last + step - 1) / step * step;
         }
-        struct range columns = {first > next ? first : next, last < end ? last : end};
+        struct range columns = {size_max(first, next), size_min(last, end)};
         if (columns.first >= columns.end)
             continue;
-        if (item->form != PLACE_ROWS)
-            project_moved(p, item, columns, first_row);
-        else
-            project_columns(p, item, columns, first_row);
+        project_columns(p, item, columns, rows);
         next = columns.end;
     }
 }
 
+/* --- rows --- */
+
 /* Applies the norm before the layer to x. */
-static void norm_input(const struct run *run, struct projections *p) {
-    const attn_model_info *info = &p->model->info;
+static void norm_input(struct projections *p) {
+    const attn_model *model = p->run->model;
+    const attn_model_info *info = &model->info;
     struct row_pass pass = {
         .from = p->x,
-        .to = p->normed,
+        .to = p->run->normed,
         .rows = p->rows,
         .width = p->x_ld,
         .to_ld = p->x_ld,
         .norm = {info->pre_norm.kind == ATTN_NORM_LAYER, info->pre_norm.eps,
-                 p->model->arrays[MODEL_PRE_NORM].numbers,
-                 p->model->arrays[MODEL_PRE_NORM_BIAS].numbers, p->x_ld},
+                 model->arrays[MODEL_PRE_NORM].numbers,
+                 model->arrays[MODEL_PRE_NORM_BIAS].numbers, p->x_ld},
     };
 
-    run_pass(run, NORM_FLOPS, &pass);
+    run_pass(p->run, NORM_FLOPS, &pass);
     p->x = pass.to;
 }
 
+/* Makes latent rows of x, and norms their first numbers. */
+static void make_latents(struct projections *p) {
+    const struct linear *latent = p->latent;
+    size_t k_step = p->engine->kernels->k_step;
+    const struct range words = {0, (latent->in + k_step - 1) / k_step};
+    struct row_pass pass = {
+        .from = p->run->latents,
+        .to = p->run->latents,
+        .rows = p->rows,
+        .width = latent->out,
+        .to_ld = latent->out,
+        .norm = p->latent_norm,
+    };
+
+    run_project_rows(p->run, latent, p->x, p->rows, (struct ranges){&words, 1}, pass.to,
+                     latent->out);
+    run_pass(p->run, NORM_FLOPS, &pass);
+    p->x = pass.to;
+    p->x_ld = latent->out;
+}
+
 /* Converts the part of x to bfloat16, or to pieces of it. */
-static void convert_part(const struct run *run, struct projections *p) {
+static void convert_part(struct projections *p) {
     struct row_pass pass = {
         .from = p->part_x,
-        .to = p->converted,
+        .to = p->run->converted,
         .rows = p->part.end - p->part.first,
         .width = p->x_ld,
         .to_ld = plan_converted_ld(p->engine->kernels, p->x_ld),
@@ -195,234 +174,185 @@ static void convert_part(const struct run *run, struct projections *p) {
         .range = p->engine->split_range,
     };
 
-    run_pass(run, RUN_CONVERT_FLOPS, &pass);
+    run_pass(p->run, RUN_CONVERT_FLOPS, &pass);
     p->part_x = pass.to;
     p->part_ld = pass.to_ld;
 }
 
-/* Projects a part of the rows. */
-static void project_part(const struct run *run, struct projections *p) {
-    size_t rows = p->part.end - p->part.first, strips = (rows - 1) / p->strip_rows + 1;
+/* --- projections --- */
 
-    p->part_x = p->x + p->part.first * p->x_ld;
-    p->part_ld = p->x_ld;
-    if (engine_converts(p->engine))
-        convert_part(run, p);
-    share_tasks(run->request->parallel, p->flops * (double)rows / (double)p->rows,
-                strips * p->strip_tasks, project_task, p);
+/* Adds a projection of the same rows; counts its panels. */
+static void add_projection(struct projections *p, const struct projection *projection) {
+    double rows = (double)size_max(p->rows, PLAN_ROWS_MIN);
+    struct projection *item = &p->items[p->count++];
+    size_t step = engine_step(p->engine, projection->linear);
+
+    *item = *projection;
+    item->panels = (item->linear->out + step - 1) / step;
+    p->all_panels += item->panels;
+    p->flops += 2 * rows * (double)ranges_total(p->depth) *
+                (double)p->engine->kernels->k_step *
+                (double)(ranges_total(item->wanted) * item->place.unit);
 }
 
-static void run_projections(const struct run *run, struct projections *p) {
-    size_t strips = (p->rows - 1) / p->strip_rows + 1;
-    size_t part = engine_converts(p->engine)
-                      ? plan_converted_rows(run->plan, p->strip_rows)
-                      : p->rows;
+/* Computes all projections of x as it is. */
+static void run_projections(struct projections *p) {
+    const struct run *run = p->run;
+    const struct kernels *kernels = p->engine->kernels;
+    bool converts = engine_converts(p->engine);
+    size_t strip_rows = kernels->strip_rows, strips = (p->rows - 1) / strip_rows + 1;
+    size_t part_rows = converts ? plan_converted_rows(run->plan, strip_rows) : p->rows;
 
     /* Large tasks for one thread, but not too long; enough of them for several. */
-    p->task_panels =
-        share_task_items(strips * p->all_panels, p->flops, run->plan->num_threads);
-    p->task_panels = size_min(p->task_panels, p->engine->kernels->strip_panels);
-    for (size_t i = 0; i < p->count; i++)
-        p->strip_tasks += projection_tasks(p, &p->items[i]);
-    for (; p->part.first < p->rows; p->part.first = p->part.end) {
-        p->part.end = size_min(p->part.first + part, p->rows);
-        project_part(run, p);
+    p->task_panels = size_min(
+        share_task_items(strips * p->all_panels, p->flops, run->plan->num_threads),
+        kernels->strip_panels);
+    for (size_t i = 0; i < p->count; i++) {
+        p->items[i].tasks = (p->items[i].panels - 1) / p->task_panels + 1;
+        p->strip_tasks += p->items[i].tasks;
     }
-}
 
-/* Returns all words of a row of `in` numbers. */
-static struct range all_words(const struct engine *engine, size_t in) {
-    size_t k_step = engine->kernels->k_step;
-    return (struct range){0, (in + k_step - 1) / k_step};
-}
-
-/* Makes latent rows of x, and norms their first numbers. */
-static void make_latents(const struct run *run, struct projections *p) {
-    const struct range words = all_words(p->engine, p->latent->in);
-    struct row_pass pass = {
-        .from = run->latents,
-        .to = run->latents,
-        .rows = p->rows,
-        .width = p->latent->out,
-        .to_ld = p->latent->out,
-        .norm = p->latent_norm,
-    };
-
-    run_project_rows(run, p->latent, p->x, p->rows, (struct ranges){&words, 1},
-                     run->latents, p->latent->out);
-    run_pass(run, NORM_FLOPS, &pass);
-    p->x = run->latents;
-    p->x_ld = p->latent->out;
+    for (; p->part.first < p->rows; p->part.first = p->part.end) {
+        p->part.end = size_min(p->part.first + part_rows, p->rows);
+        size_t rows = p->part.end - p->part.first;
+        p->part_x = p->x + p->part.first * p->x_ld;
+        p->part_ld = p->x_ld;
+        if (converts)
+            convert_part(p);
+        share_tasks(run->request->parallel, p->flops * (double)rows / (double)p->rows,
+                    ((rows - 1) / strip_rows + 1) * p->strip_tasks, project_task, p);
+    }
 }
 
 /* Makes what is projected from the inputs, and projects it. */
-static void project_inputs(const struct run *run, struct projections *p) {
+static void project_inputs(struct projections *p) {
     if (p->count == 0)
         return;
-    if (p->model != NULL)
-        norm_input(run, p);
+    if (p->norms)
+        norm_input(p);
     if (p->latent != NULL)
-        make_latents(run, p);
-    run_projections(run, p);
+        make_latents(p);
+    run_projections(p);
 }
 
-/* Returns no projections yet, of the inputs `x` [rows, in], with the norm before the
- * layer or without. Those of keys or values begin with a sequence. */
-static struct projections project_from(const struct run *run, const float *x, size_t rows,
-                                       size_t in, const struct range *depth, bool norm,
-                                       size_t sequence) {
-    return (struct projections){.engine = &run->model->engine,
-                                .x = x,
-                                .model = norm ? run->model : NULL,
-                                .normed = run->normed,
-                                .converted = run->converted,
-                                .x_ld = in,
-                                .rows = rows,
-                                .strip_rows = run->model->engine.kernels->strip_rows,
-                                .stored = {run->model->engine.kernels,
-                                           run->sequences + sequence,
-                                           run->request->key_lens + sequence,
-                                           run->request->num_sequences - sequence},
-                                .depth = {depth, 1}};
-}
-
-/* Returns the clip of queries and keys as they are projected; 0: none. */
-static float find_first_clip(const attn_model_info *info) {
-    return info->projection.clip_last ? 0.0F : (float)info->projection.clip;
-}
-
-/* Adds the projection of queries. */
-static void add_queries(const struct run *run, struct projections *p) {
-    const struct engine *engine = &run->model->engine;
-
-    add_projection(p, &(struct projection){
-                          .linear = &engine->linears[ATTN_QUERY],
-                          .wanted = run->query_heads,
-                          .place = {run->queries, engine->score_size, 0,
-                                    run->plan->layer.score_width},
-                          .clip = find_first_clip(&run->model->info),
-                      });
-}
-
-/* Adds the projection of queries to the gates of the heads that are summed. */
-static void add_gates(const struct run *run, struct projections *p) {
+/* Begins with the inputs `x` of queries, keys or values, and no projection of them yet.
+ * Keys and values share norm and latent rows; theirs begin with a sequence. */
+static void begin_inputs(const struct run *run, attn_linear which, const float *x,
+                         size_t rows, size_t sequence, struct projections *p) {
     const attn_model *model = run->model;
-
-    add_projection(
-        p, &(struct projection){
-               .linear = &model->engine.linears[ATTN_GATE],
-               .wanted = run->summed,
-               .place = {run->gates, model->info.width.head, 0, run->plan->layer.hidden},
-           });
-}
-
-/* Adds the projection of keys, which begin with those of a sequence. */
-static void add_keys(const struct run *run, const struct sequence_position *at,
-                     struct projections *p) {
-    const struct engine *engine = &run->model->engine;
-    const struct plan *plan = run->plan;
-    bool panels = plan->layer.key_panels && !plan->layer.finishes;
-
-    add_projection(p, &(struct projection){
-                          .linear = &engine->linears[ATTN_KEY],
-                          .wanted = run->key_heads,
-                          .place = {run->keys + at->first_projected * plan->keys.ld,
-                                    engine->score_size,
-                                    plan->layer.by_head ? plan->batch.projected_keys : 0,
-                                    plan->keys.ld},
-                          .form = panels ? PLACE_KEY_PANELS : PLACE_ROWS,
-                          .clip = find_first_clip(&run->model->info),
-                      });
-}
-
-/* Adds the projection of values, which begin with those of a sequence. */
-static void add_values(const struct run *run, const struct sequence_position *at,
-                       struct projections *p) {
-    const struct engine *engine = &run->model->engine;
-    const struct plan *plan = run->plan;
-    size_t first = plan_value_row(engine->kernels, at), ld = plan->values.ld;
-    size_t head_rows = plan->batch.value_rows;
-    float *y = run->values + first * ld;
-    bool as_rows = engine->kernels->pack_pairs_bf16 == NULL;
-
-    if (plan->layer.finishes_values) {
-        as_rows = true;
-        head_rows = plan->batch.projected_keys;
-        y = run->value_rows + at->first_projected * ld;
-    }
-    add_projection(p, &(struct projection){
-                          .linear = &engine->linears[ATTN_VALUE],
-                          .wanted = run->summed_keys,
-                          .place = {y, run->model->info.width.head,
-                                    plan->layer.by_head ? head_rows : 0, ld},
-                          .form = as_rows ? PLACE_ROWS : PLACE_VALUE_PAIRS,
-                          .clip = (float)run->model->info.projection.clip,
-                      });
-}
-
-/* Sets the latent rows that queries, or keys and values, are projected from, if any. */
-static void add_latents(const struct run *run, bool keys, struct projections *p) {
-    const attn_model *model = run->model;
+    const attn_model_info *info = &model->info;
     const struct engine *engine = &model->engine;
-    const struct linear *linear =
-        keys ? &engine->linears[ATTN_LATENT_KEY] : &engine->linears[ATTN_LATENT_QUERY];
+    bool keys = which != ATTN_QUERY;
+    size_t k_step = engine->kernels->k_step, in = engine->linears[which].in;
+    const struct linear *latent =
+        &engine->linears[keys ? ATTN_LATENT_KEY : ATTN_LATENT_QUERY];
+    const size_t widths[] = {[ATTN_QUERY] = info->width.query,
+                             [ATTN_KEY] = info->width.key,
+                             [ATTN_VALUE] = info->width.value};
 
-    if (linear->out == 0)
-        return;
-    p->latent = linear;
-    p->latent_norm =
-        (struct norm){.eps = model->info.latent.eps,
-                      .weight = keys ? model->arrays[MODEL_LATENT_KEY_NORM].numbers
-                                     : model->arrays[MODEL_LATENT_QUERY_NORM].numbers,
-                      .size = linear->out - (keys ? model->info.latent.shared : 0)};
+    *p = (struct projections){
+        .run = run,
+        .engine = engine,
+        .x = x,
+        .rows = rows,
+        .x_ld = widths[which],
+        .norms = keys ? run->plan->layer.norms_keys : info->pre_norm.applied,
+        .latent = latent->out > 0 ? latent : NULL,
+        .latent_norm =
+            {.eps = info->latent.eps,
+             .weight =
+                 model->arrays[keys ? MODEL_LATENT_KEY_NORM : MODEL_LATENT_QUERY_NORM]
+                     .numbers,
+             .size = latent->out - (keys ? info->latent.shared : 0)},
+        .stored = {engine->kernels, run->sequences + sequence,
+                   run->request->key_lens + sequence,
+                   run->request->num_sequences - sequence},
+        .words = {0, (in + k_step - 1) / k_step},
+        .depth = {&p->words, 1}};
+}
+
+/* Describes the projection of queries, gates, keys or values: the heads that are wanted,
+ * and where they go. Those of keys and values begin with a sequence. */
+static struct projection describe_projection(const struct run *run, attn_linear which,
+                                             const struct sequence_position *at) {
+    const attn_model_info *info = &run->model->info;
+    const struct engine *engine = &run->model->engine;
+    const struct plan *plan = run->plan;
+    const struct plan_layer *layer = &plan->layer;
+    size_t key_ld = plan->keys.ld, value_ld = plan->values.ld;
+    size_t score_size = engine->score_size, head_size = info->width.head;
+    size_t key_rows = layer->by_head ? plan->batch.projected_keys : 0;
+    size_t pair_rows = layer->by_head ? plan->batch.value_rows : 0;
+    float *keys = run->keys + at->first_projected * key_ld;
+    bool panels = layer->key_panels && !layer->finishes;
+    bool pairs = engine->kernels->pack_pairs_bf16 != NULL && !layer->finishes_values;
+    float clip = (float)info->projection.clip;
+    float first_clip = info->projection.clip_last ? 0.0F : clip;
+    struct projection items[] = {
+        [ATTN_QUERY] = {.wanted = run->query_heads,
+                        .place = {run->queries, score_size, 0, layer->score_width},
+                        .clip = first_clip},
+        [ATTN_GATE] = {.wanted = run->summed,
+                       .place = {run->gates, head_size, 0, layer->hidden}},
+        [ATTN_KEY] = {.wanted = run->key_heads,
+                      .place = {keys, score_size, key_rows, key_ld},
+                      .form = panels ? PLACE_KEY_PANELS : PLACE_ROWS,
+                      .clip = first_clip},
+        [ATTN_VALUE] = {.wanted = run->summed_keys,
+                        .place = {run->value_rows + at->first_projected * value_ld,
+                                  head_size, key_rows, value_ld},
+                        .clip = clip},
+    };
+
+    if (pairs) {
+        items[ATTN_VALUE].place.y = run->values + at->first_value * value_ld;
+        items[ATTN_VALUE].place.head_rows = pair_rows;
+        items[ATTN_VALUE].form = PLACE_VALUE_PAIRS;
+    }
+    items[which].linear = &engine->linears[which];
+    return items[which];
 }
 
 /* Projects the first rows of queries, and some rows of keys and values, which are those
  * of `sequence` and the next ones. Inputs that are the same tensor go together. */
 static void project_rows(const struct run *run, size_t num_queries, struct range keys,
                          size_t sequence) {
-    const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
     const attn_request *request = run->request;
     const struct sequence_position *at = &run->sequences[sequence];
-    size_t query_size = run->model->info.width.query,
-           key_size = run->model->info.width.key;
-    size_t value_size = run->model->info.width.value;
+    const attn_model_info *info = &run->model->info;
     size_t num_keys = keys.end - keys.first;
-    const struct range query_words = all_words(engine, engine->linears[ATTN_QUERY].in),
-                       key_words = all_words(engine, engine->linears[ATTN_KEY].in),
-                       value_words = all_words(engine, engine->linears[ATTN_VALUE].in);
-    struct projections of_queries =
-        project_from(run, request->queries, num_queries, query_size, &query_words,
-                     run->model->info.pre_norm.applied, sequence);
-    struct projections of_keys =
-        project_from(run, request->keys + keys.first * key_size, num_keys, key_size,
-                     &key_words, plan->layer.norms_keys, sequence);
-    struct projections of_values =
-        project_from(run, request->values + keys.first * value_size, num_keys, value_size,
-                     &value_words, plan->layer.norms_keys, sequence);
+    struct projections queries, of_keys, values;
 
-    add_latents(run, false, &of_queries);
-    add_latents(run, true, &of_keys);
-    add_latents(run, true, &of_values);
+    begin_inputs(run, ATTN_QUERY, request->queries, num_queries, sequence, &queries);
+    begin_inputs(run, ATTN_KEY, request->keys + keys.first * info->width.key, num_keys,
+                 sequence, &of_keys);
+    begin_inputs(run, ATTN_VALUE, request->values + keys.first * info->width.value,
+                 num_keys, sequence, &values);
     bool same_keys = request->keys == request->queries && num_keys == num_queries &&
-                     key_size == query_size && of_keys.model == of_queries.model &&
-                     of_keys.latent == of_queries.latent;
-    bool same_values = request->values == request->keys && value_size == key_size;
-    struct projections *with_keys = same_keys ? &of_queries : &of_keys;
-    struct projections *with_values = same_values ? with_keys : &of_values;
-    if (num_queries > 0 && plan->batch.any_scores)
-        add_queries(run, &of_queries);
-    if (num_queries > 0 && plan->layer.gates)
-        add_gates(run, &of_queries);
-    if (num_keys > 0 && plan->batch.any_scores)
-        add_keys(run, at, with_keys);
-    if (num_keys > 0 && plan->layer.sums)
-        add_values(run, at, with_values);
+                     of_keys.x_ld == queries.x_ld && of_keys.norms == queries.norms &&
+                     of_keys.latent == queries.latent;
+    bool same_values = request->values == request->keys && values.x_ld == of_keys.x_ld;
+    struct projections *with_keys = same_keys ? &queries : &of_keys;
+    const struct {
+        struct projections *of;
+        attn_linear which;
+        bool wanted;
+    } all[] = {
+        {&queries, ATTN_QUERY, num_queries > 0 && plan->batch.any_scores},
+        {&queries, ATTN_GATE, num_queries > 0 && plan->layer.gates},
+        {with_keys, ATTN_KEY, num_keys > 0 && plan->batch.any_scores},
+        {same_values ? with_keys : &values, ATTN_VALUE, num_keys > 0 && plan->layer.sums},
+    };
 
-    project_inputs(run, &of_queries);
-    project_inputs(run, &of_keys);
-    project_inputs(run, &of_values);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const struct projection item = describe_projection(run, all[i].which, at);
+        if (all[i].wanted)
+            add_projection(all[i].of, &item);
+    }
+    project_inputs(&queries);
+    project_inputs(&of_keys);
+    project_inputs(&values);
 }
 
 void run_project_inputs(const struct run *run) {
@@ -449,26 +379,19 @@ void run_project_inputs(const struct run *run) {
     }
 }
 
-/* Projects x [rows, in], in all columns, to y. Keys and values share norm and latents. */
+/* Projects x [rows, in], in all columns, to y. */
 static void write_projection(const struct run *run, attn_linear which, const float *x,
                              size_t rows, float *y) {
-    const struct linear *linear = &run->model->engine.linears[which];
-    const attn_model_info *info = &run->model->info;
-    bool keys = which != ATTN_QUERY;
-    bool norm = keys ? run->plan->layer.norms_keys : info->pre_norm.applied;
-    size_t in = keys ? info->width.key : info->width.query;
-    const struct range words = all_words(&run->model->engine, linear->in),
-                       all = {0, linear->out};
-    in = which == ATTN_VALUE ? info->width.value : in;
-    struct projections p = project_from(run, x, rows, in, &words, norm, 0);
-    add_latents(run, keys, &p);
-    add_projection(&p, &(struct projection){.linear = linear,
-                                            .wanted = {&all, 1},
-                                            .place = {y, 1, 0, linear->out},
-                                            .clip = which == ATTN_VALUE
-                                                        ? (float)info->projection.clip
-                                                        : find_first_clip(info)});
-    project_inputs(run, &p);
+    struct projection item = describe_projection(run, which, run->sequences);
+    const struct range all = {0, item.linear->out};
+    struct projections p;
+
+    item.wanted = (struct ranges){&all, 1};
+    item.place = (struct store_place){y, 1, 0, item.linear->out};
+    item.form = PLACE_ROWS;
+    begin_inputs(run, which, x, rows, 0, &p);
+    add_projection(&p, &item);
+    project_inputs(&p);
 }
 
 void run_write_projections(const struct run *run, const attn_result *result) {
@@ -483,18 +406,16 @@ void run_write_projections(const struct run *run, const attn_result *result) {
 
 void run_project_rows(const struct run *run, const struct linear *linear, const float *x,
                       size_t rows, struct ranges words, float *y, size_t y_ld) {
-    const struct engine *engine = &run->model->engine;
     const struct range all = {0, linear->out};
-    struct projections p = {.engine = engine,
+    struct projections p = {.run = run,
+                            .engine = &run->model->engine,
                             .x = x,
-                            .converted = run->converted,
-                            .x_ld = linear->in,
                             .rows = rows,
-                            .strip_rows = engine->kernels->strip_rows,
+                            .x_ld = linear->in,
                             .depth = words};
 
     add_projection(&p, &(struct projection){.linear = linear,
                                             .wanted = {&all, 1},
                                             .place = {y, 1, 0, y_ld}});
-    run_projections(run, &p);
+    run_projections(&p);
 }

@@ -3,6 +3,7 @@
 #include "math/run/run.h"
 
 #include "base/pace.h"
+#include "base/size.h"
 #include "math/packed.h"
 #include "math/plan/rules.h"
 
@@ -10,21 +11,10 @@
 
 #define SEQUENCE_STEPS 32 /* of finding where a sequence is */
 
-struct plan run_get_plan(const attn_model *model, const attn_request *request,
-                         const attn_sizes *sizes) {
-    struct plan plan;
-
-    memcpy(&plan, sizes->plan, sizeof plan);
-    plan.model = model;
-    plan.request = request;
-    plan.wanted.info = &model->info;
-    plan.wanted.request = request;
-    return plan;
-}
-
 /* Finds where each sequence is. */
-static void find_sequences(const struct run *run, struct sequence_position *ret_all) {
+static void find_sequences(const struct run *run) {
     const attn_request *request = run->request;
+    size_t k_step = run->model->engine.kernels->k_step;
     struct sequence_position at = {0};
 
     for (size_t s = 0; s < request->num_sequences; s++) {
@@ -33,7 +23,8 @@ static void find_sequences(const struct run *run, struct sequence_position *ret_
         pace_add(SEQUENCE_STEPS);
         at.sequence = s;
         at.kind = plan_find_kind(run->plan, s);
-        ret_all[s] = at;
+        at.first_value = (at.first_projected + s * (k_step - 1)) / k_step;
+        run->sequences[s] = at;
         at.first_query += query_len;
         at.first_key += key_len;
         if (at.kind == SEQUENCE_DIRECT)
@@ -43,47 +34,35 @@ static void find_sequences(const struct run *run, struct sequence_position *ret_
     }
 }
 
-/* Finds the heads that a rule wants. */
-static struct ranges find_heads(const struct run *run,
-                                bool (*wants)(const struct plan *plan, size_t head),
-                                struct range *items) {
-    size_t num_heads = run->model->info.num_heads, count = 0;
-
-    for (size_t h = 0; h < num_heads; h++) {
-        if (!wants(run->plan, h))
-            continue;
-        if (count == 0 || items[count - 1].end < h)
-            items[count++].first = h;
-        items[count - 1].end = h + 1;
-    }
-    return (struct ranges){items, count};
-}
-
-/* Finds the key heads of some heads. */
-static struct ranges find_key_heads(const struct run *run, struct ranges heads,
-                                    struct range *items) {
-    size_t group = run->plan->layer.group, count = 0;
-
-    for (size_t i = 0; i < heads.count; i++) {
-        size_t first = heads.items[i].first / group;
-        if (count == 0 || items[count - 1].end < first)
-            items[count++].first = first;
-        items[count - 1].end = (heads.items[i].end - 1) / group + 1;
-    }
-    return (struct ranges){items, count};
-}
-
-/* Finds where the heads' outputs are in a row: whole words, at least one empty range. */
-static struct ranges find_words(const struct run *run, struct ranges heads,
-                                struct range *items) {
+/* Finds the heads that are computed, their key heads, and the words of a row where the
+ * outputs of those that are summed are: at least one empty range. */
+static void find_heads(struct run *run) {
+    const struct plan *plan = run->plan;
+    size_t max = PLAN_RANGES_MAX(run->model->info.num_heads), group = plan->layer.group;
     size_t k_step = run->model->engine.kernels->k_step;
     size_t head_size = run->model->info.width.head;
+    struct range *items = run->ranges, *words = items + (PLAN_RANGES - 1) * max;
 
-    items[0] = (struct range){0, 0};
-    for (size_t i = 0; i < heads.count; i++)
-        items[i] = (struct range){heads.items[i].first * head_size / k_step,
-                                  (heads.items[i].end * head_size + k_step - 1) / k_step};
-    return (struct ranges){items, heads.count > 0 ? heads.count : 1};
+    for (size_t h = 0; h < run->model->info.num_heads; h++) {
+        unsigned uses = plan_find_uses(plan, h);
+        if ((uses & HEAD_SCORED) != 0)
+            ranges_add(&run->scored, items, h);
+        if ((uses & HEAD_SCORED) != 0 || run->model->info.head_norm.whole) {
+            ranges_add(&run->query_heads, items + max, h);
+            ranges_add(&run->key_heads, items + 2 * max, h / group);
+        }
+        if ((uses & HEAD_SUMMED) != 0) {
+            ranges_add(&run->summed, items + 3 * max, h);
+            ranges_add(&run->summed_keys, items + 4 * max, h / group);
+        }
+    }
+
+    words[0] = (struct range){0, 0};
+    for (size_t i = 0; i < run->summed.count; i++)
+        words[i] =
+            (struct range){run->summed.items[i].first * head_size / k_step,
+                           (run->summed.items[i].end * head_size + k_step - 1) / k_step};
+    run->summed_words = (struct ranges){words, size_max(run->summed.count, 1)};
 }
 
 /* Points a run at what the request gives. Nothing writes there; values that are left out
@@ -103,59 +82,40 @@ static void use_given(struct run *run) {
         run->keys = (float *)(uintptr_t)keys;
 }
 
-/* Finds the heads that are computed. */
-static void find_all_heads(struct run *run) {
-    const attn_model_info *info = &run->model->info;
-    size_t max = PLAN_RANGES_MAX(info->num_heads);
-    struct range *ranges = run->ranges;
+void run_init(struct run *run, const attn_model *model, const attn_request *request,
+              const attn_sizes *sizes, void *scratch, const attn_result *result) {
+    *run = (struct run){
+        .model = model, .request = request, .plan = &run->own_plan, .reduced = result};
+    memcpy(&run->own_plan, sizes->plan, sizeof run->own_plan);
+    run->own_plan.model = model; /* those of the plan may be gone */
+    run->own_plan.request = request;
+    run->own_plan.wanted.info = &model->info;
+    run->own_plan.wanted.request = request;
+    run->phase = (struct range){0, run->plan->layer.phase_heads};
+    run->thread_floats = run->plan->arrays.thread_floats;
 
-    run->scored = find_heads(run, plan_scores_head, ranges);
-    run->summed = find_heads(run, plan_sums_head, ranges + max);
-    run->summed_words = find_words(run, run->summed, ranges + 2 * max);
-    run->summed_keys = find_key_heads(run, run->summed, ranges + 3 * max);
-    run->query_heads = run->scored;
-    if (info->head_norm.whole) {
-        ranges[4 * max] = (struct range){0, info->num_heads};
-        run->query_heads = (struct ranges){ranges + 4 * max, 1};
-    }
-    run->key_heads = find_key_heads(run, run->query_heads, ranges + 5 * max);
-}
-
-/* Points to the arrays in scratch memory, and to what is elsewhere. */
-static void find_arrays(struct run *run, float *scratch, const attn_result *result) {
+    /* Arrays in scratch memory, and what is elsewhere. */
     const struct plan *plan = run->plan;
-
     for (size_t i = 0; i < plan->arrays.count; i++) {
-        float *array = scratch + plan->arrays.items[i].first;
+        float *array = (float *)scratch + plan->arrays.items[i].first;
         memcpy((char *)run + plan->arrays.items[i].member, &array, sizeof array);
     }
     run->blocks = run->received + plan->batch.results[RESULT_RECEIVED];
     if (run->value_rows == NULL)
         run->value_rows = run->values;
     if (plan->layer.sums_in_result)
-        run->context = plan->request->need_heads ? result->heads : result->outputs;
+        run->context = request->need_heads ? result->heads : result->outputs;
     else if (run->context == NULL)
         run->context = run->queries;
     if (plan->wanted.has[RESULT_WEIGHTS])
         run->weights = result->weights;
     if (plan->wanted.has[RESULT_LSE])
         run->lse = result->lse;
-    if (run->model->info.projection.given)
+    if (model->info.projection.given)
         use_given(run);
-}
 
-void run_init(struct run *run, const attn_model *model, const attn_request *request,
-              const attn_sizes *sizes, void *scratch, const attn_result *result) {
-    *run = (struct run){.model = model,
-                        .request = request,
-                        .plan = &run->own_plan,
-                        .own_plan = run_get_plan(model, request, sizes),
-                        .reduced = result};
-    run->phase = (struct range){0, run->plan->layer.phase_heads};
-    run->thread_floats = run->plan->arrays.thread_floats;
-    find_arrays(run, scratch, result);
-    find_sequences(run, run->sequences);
-    find_all_heads(run);
+    find_sequences(run);
+    find_heads(run);
 }
 
 /* Lists where each of `limit` items is among those that are selected; NULL selects all.

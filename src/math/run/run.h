@@ -18,6 +18,14 @@ struct ranges {
     size_t count;
 };
 
+/* Adds an item to ranges in the memory `items`: the last one again, or one behind it. */
+static inline void ranges_add(struct ranges *ranges, struct range *items, size_t item) {
+    ranges->items = items;
+    if (ranges->count == 0 || items[ranges->count - 1].end < item)
+        items[ranges->count++].first = item;
+    items[ranges->count - 1].end = item + 1;
+}
+
 /* Returns how many items all ranges have together. */
 static inline size_t ranges_total(struct ranges ranges) {
     size_t total = 0;
@@ -164,13 +172,10 @@ static inline double run_phase_flops(const struct run *run, double flops) {
            (double)run->model->info.num_kv_heads;
 }
 
-/* Plans, see plan_make(), and lays out the scratch memory: attn_plan(), in full. */
+/* Plans, see plan_make(), and lays out the scratch memory: attn_plan(), in full. Who
+ * looks at the plan copies it from ret_sizes->plan. */
 attn_status run_plan(const attn_model *model, const attn_request *request,
                      enum plan_kind kind, attn_sizes *ret_sizes, attn_error *ret_error);
-
-/* Returns the plan of run_plan(), for the same model and request. */
-struct plan run_get_plan(const attn_model *model, const attn_request *request,
-                         const attn_sizes *sizes);
 
 /* Sets up a run of the plan of run_plan(), with the results that are wanted. */
 void run_init(struct run *run, const attn_model *model, const attn_request *request,

@@ -92,15 +92,14 @@ void store_value_pairs(const struct store_rows *all, const struct store_place *p
                        struct range columns, struct range rows, const float *tile) {
     const struct kernels *kernels = all->kernels;
     size_t step = kernels->columns, width = columns.end - columns.first, count;
-    size_t first_pair = plan_value_row(kernels, &all->sequences[0]);
     struct part part = first_part(all, rows);
     float *y = place->y + columns.first;
 
     if (place->head_rows > 0)
         y += columns.first / place->unit * (place->head_rows - 1) * place->unit;
     do {
-        size_t pair = plan_value_row(kernels, &all->sequences[part.sequence]) -
-                      first_pair + part.keys.first / 2;
+        size_t pair = all->sequences[part.sequence].first_value -
+                      all->sequences[0].first_value + part.keys.first / 2;
         bool whole = part.keys.end == part.key_len; /* an odd last key is a pair */
         const float *values = tile + (part.row - rows.first) * step;
         count = part.keys.end - part.keys.first;

@@ -27,7 +27,7 @@ struct store_place {
 void store_key_panels(const struct store_rows *all, const struct store_place *place,
                       size_t first_column, struct range rows, float *tile);
 
-/* Converts rows of values to the pairs of their sequences; see plan_value_row(). `tile`
+/* Converts rows of values to the pairs of their sequences; see first_value. `tile`
  * [rows, kernels->columns] has `columns`, which are at most a panel of weights.
  * Thread-safe for distinct rows or columns. */
 void store_value_pairs(const struct store_rows *all, const struct store_place *place,
