@@ -383,25 +383,6 @@ def attend_briefly_asyncio(url):
     asyncio.run(attend())
 
 
-def test_many_requests_at_once_and_one_that_is_cancelled(demo_server):
-    """More of them than connections, of which each is lent to one request at a time."""
-    texts = [rows(1 + i % 7) for i in range(150)]
-
-    async def attend():
-        async with AsyncClient(demo_server.url) as client:
-            waiting = asyncio.ensure_future(client.attend("d2l", rows(9)))
-            await asyncio.sleep(0)
-            waiting.cancel()
-            replies = await asyncio.gather(*(client.attend("d2l", text) for text in texts))
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-        assert len(client._idle) == attnd.client.MAX_CONNECTIONS
-        return replies
-    client = Client(demo_server.url)
-    for text, (outputs, _) in zip(texts, asyncio.run(attend()), strict=True):
-        assert np.array_equal(outputs, client.attend("d2l", text)[0])
-
-
 @pytest.mark.parametrize("attend", [attend_briefly, attend_briefly_asyncio])
 def test_request_that_gets_no_reply_in_time_is_sent_once(attend):
     """The server accepts the connection and says nothing."""

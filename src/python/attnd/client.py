@@ -16,6 +16,7 @@ import os
 import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -71,6 +72,7 @@ class Client:
 
     _connection: http.client.HTTPConnection | None = None
     _process = 0  # whose connection that is
+    _is_cancelled = False  # its request
 
     def __init__(self, url: str = "http://127.0.0.1:8080", json: bool = False, timeout: float = 60,
                  max_reply: int = MAX_REPLY, headers: Mapping[str, str] | None = None) -> None:
@@ -196,6 +198,8 @@ class Client:
             self._connection, self._process = connect(self.url, self.path, self.timeout), os.getpid()
         connection, is_last = self._connection, method not in ("GET", "POST")
         while True:
+            if self._is_cancelled:
+                raise NoAnswer("the request was cancelled")
             try:
                 response = send(connection, method, urlsplit(self.url).path + path, source, headers)
                 break
@@ -209,6 +213,13 @@ class Client:
                     raise NoAnswer(f"no answer from {self.address}; {self.explain()}: {error}") from None
                 is_last = True
         return self._read(response)
+
+    def _cancel(self) -> None:
+        """Ends the request that another thread waits for: the server sees that nobody wants its reply."""
+        self._is_cancelled = True
+        if self._connection is not None and self._connection.sock is not None:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(self._connection.sock, socket.SHUT_RDWR)  # also below TLS
 
     def _read(self, response: http.client.HTTPResponse) -> Reply:
         data, is_whole = bytearray(), False
@@ -287,26 +298,38 @@ def awaited(method: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a method of `Client` one that is awaited, and runs on a thread."""
     @functools.wraps(method)
     async def ask(self: AsyncClient, *arguments: Any, **options: Any) -> Any:
+        lent: list[Client] = []
+
         def run() -> Any:
             client = self._idle.pop()  # there are as many as threads
+            client._is_cancelled = False
+            lent.append(client)
             try:
                 return method(client, *arguments, **options)
             finally:
-                self._idle.append(client)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+                with self._lock:  # from here on it is another's
+                    self._idle.append(lent.pop())
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+        except asyncio.CancelledError:
+            with self._lock:
+                for client in lent:
+                    client._cancel()
+            raise
     return ask
 
 
 class AsyncClient:
     """The same for asyncio, for many requests at once: ``async with AsyncClient() as client: await client.attend(...)``.
 
-    Takes what `Client` takes. Up to 100 requests have a thread and a connection each while they last. One that is cancelled
-    goes on until its reply is there.
+    Takes what `Client` takes. Up to 100 requests have a thread and a connection each while they last. The connection of one
+    that is cancelled ends.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         client = Client(*arguments, **options)
         self._idle = [copy.copy(client) for _ in range(MAX_CONNECTIONS)]  # which share what to put again
+        self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(MAX_CONNECTIONS, "attnd")
 
     async def __aenter__(self) -> AsyncClient:
