@@ -164,7 +164,9 @@ attn_status plan_check_reductions(const attn_request *request, attn_error *ret_e
     size_t shortest = results_shortest(key_lens, request->num_sequences);
     size_t num_spans = reduce->spans != NULL ? reduce->num_spans : 0;
     size_t num_top_in = reduce->top_in != NULL ? reduce->num_top_in : 0;
-    size_t lists = reduce->spans_per_sequence ? request->num_sequences : 1;
+    size_t lists = num_spans == 0               ? 0
+                   : reduce->spans_per_sequence ? request->num_sequences
+                                                : 1;
     attn_status status = ATTN_OK;
 
     for (size_t s = 0; s < lists && status == ATTN_OK; s++)
