@@ -179,7 +179,8 @@ def test_wrong_options_exit_2(arguments, words):
 
 @pytest.mark.parametrize("options, words", [
     (",num_heads=0", "num_heads"), (",heads=2", "heads"), (",num_heads=5", "num_heads=5 does not divide"),
-    (",num_heads", "layer,num_heads: cannot be opened"), (",num_heads=", "num_heads"), (",=1", "cannot be opened"), ("x", "layerx")])
+    (",num_heads", "layer,num_heads: cannot be opened"), (",num_heads=", "num_heads"), (",path=3", "unknown key 'path'"),
+    (",self=3", "unknown key 'self'"), (",=1", "cannot be opened"), ("x", "layerx")])
 def test_wrong_operands_are_refused(layer, options, words):
     assert words in error_of(run_heads(f"{layer[0]}{options}", "--data", layer[1]))
 

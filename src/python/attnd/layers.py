@@ -30,7 +30,7 @@ from .prune import Pruned, prune
 THREADS_MAX = 8  # layers at one time, since each may need much memory
 
 
-def load(path: PathLike, **options: Any) -> Model:
+def load(path: PathLike, /, **options: Any) -> Model:
     """Open a safetensors file of one layer, or a folder of Hugging Face.
 
     Parameters
@@ -59,7 +59,7 @@ class Model:
         As config.json calls it; None for a file.
     """
 
-    def __init__(self, path: PathLike, **options: Any) -> None:
+    def __init__(self, path: PathLike, /, **options: Any) -> None:
         self.path, self.options, self.opened, error = os.fspath(path), options, c_void_p(), _native._Error()
         library, text = _native.library(), json.dumps(options).encode()
         _native.check(library.attn_layers_open(os.fsencode(path), text, byref(self.opened), byref(error)), error)
