@@ -15,6 +15,18 @@
 
 #define MAP 24 /* tokens of the maps below */
 
+/* Adds row `i` of the only head, and the even weights of keys->even beside it. */
+static void add_row(const double *row, const struct plain_keys *keys, size_t i,
+                    attn_heads *heads) {
+    split_plainly(row, keys, i, heads->sums);
+    split_plainly(keys->even, keys, i, &heads->even);
+    for (size_t p = 0; p < ATTN_HEAD_PLACES; p++)
+        heads->rows_at[p] += p == ATTN_PLACE_FIRST || p == ATTN_PLACE_SEPARATOR ||
+                             plain_has(keys, keys->even, i, p);
+    heads->rows++;
+    heads->row_keys += (double)keys->count;
+}
+
 /* Describes the only head of a model, which has these weights, [MAP, MAP]; rows are
  * divided by their sums, or have a sink when they are below 1. */
 static attn_head describe_map(double map[MAP][MAP], const size_t *ids) {
@@ -33,14 +45,8 @@ static attn_head describe_map(double map[MAP][MAP], const size_t *ids) {
         for (size_t k = 0; sum > 1 && k < MAP; k++)
             map[i][k] /= sum;
         heads.sinks |= sum < 0.999;
-        split_plainly(map[i], &keys, i, &sums);
-        split_plainly(even, &keys, i, &heads.even);
-        for (size_t p = 0; p < ATTN_HEAD_PLACES; p++)
-            heads.rows_at[p] += p == ATTN_PLACE_FIRST || p == ATTN_PLACE_SEPARATOR ||
-                                plain_has(&keys, even, i, p);
+        add_row(map[i], &keys, i, &heads);
     }
-    heads.rows = MAP;
-    heads.row_keys = MAP * MAP;
     attn_heads_describe(&heads, 0, &head);
     return head;
 }
@@ -173,14 +179,8 @@ static void test_rest_is_compared_with_even_weights_of_its_rows(void **state) {
             even[k] = 1 / (double)(i + 1);
         for (size_t k = 0; i >= 16 && k < i; k++)
             row[k] = k == 0 ? 0.1 : k % 3 > 0 ? 0.9 / some : 0;
-        split_plainly(row, &keys, i, &sums);
-        split_plainly(even, &keys, i, &heads.even);
-        for (size_t p = 0; p < ATTN_HEAD_PLACES; p++)
-            heads.rows_at[p] += p == ATTN_PLACE_FIRST || p == ATTN_PLACE_SEPARATOR ||
-                                plain_has(&keys, even, i, p);
+        add_row(row, &keys, i, &heads);
     }
-    heads.rows = MAP;
-    heads.row_keys = MAP * MAP;
     attn_heads_describe(&heads, 0, &head);
     assert_string_equal(head.tags[0].name, "first token");
     assert_non_null(head.tags[1].name);
