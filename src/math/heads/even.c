@@ -135,7 +135,6 @@ static unsigned add_even_row(struct even_row r, bool sinks, attn_head_sums *even
     unsigned places = 0;
 
     *ret_rest_log = 0;
-
     r.keys = mask_find_keys(r.mask, 0, r.row);
     if (r.keys.first == r.keys.end && sinks)
         return 0;
@@ -159,10 +158,11 @@ static unsigned add_even_row(struct even_row r, bool sinks, attn_head_sums *even
     }
     if (rest <= 0)
         return places;
-    *ret_rest_log = (float)log(unmarked);
+    double rest_log = log(unmarked);
+    *ret_rest_log = (float)rest_log;
     even->rest += rest;
-    even->rest_entropy += rest * log(unmarked);
-    even->rest_even += rest * log(unmarked);
+    even->rest_entropy += rest * rest_log;
+    even->rest_even += rest * rest_log;
     even->rest_itself += r.itself ? rest : 0;
     if (r.itself)
         tokens_add(r.row, r.mask->key_len, places, rest, even->rest_rows);
