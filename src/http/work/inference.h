@@ -66,12 +66,6 @@ bool inference_plan(struct inference *inference, struct wire_problem *problem);
 bool inference_bound_reply(struct inference *inference, size_t bytes, const char *smaller,
                            struct wire_problem *problem);
 
-/* Adds the bytes of all results, which saturate, to *bytes; and allocates them, where
- * NULL stands for none. Returns false when memory is short. */
-void inference_add_result_bytes(const attn_sizes *sizes, size_t *bytes);
-bool inference_alloc_result(struct arena *arena, const attn_sizes *sizes,
-                            attn_result *ret_result);
-
 /* Reserves the memory of everything that follows, and computes. */
 bool inference_compute(struct inference *inference, struct wire_problem *problem);
 

@@ -13,6 +13,7 @@
 #include "http/observe.h"
 #include "http/reply.h"
 #include "math/join.h"
+#include "math/plan/results.h"
 #include "sched/container_of.h"
 
 /* --- what it will take --- */
@@ -196,12 +197,12 @@ static bool join_members(struct inference *members[], size_t count,
         return false;
 
     bytes = joined.sizes.scratch_bytes;
-    inference_add_result_bytes(&joined.sizes, &bytes);
+    results_add_bytes(&joined.sizes, &bytes);
     if (!memory_reserve(&exchange->memory, bytes, &problem))
         return false;
     joined.scratch = arena_alloc(arena, joined.sizes.scratch_bytes, 1);
-    bool allocated = joined.scratch != NULL &&
-                     inference_alloc_result(arena, &joined.sizes, &joined.result);
+    bool allocated =
+        joined.scratch != NULL && results_alloc(arena, &joined.sizes, &joined.result);
     *ret_joined = joined;
     return allocated;
 }
