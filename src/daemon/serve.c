@@ -134,12 +134,12 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
         .captures = daemon->captures,
     };
     attn_status status = http_server_create(&http, &daemon->server, error);
-    if (status == ATTN_OK && http_server_admin_url(daemon->server) != NULL)
+    if (status == ATTN_OK && config->admin_listen != NULL)
         log_write(LOG_INFO, "admin address",
-                  LOG_TEXT("url", http_server_admin_url(daemon->server)));
+                  LOG_TEXT("url", http_server_url(daemon->server, true, 0)));
     if (status == ATTN_OK)
         log_write(LOG_INFO, "listening",
-                  LOG_TEXT("url", http_server_url(daemon->server, 0)),
+                  LOG_TEXT("url", http_server_url(daemon->server, false, 0)),
                   LOG_NUMBER("workers", num_workers_of(config)),
                   LOG_NUMBER("http_threads", num_threads),
                   LOG_NUMBER("max_memory", daemon->max_memory),
@@ -147,7 +147,7 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
                   LOG_TEXT("blas", attn_blas_text()));
     for (size_t i = 1; status == ATTN_OK && i < config->listens.count; i++)
         log_write(LOG_INFO, "listening",
-                  LOG_TEXT("url", http_server_url(daemon->server, i)));
+                  LOG_TEXT("url", http_server_url(daemon->server, false, i)));
     return status;
 }
 
@@ -191,7 +191,7 @@ static void print_addresses(struct daemon *daemon) {
     char line[OUTPUT_BYTES_MAX];
     const char *url;
 
-    while ((url = http_server_url(daemon->server, daemon->num_lines)) != NULL) {
+    while ((url = http_server_url(daemon->server, false, daemon->num_lines)) != NULL) {
         size_t size = json
                           ? log_print(line, LOG_INFO, "listening", LOG_TEXT("url", url))
                           : (size_t)snprintf(line, sizeof line, "listening on %s\n", url);

@@ -90,7 +90,7 @@ static void start_server(void) {
                    http_server_create(&shared.options, &shared.server, &error) == ATTN_OK,
                "a server that does not start");
 
-    const char *url = http_server_url(shared.server, 0);
+    const char *url = http_server_url(shared.server, false, 0);
     fuzz_check(sscanf(url, "http://127.0.0.1:%u", &port) == 1,
                "an address without a port");
     shared.address = (struct sockaddr_in){.sin_family = AF_INET,
