@@ -356,8 +356,10 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
 
 /* When a complete request has its turn, and when it comes back with its reply. */
 static enum MHD_Result serve_request(struct exchange *exchange) {
-    if (exchange->reply.status == 0 && !exchange->work.abandoned)
-        exchange->request.route->handle(exchange);
+    struct wire_problem problem;
+    if (exchange->reply.status == 0 && !exchange->work.abandoned &&
+        !exchange->request.route->handle(exchange, &problem))
+        reply_set_problem(exchange, &problem);
     if (exchange->state == EXCHANGE_WITH_WORKER)
         return MHD_YES;
     return exchange->work.abandoned ? MHD_NO : reply_send(exchange);

@@ -360,8 +360,9 @@ static void print_metrics(void *context, struct buf *body) {
         print_histogram(&text, exchange->thread, i);
 }
 
-void metrics_handle(struct exchange *exchange) {
+bool metrics_handle(struct exchange *exchange, struct wire_problem *ret_problem) {
     bool is_admin = exchange->thread->address == ROUTE_AT_ADMIN;
-    reply_set_shared(exchange, GENERATION_METRICS, is_admin ? 0 : GENERATION_RECENT_NS,
-                     print_metrics, exchange, OBS_TEXT_MEDIA_TYPE);
+    return reply_set_shared(exchange, GENERATION_METRICS,
+                            is_admin ? 0 : GENERATION_RECENT_NS, print_metrics, exchange,
+                            OBS_TEXT_MEDIA_TYPE, ret_problem);
 }

@@ -78,5 +78,7 @@ bool inference_reserve_reply(struct inference *inference, struct wire_problem *p
 bool inference_encode(struct inference *inference, struct wire_problem *problem);
 
 /* On the HTTP thread, when the request is complete: suspends the connection and submits
- * the request to the workers (job.c). A full queue makes the reply a 503 instead. */
-void job_submit(struct exchange *exchange, const struct exchange_codec *codec);
+ * the request to the workers (job.c). Returns false with *ret_problem set (503) when the
+ * queue is full. */
+bool job_submit(struct exchange *exchange, const struct exchange_codec *codec,
+                struct wire_problem *ret_problem);

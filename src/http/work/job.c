@@ -379,7 +379,8 @@ static void run_received(struct sched_job *job, struct sched_worker *worker) {
     struct wire_problem problem;
 
     if (inference == NULL) {
-        reply_set_no_memory(exchange);
+        wire_problem_set_no_memory(&problem);
+        reply_set_problem(exchange, &problem);
         handover_resume(exchange);
         return;
     }
@@ -393,7 +394,8 @@ static void run_received(struct sched_job *job, struct sched_worker *worker) {
         finish(inference);
 }
 
-void job_submit(struct exchange *exchange, const struct exchange_codec *codec) {
+bool job_submit(struct exchange *exchange, const struct exchange_codec *codec,
+                struct wire_problem *ret_problem) {
     exchange->work.codec = *codec;
     exchange->work.codec.body.size = exchange->record.facts.body_bytes;
     exchange->work.submitted = clock_now_ns();
@@ -402,15 +404,12 @@ void job_submit(struct exchange *exchange, const struct exchange_codec *codec) {
     estimate_job(exchange);
     exchange->work.abandoned = exchange->peer->hung_up;
     if (exchange->work.abandoned)
-        return;
+        return true;
 
-    if (sched_reserve(exchange->options->pool, &exchange->work.job)) {
-        handover_submit(exchange, run_received);
-        return;
-    }
-    struct wire_problem problem;
-    wire_problem_set(&problem, WIRE_E_QUEUE_FULL, NULL,
-                     "the queue is full (--queue), or the wait would exceed "
-                     "--max-queue-delay; retry later");
-    reply_set_problem(exchange, &problem);
+    if (!sched_reserve(exchange->options->pool, &exchange->work.job))
+        return wire_problem_set(ret_problem, WIRE_E_QUEUE_FULL, NULL,
+                                "the queue is full (--queue), or the wait would exceed "
+                                "--max-queue-delay; retry later");
+    handover_submit(exchange, run_received);
+    return true;
 }
