@@ -6,7 +6,6 @@
 #include "http/handover.h"
 #include "http/log/access.h"
 #include "http/observe.h"
-#include "sched/container_of.h"
 #include "wire/media.h"
 #include "wire/oip/oip.h"
 

@@ -5,7 +5,6 @@
 #include "http/captures/captures.h"
 #include "http/handover.h"
 #include "http/reply.h"
-#include "sched/container_of.h"
 #include "wire/json/write.h"
 #include "wire/layer.h"
 

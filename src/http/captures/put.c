@@ -6,7 +6,6 @@
 #include "http/captures/captures.h"
 #include "http/handover.h"
 #include "http/reply.h"
-#include "sched/container_of.h"
 
 #include <string.h>
 

@@ -14,7 +14,6 @@
 #include "http/reply.h"
 #include "math/join.h"
 #include "math/plan/results.h"
-#include "sched/container_of.h"
 
 /* --- what it will take --- */
 
