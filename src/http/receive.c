@@ -187,8 +187,7 @@ static bool is_preflight(const struct exchange *exchange, const char *method) {
  * routes, and at most 64 KiB of its body is read. */
 static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
     const struct route *route = exchange->request.route;
-    if (exchange->thread->secrets == NULL ||
-        (route != NULL &&
+    if ((route != NULL &&
          (route->access == ROUTE_IS_OPEN || route->access == ROUTE_IS_HEALTH)) ||
         secrets_check_key(exchange->thread->secrets, exchange->connection,
                           exchange->request.key_name, &exchange->reply.challenge,

@@ -138,7 +138,7 @@ static size_t find_descriptors(size_t num_threads) {
 
 /* Returns the bytes that are reserved for each connection of --listen. */
 static size_t find_connection_bytes(const struct http_options *options) {
-    bool tls = options->secrets != NULL && secrets_has_certificate(options->secrets);
+    bool tls = secrets_has_certificate(options->secrets);
     return MEMORY_CONNECTION_BYTES + (tls ? MEMORY_TLS_BYTES : 0);
 }
 
@@ -332,6 +332,7 @@ attn_status http_server_create(const struct http_options *options,
     if (server == NULL)
         return refuse_threads(ATTN_E_NOMEM, options->num_threads, ret_error);
 
+    static struct secrets no_secrets; /* no file: neither keys nor TLS */
     const struct config *config = options->config;
     bool has_admin = config->admin_listen != NULL;
     server->options = *options;
@@ -344,6 +345,7 @@ attn_status http_server_create(const struct http_options *options,
         .num_threads = options->num_threads * config->listens.count,
     };
     server->admin = (struct server_address){.option = "--admin-listen",
+                                            .secrets = &no_secrets,
                                             .texts = &config->admin_listen,
                                             .num_listens = has_admin ? 1 : 0,
                                             .kind = ROUTE_AT_ADMIN,

@@ -412,8 +412,7 @@ static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
     static const char priorities[] =
         "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-AES-128-CBC:-AES-256-CBC:"
         "%SERVER_PRECEDENCE"; /* with forward secrecy, and authenticated encryption */
-    bool tls = thread->secrets != NULL && !thread->is_unix &&
-               secrets_has_certificate(thread->secrets);
+    bool tls = !thread->is_unix && secrets_has_certificate(thread->secrets);
     struct MHD_OptionItem tls_options[] = {
         {tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0,
          (void *)(uintptr_t)priorities},
