@@ -35,6 +35,7 @@ void reply_set_problem(struct exchange *exchange, const struct wire_problem *pro
     exchange->reply.constant = NULL;
     exchange->reply.constant_size = 0;
     exchange->reply.headers = NULL;
+    exchange->reply.etag[0] = '\0';
     exchange->reply.note = NULL;
     exchange->request.errors->print(problem, &exchange->reply.text);
     if (exchange->reply.text.status != ATTN_OK ||
@@ -266,7 +267,9 @@ static bool add_all_headers(const struct exchange *exchange,
         {NOTE_HEADER, reply->note},
         {NULL, NULL}};
     const struct reply_header last[] = {
-        {MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL}, {NULL, NULL}};
+        {MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL},
+        {MHD_HTTP_HEADER_ETAG, *reply->etag != '\0' ? reply->etag : NULL},
+        {NULL, NULL}};
     return add_headers(response, first) && add_cors_headers(exchange, response) &&
            add_headers(response, last) && add_headers(response, reply->headers);
 }

@@ -124,15 +124,11 @@ void captures_print_layers(void *capture, struct buf *text) {
 
 bool captures_describe(struct exchange *exchange, int http_status,
                        struct wire_problem *ret_problem) {
-    static const char etag_name[] = MHD_HTTP_HEADER_ETAG;
     struct capture *capture = exchange->work.capture;
     const struct capture_info info = capture_get_info(capture);
 
     print_capture(&info, &exchange->reply.text);
     snprintf(exchange->reply.etag, sizeof exchange->reply.etag, "\"%s\"", info.sha256);
-    exchange->reply.etag_headers[0] =
-        (struct reply_header){etag_name, exchange->reply.etag};
-    exchange->reply.headers = exchange->reply.etag_headers;
     bool made = reply_set_json(exchange, http_status, capture_hold_description(capture),
                                ret_problem);
     capture_release(capture);
