@@ -205,12 +205,6 @@ bool oip_handle_index(struct exchange *exchange, struct wire_problem *ret_proble
                             WIRE_MEDIA_TYPE_JSON, ret_problem);
 }
 
-/* A change, and whom it is logged for. */
-struct client_change {
-    struct model_change change;
-    char client[ADDRESS_PRINT_MAX];
-};
-
 /* model_change.done */
 static void finish_change(struct model_change *change,
                           const struct wire_problem *problem) {
@@ -250,18 +244,19 @@ bool oip_handle_change(struct exchange *exchange, struct wire_problem *ret_probl
 
     if (!check_change(exchange, ret_problem))
         return false;
-    struct client_change *whole = arena_alloc(&exchange->work.decoded, 1, sizeof *whole);
-    if (whole == NULL)
+    struct arena *arena = &exchange->work.decoded;
+    struct model_change *change = arena_alloc(arena, 1, sizeof *change);
+    char *client = arena_alloc(arena, 1, ADDRESS_PRINT_MAX); /* for the log */
+    if (change == NULL || client == NULL)
         return wire_problem_set_no_memory(ret_problem);
 
-    struct model_change *change = &whole->change;
     *change = (struct model_change){.load = strcmp(action, "load") == 0,
-                                    .client = whole->client,
+                                    .client = client,
                                     .key = exchange->request.key_name,
                                     .done = finish_change,
                                     .context = exchange};
     memcpy(change->name, name->start, name->size);
-    address_print(&exchange->memory.client->address, whole->client);
+    address_print(&exchange->memory.client->address, client);
     exchange->record.facts.model = change->name;
     handover_suspend(exchange);
     changer->submit(changer->context, change);
