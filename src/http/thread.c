@@ -440,6 +440,7 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     thread->listen_fd = listen_fd;
     thread->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     thread->connections.handshakes.epoll_fd = thread->epoll_fd;
+    TAILQ_INIT(&thread->turns.flows);
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_init(&thread->woken, false);
     atomic_init(&thread->num_with_workers, 0);
