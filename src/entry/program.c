@@ -73,7 +73,7 @@ static bool attend(struct call *call) {
 
     if (!reserve_results(call))
         return false;
-    void *scratch = call_alloc_scratch(call, call->sizes.scratch_bytes);
+    void *scratch = call_alloc_scratch(call);
     if (scratch == NULL)
         return false;
     if (!results_alloc(&call->reply->arena, &call->sizes, &result))
