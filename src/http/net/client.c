@@ -78,8 +78,9 @@ static void keep_or_free_locked(struct client_table *table, struct client *clien
 /* Looks at the oldest again. The first makes room when there are too many. */
 static void look_at_kept_locked(struct client_table *table) {
     bool is_full = table->num_kept == CLIENT_KEPT_MAX;
-    for (size_t i = 0; i < KEPT_LOOKS && !TAILQ_EMPTY(&table->kept); i++) {
-        struct client *client = TAILQ_FIRST(&table->kept);
+    struct client *client = TAILQ_FIRST(&table->kept), *next;
+    for (size_t i = 0; i < KEPT_LOOKS && client != NULL; i++, client = next) {
+        next = TAILQ_NEXT(client, kept);
         unkeep_locked(table, client);
         keep_or_free_locked(table, client, !is_full || i > 0);
     }
