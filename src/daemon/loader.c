@@ -90,7 +90,7 @@ static void run_reload(struct loader *loader) {
     notify_reloading();
     catalogue_reload(loader->catalogue, &loader->refuses);
     if (!atomic_load(&loader->refuses))
-        notify_ready();
+        notify_send(NOTIFY_READY);
 }
 
 static void *loader_main(void *argument) {

@@ -261,7 +261,7 @@ static int report_alive(const struct daemon *daemon, int64_t *next) {
 
     if (now >= *next) {
         if (http_server_is_alive(daemon->server))
-            notify_alive();
+            notify_send(NOTIFY_ALIVE);
         else
             log_fields(LOG_ERROR, "an HTTP thread does not run", NULL, 0);
         *next = now + notify_alive_ns();
@@ -288,7 +288,7 @@ static void run_until_stop(struct daemon *daemon) {
 static void leave(struct daemon *daemon, const struct config *config) {
     int64_t end = clock_now_ns() + (int64_t)config->readiness_delay * 1000000000;
 
-    notify_stopping();
+    notify_send(NOTIFY_STOPPING);
     loader_refuse(daemon->loader);
     http_server_refuse_ready(daemon->server);
     log_write(LOG_INFO, "stopping",
@@ -419,7 +419,7 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         print_checked(&daemon->catalogue);
         return EXIT_SUCCESS;
     }
-    notify_ready();
+    notify_send(NOTIFY_READY);
     daemon->line_fd = output_open(STDOUT_FILENO);
     run_until_stop(daemon);
     return stop_daemon(daemon, config);
