@@ -35,8 +35,7 @@ bool models_handle_one(struct exchange *exchange, struct wire_problem *ret_probl
 
 /* Constants, since a lack of memory must not make a probe fail. */
 static bool set_health(struct exchange *exchange, const char *text, int status) {
-    reply_set_constant(exchange, WIRE_MEDIA_TYPE_JSON, text, strlen(text));
-    exchange->reply.status = status;
+    reply_set_constant(exchange, status, WIRE_MEDIA_TYPE_JSON, text, strlen(text));
     return true;
 }
 
@@ -62,7 +61,7 @@ bool health_handle_ready(struct exchange *exchange, struct wire_problem *ret_pro
 
 bool openapi_handle(struct exchange *exchange, struct wire_problem *ret_problem) {
     (void)ret_problem;
-    reply_set_constant(exchange, WIRE_MEDIA_TYPE_JSON, attnd_openapi,
+    reply_set_constant(exchange, MHD_HTTP_OK, WIRE_MEDIA_TYPE_JSON, attnd_openapi,
                        (size_t)attnd_openapi_size);
     return true;
 }

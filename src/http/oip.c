@@ -213,7 +213,7 @@ static void finish_change(struct model_change *change,
     if (problem != NULL)
         reply_set_problem(exchange, problem);
     else
-        reply_set_constant(exchange, NULL, "", 0);
+        reply_set_constant(exchange, MHD_HTTP_OK, NULL, "", 0);
     handover_resume(exchange);
 }
 

@@ -152,7 +152,8 @@ bool page_handle(struct exchange *exchange, struct wire_problem *ret_problem) {
     const struct page_variant *variant =
         &exchange->thread->page->variants[file - files][accepts_gzip(exchange)];
     exchange->reply.headers = variant->headers;
-    reply_set_constant(exchange, file->content_type, variant->bytes, variant->size);
+    reply_set_constant(exchange, MHD_HTTP_OK, file->content_type, variant->bytes,
+                       variant->size);
 
     /* Its Content-Length is the size of the content that libmicrohttpd leaves out (RFC
      * 9110, section 8.6). */

@@ -215,8 +215,7 @@ static bool accept_headers(struct exchange *exchange, const char *path,
                            const char *method, const struct framing *framing,
                            struct wire_problem *problem) {
     if (is_preflight(exchange, method)) {
-        reply_set_constant(exchange, NULL, "", 0);
-        exchange->reply.status = MHD_HTTP_NO_CONTENT;
+        reply_set_constant(exchange, MHD_HTTP_NO_CONTENT, NULL, "", 0);
         return discard_needless_body(exchange, framing, problem);
     }
 

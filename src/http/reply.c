@@ -82,11 +82,11 @@ bool reply_set_shared(struct exchange *exchange, enum generation_text_id id,
     return true;
 }
 
-void reply_set_constant(struct exchange *exchange, const char *content_type,
-                        const char *bytes, size_t size) {
+void reply_set_constant(struct exchange *exchange, int http_status,
+                        const char *content_type, const char *bytes, size_t size) {
     exchange->reply.constant = bytes;
     exchange->reply.constant_size = size;
-    exchange->reply.status = MHD_HTTP_OK;
+    exchange->reply.status = http_status;
     exchange->reply.head = plain_head(content_type);
 }
 
@@ -278,9 +278,8 @@ static bool add_all_headers(const struct exchange *exchange,
 static void set_last_resort(struct exchange *exchange) {
     const struct wire_error_format *errors = exchange->request.errors;
 
-    reply_set_constant(exchange, errors->content_type, errors->out_of_memory,
-                       strlen(errors->out_of_memory));
-    exchange->reply.status = MHD_HTTP_SERVICE_UNAVAILABLE;
+    reply_set_constant(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, errors->content_type,
+                       errors->out_of_memory, strlen(errors->out_of_memory));
     exchange->record.facts.error = WIRE_E_OUT_OF_MEMORY;
 }
 

@@ -23,8 +23,8 @@ bool reply_set_shared(struct exchange *exchange, enum generation_text_id id,
                       struct wire_problem *ret_problem);
 
 /* Makes `bytes` the reply, which outlive the server. */
-void reply_set_constant(struct exchange *exchange, const char *content_type,
-                        const char *bytes, size_t size);
+void reply_set_constant(struct exchange *exchange, int http_status,
+                        const char *content_type, const char *bytes, size_t size);
 
 /* Returns the model that the first open segment of the path names. Otherwise returns NULL
  * with *ret_problem set: a 404 that points to `list_route`, which lists the models. */

@@ -182,8 +182,7 @@ static bool delete_capture(struct exchange *exchange, struct wire_problem *ret_p
     if (!captures_delete(exchange->options->captures, captures_space(exchange),
                          name->start, name->size))
         return captures_set_unknown(exchange, ret_problem);
-    reply_set_constant(exchange, NULL, "", 0);
-    exchange->reply.status = MHD_HTTP_NO_CONTENT;
+    reply_set_constant(exchange, MHD_HTTP_NO_CONTENT, NULL, "", 0);
     return true;
 }
 
