@@ -170,8 +170,8 @@ def test_pictures_and_numbers_are_saved(page):
 
 
 def test_lesson_goes_from_step_to_step_and_asks_what_if(page):
-    page.run("location.hash = '#model=d2l&head=1&row=1&key=2&step=2&what=root'; location.reload()")
-    page.wait_for("document.getElementById('step-name').textContent.startsWith('3 of 6')"
+    page.run("window.isLeft = true; location.hash = '#model=d2l&head=1&row=1&key=2&step=2&what=root'; location.reload()")
+    page.wait_for("!window.isLeft && document.getElementById('step-name').textContent.startsWith('3 of 6')"
                   " && document.querySelectorAll('#what-table tbody tr').length === 6")
     differences = page.run("return [...document.querySelectorAll('#what-table tbody tr')].map(row => row.lastChild.textContent)")
     assert differences[2].startswith("+") and differences[3:] == ["0"] * 3
