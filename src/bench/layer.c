@@ -14,7 +14,6 @@
 #include "math/run/run.h"
 #include "math/steps.h"
 #include "models/spec.h"
-#include "sched/container_of.h"
 #include "sched/loop.h"
 #include "sched/pool.h"
 

@@ -17,12 +17,6 @@
 #define FIRST_FD 3 /* SD_LISTEN_FDS_START */
 #define FDS_MAX  1024
 
-union socket_address {
-    struct sockaddr any;
-    struct sockaddr_un file;
-    struct sockaddr_storage storage;
-};
-
 /* Returns how many sockets this process was given. */
 static int count_sockets(void) {
     const char *fds = getenv("LISTEN_FDS"), *pid = getenv("LISTEN_PID");
@@ -70,13 +64,14 @@ static bool is_bound_to(const char *text, const char *listen) {
 /* Gives a socket to the address that it is bound to. */
 static attn_status assign(int fd, char *const *listens, size_t count, int *ret_fds,
                           attn_error *ret_error) {
-    union socket_address address = {.storage = {0}};
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+    struct sockaddr *any = (struct sockaddr *)&address;
     socklen_t size = sizeof address;
     char text[LISTEN_TEXT_MAX];
     int listening = 0;
     socklen_t listening_size = sizeof listening;
 
-    if (getsockname(fd, &address.any, &size) != 0 ||
+    if (getsockname(fd, any, &size) != 0 ||
         getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &listening_size) != 0 ||
         !listening)
         return error_set(
@@ -86,7 +81,7 @@ static attn_status assign(int fd, char *const *listens, size_t count, int *ret_f
             fd);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    print_socket(&address.any, sizeof address, text);
+    print_socket(any, sizeof address, text);
     for (size_t i = 0; i < count; i++) {
         if (ret_fds[i] < 0 && is_bound_to(text, listens[i])) {
             ret_fds[i] = fd;

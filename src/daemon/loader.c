@@ -43,13 +43,6 @@ static void wait_locked(struct loader *loader) {
     pthread_cond_timedwait(&loader->wake, &loader->lock, &until);
 }
 
-static struct model_change *take_change_locked(struct loader *loader) {
-    struct model_change *change = STAILQ_FIRST(&loader->waiting);
-    if (change != NULL)
-        STAILQ_REMOVE_HEAD(&loader->waiting, links);
-    return change;
-}
-
 /* Logs how many changes no line told of. */
 static void report_changes(size_t count) {
     if (count > 0)
@@ -97,7 +90,7 @@ static void run_reload(struct loader *loader) {
     notify_reloading();
     catalogue_reload(loader->catalogue, &loader->refuses);
     if (!atomic_load(&loader->refuses))
-        notify_ready();
+        notify_send(NOTIFY_READY);
 }
 
 static void *loader_main(void *argument) {
@@ -109,7 +102,9 @@ static void *loader_main(void *argument) {
         pthread_mutex_lock(&loader->lock);
         wait_locked(loader);
         bool reload = loader->reload, stops = loader->stops;
-        struct model_change *change = take_change_locked(loader);
+        struct model_change *change = STAILQ_FIRST(&loader->waiting);
+        if (change != NULL)
+            STAILQ_REMOVE_HEAD(&loader->waiting, links);
         loader->reload = false;
         pthread_mutex_unlock(&loader->lock);
         if (stops)

@@ -69,31 +69,19 @@ void notify_init(void) {
                   LOG_TEXT("reason", strerror(errno)));
 }
 
-static void send_text(const char *text) {
+void notify_send(const char *text) {
     if (notify_fd >= 0 && send(notify_fd, text, strlen(text), MSG_NOSIGNAL) < 0)
         log_write(LOG_WARN, "the service manager was not told", LOG_TEXT("what", text),
                   LOG_TEXT("reason", strerror(errno)));
-}
-
-void notify_ready(void) {
-    send_text("READY=1");
 }
 
 void notify_reloading(void) {
     char text[64];
     snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%" PRId64,
              clock_now_ns() / 1000);
-    send_text(text);
-}
-
-void notify_stopping(void) {
-    send_text("STOPPING=1");
+    notify_send(text);
 }
 
 int64_t notify_alive_ns(void) {
     return alive_ns;
-}
-
-void notify_alive(void) {
-    send_text("WATCHDOG=1");
 }

@@ -12,12 +12,12 @@
  * logged as a warning. Call it once, before the other functions. */
 void notify_init(void);
 
-/* attnd serves, or has ended a reload. */
-void notify_ready(void);
+#define NOTIFY_READY    "READY=1" /* attnd serves, or has ended a reload */
+#define NOTIFY_STOPPING "STOPPING=1"
+#define NOTIFY_ALIVE    "WATCHDOG=1"
 
+void notify_send(const char *text);
 void notify_reloading(void);
-void notify_stopping(void);
 
-/* Returns how often notify_alive() should be called, in ns; 0: never. */
+/* Returns how often NOTIFY_ALIVE should be sent, in ns; 0: never. */
 int64_t notify_alive_ns(void);
-void notify_alive(void);

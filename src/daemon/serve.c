@@ -134,12 +134,12 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
         .captures = daemon->captures,
     };
     attn_status status = http_server_create(&http, &daemon->server, error);
-    if (status == ATTN_OK && http_server_admin_url(daemon->server) != NULL)
+    if (status == ATTN_OK && config->admin_listen != NULL)
         log_write(LOG_INFO, "admin address",
-                  LOG_TEXT("url", http_server_admin_url(daemon->server)));
+                  LOG_TEXT("url", http_server_url(daemon->server, true, 0)));
     if (status == ATTN_OK)
         log_write(LOG_INFO, "listening",
-                  LOG_TEXT("url", http_server_url(daemon->server, 0)),
+                  LOG_TEXT("url", http_server_url(daemon->server, false, 0)),
                   LOG_NUMBER("workers", num_workers_of(config)),
                   LOG_NUMBER("http_threads", num_threads),
                   LOG_NUMBER("max_memory", daemon->max_memory),
@@ -147,7 +147,7 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
                   LOG_TEXT("blas", attn_blas_text()));
     for (size_t i = 1; status == ATTN_OK && i < config->listens.count; i++)
         log_write(LOG_INFO, "listening",
-                  LOG_TEXT("url", http_server_url(daemon->server, i)));
+                  LOG_TEXT("url", http_server_url(daemon->server, false, i)));
     return status;
 }
 
@@ -191,7 +191,7 @@ static void print_addresses(struct daemon *daemon) {
     char line[OUTPUT_BYTES_MAX];
     const char *url;
 
-    while ((url = http_server_url(daemon->server, daemon->num_lines)) != NULL) {
+    while ((url = http_server_url(daemon->server, false, daemon->num_lines)) != NULL) {
         size_t size = json
                           ? log_print(line, LOG_INFO, "listening", LOG_TEXT("url", url))
                           : (size_t)snprintf(line, sizeof line, "listening on %s\n", url);
@@ -261,7 +261,7 @@ static int report_alive(const struct daemon *daemon, int64_t *next) {
 
     if (now >= *next) {
         if (http_server_is_alive(daemon->server))
-            notify_alive();
+            notify_send(NOTIFY_ALIVE);
         else
             log_fields(LOG_ERROR, "an HTTP thread does not run", NULL, 0);
         *next = now + notify_alive_ns();
@@ -288,7 +288,7 @@ static void run_until_stop(struct daemon *daemon) {
 static void leave(struct daemon *daemon, const struct config *config) {
     int64_t end = clock_now_ns() + (int64_t)config->readiness_delay * 1000000000;
 
-    notify_stopping();
+    notify_send(NOTIFY_STOPPING);
     loader_refuse(daemon->loader);
     http_server_refuse_ready(daemon->server);
     log_write(LOG_INFO, "stopping",
@@ -419,7 +419,7 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         print_checked(&daemon->catalogue);
         return EXIT_SUCCESS;
     }
-    notify_ready();
+    notify_send(NOTIFY_READY);
     daemon->line_fd = output_open(STDOUT_FILENO);
     run_until_stop(daemon);
     return stop_daemon(daemon, config);

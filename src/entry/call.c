@@ -34,7 +34,8 @@ bool call_check_limit(struct call *call) {
                             "time, or send a smaller request");
 }
 
-void *call_alloc_scratch(struct call *call, size_t bytes) {
+void *call_alloc_scratch(struct call *call) {
+    size_t bytes = call->sizes.scratch_bytes;
     if (!call_reserve(call, bytes, &call->problem) || !call_check_limit(call))
         return NULL;
     void *scratch = arena_alloc(&call->arena, bytes, 1);

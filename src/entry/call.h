@@ -25,6 +25,6 @@ bool call_reserve(void *context, size_t bytes, struct wire_problem *ret_problem)
 /* Returns whether the call is not over; false with call->problem set. */
 bool call_check_limit(struct call *call);
 
-/* Reserves and allocates `bytes` of scratch, unless the call is over; NULL with
+/* Reserves and allocates the scratch of the plan, unless the call is over; NULL with
  * call->problem set. */
-void *call_alloc_scratch(struct call *call, size_t bytes);
+void *call_alloc_scratch(struct call *call);

@@ -15,14 +15,15 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #define THREADS_MAX 1024
 
 /* One parallel for loop, in the stack of its caller. */
 struct crew_loop {
-    struct crew_loop *next; /* guarded by the lock, as num_helpers is */
-    size_t num_helpers;     /* helpers inside */
+    SLIST_ENTRY(crew_loop) links; /* guarded by the lock, as num_helpers is */
+    size_t num_helpers;           /* helpers inside */
     const struct crew_limit *limit;
     void (*task)(void *data, size_t index, size_t thread);
     void *data;
@@ -36,7 +37,7 @@ struct crew {
     size_t num_threads;   /* with the calling one */
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t work, helper_left;
-    struct crew_loop *loops; /* newest first */
+    SLIST_HEAD(, crew_loop) loops; /* newest first */
     bool stopping;
     size_t num_started;
     struct crew_helper {
@@ -68,10 +69,12 @@ static void take_tasks(struct crew_loop *loop, size_t thread) {
 }
 
 static struct crew_loop *find_loop_locked(const struct crew *crew) {
-    struct crew_loop *loop = crew->loops;
+    struct crew_loop *loop;
 
-    while (loop != NULL && atomic_load(&loop->next_index) >= loop->count)
-        loop = loop->next;
+    SLIST_FOREACH(loop, &crew->loops, links) {
+        if (atomic_load(&loop->next_index) < loop->count)
+            break;
+    }
     return loop;
 }
 
@@ -110,8 +113,7 @@ static void share_loop(void *context, size_t count,
     atomic_init(&loop.next_index, 0);
     if (shared) {
         pthread_mutex_lock(&crew->lock);
-        loop.next = crew->loops;
-        crew->loops = &loop;
+        SLIST_INSERT_HEAD(&crew->loops, &loop, links);
         pthread_cond_broadcast(&crew->work);
         pthread_mutex_unlock(&crew->lock);
     }
@@ -120,10 +122,7 @@ static void share_loop(void *context, size_t count,
         return;
 
     pthread_mutex_lock(&crew->lock);
-    struct crew_loop **at = &crew->loops;
-    while (*at != &loop)
-        at = &(*at)->next;
-    *at = loop.next;
+    SLIST_REMOVE(&crew->loops, &loop, crew_loop, links);
     while (loop.num_helpers > 0)
         pthread_cond_wait(&crew->helper_left, &crew->lock);
     pthread_mutex_unlock(&crew->lock);

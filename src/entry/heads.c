@@ -124,7 +124,7 @@ bool call_analyse_heads(struct call *call) {
         return wire_problem_set_no_memory(&call->problem);
     if (!load_sums(call, count, sums))
         return false;
-    void *scratch = call_alloc_scratch(call, call->sizes.scratch_bytes);
+    void *scratch = call_alloc_scratch(call);
     if (scratch == NULL)
         return false;
 

@@ -107,8 +107,8 @@ static void find_state(const struct attn_layers *layers, struct stat *ret_state)
     *ret_state = (struct stat){0};
     if (layers->folder != NULL)
         folder_find_state(layers->spec.path, ret_state);
-    else if (stat(layers->spec.path, ret_state) != 0)
-        *ret_state = (struct stat){0};
+    else
+        stat(layers->spec.path, ret_state); /* on failure it stays as it is */
 }
 
 static attn_status open_layers(struct attn_layers *layers, attn_error *ret_error) {

@@ -43,20 +43,6 @@ static bool reserve_results(struct call *call) {
             : "send fewer or shorter sequences");
 }
 
-/* Allocates the results, where NULL stands for none. */
-static bool alloc_results(struct call *call, attn_result *ret_result) {
-    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
-        size_t count = result_count(&call->sizes, id);
-        void *numbers = NULL;
-        if (count > 0)
-            numbers = arena_alloc(&call->reply->arena, count, result_number_bytes(id));
-        if (count > 0 && numbers == NULL)
-            return wire_problem_set_no_memory(&call->problem);
-        result_set_numbers(ret_result, id, numbers);
-    }
-    return true;
-}
-
 /* --- the phases --- */
 
 static bool read_request(struct call *call, const attn_model *model, const char *options,
@@ -87,9 +73,11 @@ static bool attend(struct call *call) {
 
     if (!reserve_results(call))
         return false;
-    void *scratch = call_alloc_scratch(call, call->sizes.scratch_bytes);
-    if (scratch == NULL || !alloc_results(call, &result))
+    void *scratch = call_alloc_scratch(call);
+    if (scratch == NULL)
         return false;
+    if (!results_alloc(&call->reply->arena, &call->sizes, &result))
+        return wire_problem_set_no_memory(&call->problem);
     attn_run(request->model, &request->batch, &call->sizes, scratch, &result);
     return call_check_limit(call) &&
            entry_reply_fill(call->reply, request, &result, &call->problem);

@@ -69,47 +69,42 @@ bool heads_check(struct exchange *exchange, struct wire_problem *ret_problem) {
                             "allow; send that, or no Accept");
 }
 
-/* Submits a job by the media types that were found. `models` are those that the request
- * may name, or NULL. */
-static void submit_inference(struct exchange *exchange, const struct inference_kind *kind,
-                             const attn_model *const *models, size_t num_models) {
+/* Submits a job by the media types that were found. The request may name a model, when
+ * `names_model` is true and its path names no capture. */
+static bool submit_inference(struct exchange *exchange, const struct inference_kind *kind,
+                             bool names_model, struct wire_problem *ret_problem) {
     static const struct wire_writer *const writers[] = {
         [WIRE_MEDIA_JSON] = &wire_native_writer,
         [WIRE_MEDIA_SAFETENSORS] = &wire_safetensors_writer,
         [WIRE_MEDIA_OCTETS] = &wire_safetensors_writer};
     enum wire_media reply = exchange->request.reply_media;
     bool text = exchange->request.body_media == WIRE_MEDIA_JSON;
-    const struct exchange_codec codec = {
+    bool of_capture = exchange->request.route->access == ROUTE_INFERS_CAPTURE;
+    struct exchange_codec codec = {
         .kind = kind,
         .read = text ? wire_native_read : wire_safetensors_read,
         .writer = writers[reply],
         .json_size = WIRE_NO_SIZE,
         .content_type = reply == WIRE_MEDIA_OCTETS ? WIRE_MEDIA_TYPE_OCTETS : NULL,
-        .body = {.models = models, .num_models = num_models, .text = text}};
+        .body.text = text};
 
-    job_submit(exchange, &codec);
+    if (of_capture && !captures_use(exchange, true, ret_problem))
+        return false;
+    if (names_model && !of_capture) {
+        codec.body.models = exchange->generation->models;
+        codec.body.num_models = exchange->generation->num_models;
+    }
+    return job_submit(exchange, &codec, ret_problem);
 }
 
-void attention_handle(struct exchange *exchange) {
-    submit_inference(exchange, &attention_kind, exchange->generation->models,
-                     exchange->generation->num_models);
+bool attention_handle(struct exchange *exchange, struct wire_problem *ret_problem) {
+    return submit_inference(exchange, &attention_kind, true, ret_problem);
 }
 
-void heads_handle(struct exchange *exchange) {
-    submit_inference(exchange, &heads_kind, exchange->generation->models,
-                     exchange->generation->num_models);
+bool heads_handle(struct exchange *exchange, struct wire_problem *ret_problem) {
+    return submit_inference(exchange, &heads_kind, true, ret_problem);
 }
 
-void dot_product_handle(struct exchange *exchange) {
-    submit_inference(exchange, &attention_kind, NULL, 0);
-}
-
-void stored_handle(struct exchange *exchange) {
-    if (captures_use(exchange, true))
-        submit_inference(exchange, &attention_kind, NULL, 0);
-}
-
-void stored_heads_handle(struct exchange *exchange) {
-    if (captures_use(exchange, true))
-        submit_inference(exchange, &heads_kind, NULL, 0);
+bool dot_product_handle(struct exchange *exchange, struct wire_problem *ret_problem) {
+    return submit_inference(exchange, &attention_kind, false, ret_problem);
 }

@@ -101,10 +101,9 @@ struct exchange_reply {
     const char *note;                   /* Attnd-Note, a constant; or NULL */
     const char *challenge;              /* WWW-Authenticate of a 401, or NULL */
     const struct reply_header *headers; /* of the route, up to a name of NULL; or NULL */
-    struct reply_header etag_headers[2]; /* `headers` with an ETag, and its text */
-    char etag[CAPTURE_HASH_MAX + 2];
-    bool retry_later; /* with Retry-After */
-    bool close;       /* with Connection: close */
+    char etag[CAPTURE_HASH_MAX + 2];    /* of a capture, or "" */
+    bool retry_later;                   /* with Retry-After */
+    bool close;                         /* with Connection: close */
 };
 
 /* For metrics, statistics and the log. */

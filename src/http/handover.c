@@ -4,7 +4,6 @@
 #include "http/handover.h"
 
 #include "base/clock.h"
-#include "sched/container_of.h"
 
 void handover_suspend(struct exchange *exchange) {
     exchange->state = EXCHANGE_WITH_WORKER;

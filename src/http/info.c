@@ -19,30 +19,33 @@ static void print_model_list(void *context, struct buf *text) {
     wire_native_print_models(generation->models, generation->num_models, text);
 }
 
-void models_handle_list(struct exchange *exchange) {
-    reply_set_shared(exchange, GENERATION_MODELS, GENERATION_FOREVER, print_model_list,
-                     exchange->generation, WIRE_MEDIA_TYPE_JSON);
+bool models_handle_list(struct exchange *exchange, struct wire_problem *ret_problem) {
+    return reply_set_shared(exchange, GENERATION_MODELS, GENERATION_FOREVER,
+                            print_model_list, exchange->generation, WIRE_MEDIA_TYPE_JSON,
+                            ret_problem);
 }
 
-void models_handle_one(struct exchange *exchange) {
-    const attn_model *model = reply_find_model(exchange, "GET /v1/models");
+bool models_handle_one(struct exchange *exchange, struct wire_problem *ret_problem) {
+    const attn_model *model = reply_find_model(exchange, "GET /v1/models", ret_problem);
     if (model == NULL)
-        return;
+        return false;
     wire_native_print_model(attn_model_get_info(model), &exchange->reply.text);
-    reply_set_json(exchange, MHD_HTTP_OK, NULL);
+    return reply_set_json(exchange, MHD_HTTP_OK, NULL, ret_problem);
 }
 
 /* Constants, since a lack of memory must not make a probe fail. */
-static void set_health(struct exchange *exchange, const char *text, int status) {
-    reply_set_constant(exchange, WIRE_MEDIA_TYPE_JSON, text, strlen(text));
-    exchange->reply.status = status;
+static bool set_health(struct exchange *exchange, const char *text, int status) {
+    reply_set_constant(exchange, status, WIRE_MEDIA_TYPE_JSON, text, strlen(text));
+    return true;
 }
 
-void health_handle_live(struct exchange *exchange) {
-    set_health(exchange, "{\"live\":true}", MHD_HTTP_OK);
+bool health_handle_live(struct exchange *exchange, struct wire_problem *ret_problem) {
+    (void)ret_problem;
+    return set_health(exchange, "{\"live\":true}", MHD_HTTP_OK);
 }
 
-void health_handle_ready(struct exchange *exchange) {
+bool health_handle_ready(struct exchange *exchange, struct wire_problem *ret_problem) {
+    (void)ret_problem;
     const char *text = "{\"ready\":true}";
     bool ready = false;
 
@@ -53,10 +56,12 @@ void health_handle_ready(struct exchange *exchange) {
         text = "{\"ready\":false,\"reason\":\"no model is loaded\"}";
     else
         ready = true;
-    set_health(exchange, text, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
+    return set_health(exchange, text, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
 }
 
-void openapi_handle(struct exchange *exchange) {
-    reply_set_constant(exchange, WIRE_MEDIA_TYPE_JSON, attnd_openapi,
+bool openapi_handle(struct exchange *exchange, struct wire_problem *ret_problem) {
+    (void)ret_problem;
+    reply_set_constant(exchange, MHD_HTTP_OK, WIRE_MEDIA_TYPE_JSON, attnd_openapi,
                        (size_t)attnd_openapi_size);
+    return true;
 }

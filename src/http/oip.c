@@ -17,34 +17,35 @@
 
 /* --- which model --- */
 
-/* Returns the model that the path names, after checking the version where it names one.
- * Otherwise makes the reply a 404 and returns NULL. */
-static const attn_model *find_path_model(struct exchange *exchange) {
-    const attn_model *model = reply_find_model(exchange, "POST /v2/repository/index");
+/* Returns the model that the path names, after checking the version where it names one;
+ * NULL with *ret_problem set (404). */
+static const attn_model *find_path_model(const struct exchange *exchange,
+                                         struct wire_problem *ret_problem) {
+    const attn_model *model =
+        reply_find_model(exchange, "POST /v2/repository/index", ret_problem);
     const struct route_segment *version = &exchange->request.segments[1];
-    struct wire_problem problem;
 
     if (model == NULL || version->start == NULL ||
         (version->size == strlen(WIRE_OIP_VERSION) &&
          memcmp(version->start, WIRE_OIP_VERSION, version->size) == 0))
         return model;
-    wire_problem_set(&problem, WIRE_E_UNKNOWN_VERSION, "version",
+    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_VERSION, "version",
                      "model '%s' has no version '%.*s'; ask for version " WIRE_OIP_VERSION
                      ", or none",
                      attn_model_get_info(model)->name,
                      version->size < 100 ? (int)version->size : 100, version->start);
-    reply_set_problem(exchange, &problem);
     return NULL;
 }
 
 /* Makes the reply what `print` writes about the model that the path names. */
-static void reply_model(struct exchange *exchange,
-                        void (*print)(const attn_model_info *info, struct buf *body)) {
-    const attn_model *model = find_path_model(exchange);
+static bool reply_model(struct exchange *exchange,
+                        void (*print)(const attn_model_info *info, struct buf *body),
+                        struct wire_problem *ret_problem) {
+    const attn_model *model = find_path_model(exchange, ret_problem);
     if (model == NULL)
-        return;
+        return false;
     print(attn_model_get_info(model), &exchange->reply.text);
-    reply_set_json(exchange, MHD_HTTP_OK, NULL);
+    return reply_set_json(exchange, MHD_HTTP_OK, NULL, ret_problem);
 }
 
 /* --- infer --- */
@@ -103,50 +104,47 @@ static bool find_json_size(struct exchange *exchange, size_t *ret_size,
                             WIRE_OIP_SIZE_HEADER " appears twice; send it once");
 }
 
-void oip_handle_infer(struct exchange *exchange) {
-    struct wire_problem problem;
+bool oip_handle_infer(struct exchange *exchange, struct wire_problem *ret_problem) {
     struct exchange_codec codec = {.kind = &attention_kind,
                                    .read = wire_oip_read,
                                    .writer = &wire_oip_writer,
                                    .body.num_models = 1};
 
-    if (find_path_model(exchange) == NULL)
-        return;
+    if (find_path_model(exchange, ret_problem) == NULL ||
+        !find_json_size(exchange, &codec.json_size, ret_problem))
+        return false;
     codec.body.models = &exchange->generation->models[exchange->request.model];
-    if (!find_json_size(exchange, &codec.json_size, &problem)) {
-        reply_set_problem(exchange, &problem);
-        return;
-    }
     codec.body.text = codec.json_size == WIRE_NO_SIZE;
-    job_submit(exchange, &codec);
+    return job_submit(exchange, &codec, ret_problem);
 }
 
 /* --- descriptions --- */
 
-void oip_handle_server(struct exchange *exchange) {
+bool oip_handle_server(struct exchange *exchange, struct wire_problem *ret_problem) {
     wire_oip_print_server(&exchange->reply.text);
-    reply_set_json(exchange, MHD_HTTP_OK, NULL);
+    return reply_set_json(exchange, MHD_HTTP_OK, NULL, ret_problem);
 }
 
-void oip_handle_model(struct exchange *exchange) {
-    reply_model(exchange, wire_oip_print_model);
+bool oip_handle_model(struct exchange *exchange, struct wire_problem *ret_problem) {
+    return reply_model(exchange, wire_oip_print_model, ret_problem);
 }
 
-void oip_handle_config(struct exchange *exchange) {
-    reply_model(exchange, wire_oip_print_config);
+bool oip_handle_config(struct exchange *exchange, struct wire_problem *ret_problem) {
+    return reply_model(exchange, wire_oip_print_config, ret_problem);
 }
 
 static bool is_draining(const struct exchange *exchange) {
     return atomic_load(exchange->thread->refuses_ready);
 }
 
-void oip_handle_ready(struct exchange *exchange) {
-    const attn_model *model = find_path_model(exchange);
+bool oip_handle_ready(struct exchange *exchange, struct wire_problem *ret_problem) {
+    const attn_model *model = find_path_model(exchange, ret_problem);
     bool ready = !is_draining(exchange);
     if (model == NULL)
-        return;
+        return false;
     wire_oip_print_ready(attn_model_get_info(model), ready, &exchange->reply.text);
-    reply_set_json(exchange, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, NULL);
+    return reply_set_json(exchange, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
+                          NULL, ret_problem);
 }
 
 /* Adds the statistics of `count` models, from index `first` on. */
@@ -161,11 +159,11 @@ static void print_stats(const struct generation *generation, size_t first, size_
     buf_append_text(text, "]}");
 }
 
-void oip_handle_stats(struct exchange *exchange) {
-    if (find_path_model(exchange) == NULL)
-        return;
+bool oip_handle_stats(struct exchange *exchange, struct wire_problem *ret_problem) {
+    if (find_path_model(exchange, ret_problem) == NULL)
+        return false;
     print_stats(exchange->generation, exchange->request.model, 1, &exchange->reply.text);
-    reply_set_json(exchange, MHD_HTTP_OK, NULL);
+    return reply_set_json(exchange, MHD_HTTP_OK, NULL, ret_problem);
 }
 
 static void print_all_stats(void *context, struct buf *text) {
@@ -173,9 +171,10 @@ static void print_all_stats(void *context, struct buf *text) {
     print_stats(generation, 0, generation->num_models, text);
 }
 
-void oip_handle_all_stats(struct exchange *exchange) {
-    reply_set_shared(exchange, GENERATION_STATISTICS, GENERATION_RECENT_NS,
-                     print_all_stats, exchange->generation, WIRE_MEDIA_TYPE_JSON);
+bool oip_handle_all_stats(struct exchange *exchange, struct wire_problem *ret_problem) {
+    return reply_set_shared(exchange, GENERATION_STATISTICS, GENERATION_RECENT_NS,
+                            print_all_stats, exchange->generation, WIRE_MEDIA_TYPE_JSON,
+                            ret_problem);
 }
 
 /* --- the repository --- */
@@ -192,28 +191,19 @@ static void print_index(void *context, struct buf *text) {
                          source->draining, source->ready_only, text);
 }
 
-void oip_handle_index(struct exchange *exchange) {
+bool oip_handle_index(struct exchange *exchange, struct wire_problem *ret_problem) {
     const struct buf *body = &exchange->body.text;
     struct index_source source = {exchange->generation, is_draining(exchange), false};
-    struct wire_problem problem;
 
     if (!wire_oip_read_index(body->data != NULL ? body->data : "", body->size,
-                             &source.ready_only, &problem)) {
-        reply_set_problem(exchange, &problem);
-        return;
-    }
+                             &source.ready_only, ret_problem))
+        return false;
     enum generation_text_id id = GENERATION_INDEX +
                                  (source.draining ? GENERATION_INDEX_DRAINING : 0) +
                                  (source.ready_only ? GENERATION_INDEX_READY_ONLY : 0);
-    reply_set_shared(exchange, id, GENERATION_FOREVER, print_index, &source,
-                     WIRE_MEDIA_TYPE_JSON);
+    return reply_set_shared(exchange, id, GENERATION_FOREVER, print_index, &source,
+                            WIRE_MEDIA_TYPE_JSON, ret_problem);
 }
-
-/* A change, and whom it is logged for. */
-struct client_change {
-    struct model_change change;
-    char client[ADDRESS_PRINT_MAX];
-};
 
 /* model_change.done */
 static void finish_change(struct model_change *change,
@@ -223,7 +213,7 @@ static void finish_change(struct model_change *change,
     if (problem != NULL)
         reply_set_problem(exchange, problem);
     else
-        reply_set_constant(exchange, NULL, "", 0);
+        reply_set_constant(exchange, MHD_HTTP_OK, NULL, "", 0);
     handover_resume(exchange);
 }
 
@@ -247,31 +237,28 @@ static bool check_change(struct exchange *exchange, struct wire_problem *problem
 }
 
 /* Suspends the connection until the model that the path names is loaded or unloaded. */
-void oip_handle_change(struct exchange *exchange) {
+bool oip_handle_change(struct exchange *exchange, struct wire_problem *ret_problem) {
     const struct model_changer *changer = exchange->options->changer;
     const struct route_segment *name = &exchange->request.segments[0];
     const char *action = strrchr(exchange->request.route->path, '/') + 1;
-    struct wire_problem problem;
 
-    if (!check_change(exchange, &problem)) {
-        reply_set_problem(exchange, &problem);
-        return;
-    }
-    struct client_change *whole = arena_alloc(&exchange->work.decoded, 1, sizeof *whole);
-    if (whole == NULL) {
-        reply_set_no_memory(exchange);
-        return;
-    }
+    if (!check_change(exchange, ret_problem))
+        return false;
+    struct arena *arena = &exchange->work.decoded;
+    struct model_change *change = arena_alloc(arena, 1, sizeof *change);
+    char *client = arena_alloc(arena, 1, ADDRESS_PRINT_MAX); /* for the log */
+    if (change == NULL || client == NULL)
+        return wire_problem_set_no_memory(ret_problem);
 
-    struct model_change *change = &whole->change;
     *change = (struct model_change){.load = strcmp(action, "load") == 0,
-                                    .client = whole->client,
+                                    .client = client,
                                     .key = exchange->request.key_name,
                                     .done = finish_change,
                                     .context = exchange};
     memcpy(change->name, name->start, name->size);
-    address_print(&exchange->memory.client->address, whole->client);
+    address_print(&exchange->memory.client->address, client);
     exchange->record.facts.model = change->name;
     handover_suspend(exchange);
     changer->submit(changer->context, change);
+    return true;
 }

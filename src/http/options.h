@@ -24,7 +24,7 @@ struct http_options {
     const struct address_ranges *trusted_proxies;
     /* Web pages elsewhere with these origins may use the server. */
     const struct origins *cors_origins;
-    struct secrets *secrets;             /* NULL: neither keys nor TLS */
+    struct secrets *secrets;             /* which may be without files */
     const struct model_changer *changer; /* NULL: no client may load or unload */
     struct generations *models;          /* of which a generation is published */
     struct sched_pool *pool;

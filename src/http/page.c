@@ -138,25 +138,22 @@ void page_deinit(struct page *page) {
         free(page->texts[i]);
 }
 
-void page_handle(struct exchange *exchange) {
+bool page_handle(struct exchange *exchange, struct wire_problem *ret_problem) {
     const struct page_file *file = files;
     while (strcmp(file->path, exchange->request.route->path) != 0)
         file++;
 
-    if (exchange->options->config->no_ui) {
-        struct wire_problem problem;
-        wire_problem_set(&problem, WIRE_E_UNKNOWN_ROUTE, NULL,
-                         "%s is not served, because attnd was started with --no-ui; "
-                         "start it without, or use POST /v1/attention",
-                         file->path);
-        reply_set_problem(exchange, &problem);
-        return;
-    }
+    if (exchange->options->config->no_ui)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+                                "%s is not served, because attnd was started with "
+                                "--no-ui; start it without, or use POST /v1/attention",
+                                file->path);
 
     const struct page_variant *variant =
         &exchange->thread->page->variants[file - files][accepts_gzip(exchange)];
     exchange->reply.headers = variant->headers;
-    reply_set_constant(exchange, file->content_type, variant->bytes, variant->size);
+    reply_set_constant(exchange, MHD_HTTP_OK, file->content_type, variant->bytes,
+                       variant->size);
 
     /* Its Content-Length is the size of the content that libmicrohttpd leaves out (RFC
      * 9110, section 8.6). */
@@ -164,4 +161,5 @@ void page_handle(struct exchange *exchange) {
         exchange->reply.status = MHD_HTTP_NOT_MODIFIED;
         exchange->reply.head.content_type = NULL;
     }
+    return true;
 }

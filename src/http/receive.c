@@ -187,8 +187,7 @@ static bool is_preflight(const struct exchange *exchange, const char *method) {
  * routes, and at most 64 KiB of its body is read. */
 static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
     const struct route *route = exchange->request.route;
-    if (exchange->thread->secrets == NULL ||
-        (route != NULL &&
+    if ((route != NULL &&
          (route->access == ROUTE_IS_OPEN || route->access == ROUTE_IS_HEALTH)) ||
         secrets_check_key(exchange->thread->secrets, exchange->connection,
                           exchange->request.key_name, &exchange->reply.challenge,
@@ -216,8 +215,7 @@ static bool accept_headers(struct exchange *exchange, const char *path,
                            const char *method, const struct framing *framing,
                            struct wire_problem *problem) {
     if (is_preflight(exchange, method)) {
-        reply_set_constant(exchange, NULL, "", 0);
-        exchange->reply.status = MHD_HTTP_NO_CONTENT;
+        reply_set_constant(exchange, MHD_HTTP_NO_CONTENT, NULL, "", 0);
         return discard_needless_body(exchange, framing, problem);
     }
 
@@ -356,8 +354,10 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
 
 /* When a complete request has its turn, and when it comes back with its reply. */
 static enum MHD_Result serve_request(struct exchange *exchange) {
-    if (exchange->reply.status == 0 && !exchange->work.abandoned)
-        exchange->request.route->handle(exchange);
+    struct wire_problem problem;
+    if (exchange->reply.status == 0 && !exchange->work.abandoned &&
+        !exchange->request.route->handle(exchange, &problem))
+        reply_set_problem(exchange, &problem);
     if (exchange->state == EXCHANGE_WITH_WORKER)
         return MHD_YES;
     return exchange->work.abandoned ? MHD_NO : reply_send(exchange);

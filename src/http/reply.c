@@ -6,7 +6,6 @@
 #include "http/handover.h"
 #include "http/log/access.h"
 #include "http/observe.h"
-#include "sched/container_of.h"
 #include "wire/media.h"
 #include "wire/oip/oip.h"
 
@@ -36,6 +35,7 @@ void reply_set_problem(struct exchange *exchange, const struct wire_problem *pro
     exchange->reply.constant = NULL;
     exchange->reply.constant_size = 0;
     exchange->reply.headers = NULL;
+    exchange->reply.etag[0] = '\0';
     exchange->reply.note = NULL;
     exchange->request.errors->print(problem, &exchange->reply.text);
     if (exchange->reply.text.status != ATTN_OK ||
@@ -50,67 +50,57 @@ void reply_set_problem(struct exchange *exchange, const struct wire_problem *pro
                                   problem->status == MHD_HTTP_TOO_MANY_REQUESTS;
 }
 
-void reply_set_no_memory(struct exchange *exchange) {
-    struct wire_problem problem;
-    wire_problem_set_no_memory(&problem);
-    reply_set_problem(exchange, &problem);
-}
-
-void reply_set_json(struct exchange *exchange, int http_status,
-                    struct shared_text *rest) {
+bool reply_set_json(struct exchange *exchange, int http_status, struct shared_text *rest,
+                    struct wire_problem *ret_problem) {
     struct buf *text = &exchange->reply.text;
     size_t rest_size = rest != NULL ? rest->text.size : 0;
-    struct wire_problem problem;
 
     exchange->reply.shared = rest;
     if (text->status != ATTN_OK ||
-        (text->size > 0 && buf_set_capacity(text, text->size) != ATTN_OK)) {
-        reply_set_no_memory(exchange);
-        return;
-    }
-    if (!memory_reserve(&exchange->memory, text->size + rest_size, &problem)) {
-        reply_set_problem(exchange, &problem);
-        return;
-    }
+        (text->size > 0 && buf_set_capacity(text, text->size) != ATTN_OK))
+        return wire_problem_set_no_memory(ret_problem);
+    if (!memory_reserve(&exchange->memory, text->size + rest_size, ret_problem))
+        return false;
     exchange->reply.constant = rest != NULL ? rest->text.data : NULL;
     exchange->reply.constant_size = rest_size;
     exchange->reply.status = http_status;
     exchange->reply.head = plain_head(WIRE_MEDIA_TYPE_JSON);
+    return true;
 }
 
-void reply_set_shared(struct exchange *exchange, enum generation_text_id id,
+bool reply_set_shared(struct exchange *exchange, enum generation_text_id id,
                       int64_t max_age, void (*print)(void *context, struct buf *text),
-                      void *context, const char *content_type) {
+                      void *context, const char *content_type,
+                      struct wire_problem *ret_problem) {
     struct shared_text *text;
     if (generation_get_text(exchange->generation, id, max_age, print, context, &text) !=
-        ATTN_OK) {
-        reply_set_no_memory(exchange);
-        return;
-    }
-    reply_set_json(exchange, MHD_HTTP_OK, text);
-    if (exchange->reply.status == MHD_HTTP_OK)
-        exchange->reply.head = plain_head(content_type);
+        ATTN_OK)
+        return wire_problem_set_no_memory(ret_problem);
+    if (!reply_set_json(exchange, MHD_HTTP_OK, text, ret_problem))
+        return false;
+    exchange->reply.head = plain_head(content_type);
+    return true;
 }
 
-void reply_set_constant(struct exchange *exchange, const char *content_type,
-                        const char *bytes, size_t size) {
+void reply_set_constant(struct exchange *exchange, int http_status,
+                        const char *content_type, const char *bytes, size_t size) {
     exchange->reply.constant = bytes;
     exchange->reply.constant_size = size;
-    exchange->reply.status = MHD_HTTP_OK;
+    exchange->reply.status = http_status;
     exchange->reply.head = plain_head(content_type);
 }
 
-const attn_model *reply_find_model(struct exchange *exchange, const char *list_route) {
+const attn_model *reply_find_model(const struct exchange *exchange,
+                                   const char *list_route,
+                                   struct wire_problem *ret_problem) {
     const struct generation *generation = exchange->generation;
     const struct route_segment *name = &exchange->request.segments[0];
-    struct wire_problem problem;
 
     if (exchange->request.model < generation->num_models)
         return generation->models[exchange->request.model];
-    wire_problem_set(&problem, WIRE_E_UNKNOWN_MODEL, "model",
+    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_MODEL, "model",
                      "there is no model '%.*s'; %s lists the loaded models",
                      name->size < 100 ? (int)name->size : 100, name->start, list_route);
-    reply_set_problem(exchange, &problem);
     return NULL;
 }
 
@@ -277,7 +267,9 @@ static bool add_all_headers(const struct exchange *exchange,
         {NOTE_HEADER, reply->note},
         {NULL, NULL}};
     const struct reply_header last[] = {
-        {MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL}, {NULL, NULL}};
+        {MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL},
+        {MHD_HTTP_HEADER_ETAG, *reply->etag != '\0' ? reply->etag : NULL},
+        {NULL, NULL}};
     return add_headers(response, first) && add_cors_headers(exchange, response) &&
            add_headers(response, last) && add_headers(response, reply->headers);
 }
@@ -286,9 +278,8 @@ static bool add_all_headers(const struct exchange *exchange,
 static void set_last_resort(struct exchange *exchange) {
     const struct wire_error_format *errors = exchange->request.errors;
 
-    reply_set_constant(exchange, errors->content_type, errors->out_of_memory,
-                       strlen(errors->out_of_memory));
-    exchange->reply.status = MHD_HTTP_SERVICE_UNAVAILABLE;
+    reply_set_constant(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, errors->content_type,
+                       errors->out_of_memory, strlen(errors->out_of_memory));
     exchange->record.facts.error = WIRE_E_OUT_OF_MEMORY;
 }
 

@@ -37,16 +37,20 @@ enum route_address {
     ROUTE_AT_ADMIN /* it has no models and needs no keys */
 };
 
+/* A function of a route. Returns false with *ret_problem set, which becomes the reply. */
+typedef bool route_step(struct exchange *exchange, struct wire_problem *ret_problem);
+
 struct route {
     /* '*' means any segment. When a path longer than "/" ends in '/', all that follows is
      * one segment. Segments are not empty. */
     const char *path;
     const char *allow; /* methods, as in the Allow header */
     /* Checks the headers of a request whose body is kept, and may lower
-     * exchange->body.max; returns false with *ret_problem set. NULL: the route needs no
-     * body, and discards one that is sent. */
-    bool (*check)(struct exchange *exchange, struct wire_problem *ret_problem);
-    void (*handle)(struct exchange *exchange); /* called when the request is complete */
+     * exchange->body.max. NULL: the route needs no body, and discards what is sent. */
+    route_step *check;
+    /* Called when the request is complete: makes the reply, or submits the exchange to a
+     * worker or to the thread that loads models. */
+    route_step *handle;
     enum route_access access;
 };
 

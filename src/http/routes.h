@@ -9,39 +9,23 @@
 
 extern const struct route_table routes_table;
 
-/* route.check of POST /v1/attention: checks Content-Type (415) and Accept (406). */
-bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem);
-
-/* route.check of POST /v1/heads, whose reply is JSON: checks the same. */
-bool heads_check(struct exchange *exchange, struct wire_problem *ret_problem);
+/* route.check of POST /v1/attention, and of POST /v1/heads, whose reply is JSON: each
+ * checks Content-Type (415) and Accept (406). */
+route_step attention_check, heads_check;
 
 /* route.check of the Open Inference Protocol: Content-Type is JSON, or JSON with binary
  * data after it, or missing; else 415. */
-bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem);
+route_step oip_check;
 
 /* route.check below POST /v2/repository: checks the same. The body is small, because the
  * HTTP thread reads it. */
-bool oip_check_short(struct exchange *exchange, struct wire_problem *ret_problem);
+route_step oip_check_short;
 
-/* route.handle: each makes the reply, or submits the exchange to a worker or to the
- * thread that loads models. */
-void attention_handle(struct exchange *exchange);
-void dot_product_handle(struct exchange *exchange);
-void stored_handle(struct exchange *exchange); /* attention of a capture that is kept */
-void stored_heads_handle(struct exchange *exchange); /* what its heads do */
-void heads_handle(struct exchange *exchange);
-void models_handle_list(struct exchange *exchange);
-void models_handle_one(struct exchange *exchange);
-void health_handle_live(struct exchange *exchange);
-void health_handle_ready(struct exchange *exchange);
-void oip_handle_server(struct exchange *exchange);
-void oip_handle_model(struct exchange *exchange);
-void oip_handle_ready(struct exchange *exchange);
-void oip_handle_config(struct exchange *exchange);
-void oip_handle_stats(struct exchange *exchange);
-void oip_handle_all_stats(struct exchange *exchange);
-void oip_handle_infer(struct exchange *exchange);
-void oip_handle_index(struct exchange *exchange);
-void oip_handle_change(struct exchange *exchange); /* loads, or unloads */
-void page_handle(struct exchange *exchange);       /* the three files of the page */
-void openapi_handle(struct exchange *exchange);
+/* route.handle. The first two are of captures that are kept, too; oip_handle_change()
+ * loads or unloads, and page_handle() has the three files of the page. */
+route_step attention_handle, heads_handle, dot_product_handle;
+route_step models_handle_list, models_handle_one, health_handle_live, health_handle_ready;
+route_step oip_handle_server, oip_handle_model, oip_handle_ready, oip_handle_config;
+route_step oip_handle_stats, oip_handle_all_stats, oip_handle_infer;
+route_step oip_handle_index, oip_handle_change;
+route_step page_handle, openapi_handle;

@@ -138,7 +138,7 @@ static size_t find_descriptors(size_t num_threads) {
 
 /* Returns the bytes that are reserved for each connection of --listen. */
 static size_t find_connection_bytes(const struct http_options *options) {
-    bool tls = options->secrets != NULL && secrets_has_certificate(options->secrets);
+    bool tls = secrets_has_certificate(options->secrets);
     return MEMORY_CONNECTION_BYTES + (tls ? MEMORY_TLS_BYTES : 0);
 }
 
@@ -194,21 +194,15 @@ static void init_limits(struct http_server *server) {
     memory_init(&limits->memory, options->budget, limits->max_connections * bytes);
 }
 
-/* Allocates what the threads use. */
+/* Allocates what all threads use. */
 static attn_status create_state(struct http_server *server) {
-    struct server_address *main = &server->main, *admin = &server->admin;
-
-    main->threads = calloc(main->num_threads, sizeof *main->threads);
-    main->listens = calloc(main->num_listens, sizeof *main->listens);
-    admin->threads = calloc(1, sizeof *admin->threads);
-    admin->listens = calloc(1, sizeof *admin->listens);
-    if (main->threads == NULL || admin->threads == NULL || main->listens == NULL ||
-        admin->listens == NULL ||
-        metrics_create(main->num_threads + admin->num_threads, &server->metrics) !=
-            ATTN_OK)
-        return ATTN_E_NOMEM;
-    main->counts = server->metrics->threads;
-    admin->counts = main->counts + main->num_threads;
+    size_t num_main = server->main.num_threads;
+    attn_status status =
+        metrics_create(num_main + server->admin.num_threads, &server->metrics);
+    if (status != ATTN_OK)
+        return status;
+    server->main.counts = server->metrics->threads;
+    server->admin.counts = server->metrics->threads + num_main;
     return page_init(&server->page);
 }
 
@@ -289,11 +283,8 @@ static attn_status start_listen(struct http_server *server,
         return refuse_threads(ATTN_E_NOMEM, count, ret_error);
 
     int inherited = find_inherited(server, address, address->num_open);
-    attn_status status =
-        inherited >= 0
-            ? listen_adopt(address->option, text, inherited, count, fds, &listen->address,
-                           ret_error)
-            : listen_open(address->option, text, count, fds, &listen->address, ret_error);
+    attn_status status = listen_open(address->option, text, inherited, count, fds,
+                                     &listen->address, ret_error);
     if (status != ATTN_OK) {
         free(fds);
         return status;
@@ -321,10 +312,17 @@ static attn_status start_listen(struct http_server *server,
 /* Starts all threads of an address, if there is one. */
 static attn_status start_threads(struct http_server *server,
                                  struct server_address *address, attn_error *ret_error) {
+    size_t count = address->num_listens;
     attn_status status = ATTN_OK;
-    for (size_t i = 0; i < address->num_listens && status == ATTN_OK; i++)
-        status = start_listen(server, address,
-                              address->num_threads / address->num_listens, ret_error);
+    if (count == 0)
+        return ATTN_OK;
+
+    address->threads = calloc(address->num_threads, sizeof *address->threads);
+    address->listens = calloc(count, sizeof *address->listens);
+    if (address->threads == NULL || address->listens == NULL)
+        return refuse_threads(ATTN_E_NOMEM, server->options.num_threads, ret_error);
+    for (size_t i = 0; i < count && status == ATTN_OK; i++)
+        status = start_listen(server, address, address->num_threads / count, ret_error);
     return status;
 }
 
@@ -334,6 +332,7 @@ attn_status http_server_create(const struct http_options *options,
     if (server == NULL)
         return refuse_threads(ATTN_E_NOMEM, options->num_threads, ret_error);
 
+    static struct secrets no_secrets; /* no file: neither keys nor TLS */
     const struct config *config = options->config;
     bool has_admin = config->admin_listen != NULL;
     server->options = *options;
@@ -346,6 +345,7 @@ attn_status http_server_create(const struct http_options *options,
         .num_threads = options->num_threads * config->listens.count,
     };
     server->admin = (struct server_address){.option = "--admin-listen",
+                                            .secrets = &no_secrets,
                                             .texts = &config->admin_listen,
                                             .num_listens = has_admin ? 1 : 0,
                                             .kind = ROUTE_AT_ADMIN,
@@ -370,12 +370,9 @@ attn_status http_server_create(const struct http_options *options,
     return status;
 }
 
-const char *http_server_admin_url(const struct http_server *server) {
-    return server->admin.num_open > 0 ? server->admin.listens[0].url : NULL;
-}
-
-const char *http_server_url(const struct http_server *server, size_t index) {
-    return index < server->main.num_open ? server->main.listens[index].url : NULL;
+const char *http_server_url(const struct http_server *server, bool admin, size_t index) {
+    const struct server_address *address = admin ? &server->admin : &server->main;
+    return index < address->num_open ? address->listens[index].url : NULL;
 }
 
 void http_server_refuse_ready(struct http_server *server) {

@@ -16,12 +16,9 @@ struct http_server;
 attn_status http_server_create(const struct http_options *options,
                                struct http_server **ret_server, attn_error *ret_error);
 
-/* Borrows the URL of an address of the server, such as "http://127.0.0.1:8080" or
- * "unix:/run/attnd/attnd.sock"; NULL after the last one. */
-const char *http_server_url(const struct http_server *server, size_t index);
-
-/* Borrows that of the admin address; NULL without one. */
-const char *http_server_admin_url(const struct http_server *server);
+/* Borrows the URL of a --listen, or of the admin address, such as "http://127.0.0.1:8080"
+ * or "unix:/run/attnd/attnd.sock"; NULL after the last one. */
+const char *http_server_url(const struct http_server *server, bool admin, size_t index);
 
 /* From now on the server says that it is not ready, and serves as before. */
 void http_server_refuse_ready(struct http_server *server);

@@ -412,8 +412,7 @@ static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
     static const char priorities[] =
         "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-AES-128-CBC:-AES-256-CBC:"
         "%SERVER_PRECEDENCE"; /* with forward secrecy, and authenticated encryption */
-    bool tls = thread->secrets != NULL && !thread->is_unix &&
-               secrets_has_certificate(thread->secrets);
+    bool tls = !thread->is_unix && secrets_has_certificate(thread->secrets);
     struct MHD_OptionItem tls_options[] = {
         {tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0,
          (void *)(uintptr_t)priorities},
@@ -441,6 +440,7 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     thread->listen_fd = listen_fd;
     thread->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     thread->connections.handshakes.epoll_fd = thread->epoll_fd;
+    TAILQ_INIT(&thread->turns.flows);
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_init(&thread->woken, false);
     atomic_init(&thread->num_with_workers, 0);

@@ -32,7 +32,7 @@ struct http_thread {
     enum route_address address; /* where it accepts */
     bool is_unix;               /* it accepts at a Unix socket, so without TLS */
     bool is_inherited;          /* another process may accept there after this one */
-    struct secrets *secrets;    /* NULL: needs no keys and speaks plain HTTP */
+    struct secrets *secrets;    /* without files at the admin address */
     struct http_callbacks callbacks;
     struct MHD_Daemon *daemon;
     pthread_t id;

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/pace.h"
+#include "base/size.h"
 #include "sched/pool_state.h"
 
 /* One sched_parallel_for(): tasks that a job shares with idle workers. It is stored on
@@ -97,8 +98,7 @@ void sched_parallel_for(void *context, size_t count,
     struct sched_worker *worker = context;
     struct sched_pool *pool = worker->pool;
     struct loop loop = {.owner = worker, .task = task, .data = data, .count = count};
-    size_t max_threads =
-        pool->options.num_workers < count ? pool->options.num_workers : count;
+    size_t max_threads = size_min(pool->options.num_workers, count);
     atomic_init(&loop.next_index, 0);
     atomic_init(&loop.num_helpers, 0);
 

@@ -160,31 +160,18 @@ struct sched_job *queue_take(struct queue *queue) {
     return take_from_flow(queue, flow, flow->first);
 }
 
-/* Returns the virtual time before which the turn of an inner job must come. */
-static int64_t find_inner_end(const struct queue *queue, int64_t reached) {
-    return reached < queue->max_large_finish ? queue->max_large_finish : reached;
-}
+struct sched_job *queue_take_inner(struct queue *queue, enum sched_class class,
+                                   int64_t reached, queue_fits *fits,
+                                   const void *context) {
+    const struct sched_flow *ring = &queue->flows[class];
 
-struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached) {
-    const struct sched_flow *ring = &queue->flows[SCHED_CHEAP];
-    struct sched_flow *flow = ring->next;
-
-    if (flow == ring || flow->tag >= find_inner_end(queue, reached))
-        return NULL;
-    return take_from_flow(queue, flow, flow->first);
-}
-
-struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,
-                                     bool (*fits)(const void *context,
-                                                  const struct sched_job *job),
-                                     const void *context) {
-    const struct sched_flow *ring = &queue->flows[SCHED_LARGE];
-
-    reached = find_inner_end(queue, reached);
-    /* The next job of the client whose job runs begins at its very end. */
+    if (reached < queue->max_large_finish)
+        reached = queue->max_large_finish;
+    /* The next large job of the client whose job runs begins at its very end. */
+    reached -= class == SCHED_CHEAP;
     for (struct sched_flow *flow = ring->next; flow != ring && flow->tag <= reached;
          flow = flow->next) {
-        if (fits(context, flow->first))
+        if (fits == NULL || fits(context, flow->first))
             return take_from_flow(queue, flow, flow->first);
     }
     return NULL;

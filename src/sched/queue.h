@@ -87,6 +87,11 @@ struct sched_job {
     bool waits;         /* in the queue */
 };
 
+/* Returns the `type` whose `member` is at `pointer`. A callback that gets a struct
+ * sched_job finds the struct that it belongs to in this way. */
+#define container_of(pointer, type, member)                                              \
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+
 struct queue {
     struct sched_flow flows[SCHED_NUM_CLASSES]; /* rings of flows, lowest tag first */
     size_t num_flows;                           /* in both rings */
@@ -107,16 +112,13 @@ void queue_remove(struct queue *queue, struct sched_job *job);
 /* Removes the next job and returns it; NULL when none waits. */
 struct sched_job *queue_take(struct queue *queue);
 
-/* As queue_take(), but only a cheap job whose turn comes before the expected end of the
- * large jobs that were taken, or before the virtual time `reached`. */
-struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached);
-
-/* As queue_take_cheap(), but takes a large job, which is the first of its flow, and for
- * which fits(context, job) is true. */
-struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,
-                                     bool (*fits)(const void *context,
-                                                  const struct sched_job *job),
-                                     const void *context);
+/* As queue_take(), but only a job of the class whose turn comes before the expected end
+ * of the large jobs that were taken, or before the virtual time `reached`. It is the
+ * first of its flow, and fits(context, job) is true, or `fits` is NULL. */
+typedef bool queue_fits(const void *context, const struct sched_job *job);
+struct sched_job *queue_take_inner(struct queue *queue, enum sched_class class,
+                                   int64_t reached, queue_fits *fits,
+                                   const void *context);
 
 /* Removes jobs of the group, of any client, and writes them to ret_jobs, which
  * has room for `max`. Returns how many; they have at most max_rows rows in all. */

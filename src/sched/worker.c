@@ -121,7 +121,7 @@ int64_t worker_find_wait(const struct sched_worker *worker, const struct sched_j
     return max_ns(before - used, half - left);
 }
 
-/* Whether a large job may run inside the worker's now; for queue_take_shorter(). */
+/* Whether a large job may run inside the worker's now; for queue_take_inner(). */
 static bool fits_inside(const void *worker, const struct sched_job *job) {
     return worker_find_wait(worker, job) <= 0;
 }
@@ -145,11 +145,13 @@ static struct sched_worker *begin_inner_job(struct sched_worker *worker) {
         innermost = innermost->inner;
 
     pthread_mutex_lock(&pool->lock);
-    struct sched_job *job = may_be_cheap ? queue_take_cheap(&pool->queue, reached) : NULL;
+    struct sched_job *job = NULL;
+    if (may_be_cheap)
+        job = queue_take_inner(&pool->queue, SCHED_CHEAP, reached, NULL, NULL);
     if (job != NULL)
         inner = innermost;
     else if (may_be_large)
-        job = queue_take_shorter(&pool->queue, reached, fits_inside, worker);
+        job = queue_take_inner(&pool->queue, SCHED_LARGE, reached, fits_inside, worker);
     if (job != NULL)
         worker_begin_locked(inner, job);
     pthread_mutex_unlock(&pool->lock);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "http/net/address.h"
 #include "http/net/origin.h"
+#include "http/net/secrets.h"
 #include "http/server.h"
 #include "models/generation.h"
 
@@ -35,6 +36,7 @@ static struct {
     struct sched_budget budget;
     struct generations models;
     struct origins origins;
+    struct secrets secrets; /* without files */
     struct config config;
     struct http_options options;
     struct http_server *server;
@@ -84,13 +86,14 @@ static void start_server(void) {
                                            .num_threads = 1,
                                            .trusted_proxies = &no_proxies,
                                            .cors_origins = &shared.origins,
+                                           .secrets = &shared.secrets,
                                            .models = &shared.models,
                                            .budget = &shared.budget};
     fuzz_check(sched_pool_create(&sched, &shared.options.pool) == ATTN_OK &&
                    http_server_create(&shared.options, &shared.server, &error) == ATTN_OK,
                "a server that does not start");
 
-    const char *url = http_server_url(shared.server, 0);
+    const char *url = http_server_url(shared.server, false, 0);
     fuzz_check(sscanf(url, "http://127.0.0.1:%u", &port) == 1,
                "an address without a port");
     shared.address = (struct sockaddr_in){.sin_family = AF_INET,

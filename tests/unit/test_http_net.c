@@ -230,7 +230,7 @@ static void end_scene(struct scene *scene) {
     assert_int_equal(sched_budget_left(&scene->budget), scene->budget.limit);
     assert_int_equal(atomic_load(&scene->clients[0].held), 0);
     assert_int_equal(atomic_load(&scene->clients[1].held), 0);
-    assert_null(scene->memory.uploads);
+    assert_true(LIST_EMPTY(&scene->memory.uploads));
     memory_deinit(&scene->memory);
 }
 

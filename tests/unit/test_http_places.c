@@ -73,9 +73,9 @@ static struct connection *add(struct scene *scene, unsigned host,
 }
 
 static void end_list(struct connection_list *list) {
-    while (list->first != NULL) {
-        close(list->first->fd);
-        connection_destroy(list->first);
+    while (!LIST_EMPTY(&list->all)) {
+        close(LIST_FIRST(&list->all)->fd);
+        connection_destroy(LIST_FIRST(&list->all));
     }
     assert_int_equal(list->num_places, 0);
 }

@@ -35,7 +35,7 @@ static void wait_for_turn(struct turns *turns, struct turn_flow *flow,
 }
 
 static void test_client_gets_its_share_of_a_round(void **state) {
-    struct turns turns = {0};
+    struct turns turns = {.flows = TAILQ_HEAD_INITIALIZER(turns.flows)};
     struct turn_flow flows[8] = {0};
     (void)state;
 
@@ -51,7 +51,7 @@ static void test_client_gets_its_share_of_a_round(void **state) {
 }
 
 static void test_requests_that_wait_get_turns_in_order_and_by_client(void **state) {
-    struct turns turns = {0};
+    struct turns turns = {.flows = TAILQ_HEAD_INITIALIZER(turns.flows)};
     struct turn_flow flows[2] = {0};
     struct turn hog[TURNS_PER_CLIENT + 2] = {0}, other[2] = {0};
     (void)state;
@@ -82,7 +82,7 @@ static void test_requests_that_wait_get_turns_in_order_and_by_client(void **stat
 }
 
 static void test_requests_that_leave_are_no_longer_served(void **state) {
-    struct turns turns = {0};
+    struct turns turns = {.flows = TAILQ_HEAD_INITIALIZER(turns.flows)};
     struct turn_flow flow = {0};
     struct turn waiting[3] = {0};
     (void)state;
@@ -101,7 +101,7 @@ static void test_requests_that_leave_are_no_longer_served(void **state) {
 }
 
 static void test_members_of_a_flow_have_turns_by_turns(void **state) {
-    struct turns turns = {0};
+    struct turns turns = {.flows = TAILQ_HEAD_INITIALIZER(turns.flows)};
     struct turn_flow flow = {0};
     struct turn_member members[2] = {{0}};
     struct turn hog[6] = {0}, other[3] = {0};
@@ -136,7 +136,7 @@ static void test_members_of_a_flow_have_turns_by_turns(void **state) {
 /* 5 ms of a round, however many requests that is; what nobody has served counts for
  * nobody. */
 static void test_client_has_the_thread_for_its_time_of_a_round(void **state) {
-    struct turns turns = {0};
+    struct turns turns = {.flows = TAILQ_HEAD_INITIALIZER(turns.flows)};
     struct turn_flow dear = {0}, other = {0};
     (void)state;
 
@@ -156,7 +156,7 @@ static void test_client_has_the_thread_for_its_time_of_a_round(void **state) {
 
 /* It ends with the next request, when the reply has not ended before. */
 static void test_time_is_that_of_the_client_that_was_served_last(void **state) {
-    struct turns turns = {0};
+    struct turns turns = {.flows = TAILQ_HEAD_INITIALIZER(turns.flows)};
     struct turn_flow flows[2] = {0};
     const struct turn turn[2] = {{.flow = &flows[0]}, {.flow = &flows[1]}};
     (void)state;
@@ -170,7 +170,7 @@ static void test_time_is_that_of_the_client_that_was_served_last(void **state) {
 }
 
 static void test_requests_wait_again_in_order_when_the_time_is_over(void **state) {
-    struct turns turns = {0};
+    struct turns turns = {.flows = TAILQ_HEAD_INITIALIZER(turns.flows)};
     struct turn_flow dear = {0}, other = {0};
     struct turn waiting[6] = {0}, last = {0};
     (void)state;

@@ -101,7 +101,7 @@ static void make_place(struct place *place) {
 
 static attn_status open_place(const struct place *place, int fds[2],
                               struct listen_address *address, attn_error *error) {
-    return listen_open("--listen", place->listen, 2, fds, address, error);
+    return listen_open("--listen", place->listen, -1, 2, fds, address, error);
 }
 
 static void close_both(const int fds[2]) {
@@ -257,9 +257,9 @@ static void test_a_missing_folder_is_named(void **state) {
     attn_error error;
     int fds[1];
     (void)state;
-    assert_int_equal(
-        listen_open("--listen", "unix:/no/such/folder/a.sock", 1, fds, &address, &error),
-        ATTN_E_IO);
+    assert_int_equal(listen_open("--listen", "unix:/no/such/folder/a.sock", -1, 1, fds,
+                                 &address, &error),
+                     ATTN_E_IO);
     assert_non_null(strstr(error.text, "--listen: cannot make /no/such/folder/a.sock"));
     assert_non_null(strstr(error.text, "make its folder first"));
 }

@@ -44,7 +44,7 @@ static size_t take_client(void) {
 static void test_an_empty_queue_has_no_job(void **state) {
     (void)state;
     assert_null(queue_take(&queue));
-    assert_null(queue_take_cheap(&queue, INT64_MAX));
+    assert_null(queue_take_inner(&queue, SCHED_CHEAP, INT64_MAX, NULL, NULL));
     assert_int_equal(queue_work(&queue), 0);
 }
 
@@ -134,16 +134,18 @@ static void test_inner_jobs_are_cheap_and_within_their_share(void **state) {
     (void)state;
     add(0, 10);
     add(0, 10);
-    assert_null(queue_take_cheap(&queue, INT64_MAX)); /* none is cheap */
+    assert_null(
+        queue_take_inner(&queue, SCHED_CHEAP, INT64_MAX, NULL, NULL)); /* none is cheap */
     take_client();
     for (size_t i = 0; i < 20; i++)
         add(1, 1);
 
     size_t taken = 0;
-    while (queue_take_cheap(&queue, 0) != NULL)
+    while (queue_take_inner(&queue, SCHED_CHEAP, 0, NULL, NULL) != NULL)
         taken++;
-    assert_in_range(taken, 4, 10);                      /* the large one takes 10 ms */
-    assert_non_null(queue_take_cheap(&queue, 20 * MS)); /* it takes longer */
+    assert_in_range(taken, 4, 10); /* the large one takes 10 ms */
+    assert_non_null(
+        queue_take_inner(&queue, SCHED_CHEAP, 20 * MS, NULL, NULL)); /* it takes longer */
 }
 
 static void test_a_new_client_has_a_turn_inside_a_large_job_too(void **state) {
@@ -152,12 +154,12 @@ static void test_a_new_client_has_a_turn_inside_a_large_job_too(void **state) {
     take_client();
     for (size_t i = 0; i < 20; i++)
         add(1, 2);
-    while (queue_take_cheap(&queue, 0) != NULL)
+    while (queue_take_inner(&queue, SCHED_CHEAP, 0, NULL, NULL) != NULL)
         ;
     struct sched_job *newcomer = add(2, 1);
 
-    assert_ptr_equal(queue_take_cheap(&queue, 0), newcomer);
-    assert_null(queue_take_cheap(&queue, 0));
+    assert_ptr_equal(queue_take_inner(&queue, SCHED_CHEAP, 0, NULL, NULL), newcomer);
+    assert_null(queue_take_inner(&queue, SCHED_CHEAP, 0, NULL, NULL));
 }
 
 /* The most that a job of the first client may cost, and one of another, in ms. */
@@ -168,7 +170,7 @@ static bool fits_limits(const void *limits, const struct sched_job *job) {
 
 static struct sched_job *take_shorter(int64_t max_own_ms, int64_t max_other_ms) {
     const int64_t limits[] = {max_own_ms, max_other_ms};
-    return queue_take_shorter(&queue, 0, fits_limits, limits);
+    return queue_take_inner(&queue, SCHED_LARGE, 0, fits_limits, limits);
 }
 
 static void test_a_shorter_job_is_short_with_what_follows_it(void **state) {

@@ -17,8 +17,7 @@ bool captures_receive(struct exchange *exchange, const char *data, size_t size,
                       bool *ret_taken, struct wire_problem *ret_problem);
 
 /* route.handle of each. A worker takes the last piece of a PUT, and prints the list. */
-void captures_handle_list(struct exchange *exchange);
-void captures_handle_one(struct exchange *exchange);
+route_step captures_handle_list, captures_handle_one;
 
 /* --- what they have in common --- */
 
@@ -31,16 +30,19 @@ static inline const char *captures_space(const struct exchange *exchange) {
 }
 
 /* Makes the exchange use the capture that its path names, for its attention or to tell
- * about it. Otherwise makes a 404 the reply and returns false. */
-bool captures_use(struct exchange *exchange, bool for_attention);
+ * about it. Otherwise returns false with *ret_problem set (404). */
+bool captures_use(struct exchange *exchange, bool for_attention,
+                  struct wire_problem *ret_problem);
 
-/* Says that there is no such capture. */
-void captures_set_unknown(const struct exchange *exchange,
+/* Says that there is no such capture. Returns false. */
+bool captures_set_unknown(const struct exchange *exchange,
                           struct wire_problem *ret_problem);
 
 /* Makes the reply of GET, or of PUT with status 200 or 201, with its ETag. The exchange
- * uses the capture, until now. */
-void captures_describe(struct exchange *exchange, int http_status);
+ * uses the capture, until now. Returns false with *ret_problem set when memory is
+ * short. */
+bool captures_describe(struct exchange *exchange, int http_status,
+                       struct wire_problem *ret_problem);
 
 /* capture_printer.print: what captures_describe() tells behind the times. */
 void captures_print_layers(void *capture, struct buf *text);

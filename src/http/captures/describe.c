@@ -5,7 +5,6 @@
 #include "http/captures/captures.h"
 #include "http/handover.h"
 #include "http/reply.h"
-#include "sched/container_of.h"
 #include "wire/json/write.h"
 #include "wire/layer.h"
 
@@ -22,30 +21,26 @@ bool captures_are_on(const struct exchange *exchange, struct wire_problem *ret_p
                             "POST /v1/attention/dot-product");
 }
 
-void captures_set_unknown(const struct exchange *exchange,
+bool captures_set_unknown(const struct exchange *exchange,
                           struct wire_problem *ret_problem) {
     const struct route_segment *name = &exchange->request.segments[0];
-    wire_problem_set(
+    return wire_problem_set(
         ret_problem, WIRE_E_UNKNOWN_CAPTURE, NULL,
         "there is no capture '%.*s' here: it was never put, was deleted, has "
         "expired, or the server restarted; put it again",
         name->size < 130 ? (int)name->size : 130, name->start);
 }
 
-bool captures_use(struct exchange *exchange, bool for_attention) {
+bool captures_use(struct exchange *exchange, bool for_attention,
+                  struct wire_problem *ret_problem) {
     const struct route_segment *name = &exchange->request.segments[0];
-    struct wire_problem problem;
 
-    if (captures_are_on(exchange, &problem)) {
-        exchange->work.capture =
-            captures_acquire(exchange->options->captures, captures_space(exchange),
-                             name->start, name->size, for_attention);
-        if (exchange->work.capture != NULL)
-            return true;
-        captures_set_unknown(exchange, &problem);
-    }
-    reply_set_problem(exchange, &problem);
-    return false;
+    if (!captures_are_on(exchange, ret_problem))
+        return false;
+    exchange->work.capture =
+        captures_acquire(exchange->options->captures, captures_space(exchange),
+                         name->start, name->size, for_attention);
+    return exchange->work.capture != NULL || captures_set_unknown(exchange, ret_problem);
 }
 
 /* --- JSON --- */
@@ -127,19 +122,18 @@ void captures_print_layers(void *capture, struct buf *text) {
     buf_append_text(text, "]}");
 }
 
-void captures_describe(struct exchange *exchange, int http_status) {
-    static const char etag_name[] = MHD_HTTP_HEADER_ETAG;
+bool captures_describe(struct exchange *exchange, int http_status,
+                       struct wire_problem *ret_problem) {
     struct capture *capture = exchange->work.capture;
     const struct capture_info info = capture_get_info(capture);
 
     print_capture(&info, &exchange->reply.text);
     snprintf(exchange->reply.etag, sizeof exchange->reply.etag, "\"%s\"", info.sha256);
-    exchange->reply.etag_headers[0] =
-        (struct reply_header){etag_name, exchange->reply.etag};
-    exchange->reply.headers = exchange->reply.etag_headers;
-    reply_set_json(exchange, http_status, capture_hold_description(capture));
+    bool made = reply_set_json(exchange, http_status, capture_hold_description(capture),
+                               ret_problem);
     capture_release(capture);
     exchange->work.capture = NULL; /* who reads slowly keeps it from nobody */
+    return made;
 }
 
 /* sched_job.run: prints each capture with how many layers it has. */
@@ -149,6 +143,7 @@ static void run_list(struct sched_job *job, struct sched_worker *worker) {
     struct captures *store = exchange->options->captures;
     const char *space = captures_space(exchange);
     struct capture_info info;
+    struct wire_problem problem;
     (void)worker;
 
     buf_append_text(text, "{\"captures\":[");
@@ -161,19 +156,16 @@ static void run_list(struct sched_job *job, struct sched_worker *worker) {
         pace_add(LISTED_STEPS);
     }
     buf_append_text(text, "]}");
-    reply_set_json(exchange, MHD_HTTP_OK, NULL);
+    if (!reply_set_json(exchange, MHD_HTTP_OK, NULL, &problem))
+        reply_set_problem(exchange, &problem);
     handover_resume(exchange);
 }
 
-void captures_handle_list(struct exchange *exchange) {
-    struct sched_job *job = &exchange->work.job;
-    struct wire_problem problem;
-
-    if (!captures_are_on(exchange, &problem)) {
-        reply_set_problem(exchange, &problem);
-        return;
-    }
-    job->cost =
+bool captures_handle_list(struct exchange *exchange, struct wire_problem *ret_problem) {
+    if (!captures_are_on(exchange, ret_problem))
+        return false;
+    exchange->work.job.cost =
         (int64_t)captures_get_stats(exchange->options->captures).captures * LISTED_STEPS;
     handover_submit(exchange, run_list);
+    return true;
 }

@@ -6,7 +6,6 @@
 #include "http/captures/captures.h"
 #include "http/handover.h"
 #include "http/reply.h"
-#include "sched/container_of.h"
 
 #include <string.h>
 
@@ -142,8 +141,10 @@ static void run_file_piece(struct sched_job *job, struct sched_worker *worker) {
     if (!added) {
         captures_count_refusal(exchange->options->captures, problem.error);
         reply_set_problem(exchange, &problem);
-    } else if (is_last) {
-        captures_describe(exchange, created ? MHD_HTTP_CREATED : MHD_HTTP_OK);
+    } else if (is_last &&
+               !captures_describe(exchange, created ? MHD_HTTP_CREATED : MHD_HTTP_OK,
+                                  &problem)) {
+        reply_set_problem(exchange, &problem);
     }
     handover_resume(exchange);
 }
@@ -174,35 +175,24 @@ bool captures_receive(struct exchange *exchange, const char *data, size_t size,
 
 /* --- the routes --- */
 
-static void handle_put(struct exchange *exchange) {
-    struct wire_problem problem;
-    if (!submit_piece(exchange, &problem))
-        reply_set_problem(exchange, &problem);
-}
-
 /* Deletes the capture, and makes the reply. */
-static void handle_delete(struct exchange *exchange) {
+static bool delete_capture(struct exchange *exchange, struct wire_problem *ret_problem) {
     const struct route_segment *name = &exchange->request.segments[0];
-    struct wire_problem problem;
 
-    if (captures_delete(exchange->options->captures, captures_space(exchange),
-                        name->start, name->size)) {
-        reply_set_constant(exchange, NULL, "", 0);
-        exchange->reply.status = MHD_HTTP_NO_CONTENT;
-        return;
-    }
-    captures_set_unknown(exchange, &problem);
-    reply_set_problem(exchange, &problem);
+    if (!captures_delete(exchange->options->captures, captures_space(exchange),
+                         name->start, name->size))
+        return captures_set_unknown(exchange, ret_problem);
+    reply_set_constant(exchange, MHD_HTTP_NO_CONTENT, NULL, "", 0);
+    return true;
 }
 
-void captures_handle_one(struct exchange *exchange) {
-    struct wire_problem problem;
-    if (!captures_are_on(exchange, &problem))
-        reply_set_problem(exchange, &problem);
-    else if (strcmp(exchange->request.method, MHD_HTTP_METHOD_PUT) == 0)
-        handle_put(exchange);
-    else if (strcmp(exchange->request.method, MHD_HTTP_METHOD_DELETE) == 0)
-        handle_delete(exchange);
-    else if (captures_use(exchange, false))
-        captures_describe(exchange, MHD_HTTP_OK);
+bool captures_handle_one(struct exchange *exchange, struct wire_problem *ret_problem) {
+    if (!captures_are_on(exchange, ret_problem))
+        return false;
+    if (strcmp(exchange->request.method, MHD_HTTP_METHOD_PUT) == 0)
+        return submit_piece(exchange, ret_problem);
+    if (strcmp(exchange->request.method, MHD_HTTP_METHOD_DELETE) == 0)
+        return delete_capture(exchange, ret_problem);
+    return captures_use(exchange, false, ret_problem) &&
+           captures_describe(exchange, MHD_HTTP_OK, ret_problem);
 }

@@ -54,7 +54,7 @@ struct metrics {
 attn_status metrics_create(size_t num_threads, struct metrics **ret_metrics);
 
 /* route.handle of GET /metrics (print.c). */
-void metrics_handle(struct exchange *exchange);
+bool metrics_handle(struct exchange *exchange, struct wire_problem *ret_problem);
 
 /* Counts a request that has ended; `thread` is its HTTP thread's. */
 void metrics_count_end(struct metrics *metrics, struct metrics_thread *thread,

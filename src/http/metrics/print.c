@@ -90,11 +90,9 @@ static uint64_t sum_ended(const struct metrics *metrics, enum request_end end) {
 
 /* Writes what SIGHUP has reloaded, and when the certificate ends. */
 static void print_reloads(struct obs_text *text, const struct http_options *options) {
-    static const struct obs_reloads none;
     struct secrets *secrets = options->secrets;
     const struct obs_reloads *reloads[] = {
-        &options->models->reloads, secrets != NULL ? &secrets->key_reloads : &none,
-        secrets != NULL ? &secrets->certificate_reloads : &none};
+        &options->models->reloads, &secrets->key_reloads, &secrets->certificate_reloads};
     static const char *const whats[] = {"models", "keys", "certificate"};
 
     for (int done = 0; done < 2; done++) {
@@ -108,8 +106,7 @@ static void print_reloads(struct obs_text *text, const struct http_options *opti
                            (double)obs_get(&reloads[i]->ended[done]) / 1e6);
     }
 
-    struct tls_certificate *certificate =
-        secrets != NULL ? secrets_acquire_certificate(secrets) : NULL;
+    struct tls_certificate *certificate = secrets_acquire_certificate(secrets);
     if (certificate == NULL)
         return;
     obs_text_family(text, "attnd_certificate_expiry_timestamp_seconds", OBS_GAUGE,
@@ -360,8 +357,9 @@ static void print_metrics(void *context, struct buf *body) {
         print_histogram(&text, exchange->thread, i);
 }
 
-void metrics_handle(struct exchange *exchange) {
+bool metrics_handle(struct exchange *exchange, struct wire_problem *ret_problem) {
     bool is_admin = exchange->thread->address == ROUTE_AT_ADMIN;
-    reply_set_shared(exchange, GENERATION_METRICS, is_admin ? 0 : GENERATION_RECENT_NS,
-                     print_metrics, exchange, OBS_TEXT_MEDIA_TYPE);
+    return reply_set_shared(exchange, GENERATION_METRICS,
+                            is_admin ? 0 : GENERATION_RECENT_NS, print_metrics, exchange,
+                            OBS_TEXT_MEDIA_TYPE, ret_problem);
 }

@@ -15,7 +15,7 @@ struct api_key {
 
 struct api_keys {
     size_t count;
-    struct api_key items[];
+    struct api_key items[API_KEYS_MAX]; /* [count] */
 };
 
 size_t api_keys_count(const struct api_keys *keys) {
@@ -71,18 +71,9 @@ static const char *add_line(struct api_keys *keys, const char *line, size_t size
     return NULL;
 }
 
-/* Returns how many keys the text can have at most: one a line, up to the limit. */
-static size_t count_lines(const char *text, size_t size) {
-    size_t count = 1; /* the last line may have no end */
-    for (size_t i = 0; i < size; i++)
-        count += text[i] == '\n';
-    return count < API_KEYS_MAX ? count : API_KEYS_MAX;
-}
-
 attn_status api_keys_parse(const char *text, size_t size, struct api_keys **ret_keys,
                            attn_error *ret_error) {
-    size_t max = count_lines(text, size);
-    struct api_keys *keys = calloc(1, sizeof *keys + max * sizeof keys->items[0]);
+    struct api_keys *keys = calloc(1, sizeof *keys);
     if (keys == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
 
@@ -97,8 +88,8 @@ attn_status api_keys_parse(const char *text, size_t size, struct api_keys **ret_
             length--;
         if (length == 0 || *line == '#')
             continue;
-        wrong = keys->count < max ? add_line(keys, line, length)
-                                  : "is one key too many; there may be 1000";
+        wrong = keys->count < API_KEYS_MAX ? add_line(keys, line, length)
+                                           : "is one key too many; there may be 1000";
     }
 
     if (wrong == NULL && keys->count > 0) {

@@ -19,12 +19,14 @@
 void client_table_init(struct client_table *table, size_t num_threads,
                        const struct sched_pool *pool) {
     *table = (struct client_table){.num_threads = num_threads, .pool = pool};
+    TAILQ_INIT(&table->kept);
     pthread_mutex_init(&table->lock, NULL);
 }
 
 void client_table_deinit(struct client_table *table) {
-    for (struct client *each = table->oldest_kept, *next; each != NULL; each = next) {
-        next = each->next_kept;
+    for (struct client *each = TAILQ_FIRST(&table->kept), *next; each != NULL;
+         each = next) {
+        next = TAILQ_NEXT(each, kept);
         free(each);
     }
     for (struct owner *each = table->owners, *next; each != NULL; each = next) {
@@ -50,20 +52,8 @@ static struct client **find_client_locked(struct client_table *table,
 
 /* --- those without users --- */
 
-static void keep_locked(struct client_table *table, struct client *client) {
-    client->next_kept = NULL;
-    client->previous_kept = table->newest_kept;
-    *(client->previous_kept != NULL ? &client->previous_kept->next_kept
-                                    : &table->oldest_kept) = client;
-    table->newest_kept = client;
-    table->num_kept++;
-}
-
 static void unkeep_locked(struct client_table *table, struct client *client) {
-    *(client != table->oldest_kept ? &client->previous_kept->next_kept
-                                   : &table->oldest_kept) = client->next_kept;
-    *(client->next_kept != NULL ? &client->next_kept->previous_kept
-                                : &table->newest_kept) = client->previous_kept;
+    TAILQ_REMOVE(&table->kept, client, kept);
     table->num_kept--;
 }
 
@@ -77,7 +67,8 @@ static bool is_ahead(const struct client_table *table, const struct client *clie
 static void keep_or_free_locked(struct client_table *table, struct client *client,
                                 bool may_keep) {
     if (may_keep && is_ahead(table, client)) {
-        keep_locked(table, client);
+        TAILQ_INSERT_TAIL(&table->kept, client, kept);
+        table->num_kept++;
         return;
     }
     *find_client_locked(table, &client->address, client->owner) = client->next;
@@ -87,8 +78,9 @@ static void keep_or_free_locked(struct client_table *table, struct client *clien
 /* Looks at the oldest again. The first makes room when there are too many. */
 static void look_at_kept_locked(struct client_table *table) {
     bool is_full = table->num_kept == CLIENT_KEPT_MAX;
-    for (size_t i = 0; i < KEPT_LOOKS && table->oldest_kept != NULL; i++) {
-        struct client *client = table->oldest_kept;
+    struct client *client = TAILQ_FIRST(&table->kept), *next;
+    for (size_t i = 0; i < KEPT_LOOKS && client != NULL; i++, client = next) {
+        next = TAILQ_NEXT(client, kept);
         unkeep_locked(table, client);
         keep_or_free_locked(table, client, !is_full || i > 0);
     }

@@ -21,6 +21,7 @@
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #define CLIENT_BUCKETS  1024
 #define CLIENT_KEPT_MAX 4096 /* clients without users */
@@ -45,9 +46,8 @@ struct client_share {
 };
 
 struct client {
-    struct client *next; /* in its bucket */
-    /* While it has no users: those that lost theirs before and after it. */
-    struct client *previous_kept, *next_kept;
+    struct client *next;      /* in its bucket */
+    TAILQ_ENTRY(client) kept; /* while it has no users */
     struct address address;
     struct owner *owner;        /* NULL: none */
     size_t num_users;           /* guarded by the table's lock, as are the links */
@@ -65,7 +65,7 @@ struct client_table {
     const struct sched_pool *pool; /* borrowed; whose shares count; NULL: none */
     pthread_mutex_t lock;          /* guards what follows, and num_users */
     struct client *buckets[CLIENT_BUCKETS];
-    struct client *oldest_kept, *newest_kept;
+    TAILQ_HEAD(, client) kept; /* those without users, the oldest first */
     size_t num_kept;
     struct owner *owners;
 };

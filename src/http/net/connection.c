@@ -79,13 +79,7 @@ void connection_destroy(struct connection *connection) {
     if (connection->phase == CONNECTION_IS_NEW)
         list->num_new--;
     handshakes_remove(&list->handshakes, &connection->handshake);
-    if (connection->previous != NULL)
-        connection->previous->next = connection->next;
-    else
-        list->first = connection->next;
-    if (connection->next != NULL)
-        connection->next->previous = connection->previous;
-
+    LIST_REMOVE(connection, links);
     if (connection->holder != NULL) {
         connection_share(connection)->num_places--;
         list->num_places--;
@@ -161,10 +155,7 @@ struct connection *connection_create(struct connection_list *list, int fd,
     }
 
     connection_begin_phase(connection, CONNECTION_IS_NEW);
-    connection->next = list->first;
-    if (connection->next != NULL)
-        connection->next->previous = connection;
-    list->first = connection;
+    LIST_INSERT_HEAD(&list->all, connection, links);
     list->num_new++;
     return connection;
 }
@@ -191,8 +182,9 @@ struct connection *connection_take_held(struct connection_list *list) {
 }
 
 void connection_end_held(struct connection_list *list) {
-    for (struct connection *each = list->first, *next; each != NULL; each = next) {
-        next = each->next;
+    for (struct connection *each = LIST_FIRST(&list->all), *next; each != NULL;
+         each = next) {
+        next = LIST_NEXT(each, links);
         if (each->phase == CONNECTION_IS_HELD)
             connection_end(each);
     }
@@ -203,11 +195,12 @@ void connection_end_held(struct connection_list *list) {
 /* Returns the newest that is new and has this number: another one was closed without a
  * word. */
 static struct connection *find_new(const struct connection_list *list, int fd) {
-    struct connection *connection = list->first;
-    while (connection != NULL &&
-           (connection->phase != CONNECTION_IS_NEW || connection->fd != fd))
-        connection = connection->next;
-    return connection;
+    struct connection *each;
+    LIST_FOREACH(each, &list->all, links) {
+        if (each->phase == CONNECTION_IS_NEW && each->fd == fd)
+            break;
+    }
+    return each;
 }
 
 struct connection *connection_start(struct connection_list *list, int fd) {
@@ -225,8 +218,9 @@ void connection_forget(struct connection_list *list, int fd) {
 
 void connection_forget_new(struct connection_list *list) {
     struct connection *next;
-    for (struct connection *each = list->first; list->num_new > 0; each = next) {
-        next = each->next;
+    for (struct connection *each = LIST_FIRST(&list->all); list->num_new > 0;
+         each = next) {
+        next = LIST_NEXT(each, links);
         if (each->phase == CONNECTION_IS_NEW)
             connection_destroy(each);
     }
@@ -393,7 +387,8 @@ static bool is_late(struct connection *connection, int64_t now) {
 
 bool connection_any_is_young(const struct connection_list *list) {
     int64_t now = clock_now_ns();
-    for (const struct connection *each = list->first; each != NULL; each = each->next) {
+    const struct connection *each;
+    LIST_FOREACH(each, &list->all, links) {
         if (each->phase <= CONNECTION_WAITS && !each->served && !each->hung_up &&
             now - each->since < SECOND_NS)
             return true;
@@ -433,8 +428,9 @@ void connection_sweep(struct connection_list *list) {
     if (passed < SECOND_NS)
         return;
 
-    for (struct connection *each = list->first, *next; each != NULL; each = next) {
-        next = each->next;
+    for (struct connection *each = LIST_FIRST(&list->all), *next; each != NULL;
+         each = next) {
+        next = LIST_NEXT(each, links);
         if (passed > PAUSE_NS) {
             forgive_pause(&each->since, list->swept, now);
             forgive_pause(&each->moved_at, list->swept, now);

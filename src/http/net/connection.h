@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 struct exchange;
 
@@ -51,15 +52,15 @@ struct connection_list {
     struct connection_places *places;
     size_t max_places, num_places; /* of this thread */
     size_t index;                  /* of its thread, among those that share the limits */
-    struct connection *first;      /* the newest */
+    LIST_HEAD(, connection) all;   /* newest first */
     size_t num_new;                /* connections in CONNECTION_IS_NEW */
     int64_t swept;                 /* clock_now_ns */
     struct handshakes handshakes;
 };
 
 struct connection {
-    struct handshake handshake; /* the first member, so one pointer gives the other */
-    struct connection *previous, *next;
+    struct handshake handshake;   /* the first member, so one pointer gives the other */
+    LIST_ENTRY(connection) links; /* in list.all */
     struct connection_list *list;
     int fd;
     struct client *client; /* the peer's */

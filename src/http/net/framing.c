@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define ALPHANUMERIC "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
 /* Whether the parts of a request are next to each other; set by framing_init(). */
 static bool parts_are_adjacent;
 
@@ -28,15 +30,7 @@ struct framing_state {
 
 /* Whether `name` is a token (RFC 9110, section 5.6.2); "Content-Length " is not. */
 static bool is_token(const char *name, size_t size) {
-    static const char marks[] = "!#$%&'*+-.^_`|~";
-
-    for (size_t i = 0; i < size; i++) {
-        char c = name[i];
-        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        if (!letter && !(c >= '0' && c <= '9') && (c == '\0' || strchr(marks, c) == NULL))
-            return false;
-    }
-    return size > 0;
+    return size > 0 && strspn(name, ALPHANUMERIC "!#$%&'*+-.^_`|~") >= size;
 }
 
 /* Whether the text has no control characters but tabs. */
@@ -51,22 +45,15 @@ static bool is_printable(const char *text, size_t size) {
 
 /* Whether a request target may have all characters of the text. */
 static bool is_target(const char *text) {
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c <= ' ' || c >= 0x7F)
-            return false;
-    }
-    return true;
+    while (*text > ' ' && *text <= '~')
+        text++;
+    return *text == '\0';
 }
 
 /* Whether the value of a Host header may be one (RFC 9110, section 7.2): each character
  * is of a host or a port. libmicrohttpd leaves blanks at the end. */
 static bool is_host(const char *text) {
-    static const char characters[] = "abcdefghijklmnopqrstuvwxyz"
-                                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                     "0123456789-._~%!$&'()*+,;=:[]";
-
-    text += strspn(text, characters);
+    text += strspn(text, ALPHANUMERIC "-._~%!$&'()*+,;=:[]");
     return text[strspn(text, " \t")] == '\0';
 }
 

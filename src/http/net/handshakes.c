@@ -32,10 +32,7 @@ static void remove_running(struct handshakes *handshakes, size_t index) {
 /* --- waiting --- */
 
 static void unlink_waiting(struct handshakes *handshakes, struct handshake *handshake) {
-    *(handshake->previous != NULL ? &handshake->previous->next : &handshakes->oldest) =
-        handshake->next;
-    *(handshake->next != NULL ? &handshake->next->previous : &handshakes->newest) =
-        handshake->previous;
+    LIST_REMOVE(handshake, links);
     handshakes->num_waiting--;
 }
 
@@ -56,11 +53,7 @@ static void stop_watching(const struct handshakes *handshakes,
 void handshakes_note_bytes(struct handshakes *handshakes, struct handshake *handshake) {
     stop_watching(handshakes, handshake);
     handshake->state = HANDSHAKE_WAITS;
-    handshake->next = NULL;
-    handshake->previous = handshakes->newest;
-    *(handshake->previous != NULL ? &handshake->previous->next : &handshakes->oldest) =
-        handshake;
-    handshakes->newest = handshake;
+    LIST_INSERT_HEAD(&handshakes->waiting, handshake, links);
     handshakes->num_waiting++;
     handshakes->has_room = true; /* for its client, perhaps */
 }
@@ -68,9 +61,9 @@ void handshakes_note_bytes(struct handshakes *handshakes, struct handshake *hand
 /* Returns the newest of a client that may run more of them; NULL: none may run. */
 static struct handshake *find_next(const struct handshakes *handshakes) {
     const struct client *full = NULL;
+    struct handshake *each;
 
-    for (struct handshake *each = handshakes->newest; each != NULL;
-         each = each->previous) {
+    LIST_FOREACH(each, &handshakes->waiting, links) {
         if (each->client == full)
             continue;
         if (count_running(handshakes, each->client) < HANDSHAKES_PER_CLIENT)

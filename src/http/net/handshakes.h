@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #define HANDSHAKES_MAX        128
 #define HANDSHAKES_PER_CLIENT 32
@@ -32,7 +33,7 @@ enum handshake_state {
 /* A member of a connection. */
 struct handshake {
     enum handshake_state state;
-    struct handshake *previous, *next; /* HANDSHAKE_WAITS; `previous` is older */
+    LIST_ENTRY(handshake) links; /* HANDSHAKE_WAITS */
     const struct client *client;
     int fd;
     void *session;    /* gnutls_session_t of libmicrohttpd; NULL: no TLS, or not begun */
@@ -45,7 +46,7 @@ struct handshakes {
     int epoll_fd; /* the thread's; says for a struct handshake that bytes have arrived */
     struct handshake *running[HANDSHAKES_MAX];
     size_t num_running, num_ending;
-    struct handshake *oldest, *newest; /* of HANDSHAKE_WAITS */
+    LIST_HEAD(, handshake) waiting; /* newest first */
     size_t num_waiting;
     bool has_room; /* one has ended since handshakes_take() found none that may run */
 };

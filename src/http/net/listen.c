@@ -469,23 +469,19 @@ static attn_status open_unix(const char *option, const char *text, size_t count,
 
 /* --- both --- */
 
-attn_status listen_open(const char *option, const char *listen, size_t count,
-                        int *ret_fds, struct listen_address *ret_address,
+attn_status listen_open(const char *option, const char *listen, int inherited,
+                        size_t count, int *ret_fds, struct listen_address *ret_address,
                         attn_error *ret_error) {
+    bool is_unix = listen_is_unix(listen);
     *ret_address = (struct listen_address){.lock_fd = -1};
-    if (listen_is_unix(listen))
-        return open_unix(option, listen, count, ret_fds, ret_address, ret_error);
-    return open_tcp(option, listen, count, ret_fds, ret_address, ret_error);
-}
-
-attn_status listen_adopt(const char *option, const char *listen, int fd, size_t count,
-                         int *ret_fds, struct listen_address *ret_address,
-                         attn_error *ret_error) {
-    *ret_address = (struct listen_address){.lock_fd = -1};
+    if (inherited < 0)
+        return (is_unix ? open_unix : open_tcp)(option, listen, count, ret_fds,
+                                                ret_address, ret_error);
     snprintf(ret_address->text, sizeof ret_address->text, "%.*s",
-             (int)strcspn(listen, listen_is_unix(listen) ? "," : ""), listen);
-    return copy_socket(fd, count, ret_fds) ? ATTN_OK
-                                           : refuse_file(option, listen, ret_error);
+             (int)strcspn(listen, is_unix ? "," : ""), listen);
+    return copy_socket(inherited, count, ret_fds)
+               ? ATTN_OK
+               : refuse_file(option, listen, ret_error);
 }
 
 void listen_remove(struct listen_address *address) {

@@ -45,20 +45,15 @@ attn_status listen_find_loopback(const char *option, const char *listen,
                                  bool *ret_is_loopback, attn_error *ret_error);
 
 /* Opens `count` non-blocking sockets that listen on one address, so that each thread
- * accepts from its own; those of a Unix socket share it. The caller closes
- * ret_fds [count], and calls listen_remove() first. Errors, with one line: ATTN_E_VALUE
- * as listen_check() or for an unknown host, ATTN_E_IO; then nothing is left open, and no
- * file. One thread at a time may call it; a Unix socket changes the process's umask for a
- * moment. */
-attn_status listen_open(const char *option, const char *listen, size_t count,
-                        int *ret_fds, struct listen_address *ret_address,
+ * accepts from its own; those of a Unix socket share it. So do those of `inherited`, a
+ * socket that listens there already, whose file is not the caller's; -1: none. The caller
+ * closes ret_fds [count], and calls listen_remove() first. Errors, with one line:
+ * ATTN_E_VALUE as listen_check() or for an unknown host, ATTN_E_IO; then nothing is left
+ * open, and no file. One thread at a time may call it; a Unix socket changes the umask of
+ * the process for a moment. */
+attn_status listen_open(const char *option, const char *listen, int inherited,
+                        size_t count, int *ret_fds, struct listen_address *ret_address,
                         attn_error *ret_error);
-
-/* As listen_open(), of a socket that listens there already. Its file, if it has one, is
- * not the caller's. */
-attn_status listen_adopt(const char *option, const char *listen, int fd, size_t count,
-                         int *ret_fds, struct listen_address *ret_address,
-                         attn_error *ret_error);
 
 /* Removes the file of a Unix socket, so that another process can listen there; what
  * another one has made there since stays. The socket must still be open: until it is

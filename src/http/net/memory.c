@@ -26,7 +26,7 @@ void memory_init(struct memory *memory, struct sched_budget *budget, size_t conn
     memory->budget = budget;
     sched_budget_reserve(budget, connections);
     memory->limit = sched_budget_left(budget);
-    memory->uploads = NULL;
+    LIST_INIT(&memory->uploads);
     atomic_init(&memory->lack, 0);
     pthread_mutex_init(&memory->lock, NULL);
 }
@@ -47,28 +47,18 @@ static double find_score(const struct upload *upload, int64_t now) {
            (double)atomic_load(&upload->share->client->held);
 }
 
-static void unlink_locked(struct upload *upload) {
-    struct memory *memory = upload->share->memory;
-    if (upload->previous != NULL)
-        upload->previous->next = upload->next;
-    else
-        memory->uploads = upload->next;
-    if (upload->next != NULL)
-        upload->next->previous = upload->previous;
-}
-
 /* Returns the upload that is dropped first when `asker` needs `bytes`, or NULL when those
  * with a larger score hold too little. `asker` is NULL for a complete request, for which
  * any upload is dropped. */
 static struct upload *find_victim_locked(struct memory *memory,
                                          const struct upload *asker, size_t bytes,
                                          int64_t now) {
-    struct upload *victim = NULL;
+    struct upload *victim = NULL, *upload;
     double largest = asker != NULL ? find_score(asker, now) : -1;
     double least = largest;
     size_t available = sched_budget_left(memory->budget);
 
-    for (struct upload *upload = memory->uploads; upload != NULL; upload = upload->next) {
+    LIST_FOREACH(upload, &memory->uploads, links) {
         double score = find_score(upload, now);
         size_t holds = atomic_load(&upload->share->bytes);
         if (holds == 0 || score <= least)
@@ -89,7 +79,7 @@ static void drop_locked(struct upload *upload) {
         idle = UPLOAD_IDLE;
         sched_yield();
     }
-    unlink_locked(upload);
+    LIST_REMOVE(upload, links);
     buf_deinit(upload->body);
     memory_keep(upload->share, 0);
 }
@@ -185,10 +175,7 @@ void upload_begin(struct upload *upload, struct memory_share *share, struct buf 
     atomic_init(&upload->state, UPLOAD_IDLE);
 
     pthread_mutex_lock(&memory->lock);
-    upload->next = memory->uploads;
-    if (upload->next != NULL)
-        upload->next->previous = upload;
-    memory->uploads = upload;
+    LIST_INSERT_HEAD(&memory->uploads, upload, links);
     pthread_mutex_unlock(&memory->lock);
 }
 
@@ -255,7 +242,7 @@ bool upload_end(struct upload *upload) {
     pthread_mutex_lock(&memory->lock);
     bool kept = atomic_load(&upload->state) != UPLOAD_DROPPED;
     if (kept)
-        unlink_locked(upload);
+        LIST_REMOVE(upload, links);
     pthread_mutex_unlock(&memory->lock);
     upload->share = NULL;
     return kept;

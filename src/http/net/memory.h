@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 /* Memory of a connection without a request: libmicrohttpd's buffer, structs, and the text
  * of an error. */
@@ -32,10 +33,10 @@
 /* One for all threads. */
 struct memory {
     struct sched_budget *budget;
-    size_t limit;             /* bytes that no connection has reserved from the start */
-    pthread_mutex_t lock;     /* guards the list of uploads */
-    struct upload *uploads;   /* those that are unfinished and not dropped */
-    atomic_int_fast64_t lack; /* clock_now_ns, when a reservation last failed; or 0 */
+    size_t limit;         /* bytes that no connection has reserved from the start */
+    pthread_mutex_t lock; /* guards the list of uploads */
+    LIST_HEAD(, upload) uploads; /* those that are unfinished and not dropped */
+    atomic_int_fast64_t lack;    /* clock_now_ns, when a reservation last failed; or 0 */
 };
 
 /* The memory that one request has reserved, at first none. Its owner changes it; an
@@ -54,7 +55,7 @@ enum upload_state {
 
 /* A body that arrives. Owned by its HTTP thread, but see above. */
 struct upload {
-    struct upload *previous, *next; /* in memory.uploads */
+    LIST_ENTRY(upload) links; /* in memory.uploads */
     struct memory_share *share;
     struct buf *body;
     int64_t started; /* clock_now_ns */

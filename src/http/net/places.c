@@ -102,11 +102,11 @@ static bool goes_before(const struct rank *a, const struct rank *b) {
 /* Returns the connection that goes for a newcomer of `client`, or NULL. */
 static struct connection *find_dispensable(const struct connection_list *list,
                                            const struct client *client) {
-    struct connection *found = NULL;
+    struct connection *found = NULL, *each;
     struct rank first = {.tier = STAYS};
     int64_t now = clock_now_ns();
 
-    for (struct connection *each = list->first; each != NULL; each = each->next) {
+    LIST_FOREACH(each, &list->all, links) {
         const struct rank rank = find_rank(each, client, now);
         if (rank.tier != STAYS && (found == NULL || goes_before(&rank, &first))) {
             found = each;

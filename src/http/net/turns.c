@@ -2,18 +2,6 @@
 /* turns.c: lists of requests that wait, in a list of clients. */
 #include "http/net/turns.h"
 
-static void append_flow(struct turns *turns, struct turn_flow *flow) {
-    flow->previous = turns->last;
-    flow->next = NULL;
-    *(turns->last != NULL ? &turns->last->next : &turns->first) = flow;
-    turns->last = flow;
-}
-
-static void remove_flow(struct turns *turns, struct turn_flow *flow) {
-    *(flow->previous != NULL ? &flow->previous->next : &turns->first) = flow->next;
-    *(flow->next != NULL ? &flow->next->previous : &turns->last) = flow->previous;
-}
-
 /* Whether the flow may take one more turn of this round. */
 static bool has_share(const struct turns *turns, const struct turn_flow *flow) {
     return flow->round != turns->round ||
@@ -85,10 +73,9 @@ void turn_wait(struct turns *turns, struct turn *turn) {
     struct turn_flow *flow = turn->flow;
 
     if (flow->first == NULL)
-        append_flow(turns, flow);
+        TAILQ_INSERT_TAIL(&turns->flows, flow, links);
     if (turn->order == 0) {
         turn->order = find_order(turn);
-        turns->num_waited++;
         if (turn->member != NULL)
             turn->member->last = turn->order;
     }
@@ -108,7 +95,7 @@ void turn_leave(struct turns *turns, struct turn *turn) {
     *(turn->next != NULL ? &turn->next->previous : &flow->last) = turn->previous;
     turn->waits = false;
     if (flow->first == NULL)
-        remove_flow(turns, flow);
+        TAILQ_REMOVE(&turns->flows, flow, links);
 }
 
 void turns_begin_round(struct turns *turns) {
@@ -118,7 +105,7 @@ void turns_begin_round(struct turns *turns) {
 }
 
 struct turn *turns_give(struct turns *turns) {
-    struct turn_flow *flow = turns->first;
+    struct turn_flow *flow = TAILQ_FIRST(&turns->flows);
 
     /* All flows take turns in order, so those behind have had as many, or one fewer. */
     if (flow == NULL || turns->num_taken == TURNS_PER_ROUND || !has_share(turns, flow))
@@ -129,8 +116,8 @@ struct turn *turns_give(struct turns *turns) {
     count_turn(turns, flow);
     turn_leave(turns, turn);
     if (flow->first != NULL) {
-        remove_flow(turns, flow);
-        append_flow(turns, flow);
+        TAILQ_REMOVE(&turns->flows, flow, links);
+        TAILQ_INSERT_TAIL(&turns->flows, flow, links);
     }
     return turn;
 }

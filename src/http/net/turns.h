@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 /* As many requests as an honest client has connections: it never waits. */
 #define TURNS_PER_CLIENT 64
@@ -42,22 +43,21 @@ struct turn {
 
 /* The requests of one client on one thread; zeroed, there are none. */
 struct turn_flow {
-    struct turn *first, *last;         /* of those that wait */
-    uint64_t reached;                  /* the order of the last that was served */
-    struct turn_flow *previous, *next; /* while one waits; `previous` is served before */
-    uint64_t round;                    /* in which it took turns last */
-    size_t num_taken;                  /* in that round */
-    int64_t spent_ns;                  /* as well */
+    struct turn *first, *last;    /* of those that wait */
+    uint64_t reached;             /* the order of the last that was served */
+    TAILQ_ENTRY(turn_flow) links; /* while one waits */
+    uint64_t round;               /* in which it took turns last */
+    size_t num_taken;             /* in that round */
+    int64_t spent_ns;             /* as well */
 };
 
-/* Zeroed, no request waits. */
+/* Zeroed but for the head of its list, no request waits. */
 struct turns {
     uint64_t round;
-    size_t num_taken;               /* in this round */
-    struct turn_flow *first, *last; /* of those with requests that wait */
-    uint64_t num_waited;            /* requests, ever */
-    struct turn_flow *served;       /* whose request has the thread; NULL: none has */
-    int64_t since;                  /* clock_now_ns */
+    size_t num_taken;              /* in this round */
+    TAILQ_HEAD(, turn_flow) flows; /* with requests that wait, in the order of turns */
+    struct turn_flow *served;      /* whose request has the thread; NULL: none has */
+    int64_t since;                 /* clock_now_ns */
 };
 
 /* Takes a turn of this round for a request that has just arrived, or that turns_give()

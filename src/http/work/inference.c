@@ -127,26 +127,6 @@ bool inference_encode(struct inference *inference, struct wire_problem *problem)
     return true;
 }
 
-/* --- results of attention --- */
-
-void inference_add_result_bytes(const attn_sizes *sizes, size_t *bytes) {
-    for (enum result_id id = 0; id < NUM_RESULTS; id++)
-        size_add_mul_saturating(bytes, result_count(sizes, id), result_number_bytes(id));
-}
-
-bool inference_alloc_result(struct arena *arena, const attn_sizes *sizes,
-                            attn_result *ret_result) {
-    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
-        size_t count = result_count(sizes, id);
-        void *numbers =
-            count > 0 ? arena_alloc(arena, count, result_number_bytes(id)) : NULL;
-        if (count > 0 && numbers == NULL)
-            return false;
-        result_set_numbers(ret_result, id, numbers);
-    }
-    return true;
-}
-
 /* --- attention --- */
 
 /* A reply that could be large is streamed. */
@@ -179,7 +159,7 @@ static size_t find_reply_bytes(struct inference *inference, size_t result_bytes)
 
 static size_t find_memory(struct inference *inference) {
     size_t result_bytes = 0;
-    inference_add_result_bytes(&inference->sizes, &result_bytes);
+    results_add_bytes(&inference->sizes, &result_bytes);
     return find_reply_bytes(inference, result_bytes);
 }
 
@@ -191,8 +171,7 @@ bool inference_reserve_reply(struct inference *inference, struct wire_problem *p
 static bool run_layer(struct inference *inference, void *scratch) {
     const struct wire_request *request = &inference->request;
 
-    if (!inference_alloc_result(inference->reply_arena, &inference->sizes,
-                                &inference->result))
+    if (!results_alloc(inference->reply_arena, &inference->sizes, &inference->result))
         return false;
     /* Tasks may have been omitted. */
     attn_run(request->model, &request->batch, &inference->sizes, scratch,

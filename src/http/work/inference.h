@@ -66,12 +66,6 @@ bool inference_plan(struct inference *inference, struct wire_problem *problem);
 bool inference_bound_reply(struct inference *inference, size_t bytes, const char *smaller,
                            struct wire_problem *problem);
 
-/* Adds the bytes of all results, which saturate, to *bytes; and allocates them, where
- * NULL stands for none. Returns false when memory is short. */
-void inference_add_result_bytes(const attn_sizes *sizes, size_t *bytes);
-bool inference_alloc_result(struct arena *arena, const attn_sizes *sizes,
-                            attn_result *ret_result);
-
 /* Reserves the memory of everything that follows, and computes. */
 bool inference_compute(struct inference *inference, struct wire_problem *problem);
 
@@ -84,5 +78,7 @@ bool inference_reserve_reply(struct inference *inference, struct wire_problem *p
 bool inference_encode(struct inference *inference, struct wire_problem *problem);
 
 /* On the HTTP thread, when the request is complete: suspends the connection and submits
- * the request to the workers (job.c). A full queue makes the reply a 503 instead. */
-void job_submit(struct exchange *exchange, const struct exchange_codec *codec);
+ * the request to the workers (job.c). Returns false with *ret_problem set (503) when the
+ * queue is full. */
+bool job_submit(struct exchange *exchange, const struct exchange_codec *codec,
+                struct wire_problem *ret_problem);

@@ -13,7 +13,7 @@
 #include "http/observe.h"
 #include "http/reply.h"
 #include "math/join.h"
-#include "sched/container_of.h"
+#include "math/plan/results.h"
 
 /* --- what it will take --- */
 
@@ -196,12 +196,12 @@ static bool join_members(struct inference *members[], size_t count,
         return false;
 
     bytes = joined.sizes.scratch_bytes;
-    inference_add_result_bytes(&joined.sizes, &bytes);
+    results_add_bytes(&joined.sizes, &bytes);
     if (!memory_reserve(&exchange->memory, bytes, &problem))
         return false;
     joined.scratch = arena_alloc(arena, joined.sizes.scratch_bytes, 1);
-    bool allocated = joined.scratch != NULL &&
-                     inference_alloc_result(arena, &joined.sizes, &joined.result);
+    bool allocated =
+        joined.scratch != NULL && results_alloc(arena, &joined.sizes, &joined.result);
     *ret_joined = joined;
     return allocated;
 }
@@ -378,7 +378,8 @@ static void run_received(struct sched_job *job, struct sched_worker *worker) {
     struct wire_problem problem;
 
     if (inference == NULL) {
-        reply_set_no_memory(exchange);
+        wire_problem_set_no_memory(&problem);
+        reply_set_problem(exchange, &problem);
         handover_resume(exchange);
         return;
     }
@@ -392,7 +393,8 @@ static void run_received(struct sched_job *job, struct sched_worker *worker) {
         finish(inference);
 }
 
-void job_submit(struct exchange *exchange, const struct exchange_codec *codec) {
+bool job_submit(struct exchange *exchange, const struct exchange_codec *codec,
+                struct wire_problem *ret_problem) {
     exchange->work.codec = *codec;
     exchange->work.codec.body.size = exchange->record.facts.body_bytes;
     exchange->work.submitted = clock_now_ns();
@@ -401,15 +403,12 @@ void job_submit(struct exchange *exchange, const struct exchange_codec *codec) {
     estimate_job(exchange);
     exchange->work.abandoned = exchange->peer->hung_up;
     if (exchange->work.abandoned)
-        return;
+        return true;
 
-    if (sched_reserve(exchange->options->pool, &exchange->work.job)) {
-        handover_submit(exchange, run_received);
-        return;
-    }
-    struct wire_problem problem;
-    wire_problem_set(&problem, WIRE_E_QUEUE_FULL, NULL,
-                     "the queue is full (--queue), or the wait would exceed "
-                     "--max-queue-delay; retry later");
-    reply_set_problem(exchange, &problem);
+    if (!sched_reserve(exchange->options->pool, &exchange->work.job))
+        return wire_problem_set(ret_problem, WIRE_E_QUEUE_FULL, NULL,
+                                "the queue is full (--queue), or the wait would exceed "
+                                "--max-queue-delay; retry later");
+    handover_submit(exchange, run_received);
+    return true;
 }

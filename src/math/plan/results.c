@@ -2,6 +2,7 @@
 /* results.c: the table of results. */
 #include "math/plan/results.h"
 
+#include "base/arena.h"
 #include "base/pace.h"
 #include "base/size.h"
 
@@ -218,6 +219,24 @@ bool results_add(const struct wanted_results *wanted, size_t sequence,
         }
         if (!size_add(counts[i], count, &counts[i]))
             return false;
+    }
+    return true;
+}
+
+void results_add_bytes(const attn_sizes *sizes, size_t *bytes) {
+    for (enum result_id id = 0; id < NUM_RESULTS; id++)
+        size_add_mul_saturating(bytes, result_count(sizes, id), result_number_bytes(id));
+}
+
+bool results_alloc(struct arena *arena, const attn_sizes *sizes,
+                   attn_result *ret_result) {
+    for (enum result_id id = 0; id < NUM_RESULTS; id++) {
+        size_t count = result_count(sizes, id);
+        void *numbers =
+            count > 0 ? arena_alloc(arena, count, result_number_bytes(id)) : NULL;
+        if (count > 0 && numbers == NULL)
+            return false;
+        result_set_numbers(ret_result, id, numbers);
     }
     return true;
 }

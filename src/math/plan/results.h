@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* results.h: the results that a request may ask for, in one table: planning, memory,
- * joined requests, words of need, selections and replies read its rows. Thread-safe; does
- * not allocate. */
+ * joined requests, words of need, selections and replies read its rows. Thread-safe. */
 #pragma once
 
 #include <attnd/attention.h>
 #include <string.h>
+
+struct arena;
 
 #define RESULT_AXES_MAX 4 /* of one sequence */
 
@@ -139,6 +140,12 @@ static inline size_t result_count(const attn_sizes *sizes, enum result_id id) {
     memcpy(&count, (const char *)sizes + result_table[id].count, sizeof count);
     return count;
 }
+
+/* Adds the bytes of all results, which saturate, to *bytes. */
+void results_add_bytes(const attn_sizes *sizes, size_t *bytes);
+
+/* Allocates all results, where NULL stands for none; false when memory is short. */
+bool results_alloc(struct arena *arena, const attn_sizes *sizes, attn_result *ret_result);
 
 static inline void result_set_count(attn_sizes *sizes, enum result_id id, size_t count) {
     memcpy((char *)sizes + result_table[id].count, &count, sizeof count);
