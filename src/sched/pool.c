@@ -291,6 +291,8 @@ void sched_submit(struct sched_pool *pool, struct sched_job *job) {
     pthread_mutex_lock(&pool->lock);
     if (pool->num_running == 0 && atomic_load(&pool->num_queued) == 0)
         queue_forget_shares(&pool->queue);
+    if (atomic_load(&job->cancelled))
+        job->cost = 0; /* it only ends */
     queue_add(&pool->queue, job);
     publish_counts_locked(pool);
     pthread_cond_signal(&pool->work);

@@ -26,7 +26,8 @@ void sched_pool_destroy(struct sched_pool *pool);
 bool sched_reserve(struct sched_pool *pool, struct sched_job *job);
 
 /* Hands a job over; cannot fail. A job that continues one that has run needs no slot:
- * what has begun holds memory until it is done. Thread-safe. */
+ * what has begun holds memory until it is done. When it was cancelled as it ran, it is a
+ * cheap one, so that it ends soon. Thread-safe. */
 void sched_submit(struct sched_pool *pool, struct sched_job *job);
 
 /* Takes back a job that still waits and returns true; the caller then owns it. Otherwise

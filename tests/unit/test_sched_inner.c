@@ -277,6 +277,37 @@ static void test_an_abandoned_job_is_charged_for_what_it_used(void **state) {
     assert_in_range(client.flows[SCHED_LARGE].tag, 50000000000 + 20000000, 99000000000);
 }
 
+static atomic_bool left_ended;
+
+/* Submits a large job that is cancelled before it waits, and goes on until it has run. */
+static void run_until_left_ends(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    assert_false(sched_cancel(worker->pool, &inner_jobs[0]));
+    sched_submit(worker->pool, &inner_jobs[0]);
+    for (size_t i = 0; i < 1000 && !atomic_load(&left_ended); i++)
+        sched_checkpoint(worker);
+    assert_true(atomic_load(&left_ended));
+}
+
+static void end_left(struct sched_job *job, struct sched_worker *worker) {
+    (void)worker;
+    atomic_store(&left_ended, sched_job_is_over(job));
+}
+
+/* A client may leave just before a job that was decoded waits for its turn. Its memory
+ * must not wait for that turn. */
+static void test_a_job_cancelled_as_it_ran_ends_inside_a_large_one(void **state) {
+    struct sched_job large = {
+        .run = run_until_left_ends, .client = &client, .cost = 100000000000};
+    struct sched_pool *pool = create_pool(&half_a_second);
+    (void)state;
+
+    inner_jobs[0] =
+        (struct sched_job){.run = end_left, .client = &client, .cost = 100000000000};
+    sched_submit(pool, &large);
+    sched_pool_destroy(pool);
+}
+
 static void go_on_without_end(struct sched_job *job, struct sched_worker *worker) {
     (void)job;
     for (size_t i = 0; i < 3; i++)
@@ -304,6 +335,7 @@ int main(void) {
         cmocka_unit_test(test_a_job_waits_for_a_long_one_of_its_own_client_only),
         cmocka_unit_test(test_a_long_job_lets_another_client_in_after_max_delay),
         cmocka_unit_test(test_an_abandoned_job_is_charged_for_what_it_used),
+        cmocka_unit_test(test_a_job_cancelled_as_it_ran_ends_inside_a_large_one),
         cmocka_unit_test(test_a_job_that_goes_on_is_charged_for_an_hour_at_most),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
