@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 
-from checkpoints import LAYOUTS, random_checkpoint, write_layer
+from checkpoints import LAYOUTS, random_checkpoint, read_layer, write_layer
 from compare import assert_reply
 from reference import compute_request
 from server import Server, is_sanitized
@@ -147,7 +147,8 @@ def run(seconds, seed=1):
                 for layout in LAYOUTS]
         wide = Path(directory) / "wide.safetensors"
         checkpoints = [(checkpoint.name, checkpoint.layer) for checkpoint in made]
-        checkpoints.append(("wide", write_layer(wide, 4, 16, 64)))
+        write_layer(wide, 4, 16, 64)
+        checkpoints.append(("wide", read_layer(wide)))
         models = [checkpoint.argument for checkpoint in made] + [f"wide={wide}"]
         cases = make_requests(rng, checkpoints, NUM_REQUESTS if seconds >= 30 else FEW_REQUESTS)
         # Under a sanitizer 64 clients wait longer than by default.
