@@ -17,7 +17,7 @@ from http1 import Connection, get_bytes, post_bytes
 from server import BINARY, ROOT, clean_environment, is_sanitized
 
 BODY = json.dumps({"model": "journey", "queries": [[0.43, 0.15, 0.89]]}).encode()
-CONNECTIONS = 1000 if is_sanitized() else 10000
+CONNECTIONS = 1000 if is_sanitized() else 4000
 THREADS = 8
 
 
