@@ -180,7 +180,7 @@ def delete(server, name, source="127.0.0.1", headers=()):
 
 def ask(server, name, question=None, source="127.0.0.1", headers=()):
     """Asks a question in JSON."""
-    body = dot_product.to_json(question or {}).encode()
+    body = dot_product.to_json(question or {})
     return Asker(server, source).post(f"{PATH}/{name}/attention", body, "application/json", headers)
 
 
@@ -280,4 +280,4 @@ def to_safetensors(fields, dtypes=None):
 
 def encode(fields, content_type, dtypes=None):
     """Returns the body of these fields in a type."""
-    return to_safetensors(fields, dtypes) if content_type == SAFETENSORS else dot_product.to_json(fields).encode()
+    return to_safetensors(fields, dtypes) if content_type == SAFETENSORS else dot_product.to_json(fields)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the soak of tests/load for SOAK_SECONDS (3), its wrk scripts and its generator."""
+"""Runs the soak of tests/load for SOAK_SECONDS (2), its wrk scripts and its generator."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from http1 import post_bytes
 from server import ROOT, Server
 
 LOAD = ROOT / "tests/load"
-SECONDS = float(os.environ.get("SOAK_SECONDS", 3))
+SECONDS = float(os.environ.get("SOAK_SECONDS", 2))
 
 sys.path.insert(0, str(LOAD))
 
