@@ -15,10 +15,6 @@ struct peak_run {
     size_t count;         /* rounds of multiply-adds in a task */
 };
 
-const char *bench_peaks_precision(const struct bench_peaks *peaks) {
-    return peaks->kernels->k_step == 2 ? "bf16" : "f32";
-}
-
 /* Runs a task. Returns the operations of one round. */
 static size_t multiply_for_peak(const struct peak_run *run) {
     float numbers[] = {0.999F, 0.001F, 1.0F}; /* towards 1: neither large nor subnormal */
@@ -39,11 +35,10 @@ static size_t num_peak_tasks(const attn_parallel *parallel) {
     return 4 * parallel->num_threads;
 }
 
-static bool run_tasks(void *context) {
+static void run_tasks(void *context) {
     struct peak_run *run = context;
     run->parallel->run(run->parallel->context, num_peak_tasks(run->parallel), run_task,
                        run);
-    return true;
 }
 
 static double time_peak(struct peak_run run) {

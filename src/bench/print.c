@@ -110,11 +110,12 @@ static json_t *pack_peaks(const struct bench_report *r) {
     for (size_t i = 0; i < r->num_peaks; i++) {
         const struct bench_peaks *peaks = &r->peaks[i];
         json_array_append_new(
-            list, json_pack("{s:s, s:s, s:f, s:f}", "cpu", peaks->kernels->name,
-                            "precision", bench_peaks_precision(peaks), "peak_gflops",
-                            bench_spread(peaks->registers, r->num_rounds).median * 1e-9,
-                            "loaded_peak_gflops",
-                            bench_spread(peaks->loaded, r->num_rounds).median * 1e-9));
+            list,
+            json_pack("{s:s, s:s, s:f, s:f}", "cpu", peaks->kernels->name, "precision",
+                      peaks->kernels->k_step == 2 ? "bf16" : "f32", "peak_gflops",
+                      bench_spread(peaks->registers, r->num_rounds).median * 1e-9,
+                      "loaded_peak_gflops",
+                      bench_spread(peaks->loaded, r->num_rounds).median * 1e-9));
     }
     return list;
 }
