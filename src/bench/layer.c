@@ -107,7 +107,7 @@ static void run_read_task(void *data, size_t index, size_t thread) {
     if (bench_is_given(r->part))
         words = b->input;
     else
-        words += r->sequences * r->query_len * r->heads * r->head_size;
+        words += r->sequences * r->query_len * r->info->num_heads * r->info->width.head;
     if (end > r->read_words)
         end = r->read_words;
     for (; first < end; first += READ_WORDS)
@@ -166,11 +166,12 @@ static void add_peaks(struct bench_report *r, struct bench_times *contender,
 /* Makes the only contender where no model is needed. */
 static attn_status make_given(struct bench *b, attn_error *error) {
     struct bench_report *r = b->report;
-    size_t size = b->layer->width / b->layer->heads;
+    const struct bench_shape *shape = b->layer->shape;
+    size_t size = shape->width / shape->heads;
     const attn_engine_options engine =
         compute_engine_options(&b->config->compute, NULL, false);
-    const attn_dot_product options = {.num_heads = b->layer->heads,
-                                      .num_kv_heads = b->layer->kv_heads,
+    const attn_dot_product options = {.num_heads = shape->heads,
+                                      .num_kv_heads = b->config->kv_heads,
                                       .head_size = size,
                                       .scale = 1 / sqrt((double)size),
                                       .cpu = engine.cpu};
@@ -224,18 +225,13 @@ static attn_status make_contenders(struct bench *b, attn_error *error) {
     return status;
 }
 
-/* Copies the sizes of the layer to the report. Errors: ATTN_E_VALUE when it lacks the
- * part that is timed. */
+/* Describes the layer in the report. Errors: ATTN_E_VALUE when it lacks the part that is
+ * timed. */
 static attn_status describe_timed_layer(struct bench *b, attn_error *error) {
     const attn_model_info *info = attn_model_get_info(b->models[0]);
     struct bench_report *r = b->report;
 
-    r->width = info->width.query;
-    r->heads = info->num_heads;
-    r->key_heads = info->num_kv_heads;
-    r->head_size = info->width.head;
-    r->window = info->mask.window;
-    r->chunk = info->mask.chunk;
+    r->info = info;
     r->causal = r->causal || info->mask.causal;
     if (r->part == BENCH_PROJECTION && !info->linears[ATTN_OUTPUT].weight)
         return error_set(error, ATTN_E_VALUE,
@@ -261,8 +257,8 @@ static bool make_positions(struct bench *b) {
 /* Makes the lengths and the input, which serves as queries, keys and values. Values that
  * are given follow the keys. */
 static attn_status make_input(struct bench *b) {
-    const attn_model_info *info = attn_model_get_info(b->models[0]);
     struct bench_report *r = b->report;
+    const attn_model_info *info = r->info;
     size_t rows = r->sequences * size_max(r->query_len, r->key_len);
     size_t width =
         size_max(info->width.query, size_max(info->width.key, info->width.value));
@@ -311,7 +307,6 @@ static attn_status make_request(struct bench *b, attn_error *error) {
         return status;
 
     bool given = bench_is_given(r->part), stored = r->part == BENCH_STORED;
-    size_t key_width = attn_model_get_info(b->models[0])->width.key;
     b->parallel.num_threads = r->threads;
     b->request = (attn_request){
         .num_sequences = r->sequences,
@@ -319,14 +314,14 @@ static attn_status make_request(struct bench *b, attn_error *error) {
         .key_lens = b->lens + r->sequences,
         .queries = b->input,
         .keys = b->input,
-        .values = b->input + (given ? r->sequences * r->key_len * key_width : 0),
+        .values = b->input + (given ? r->sequences * r->key_len * r->info->width.key : 0),
         .omit_outputs = given,
         .need_heads = given && !stored,
         .reduce.top_k = stored ? TOP_K : 0,
         .positions = b->positions,
         .causal = r->causal,
-        .window = r->window,
-        .chunk = r->chunk,
+        .window = r->info->mask.window,
+        .chunk = r->info->mask.chunk,
         .need_weights = r->weights ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE,
         .parallel = &b->parallel,
     };
@@ -390,14 +385,15 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
     return ATTN_OK;
 }
 
-int bench_layer_run(const struct bench_config *config, const struct bench_shape *shape,
-                    const struct bench_layer *layer) {
+int bench_layer_run(const struct bench_config *config, const struct bench_layer *layer) {
     static struct bench_report report; /* too large for a stack */
+    const struct bench_shape *shape = layer->shape;
     attn_error error = {.text = ""};
     struct bench b = {.config = config, .layer = layer, .report = &report};
 
     sem_init(&b.done, 0, 0);
     report = (struct bench_report){
+        .model = layer->name,
         .sequences = shape->sequences,
         .query_len = shape->query_len,
         .key_len = shape->key_len,
@@ -407,16 +403,14 @@ int bench_layer_run(const struct bench_config *config, const struct bench_shape 
         .threads =
             config->compute.workers > 0 ? config->compute.workers : machine_cpus(""),
     };
-    if (layer->name != NULL)
-        snprintf(report.model, sizeof report.model, "%s", layer->name);
-
     attn_status status = run_bench(&b, &error);
+    int exit_code =
+        status == ATTN_OK
+            ? bench_print(&report, config->json)
+            : bench_report_error(
+                  error.text[0] != '\0' ? error.text : attn_status_text(status), 1);
     for (size_t i = 0; i < ENGINES_MAX && b.models[i] != &b.given; i++)
         attn_model_destroy(b.models[i]);
     arena_deinit(&b.memory);
-    if (status != ATTN_OK)
-        return bench_report_error(
-            error.text[0] != '\0' ? error.text : attn_status_text(status), 1);
-
-    return bench_print(&report, config->json);
+    return exit_code;
 }

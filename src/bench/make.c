@@ -13,15 +13,15 @@
 static attn_status make_up_layer(const struct bench_layer *layer,
                                  const attn_engine_options *engine,
                                  attn_model **ret_model, attn_error *ret_error) {
-    size_t width = layer->width;
+    size_t width = layer->shape->width, heads = layer->shape->heads;
     const attn_model_info info = {.name = "bench",
                                   .layout = "bench",
                                   .width = {.query = width,
                                             .key = width,
                                             .value = width,
                                             .out = width,
-                                            .head = width / layer->heads},
-                                  .num_heads = layer->heads,
+                                            .head = width / heads},
+                                  .num_heads = heads,
                                   .linears[ATTN_OUTPUT].weight = true};
     attn_model *model;
 
