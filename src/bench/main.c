@@ -17,8 +17,6 @@
 #define DEFAULT_SHAPE "8,512,768,12"
 #define MODEL_SHAPE   "8,512" /* the default where there is a --model */
 
-#define EXIT_USAGE 2
-
 static const char about[] =
     "Each round runs all contenders one after the other, so a ratio is of runs that are "
     "close in time. A row has the median of the rounds, the shortest and the longest, "
