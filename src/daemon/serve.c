@@ -24,6 +24,7 @@
 
 #include <attnd/library.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -223,7 +224,7 @@ static void warn_of_config(const struct daemon *daemon) {
 /* Does what signals ask for; returns whether one did. Once attnd stops, nothing is read
  * again. */
 static bool obey_signals(struct daemon *daemon) {
-    bool reload = signals_take_reload(), debug = signals_take_debug();
+    bool reload = signals_take(SIGHUP), debug = signals_take(SIGUSR1);
     if (reload && !signals_stop_requested()) {
         secrets_reload(&daemon->secrets);
         if (daemon->captures != NULL)
