@@ -12,6 +12,7 @@
 #include "math/dot_product.h"
 #include "math/model.h"
 #include "math/packed.h"
+#include "math/plan/results.h"
 #include "math/run/run.h"
 #include "math/steps.h"
 #include "models/spec.h"
@@ -338,18 +339,8 @@ static attn_status make_request(struct bench *b, attn_error *error) {
     if (status != ATTN_OK)
         return status;
 
-    /* An empty result is a place, too. */
-    const attn_sizes *sizes = &b->sizes[0];
-    struct arena *memory = &b->memory;
-    b->scratch = arena_alloc(memory, scratch_bytes, 1);
-    b->result.outputs = arena_alloc(memory, sizes->outputs + 1, sizeof(float));
-    b->result.heads = arena_alloc(memory, sizes->heads + 1, sizeof(float));
-    b->result.top_weights = arena_alloc(memory, sizes->top + 1, sizeof(float));
-    b->result.top_keys = arena_alloc(memory, sizes->top + 1, sizeof(int64_t));
-    b->result.weights = arena_alloc(memory, sizes->weights + 1, sizeof(float));
-    return b->scratch != NULL && b->result.outputs != NULL && b->result.heads != NULL &&
-                   b->result.top_weights != NULL && b->result.top_keys != NULL &&
-                   b->result.weights != NULL
+    b->scratch = arena_alloc(&b->memory, scratch_bytes, 1);
+    return b->scratch != NULL && results_alloc(&b->memory, &b->sizes[0], &b->result)
                ? ATTN_OK
                : ATTN_E_NOMEM;
 }
