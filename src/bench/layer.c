@@ -89,11 +89,6 @@ static double time_contender(struct bench *b, size_t contender) {
     return bench_time(b->report->threads, run_turn, b);
 }
 
-/* Returns into how many tasks reading is divided. */
-static size_t num_tasks(const struct bench_report *report) {
-    return 4 * report->threads;
-}
-
 /* Reads as much as keys and values are in float32, in the memory where all contenders
  * have them: behind the queries, or where they are given. */
 static void run_read_task(void *data, size_t index, size_t thread) {
@@ -101,7 +96,7 @@ static void run_read_task(void *data, size_t index, size_t thread) {
     const struct bench_report *r = b->report;
     const float *words = b->scratch;
     size_t line = ATTN_ALIGNMENT / sizeof *words;
-    size_t share = (r->read_words / num_tasks(r) / line + 1) * line;
+    size_t share = (r->read_words / bench_num_tasks(r->threads) / line + 1) * line;
     size_t first = index * share, end = first + share;
 
     (void)thread;
@@ -118,7 +113,8 @@ static void run_read_task(void *data, size_t index, size_t thread) {
 
 static void run_reading(void *context) {
     struct bench *b = context;
-    b->parallel.run(b->parallel.context, num_tasks(b->report), run_read_task, b);
+    b->parallel.run(b->parallel.context, bench_num_tasks(b->report->threads),
+                    run_read_task, b);
 }
 
 static void run_round(struct bench *b, size_t index) {

@@ -11,6 +11,11 @@ struct bench_spread {
     double min, median, max;
 };
 
+/* Returns into how many tasks work is divided that threads share. */
+static inline size_t bench_num_tasks(size_t threads) {
+    return 4 * threads;
+}
+
 /* Returns the seconds that one call of `run` takes; a short one is repeated. With one
  * thread, which is the caller, these are CPU time, so that other programs do not
  * count. */
