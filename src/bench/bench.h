@@ -44,7 +44,7 @@ extern const struct option_set bench_options; /* they fill a struct bench_config
 
 /* One of the contenders, which take turns, and its seconds in each round. */
 struct bench_times {
-    const char *name;      /* "native", "openblas", "cblas tiles" */
+    const char *name;      /* "native", "openblas" */
     const char *cpu;       /* instruction set */
     const char *precision; /* "f32", "bf16" */
     bool by_head;          /* how projected keys and values lie, see struct plan */

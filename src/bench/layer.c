@@ -148,49 +148,48 @@ static void run_rounds(struct sched_job *job, struct sched_worker *worker) {
 
 /* --- what is timed --- */
 
-/* Adds the peaks of a contender's kernels, unless another has them, too. */
-static void add_peaks(struct bench_report *r, struct bench_times *contender,
-                      const struct kernels *kernels) {
+/* Adds a contender, and the peaks of its kernels, unless another has them, too. */
+static void add_contender(struct bench *b, attn_model *model, const char *engine,
+                          const char *precision) {
+    struct bench_report *r = b->report;
     size_t i = 0;
 
-    while (i < r->num_peaks && r->peaks[i].kernels != kernels)
+    while (i < r->num_peaks && r->peaks[i].kernels != model->engine.kernels)
         i++;
-    r->peaks[i].kernels = kernels;
+    r->peaks[i].kernels = model->engine.kernels;
     r->num_peaks += i == r->num_peaks;
-    contender->peaks = i;
+    b->models[r->num_contenders] = model;
+    r->contenders[r->num_contenders++] =
+        (struct bench_times){.name = engine,
+                             .cpu = model->info.engine.cpu,
+                             .precision = precision,
+                             .peaks = i};
 }
 
-/* Makes the only contender where no model is needed. */
+/* Makes the contenders where no model is needed. */
 static attn_status make_given(struct bench *b, attn_error *error) {
-    struct bench_report *r = b->report;
     const struct bench_shape *shape = b->layer->shape;
+    const struct config_compute *compute = &b->config->compute;
     size_t size = shape->width / shape->heads;
-    const attn_engine_options engine =
-        compute_engine_options(&b->config->compute, NULL, false);
-    const attn_dot_product options = {.num_heads = shape->heads,
-                                      .num_kv_heads = b->config->kv_heads,
-                                      .head_size = size,
-                                      .scale = 1 / sqrt((double)size),
-                                      .cpu = engine.cpu};
+    const attn_dot_product options = {
+        .num_heads = shape->heads,
+        .num_kv_heads = b->config->kv_heads,
+        .head_size = size,
+        .scale = 1 / sqrt((double)size),
+        .cpu = compute_engine_options(compute, NULL, false).cpu};
 
     attn_status status = dot_product_init(&options, &b->given, error);
     if (status != ATTN_OK)
         return status;
-    r->num_contenders = r->part == BENCH_STORED ? 2 : 1;
-    for (size_t c = 0; c < r->num_contenders; c++) {
-        b->models[c] = &b->given;
-        r->contenders[c] = (struct bench_times){.name = "native",
-                                                .cpu = b->given.info.engine.cpu,
-                                                .precision = c == 0 ? "f32" : "bf16"};
-        add_peaks(r, &r->contenders[c], b->given.engine.kernels);
-    }
+    add_contender(b, &b->given, "native", "f32");
+    if (b->report->part == BENCH_STORED)
+        add_contender(b, &b->given, "native", "bf16");
     return ATTN_OK;
 }
 
 /* Makes the contenders: both engines, or the one that --engine names. Native runs in the
  * precision of the model or --precision, and in float32. */
 static attn_status make_contenders(struct bench *b, attn_error *error) {
-    struct bench_report *r = b->report;
     const attn_engine_options options = compute_engine_options(
         &b->config->compute, b->layer->spec != NULL ? b->layer->spec->precision : NULL,
         false);
@@ -203,21 +202,15 @@ static attn_status make_contenders(struct bench *b, attn_error *error) {
     };
     size_t first = strcmp(precision, "f32") == 0 ? 1 : 0;
     attn_status status = ATTN_OK;
+    attn_model *model;
 
     for (size_t i = first; i < ENGINES_MAX && status == ATTN_OK; i++) {
         if (strcmp(engine, "auto") != 0 && strcmp(engine, engines[i].engine) != 0)
             continue;
 
-        attn_model **model = &b->models[r->num_contenders];
-        status = bench_layer_create(b->layer, &engines[i], model, error);
-        if (status != ATTN_OK)
-            break;
-
-        struct bench_times *contender = &r->contenders[r->num_contenders++];
-        *contender = (struct bench_times){.name = engines[i].engine,
-                                          .cpu = (*model)->info.engine.cpu,
-                                          .precision = engines[i].precision};
-        add_peaks(r, contender, (*model)->engine.kernels);
+        status = bench_layer_create(b->layer, &engines[i], &model, error);
+        if (status == ATTN_OK)
+            add_contender(b, model, engines[i].engine, engines[i].precision);
     }
     return status;
 }

@@ -234,14 +234,11 @@ static void receive(struct loop *loop, struct client *client) {
         }
 
         client->reused = false;
-        switch (load_reply_take(&client->reply, loop->scratch, (size_t)size)) {
-        case LOAD_MORE:
-            break;
-        case LOAD_WHOLE:
-            end_request(loop, client, client->reply.status);
-            return;
-        case LOAD_WRONG:
-            end_request(loop, client, LOAD_MISREAD);
+        enum load_progress progress =
+            load_reply_take(&client->reply, loop->scratch, (size_t)size);
+        if (progress != LOAD_MORE) {
+            end_request(loop, client,
+                        progress == LOAD_WHOLE ? client->reply.status : LOAD_MISREAD);
             return;
         }
     }
