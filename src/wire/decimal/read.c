@@ -12,8 +12,6 @@
 #include "wire/decimal/bytes.h"
 #include "wire/decimal/powers.h"
 
-#include <assert.h>
-#include <locale.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -107,21 +105,6 @@ const char *wire_number_end(const char *at, const char *end) {
             return NULL;
     }
     return at;
-}
-
-static locale_t c_locale; /* set once, before other threads run */
-
-bool wire_floats_init(void) {
-    if (c_locale == (locale_t)0)
-        c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    return c_locale != (locale_t)0;
-}
-
-/* Reads the number at `at` by strtod(). A byte that is not part of it must follow. */
-static enum wire_stop read_by_library(const char *at, double *ret_number) {
-    assert(c_locale != (locale_t)0); /* else wire_init() was not called */
-    *ret_number = strtod_l(at, NULL, c_locale);
-    return fabs(*ret_number) < FLOAT_OVERFLOW ? WIRE_STOP_CLOSED : WIRE_STOP_RANGE;
 }
 
 /* Rounds w * 10^power. A w of 19 digits may be too small, by less than 1. Returns false
@@ -241,11 +224,10 @@ read_number(const char **at, const char *end, float *ret_number, double *ret_ref
     if (!round_decimal(w, power, negative, ret_number)) {
         /* strtod() needs a byte to stop at. Without one the list has no end, and the
          * number does not matter. */
-        double number = 0;
-        enum wire_stop stop = c < end ? read_by_library(*at, &number) : WIRE_STOP_CLOSED;
-        if (stop != WIRE_STOP_CLOSED) {
+        double number = c < end ? strtod(*at, NULL) : 0;
+        if (fabs(number) >= FLOAT_OVERFLOW) {
             *ret_refused = number;
-            return stop;
+            return WIRE_STOP_RANGE;
         }
         *ret_number = (float)number;
     }
