@@ -184,12 +184,6 @@ const char *safetensors_get_path(const struct safetensors *file) {
     return file->path;
 }
 
-const struct safetensors_tensor *safetensors_get_tensors(const struct safetensors *file,
-                                                         size_t *ret_count) {
-    *ret_count = file->header.num_tensors;
-    return file->header.tensors;
-}
-
 const struct safetensors_header *safetensors_get_header(const struct safetensors *file) {
     return &file->header;
 }
