@@ -40,7 +40,7 @@ bool wire_reduce_check_need(const struct wire_decoder *decoder) {
 
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         bool sent = wire_is_sent(decoder->source, pairs[i].id);
-        bool wanted = decoder->need.has[pairs[i].result] ||
+        bool wanted = decoder->needs[pairs[i].result] ||
                       (pairs[i].id == WIRE_FIELD_TARGETS && sent &&
                        decoder->source->input->targets_alone);
         const char *option = pairs[i].option, *word = pairs[i].word;

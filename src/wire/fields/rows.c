@@ -209,7 +209,6 @@ bool wire_read_query_rows(struct wire_decoder *decoder, const struct wire_field 
     list.pair = "the first row and the end";
     if (!wire_integer_list_read(&list))
         return false;
-    given->rows_sent = true;
     memcpy(given->query_rows, list.numbers, sizeof given->query_rows);
     return true;
 }

@@ -146,7 +146,6 @@ struct model_tensor {
     const char *field, *size_name; /* what the model calls its width */
     size_t width;
     struct wire_tensor *tensor;
-    bool *sent;
     const struct wire_tensor *before; /* stands in when it is left out; NULL: none */
 };
 
@@ -182,9 +181,9 @@ static bool read_model_tensor(const struct wire_decoder *decoder,
     size_t min = first || !batched ? WIRE_LEVELS_UNBATCHED : WIRE_LEVELS_BATCHED;
     size_t max = first || batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
 
-    if (!wire_tensor_read_field(decoder->source, at->id, min, max, at->sent, at->tensor))
+    if (!wire_tensor_read_field(decoder->source, at->id, min, max, at->tensor))
         return false;
-    if (!*at->sent)
+    if (!wire_is_sent(decoder->source, at->id))
         return stand_in(decoder, at);
     if (!has_sequences(decoder, at->tensor))
         return refuse_num_sequences(decoder, at->tensor, at->field);
@@ -198,14 +197,11 @@ bool wire_tensors_read(struct wire_decoder *decoder) {
     const attn_model_info *model = attn_model_get_info(decoder->request.model);
     struct wire_tensors *tensors = &decoder->tensors;
     struct wire_tensor *queries = &tensors->queries, *keys = &tensors->keys;
-    bool queries_sent;
     const struct model_tensor all[] = {
-        {WIRE_FIELD_QUERIES, "queries", "query_size", model->width.query, queries,
-         &queries_sent, NULL},
-        {WIRE_FIELD_KEYS, "keys", "key_size", model->width.key, keys, &tensors->keys_sent,
-         queries},
+        {WIRE_FIELD_QUERIES, "queries", "query_size", model->width.query, queries, NULL},
+        {WIRE_FIELD_KEYS, "keys", "key_size", model->width.key, keys, queries},
         {WIRE_FIELD_VALUES, "values", "value_size", model->width.value, &tensors->values,
-         &tensors->values_sent, keys},
+         keys},
     };
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

@@ -206,14 +206,12 @@ static bool make_shaped_tensor(const struct wire_source *source,
 }
 
 bool wire_tensor_read_field(const struct wire_source *source, enum wire_field_id id,
-                            size_t min, size_t max, bool *ret_sent,
-                            struct wire_tensor *ret_tensor) {
+                            size_t min, size_t max, struct wire_tensor *ret_tensor) {
     const struct wire_value *value = &source->values[id];
     const struct wire_cursor cursor = wire_value_cursor(source, value);
     const struct wire_tensor_form form = {min, max, .heads = wire_has_heads_axis(source)};
 
-    *ret_sent = wire_value_is_sent(value);
-    if (!*ret_sent)
+    if (!wire_value_is_sent(value))
         return true;
     if (value->shape != NULL)
         return make_shaped_tensor(source, value, min, max, ret_tensor);
