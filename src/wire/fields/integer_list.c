@@ -193,14 +193,13 @@ static bool read_integer_at(const struct wire_source *source,
 }
 
 /* Refuses integer `i`, which is out of the limit. */
-static bool refuse_integer_at(const struct wire_source *source,
-                              const struct wire_value *value, size_t i,
-                              const struct wire_limit *limit) {
-    const struct wire_place place = place_of_number(value, i);
+static bool refuse_integer_at(const struct wire_integer_list *list, size_t i) {
+    const struct wire_place place = place_of_number(list->value, i);
     char text[NUMBER_BYTES];
-    size_t digits = print_array_number(value, i, text);
-    return wire_refuse_int_range(&place, text, digits, limit->text, limit->least,
-                                 limit->max, source->problem);
+    size_t digits = print_array_number(list->value, i, text);
+    return wire_refuse_int_range(&place, text, digits, list->limit.text,
+                                 list->limit.least, list->limit.max,
+                                 list->source->problem);
 }
 
 /* Where the next position of three axes goes, of sequences without padding: from [3,
@@ -228,17 +227,15 @@ static bool read_array(struct wire_integer_list *list) {
     const struct wire_source *source = list->source;
     bool spreads = wire_form_has(list->form, WIRE_AXIS_SECTIONS) && list->rows->unpadded;
     struct spread spread = {0, 0};
-    struct wire_limit limit;
 
-    limit.text[0] = '\0';
     for (size_t i = 0; i < value->count; i++) {
         size_t *number =
             &list->numbers[spreads ? spread_next(list->rows, &spread, i) : i];
         pace_add(sizeof(size_t));
         if (!read_integer_at(source, value, i, list->from_end, number))
             return false;
-        if (list->allow != NULL && !list->allow(list, i, *number, &limit))
-            return limit.text[0] != '\0' && refuse_integer_at(source, value, i, &limit);
+        if (list->allow != NULL && !list->allow(list, i, *number))
+            return list->limit.text[0] != '\0' && refuse_integer_at(list, i);
     }
     list->count = value->count;
     return true;
@@ -250,17 +247,15 @@ static bool read_array(struct wire_integer_list *list) {
 static bool read_next(struct wire_integer_list *list, struct wire_cursor *cursor,
                       struct wire_place *place) {
     size_t i = list->count++, *number = &list->numbers[i];
-    struct wire_limit limit;
     struct wire_span text;
 
-    limit.text[0] = '\0';
     if (!(list->from_end ? wire_index_read : wire_uint_read)(cursor, place, list->levels,
                                                              number, &text))
         return false;
-    return list->allow == NULL || list->allow(list, i, *number, &limit) ||
-           (limit.text[0] != '\0' &&
-            wire_refuse_index_range(cursor, place, &text, limit.text, limit.least,
-                                    limit.max));
+    return list->allow == NULL || list->allow(list, i, *number) ||
+           (list->limit.text[0] != '\0' &&
+            wire_refuse_index_range(cursor, place, &text, list->limit.text,
+                                    list->limit.least, list->limit.max));
 }
 
 /* Returns how many elements the list at `place` must have; SIZE_MAX: any number. */

@@ -203,11 +203,13 @@ bool wire_read_targets(struct wire_decoder *decoder, const struct wire_field *fi
     return true;
 }
 
-static bool allow_id(struct wire_integer_list *list, size_t i, size_t number,
-                     struct wire_limit *ret_limit) {
-    (void)list, (void)i;
-    *ret_limit = (struct wire_limit){0, INT32_MAX, "an id is a number of a token"};
-    return number <= INT32_MAX;
+static bool allow_id(struct wire_integer_list *list, size_t i, size_t number) {
+    (void)i;
+    if (number <= INT32_MAX)
+        return true;
+    list->limit.max = INT32_MAX;
+    strcpy(list->limit.text, "an id is a number of a token");
+    return false;
 }
 
 /* Reads ids of tokens, which only the analysis of heads uses. */

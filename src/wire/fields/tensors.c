@@ -88,8 +88,7 @@ struct lens_sum {
 };
 
 /* wire_integer_list.allow: at least 1. */
-static bool add_len(struct wire_integer_list *list, size_t i, size_t len,
-                    struct wire_limit *ret_limit) {
+static bool add_len(struct wire_integer_list *list, size_t i, size_t len) {
     struct lens_sum *sum = list->context;
 
     (void)i;
@@ -98,9 +97,9 @@ static bool add_len(struct wire_integer_list *list, size_t i, size_t len,
             sum->sum = INT64_MAX;
         return true;
     }
-    ret_limit->least = 1;
-    ret_limit->max = sum->num_rows;
-    snprintf(ret_limit->text, sizeof ret_limit->text, "its tensor has %zu row%s",
+    list->limit.least = 1;
+    list->limit.max = sum->num_rows;
+    snprintf(list->limit.text, sizeof list->limit.text, "its tensor has %zu row%s",
              sum->num_rows, plural_of(sum->num_rows));
     return false;
 }
