@@ -93,12 +93,10 @@ static struct bias_counts count_bias_numbers(const float *numbers, size_t count)
 /* Refuses the first number from `i` on that is neither finite nor -INFINITY. */
 static bool refuse_bias_number(const struct wire_shaped *bias, size_t i,
                                struct wire_problem *ret_problem) {
-    struct wire_place place = {.field = bias->value->name, .depth = bias->rank};
-
     while (bias->numbers[i] <= FLT_MAX)
         i++;
-    for (size_t axis = bias->rank, rest = i; axis-- > 0; rest /= bias->shape[axis])
-        place.index[axis] = rest % bias->shape[axis];
+    const struct wire_place place =
+        wire_place_of(bias->value->name, bias->shape, bias->rank, i);
     return wire_refuse_not_finite(&place, bias->numbers[i], ret_problem);
 }
 

@@ -145,12 +145,7 @@ static int64_t read_array_integer(const struct wire_value *value, size_t i) {
 
 /* Returns where number `i` is. */
 static struct wire_place place_of_number(const struct wire_value *value, size_t i) {
-    struct wire_place place = {.field = value->name, .depth = value->rank};
-    for (size_t axis = value->rank; axis-- > 0;) {
-        place.index[axis] = i % value->shape[axis];
-        i /= value->shape[axis];
-    }
-    return place;
+    return wire_place_of(value->name, value->shape, value->rank, i);
 }
 
 /* Writes number `i`, and returns its size. */

@@ -285,8 +285,7 @@ static bool check_row_weights(const struct wire_decoder *decoder, const float *l
     size_t i = pace_finite_end(list, heads * rows);
     if (i == heads * rows)
         return true;
-    const struct wire_place place = {
-        "row_weights", rank, {rank == 2 ? i / rows : i, i % rows}, 0, 0};
+    const struct wire_place place = wire_place_of("row_weights", shape, rank, i);
     return wire_refuse_not_finite(&place, list[i], problem);
 }
 
