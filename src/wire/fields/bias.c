@@ -128,21 +128,19 @@ static bool set_sent_bias(struct wire_decoder *decoder, const struct wire_shaped
                           bool mask) {
     struct wire_problem *problem = decoder->source->problem;
     attn_request *batch = &decoder->request.batch;
+    size_t sequences = batch->num_sequences;
     const size_t expected[NUM_AXES] = {
-        batch->num_sequences, attn_model_get_info(decoder->request.model)->num_heads,
-        batch->query_lens[0], batch->key_lens[0]};
+        sequences, attn_model_get_info(decoder->request.model)->num_heads,
+        wire_common_len(batch->query_lens, sequences),
+        wire_common_len(batch->key_lens, sequences)};
     size_t shape[NUM_AXES] = {1, 1, 1, 1};
 
-    for (size_t b = 1; b < batch->num_sequences; b++) {
-        pace_add(1);
-        if (batch->query_lens[b] != expected[QUERIES] ||
-            batch->key_lens[b] != expected[KEYS])
-            return wire_problem_set(
-                problem, WIRE_E_SHAPE_MISMATCH, bias->value->name,
-                "%s was sent with sequences of several lengths; send one sequence at a "
-                "time, or sequences of equal lengths",
-                bias->value->name);
-    }
+    if (expected[QUERIES] == SIZE_MAX || expected[KEYS] == SIZE_MAX)
+        return wire_problem_set(
+            problem, WIRE_E_SHAPE_MISMATCH, bias->value->name,
+            "%s was sent with sequences of several lengths; send one sequence at a time, "
+            "or sequences of equal lengths",
+            bias->value->name);
     for (size_t axis = 0; axis < bias->rank; axis++) {
         size_t i = NUM_AXES - bias->rank + axis, size = bias->shape[axis];
         if (size != expected[i] && (size != 1 || i == KEYS))
