@@ -44,20 +44,16 @@ static bool check_key_lens(const struct wire_source *source) {
 
 bool wire_check_lens(struct wire_decoder *decoder, const struct wire_field *field,
                      const struct wire_value *value) {
-    static const struct {
-        enum wire_field_id lens, tensor;
-    } pairs[] = {{WIRE_FIELD_QUERY_LENS, WIRE_FIELD_QUERIES},
-                 {WIRE_FIELD_KEY_LENS, WIRE_FIELD_KEYS},
-                 {WIRE_FIELD_KEY_LENS, WIRE_FIELD_VALUES}};
     const struct wire_source *source = decoder->source;
     size_t rank = WIRE_LEVELS_UNBATCHED + (size_t)wire_has_heads_axis(source);
+    bool of_keys = field->id == WIRE_FIELD_KEY_LENS;
 
     (void)value;
-    if (field->id == WIRE_FIELD_KEY_LENS && !check_key_lens(source))
+    if (of_keys && !check_key_lens(source))
         return false;
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        const struct wire_value *tensor = &source->values[pairs[i].tensor];
-        if (pairs[i].lens == field->id && wire_value_is_sent(tensor) &&
+    for (enum wire_field_id id = WIRE_FIELD_QUERIES; id <= WIRE_FIELD_VALUES; id++) {
+        const struct wire_value *tensor = &source->values[id];
+        if (of_keys == (id != WIRE_FIELD_QUERIES) && wire_value_is_sent(tensor) &&
             !wire_rank_check(source, tensor, rank, rank,
                              "[sum of its lengths, width], without a batch axis, or "
                              "leave its lengths out"))
@@ -219,15 +215,13 @@ bool wire_tensor_read_field(const struct wire_source *source, enum wire_field_id
 }
 
 bool wire_tensor_rows_read(struct wire_decoder *decoder) {
-    static const enum wire_field_id ids[] = {WIRE_FIELD_QUERIES, WIRE_FIELD_KEYS,
-                                             WIRE_FIELD_VALUES};
     struct wire_tensors *tensors = &decoder->tensors;
     struct wire_tensor *const all[] = {&tensors->queries, &tensors->keys,
                                        &tensors->values};
     const struct wire_source *source = decoder->source;
 
-    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
-        const struct wire_value *value = &source->values[ids[i]];
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const struct wire_value *value = &source->values[WIRE_FIELD_QUERIES + i];
         struct wire_tensor *tensor = all[i];
         if (tensor->stored || tensor->rows != NULL)
             continue; /* those of text are read with their shape */

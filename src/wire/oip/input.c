@@ -21,15 +21,14 @@
 /* How elements are stored in binary data. */
 struct oip_type {
     const char *name;
-    size_t size;         /* bytes of an element */
     const char *dtype;   /* its name in base/dtype.h */
     bool is_binary_only; /* never in JSON */
 };
 
 static const struct oip_type types[] = {
-    {"FP32", 4, "F32", false},  {"FP16", 2, "F16", false},  {"FP64", 8, "F64", false},
-    {"BF16", 2, "BF16", true},  {"INT32", 4, "I32", false}, {"INT64", 8, "I64", false},
-    {"BOOL", 1, "BOOL", false},
+    {"FP32", "F32", false},  {"FP16", "F16", false},  {"FP64", "F64", false},
+    {"BF16", "BF16", true},  {"INT32", "I32", false}, {"INT64", "I64", false},
+    {"BOOL", "BOOL", false},
 };
 
 enum { NAME, SHAPE, DATATYPE, PARAMETERS, DATA, NUM_MEMBERS };
@@ -73,15 +72,13 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
 
     const struct wire_field *field = wire_field_find(word, WIRE_OIP_INPUT, WIRE_LISTS);
     const char *remedy = wire_name_remedy(word, false);
-    if (field == NULL && remedy != NULL)
-        return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
-                                "%s has the name '%.*s'; %s (options are parameters)",
-                                whose, NAME_SHOWN_MAX, word, remedy);
     if (field == NULL) {
         wire_fields_list(WIRE_OIP_INPUT, WIRE_LISTS, known, sizeof known);
-        return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
-                                "%s has the name '%.*s'; use one of %s", whose,
-                                NAME_SHOWN_MAX, word, known);
+        return wire_problem_set(
+            cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
+            remedy != NULL ? "%s has the name '%.*s'; %s (options are parameters)"
+                           : "%s has the name '%.*s'; use one of %s",
+            whose, NAME_SHOWN_MAX, word, remedy != NULL ? remedy : known);
     }
     if (source->values[field->id].dtype != NULL)
         return wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, field->name,
@@ -205,7 +202,7 @@ static bool take_binary_data(const struct wire_cursor *cursor,
     struct wire_cursor there = wire_cursor_at(cursor, span);
     struct wire_place place = {.field = "binary_data_size"};
     struct wire_span text;
-    size_t size, needed = input->count * type->size;
+    size_t size, needed = input->count * (input->dtype->bits / 8);
     if (!wire_uint_read(&there, &place, 0, &size, &text))
         return false;
 
