@@ -264,11 +264,19 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
         input->name, input->count, plural_of(input->count), data->commas + 1);
 }
 
-bool wire_oip_codec_check(const struct wire_cursor *cursor,
-                          const struct wire_span *span) {
+bool wire_oip_parameters_scan(const struct wire_cursor *cursor,
+                              const struct wire_span *span, size_t depth,
+                              const struct wire_keys *keys, size_t codec,
+                              struct wire_span *ret_values) {
+    struct wire_cursor there = wire_cursor_at(cursor, span);
+    struct wire_place place = {.field = "parameters"};
     char word[WIRE_WORD_MAX + 1] = "np";
 
-    if (span->start != NULL && !wire_word_read(cursor, span, "content_type", word))
+    memset(ret_values, 0, keys->count * sizeof *ret_values);
+    if (span->start != NULL && !wire_object_scan(&there, &place, depth, keys, ret_values))
+        return false;
+    if (ret_values[codec].start != NULL &&
+        !wire_word_read(cursor, &ret_values[codec], "content_type", word))
         return false;
     return strcmp(word, "np") == 0 ||
            wire_problem_set(cursor->problem, WIRE_E_WRONG_DTYPE, "content_type",
@@ -280,21 +288,15 @@ bool wire_oip_codec_check(const struct wire_cursor *cursor,
 bool wire_oip_input_scan(struct wire_cursor *cursor, struct wire_place *place,
                          void *context) {
     struct wire_oip_scan *scan = context;
-    struct wire_span members[NUM_MEMBERS], options[NUM_PARAMETERS] = {{0}};
-    struct wire_place parameters_place = {.field = "parameters"};
+    struct wire_span members[NUM_MEMBERS], options[NUM_PARAMETERS];
     const struct wire_field *field = wire_fields;
     const struct oip_type *type = types;
 
     if (!wire_object_scan(cursor, place, INPUT_DEPTH, &input_keys, members) ||
-        !find_input(cursor, &members[NAME], place->index[0], &scan->source, &field))
+        !find_input(cursor, &members[NAME], place->index[0], &scan->source, &field) ||
+        !wire_oip_parameters_scan(cursor, &members[PARAMETERS], INPUT_DEPTH + 1,
+                                  &input_parameter_keys, CODEC, options))
         return false;
-    if (members[PARAMETERS].start != NULL) {
-        struct wire_cursor parameters = wire_cursor_at(cursor, &members[PARAMETERS]);
-        if (!wire_object_scan(&parameters, &parameters_place, INPUT_DEPTH + 1,
-                              &input_parameter_keys, options) ||
-            !wire_oip_codec_check(cursor, &options[CODEC]))
-            return false;
-    }
 
     struct wire_value *input = &scan->source.values[field->id];
     if (wire_value_is_sent(input)) /* by a parameter */
