@@ -47,10 +47,8 @@ static bool read_bias_bytes(const struct wire_source *source, struct wire_shaped
         return false;
     wire_shaped_take(bias);
     float *numbers = arena_alloc(source->input->arena, value->count, sizeof *numbers);
-    if (numbers == NULL) {
-        wire_problem_set_no_memory(source->problem);
-        return false;
-    }
+    if (numbers == NULL)
+        return wire_problem_set_no_memory(source->problem);
     for (size_t i = 0, end; i < value->count;) {
         end = value->count - i < PACE_PIECE ? value->count : i + PACE_PIECE;
         pace_add(end - i);

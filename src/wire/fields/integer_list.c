@@ -363,21 +363,20 @@ static bool read_element(struct wire_cursor *cursor, struct wire_place *place,
            refuse_count(list, cursor, place, expected, count);
 }
 
-/* Finds the form by the levels of lists, where nulls may stand for pairs. */
+/* Finds the form by the levels of lists, where nulls may stand for pairs. The first form
+ * has the most. */
 static bool find_levels_with_nulls(struct wire_integer_list *list,
                                    struct wire_cursor *cursor) {
     struct wire_place place = {.field = list->value->name};
     struct wire_cursor ahead = *cursor;
-    size_t levels = wire_cursor_levels(&ahead), max = 0;
+    size_t levels = wire_cursor_levels(&ahead), most = list->forms[0].rank;
 
     list->levels = levels == 3 || (levels == 2 && !wire_cursor_at_number(&ahead)) ? 3 : 2;
     list->form = find_form(list, list->levels);
     if (list->form != NULL)
         return true;
-    for (size_t i = 0; i < list->num_forms; i++)
-        max = list->forms[i].rank > max ? list->forms[i].rank : max;
     wire_cursor_locate(cursor, &place);
-    return wire_refuse_levels(&place, max, max, list->levels, cursor->problem);
+    return wire_refuse_levels(&place, most, most, list->levels, cursor->problem);
 }
 
 /* Finds the form by the levels of lists. Three axes are not offered to who has fewer
