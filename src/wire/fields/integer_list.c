@@ -244,8 +244,7 @@ static bool read_next(struct wire_integer_list *list, struct wire_cursor *cursor
     size_t i = list->count++, *number = &list->numbers[i];
     struct wire_span text;
 
-    if (!(list->from_end ? wire_index_read : wire_uint_read)(cursor, place, list->levels,
-                                                             number, &text))
+    if (!wire_integer_read(cursor, place, list->levels, list->from_end, number, &text))
         return false;
     return list->allow == NULL || list->allow(list, i, *number) ||
            (list->limit.text[0] != '\0' &&

@@ -30,7 +30,7 @@ struct wire_integer_list {
     const struct wire_form *forms;  /* [num_forms]; of several, the first that fits */
     size_t num_forms;
     const char *pair; /* what a pair must have, for errors */
-    bool from_end;    /* negative integers count from the end, see wire_index_read() */
+    bool from_end;    /* negative integers count from the end, see wire_integer_read() */
     bool nulls;       /* null stands for the pair 0, 0 */
     /* Whether integer `i` may have that value. Else sets list->limit, or the problem of
      * the source. Called in the order of the list; NULL: all may. */

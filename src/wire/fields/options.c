@@ -236,7 +236,7 @@ bool wire_read_name(const struct wire_source *source, const struct wire_value *v
     if (value->text.start == NULL || wire_has_strings(source))
         return true;
     if (value == &source->values[WIRE_FIELD_LAYER] && *value->text.start != '"')
-        return wire_uint_read(&cursor, &place, 0, &number, ret_name);
+        return wire_integer_read(&cursor, &place, 0, false, &number, ret_name);
     if (!wire_word_read(&cursor, &value->text, value->name, word))
         return false;
     *ret_name = (struct wire_span){word, word + strlen(word), 0, 0};
@@ -334,7 +334,7 @@ bool wire_read_integer(struct wire_decoder *decoder, const struct wire_field *fi
     struct wire_span text;
 
     return check_number(decoder->source, value) &&
-           wire_uint_read(&cursor, &place, 0, to, &text) &&
+           wire_integer_read(&cursor, &place, 0, false, to, &text) &&
            ((*to >= field->min && *to <= field->max) ||
             wire_refuse_index_range(&cursor, &place, &text, field->limit,
                                     (int64_t)field->min, field->max));

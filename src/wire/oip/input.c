@@ -154,7 +154,7 @@ static bool read_size(struct wire_cursor *cursor, struct wire_place *place,
                                 "%s has a shape of more than %d dimensions; send at most "
                                 "%d",
                                 input->name, WIRE_OIP_RANK_MAX, WIRE_OIP_RANK_MAX);
-    if (!wire_uint_read(cursor, place, 1, &size, &text))
+    if (!wire_integer_read(cursor, place, 1, false, &size, &text))
         return false;
     if (size == 0 || size == SIZE_MAX)
         return wire_problem_set(
@@ -203,7 +203,7 @@ static bool take_binary_data(const struct wire_cursor *cursor,
     struct wire_place place = {.field = "binary_data_size"};
     struct wire_span text;
     size_t size, needed = input->count * (input->dtype->bits / 8);
-    if (!wire_uint_read(&there, &place, 0, &size, &text))
+    if (!wire_integer_read(&there, &place, 0, false, &size, &text))
         return false;
 
     if (size != needed)
