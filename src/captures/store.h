@@ -22,15 +22,6 @@ struct capture_owner {
     const char *space, *holder;
 };
 
-/* The description of a capture, without its layers. */
-struct capture_info {
-    const char *space, *name, *sha256; /* while the capture has a user */
-    size_t bytes;                      /* that it counts */
-    size_t num_layers;
-    int64_t created, last_use; /* in seconds since 1970 */
-    int64_t ttl;               /* in ns */
-};
-
 /* Makes a store of at most `limit` bytes. Returns NULL when memory is short. */
 struct captures *captures_create(size_t limit);
 
