@@ -173,14 +173,11 @@ bool store_begin(struct captures *store, struct capture_put *put,
 }
 
 bool store_enter(struct capture_put *put, struct wire_problem *ret_problem) {
-    pthread_mutex_lock(&put->store->lock);
-    bool is_late = clock_now_ns() > put_deadline(put);
-    bool entered = put->capture != NULL && !is_late;
-    if (is_late)
-        put->reason = WIRE_E_REQUEST_TIMEOUT;
+    store_lock(put->store); /* ends it, when it is late */
+    bool entered = put->capture != NULL;
     if (entered)
         put->capture->num_users++;
-    pthread_mutex_unlock(&put->store->lock);
+    store_unlock(put->store);
     return entered || refuse_ended(put, ret_problem);
 }
 
