@@ -100,7 +100,7 @@ static bool count_request(struct exchange *exchange, struct wire_problem *proble
     size_t max = exchange->options->config->max_per_client;
 
     if (exchange->thread->address == ROUTE_AT_ADMIN ||
-        (route != NULL && route->access == ROUTE_IS_HEALTH))
+        (route != NULL && route->access & ROUTE_IS_HEALTH))
         return true;
     exchange->request.counted = atomic_fetch_add(num_requests, 1) < max || max == 0;
     if (exchange->request.counted)
@@ -185,8 +185,7 @@ static bool is_preflight(const struct exchange *exchange, const char *method) {
  * routes, and at most 64 KiB of its body is read. */
 static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
     const struct route *route = exchange->request.route;
-    if ((route != NULL &&
-         (route->access == ROUTE_IS_OPEN || route->access == ROUTE_IS_HEALTH)) ||
+    if ((route != NULL && route->access & ROUTE_IS_OPEN) ||
         secrets_check_key(exchange->thread->secrets, exchange->connection,
                           exchange->request.key_name, &exchange->reply.challenge,
                           problem))
@@ -223,7 +222,7 @@ static bool accept_headers(struct exchange *exchange, const char *path,
     if (!route_check(exchange->thread->routes, route, exchange->thread->address, path,
                      method, problem))
         return false;
-    if (route->access == ROUTE_OF_CAPTURE && strcmp(method, MHD_HTTP_METHOD_PUT) == 0)
+    if (strcmp(method, MHD_HTTP_METHOD_PUT) == 0) /* of a capture, piece by piece */
         return check_content_encoding(exchange, problem) &&
                captures_begin_put(exchange, framing, problem);
     if (route->check == NULL)
@@ -244,11 +243,8 @@ static void find_route(struct exchange *exchange, const char *path) {
     if (request->route == NULL)
         return;
     exchange->record.facts.route = (size_t)(request->route - table->routes);
-    enum route_access access = request->route->access;
-    exchange->record.facts.infers =
-        access == ROUTE_INFERS || access == ROUTE_INFERS_CAPTURE;
-    if (name->start != NULL && access != ROUTE_OF_CAPTURE &&
-        access != ROUTE_INFERS_CAPTURE)
+    exchange->record.facts.infers = request->route->access & ROUTE_INFERS;
+    if (name->start != NULL && (request->route->access & ROUTE_OF_CAPTURE) == 0)
         request->model = wire_models_index(generation->models, generation->num_models,
                                            name->start, name->size);
     if (request->model < generation->num_models)
@@ -310,9 +306,9 @@ static void refuse_while_receiving(struct exchange *exchange,
     exchange->state = EXCHANGE_DISCARDS_BODY;
 }
 
-/* Receives *size bytes of the body. They come again when *size is not 0 afterwards: then
- * the exchange may belong to a worker, who takes a piece of a file before. Returns MHD_NO,
- * which closes the connection, when a client keeps sending a body that was refused. */
+/* Receives *size bytes of the body. They come again when *size is not 0 afterwards; then
+ * the exchange may belong to a worker, who takes a piece of a file first. Returns MHD_NO,
+ * which closes the connection, when a client keeps sending what was refused. */
 static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
                                     size_t *size) {
     struct wire_problem problem;
