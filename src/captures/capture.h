@@ -22,9 +22,8 @@ struct capture_owner; /* see captures/store.h */
 struct capture {
     struct captures *store;
     size_t file_bytes;
-    struct capture_layout layout;    /* without its parts once it is published */
-    unsigned char *block;            /* all numbers; from heap_alloc() */
-    struct shared_text *description; /* of its layers */
+    struct capture_layout layout; /* without its parts once it is published */
+    unsigned char *block;         /* all numbers; from heap_alloc() */
     /* Guarded by the store's lock. */
     struct capture_info info;       /* of a PUT, as far as it is known */
     struct capture *next_in_bucket; /* while it is found; or among the dead */
@@ -70,8 +69,8 @@ static inline size_t capture_count_bytes(const struct capture *capture) {
     size_t bytes = sizeof *capture;
     size_add_saturating(&bytes, capture->layout.block_bytes);
     size_add_saturating(&bytes, capture->layout.own_bytes);
-    if (capture->description != NULL)
-        size_add_saturating(&bytes, capture->description->text.size);
+    if (capture->info.description != NULL)
+        size_add_saturating(&bytes, capture->info.description->text.size);
     return bytes;
 }
 

@@ -21,13 +21,15 @@ enum capture_removal {
     CAPTURE_NUM_REMOVALS
 };
 
-/* The description of a capture, without its layers. */
+struct shared_text;
+
+/* What is told about a capture. */
 struct capture_info {
     char name[CAPTURE_NAME_MAX + 1];
     char sha256[CAPTURE_HASH_MAX];
-    const char *space; /* while the capture has a user */
-    size_t bytes;      /* that it counts */
-    size_t num_layers;
+    struct shared_text
+        *description;          /* while the capture has a user; see captures/put.h */
+    size_t bytes;              /* that it counts */
     int64_t created, last_use; /* in seconds since 1970 */
     int64_t ttl;               /* in ns */
 };

@@ -263,8 +263,8 @@ static bool end_header(struct capture_put *put, const struct capture_printer *pr
     put->header = NULL;
     if (!read)
         return false;
-    put->capture->description = shared_text_create(printer->print, put->capture);
-    if (put->capture->description == NULL)
+    put->capture->info.description = shared_text_create(printer->print, put->capture);
+    if (put->capture->info.description == NULL)
         return wire_problem_set_no_memory(ret_problem);
     return store_grow(put, capture_count_bytes(put->capture), ret_problem);
 }

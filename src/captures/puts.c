@@ -205,7 +205,7 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
     struct capture_info *info = &own->info;
     int64_t now = store_lock(store);
     struct capture **link =
-        store_find_link(store, info->space, info->name, strlen(info->name));
+        store_find_link(store, own->holder->space, info->name, strlen(info->name));
 
     if (*link != NULL && strcmp((*link)->info.sha256, info->sha256) != 0) {
         refuse_other_bytes(ret_problem);
@@ -217,7 +217,6 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
             *link = own;
             own->next_in_bucket = NULL;
             info->created = time(NULL);
-            info->num_layers = own->layout.layers.count;
             own->found = true;
             store->stats.captures++;
             own->num_users--; /* the PUT */

@@ -32,7 +32,7 @@ bool capture_name_is_valid(const char *name, size_t size) {
 
 static void free_capture(struct capture *capture) {
     capture_layout_deinit(&capture->layout);
-    shared_text_release(capture->description);
+    shared_text_release(capture->info.description);
     free(capture->block);
     free(capture);
 }
@@ -89,7 +89,6 @@ bool store_count_in(struct captures *store, struct capture *capture,
     }
     holder->num_captures++;
     capture->holder = holder;
-    capture->info.space = holder->space;
     LIST_INSERT_HEAD(&holder->captures, capture, links);
     return true;
 }
@@ -125,9 +124,9 @@ void store_bury(struct capture *capture) {
 
 void store_remove(struct capture *capture, enum capture_removal reason) {
     struct captures *store = capture->store;
-    const struct capture_info *info = &capture->info;
+    const char *name = capture->info.name;
 
-    *store_find_link(store, info->space, info->name, strlen(info->name)) =
+    *store_find_link(store, capture->holder->space, name, strlen(name)) =
         capture->next_in_bucket;
     capture->found = false;
     store->stats.captures--;
@@ -235,9 +234,8 @@ struct capture *captures_next(struct captures *store, const char *space,
     return capture;
 }
 
-/* Removes a capture. Returns false when there is none. */
-static bool remove_named(struct captures *store, const char *space, const char *name,
-                         size_t size, enum capture_removal reason) {
+bool captures_delete(struct captures *store, const char *space, const char *name,
+                     size_t size, enum capture_removal reason) {
     store_lock(store);
     struct capture *capture = *store_find_link(store, space, name, size);
 
@@ -247,20 +245,16 @@ static bool remove_named(struct captures *store, const char *space, const char *
     return capture != NULL;
 }
 
-bool captures_delete(struct captures *store, const char *space, const char *name,
-                     size_t size) {
-    return remove_named(store, space, name, size, CAPTURE_REMOVED_DELETED);
-}
-
 void captures_keep_spaces(struct captures *store,
                           bool (*keep)(void *context, const char *space), void *context) {
     struct capture_info info;
 
     for (struct capture *capture = captures_next(store, NULL, NULL, &info);
          capture != NULL; capture = captures_next(store, NULL, capture, &info)) {
-        if (!keep(context, info.space))
-            remove_named(store, info.space, info.name, strlen(info.name),
-                         CAPTURE_REMOVED_KEY);
+        const char *space = capture->holder->space; /* it counts, since it has a user */
+        if (!keep(context, space))
+            captures_delete(store, space, info.name, strlen(info.name),
+                            CAPTURE_REMOVED_KEY);
     }
 }
 
@@ -269,10 +263,6 @@ struct capture_info capture_get_info(const struct capture *capture) {
     struct capture_info info = capture->info;
     pthread_mutex_unlock(&capture->store->lock);
     return info;
-}
-
-struct shared_text *capture_hold_description(const struct capture *capture) {
-    return shared_text_hold(capture->description);
 }
 
 const struct capture_layers *capture_get_layers(const struct capture *capture) {

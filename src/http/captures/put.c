@@ -107,7 +107,8 @@ static bool publish_file(struct exchange *exchange, struct wire_problem *ret_pro
         return false;
     if (secrets_has_name(exchange->thread->secrets, space))
         return true;
-    captures_delete(exchange->options->captures, space, name->start, name->size);
+    captures_delete(exchange->options->captures, space, name->start, name->size,
+                    CAPTURE_REMOVED_DELETED);
     return wire_problem_set(ret_problem, WIRE_E_UNAUTHORIZED, NULL,
                             "the key was removed from this server; ask its operator for "
                             "one");
@@ -176,7 +177,7 @@ static bool delete_capture(struct exchange *exchange, struct wire_problem *ret_p
     const struct route_segment *name = &exchange->request.segments[0];
 
     if (!captures_delete(exchange->options->captures, captures_space(exchange),
-                         name->start, name->size))
+                         name->start, name->size, CAPTURE_REMOVED_DELETED))
         return captures_set_unknown(exchange, ret_problem);
     reply_set_constant(exchange, MHD_HTTP_NO_CONTENT, NULL, "", 0);
     return true;
