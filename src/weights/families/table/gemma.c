@@ -101,11 +101,6 @@ static void read_embedding_sizes(const struct layer_source *source, struct layer
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
-#define GEMMA2(type_name) { \
-    LLAMA(type_name, 8, 2304, 26, 4, 256), BIASES, .norms.plus_one = true, RMS(1e-6), \
-    .scores.root_keys = "query_pre_attn_scalar=256", ROTATION, \
-    PERIODS(kind_slides_unless_last, 4096, "=2"), \
-    .scores.softcap_keys = "attn_logit_softcapping"}
 static const struct layer_rotation gemma4_rotation = {
     .type = ROTATION_PROPORTIONAL, .factor = 1};
 /* Values are normed, and the last layers take those of earlier ones. */
@@ -117,9 +112,11 @@ static const struct layer_rotation gemma4_rotation = {
 const struct family families_gemma[] = {
     {   LLAMA("gemma", 16, 3072, 28, 16, 256), BIASES, .norms.plus_one = true, RMS(1e-6),
         ROTATION},
-    GEMMA2("gemma2"),
-    GEMMA2("vaultgemma"),
-    {   .type = "gemma3_text", .stacks = {STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 8,
+    {   LLAMAS(8, 2304, 26, 4, 256, "gemma2", "vaultgemma"), BIASES, RMS(1e-6), ROTATION,
+        .norms.plus_one = true, .scores.root_keys = "query_pre_attn_scalar=256",
+        PERIODS(kind_slides_unless_last, 4096, "=2"),
+        .scores.softcap_keys = "attn_logit_softcapping"},
+    {   .types = {"gemma3_text"}, .stacks = {STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 8,
         2304, 26)}, BIASES, HEADS(4, 256),
         .scores.root_keys = "query_pre_attn_scalar=256", .norms.plus_one = true,
         RMS(1e-6), HEAD_NORMS, BASE(1e6), LOCAL_BASE("rope_local_base_freq", 10000),
@@ -130,12 +127,12 @@ const struct family families_gemma[] = {
     {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .rotation.unset = &gemma4_rotation,
         .rotation.part = 0.25, .sizes.adjust = read_gemma4_sizes,
         .adjust = adjust_gemma4},
-    {   .type = "embedding_gemma2_text", .stacks = {STACK_DECODER(MASK_NONE, 4, 512, 24)},
-        BIASES, HEADS(2, 256), RMS(1e-6), HEAD_NORMS, .scores.scale = 1, BASE(1e6),
+    {   .types = {"embedding_gemma2_text"}, .stacks = {STACK_DECODER(MASK_NONE, 4, 512,
+        24)}, BIASES, HEADS(2, 256), RMS(1e-6), HEAD_NORMS, .scores.scale = 1, BASE(1e6),
         LOCAL_BASE("rope_local_base_freq", 10000), .sizes.adjust = read_embedding_sizes,
         PERIODS(kind_slides_unless_last, 512, "sliding_window_pattern=6"),
         .adjust = adjust_gemma4},
-    {.type = NULL},
+    {.types = {NULL}},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

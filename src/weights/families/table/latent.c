@@ -81,7 +81,7 @@ static void scale_by_yarn(const struct layer_source *source, struct layer *layer
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define LATENT(type_name, h, w, n, eps, shared_keys, sizes_of) \
-    .type = type_name, .weights.split = SPLIT_LATENT, \
+    .types = {type_name}, .weights.split = SPLIT_LATENT, \
     .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON, \
                 .names = PACKED("kv_a_proj_with_mqa", "o_proj"), SIZES(h, w, n), \
                 .norm = "input_layernorm", .mask = MASK_CAUSAL, \
@@ -116,7 +116,7 @@ const struct family families_latent[] = {
         .windows.slides = mimo_slides, .windows.keys = "sliding_window=129",
         .windows.length = read_mimo_window, .windows.period_keys = "=6",
         .scores.sinks = "attention_sink_bias", .adjust = adjust_mimo},
-    {.type = NULL},
+    {.types = {NULL}},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
