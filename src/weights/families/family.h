@@ -79,7 +79,8 @@ struct family_layers {
     bool (*attends)(const struct layer_source *layer); /* NULL: by the period */
     /* The first layer of each period attends; NULL: all do. Of `attends`: its key. */
     const char *period_keys;
-    bool last; /* the last of each period, instead */
+    bool last;               /* the last of each period, instead */
+    const char *shared_keys; /* how many of the last layers borrow keys and values */
 };
 
 /* How the tensors of the projections lie in a file. */
@@ -98,9 +99,16 @@ struct family_biases {
     const char *as_stored; /* where the file has it */
 };
 
+/* Of latent attention, when absent: latent rows of queries and keys, the part of a head
+ * that is not rotated, and values, whose 0 is width / H. */
+struct latent_sizes {
+    size_t query, key, plain, value;
+};
+
 struct family_sizes {
     const char *kv_keys;   /* absent or 0: H */
     const char *head_keys; /* absent or 0: width / H */
+    struct latent_sizes latent;
     /* Corrects them, once the window is known. A value size of 0 becomes that of queries
      * and keys. */
     void (*adjust)(const struct layer_source *source, struct layer *layer);
