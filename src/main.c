@@ -6,7 +6,7 @@
 #include "config/commands.h"
 #include "daemon/serve.h"
 #include "http/net/listen.h"
-#include "wire/init.h"
+#include "safetensors/parse.h"
 
 #include <attnd/library.h>
 #include <stdio.h>
@@ -61,8 +61,7 @@ int main(int argc, char **argv) {
         command_refuse(argv[1], &error);
         return log_failure(error.text, EXIT_USAGE);
     }
-    if (wire_init() != ATTN_OK) /* before config_read(), which uses jansson */
-        return log_failure("cannot create the C locale: out of memory", EXIT_FAILURE);
+    parse_json_init(); /* before config_read(), which uses jansson */
 
     attn_status status =
         config_read(&command_infos[command], argc - first_option, argv + first_option,

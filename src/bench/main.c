@@ -7,8 +7,8 @@
 #include "config/help.h"
 #include "config/read.h"
 #include "models/spec.h"
+#include "safetensors/parse.h"
 #include "weights/families/folder.h"
-#include "wire/init.h"
 
 #include <attnd/library.h>
 #include <stdio.h>
@@ -148,8 +148,7 @@ int main(int argc, char **argv) {
     attn_error error;
 
     heap_init();
-    if (wire_init() != ATTN_OK)
-        return bench_report_error("cannot create the C locale: out of memory", 1);
+    parse_json_init();
     if (argc > 1 && strcmp(argv[1], "http") == 0)
         return flush_output(bench_http(argc - 2, argv + 2));
     if (option_read_flags(&bench_options, argc - 1, argv + 1, &config, &error) != ATTN_OK)

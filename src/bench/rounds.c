@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ROUNDS_MIN  5
 #define SECONDS_MIN 0.01 /* of one measurement; shorter work is repeated */
 #define WARM_UP     0.05 /* not counted: the CPU's clock still follows what ran before */
 
@@ -29,6 +30,16 @@ double bench_time(size_t threads, void (*run)(void *context), void *context) {
 
     time_runs(now, run, context, WARM_UP);
     return time_runs(now, run, context, SECONDS_MIN);
+}
+
+size_t bench_rounds(size_t seconds, void (*run)(void *context, size_t index),
+                    void *context) {
+    size_t least = seconds == 0 ? 1 : ROUNDS_MIN, count = 0;
+    int64_t end = clock_now_ns() + (int64_t)seconds * 1000000000;
+
+    while (count < BENCH_ROUNDS_MAX && (count < least || clock_now_ns() < end))
+        run(context, count++);
+    return count;
 }
 
 static int compare_doubles(const void *a, const void *b) {
