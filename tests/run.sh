@@ -26,7 +26,7 @@
 #   PROPERTY_CASES      random requests to compare with the reference (500)
 #   STORED_CASES        random questions of kept captures to compare with sent ones (500)
 #   PROPERTY_SEED       their seed, which is printed (random)
-#   SCHEMATHESIS_SECONDS  length of each of three runs of schemathesis on docs/openapi.json (3)
+#   SCHEMATHESIS_SECONDS  length of each of three runs of schemathesis on docs/openapi.json (5)
 set -eu
 
 case ${1:-} in
