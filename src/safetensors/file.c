@@ -2,7 +2,6 @@
 /* file.c: opens a file or a block of memory, and converts its tensors to float32. */
 #include "safetensors/file.h"
 
-#include "base/endian.h"
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"

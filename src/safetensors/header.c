@@ -3,7 +3,6 @@
  * refusal of its own, because the operator or client must know what to correct. */
 #include "safetensors/header.h"
 
-#include "base/endian.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "safetensors/parse.h"

@@ -3,7 +3,6 @@
  *
  * A reply is a few segments: JSON that is ready from the start, numbers that are printed
  * as JSON, and binary data. */
-#include "base/endian.h"
 #include "base/pace.h"
 #include "base/size.h"
 #include "wire/json/write.h"
