@@ -109,15 +109,15 @@ static bool inflate_file(const struct page_text *gzip, size_t size, char *out) {
     return result == Z_STREAM_END;
 }
 
-attn_status page_init(struct page *page) {
+bool page_init(struct page *page) {
     for (size_t i = 0; i < PAGE_NUM_FILES; i++) {
         const struct page_trailer trailer = read_trailer(files[i].gzip);
         page->texts[i] = malloc(trailer.size);
         if (page->texts[i] == NULL ||
             !inflate_file(files[i].gzip, trailer.size, page->texts[i]))
-            return ATTN_E_NOMEM;
+            return false;
     }
-    return ATTN_OK;
+    return true;
 }
 
 void page_deinit(struct page *page) {
