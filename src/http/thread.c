@@ -442,9 +442,6 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     thread->connections.handshakes.epoll_fd = thread->epoll_fd;
     TAILQ_INIT(&thread->turns.flows);
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    atomic_init(&thread->woken, false);
-    atomic_init(&thread->num_with_workers, 0);
-    atomic_init(&thread->num_rounds, 0);
 
     thread->daemon = start_mhd_daemon(thread);
     if (thread->daemon == NULL || thread->epoll_fd < 0 || thread->wake_fd < 0)

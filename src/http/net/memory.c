@@ -171,8 +171,6 @@ void upload_begin(struct upload *upload, struct memory_share *share, struct buf 
     struct memory *memory = share->memory;
 
     *upload = (struct upload){.share = share, .body = body, .started = clock_now_ns()};
-    atomic_init(&upload->received, 0);
-    atomic_init(&upload->state, UPLOAD_IDLE);
 
     pthread_mutex_lock(&memory->lock);
     LIST_INSERT_HEAD(&memory->uploads, upload, links);
