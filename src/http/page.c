@@ -3,7 +3,6 @@
  * (see src/ui), and inflates them at start for clients that do not accept gzip. */
 #include "http/page.h"
 
-#include "base/endian.h"
 #include "http/reply.h"
 #include "http/routes.h"
 
