@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "http/handover.h"
 #include "http/metrics/metrics.h"
 #include "http/net/framing.h"
@@ -149,11 +150,10 @@ static void begin_limits(struct server_address *address,
                          const struct http_options *options, size_t max_connections,
                          size_t bytes, size_t share) {
     struct connection_limits *limits = &address->limits;
-    size_t by_memory = options->budget->limit / share / bytes;
-    size_t most = by_memory > 0 ? by_memory : 1;
+    size_t by_memory = size_max(options->budget->limit / share / bytes, 1);
 
     limits->options = options;
-    limits->max_connections = max_connections < most ? max_connections : most;
+    limits->max_connections = size_min(max_connections, by_memory);
     client_table_init(&limits->clients, address->num_threads, options->pool);
 }
 

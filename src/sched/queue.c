@@ -86,8 +86,7 @@ static struct sched_job *find_job_before(const struct sched_flow *flow,
 }
 
 void queue_add(struct queue *queue, struct sched_job *job) {
-    if (job->cost > SCHED_COST_MAX)
-        job->cost = SCHED_COST_MAX;
+    job->cost = clock_earlier(job->cost, SCHED_COST_MAX);
     job->class = job->cost > SCHED_CHEAP_NS ? SCHED_LARGE : SCHED_CHEAP;
     struct sched_flow *flow = &job->client->flows[job->class];
     if (flow->first == NULL) {

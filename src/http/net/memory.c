@@ -142,9 +142,8 @@ static bool reserve_for(struct memory_share *share, struct upload *asker, size_t
             "for \"need_weights\": \"mean\" or false",
             total, limit);
 
-    if (reserve_free(share, bytes))
-        return true;
-    if (reserve_by_dropping(memory, asker, bytes)) {
+    if (sched_budget_reserve(memory->budget, bytes) ||
+        reserve_by_dropping(memory, asker, bytes)) {
         count_reserved(share, bytes);
         return true;
     }

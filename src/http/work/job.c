@@ -244,12 +244,6 @@ static void dissolve_members(struct inference *members[], size_t count) {
         sched_submit(members[i]->worker->pool, &members[i]->exchange->work.job);
 }
 
-static void add_times(const struct inference *inference, struct model_run *sum) {
-    sum->decode += inference->decode_ns;
-    sum->compute += inference->compute_ns;
-    sum->encode += inference->encode_ns;
-}
-
 /* Computes, encodes and ends a request, and before it those that wait and can be joined.
  * When there is not enough memory for all, others wait again, to be computed alone. */
 static void finish(struct inference *first) {
@@ -282,7 +276,9 @@ static void finish(struct inference *first) {
         }
         member->joined = joined;
         done = done && inference_encode(member, &problem);
-        add_times(member, &took);
+        took.decode += member->decode_ns;
+        took.compute += member->compute_ns;
+        took.encode += member->encode_ns;
         if (i == 0 && computed && stats != NULL)
             model_stats_execute(stats, count, &took);
         end_inference(member, done ? NULL : &problem);
