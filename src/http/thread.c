@@ -466,14 +466,13 @@ fail:
     return status;
 }
 
-static void close_if_open(int *fd) {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+static void close_if_open(int fd) {
+    if (fd >= 0)
+        close(fd);
 }
 
 void http_thread_deinit(struct http_thread *thread) {
-    close_if_open(&thread->epoll_fd);
-    close_if_open(&thread->wake_fd);
-    close_if_open(&thread->listen_fd);
+    close_if_open(thread->epoll_fd);
+    close_if_open(thread->wake_fd);
+    close_if_open(thread->listen_fd);
 }
