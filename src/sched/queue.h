@@ -40,10 +40,10 @@ enum sched_class { SCHED_CHEAP, SCHED_LARGE, SCHED_NUM_CLASSES };
 struct sched_flow {
     struct sched_flow *next, *previous; /* of the queue's ring, while jobs wait */
     struct sched_job *first, *last;     /* by priority, then oldest first */
-    int64_t tag;         /* start tag of `first`, or the last job's finish tag */
-    int64_t cost, later; /* of all jobs that wait here */
-    size_t num_jobs;     /* that wait here */
-    enum sched_class class;
+    int64_t tag;            /* start tag of `first`, or the last job's finish tag */
+    int64_t cost, later;    /* of all jobs that wait here */
+    size_t num_jobs;        /* that wait here */
+    enum sched_class class; /* of its jobs, once it has had one */
     /* The largest start tag of a member's job that was taken. */
     atomic_int_fast64_t member_time;
 };
