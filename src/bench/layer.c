@@ -4,7 +4,6 @@
 #include "bench/bench.h"
 
 #include "base/arena.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/noise.h"
@@ -21,12 +20,10 @@
 
 #include <math.h>
 #include <semaphore.h>
-#include <stdio.h>
 #include <string.h>
 
 #define READ_WORDS  262144 /* read at a time: more are slower */
 #define ENGINES_MAX 3
-#define ROUNDS_MIN  5
 #define TOP_K       8 /* keys that BENCH_STORED asks for */
 
 /* Everything for one shape. The job runs on a worker, which shares tasks with the
@@ -117,7 +114,8 @@ static void run_reading(void *context) {
                     run_read_task, b);
 }
 
-static void run_round(struct bench *b, size_t index) {
+static void run_round(void *context, size_t index) {
+    struct bench *b = context;
     struct bench_report *r = b->report;
 
     for (size_t i = 0; i < r->num_peaks; i++)
@@ -133,16 +131,12 @@ static void run_round(struct bench *b, size_t index) {
 static void run_rounds(struct sched_job *job, struct sched_worker *worker) {
     struct bench *b = container_of(job, struct bench, job);
     struct bench_report *r = b->report;
-    size_t least = b->config->seconds == 0 ? 1 : ROUNDS_MIN;
 
     b->parallel = (attn_parallel){r->threads, sched_parallel_for, worker};
     b->request.parallel = &b->parallel;
     for (size_t c = 0; c < r->num_contenders; c++)
         time_contender(b, c); /* so that no round counts the first use of memory */
-    int64_t end = clock_now_ns() + (int64_t)b->config->seconds * 1000000000;
-    while (r->num_rounds < BENCH_ROUNDS_MAX &&
-           (r->num_rounds < least || clock_now_ns() < end))
-        run_round(b, r->num_rounds++);
+    r->num_rounds = bench_rounds(b->config->seconds, run_round, b);
     sem_post(&b->done);
 }
 

@@ -5,7 +5,9 @@
 #include "base/clock.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#define ROUNDS_MIN  5
 #define SECONDS_MIN 0.01 /* of one measurement; shorter work is repeated */
 #define WARM_UP     0.05 /* not counted: the CPU's clock still follows what ran before */
 
@@ -30,6 +32,16 @@ double bench_time(size_t threads, void (*run)(void *context), void *context) {
     return time_runs(now, run, context, SECONDS_MIN);
 }
 
+size_t bench_rounds(size_t seconds, void (*run)(void *context, size_t index),
+                    void *context) {
+    size_t least = seconds == 0 ? 1 : ROUNDS_MIN, count = 0;
+    int64_t end = clock_now_ns() + (int64_t)seconds * 1000000000;
+
+    while (count < BENCH_ROUNDS_MAX && (count < least || clock_now_ns() < end))
+        run(context, count++);
+    return count;
+}
+
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -37,8 +49,7 @@ static int compare_doubles(const void *a, const void *b) {
 
 struct bench_spread bench_spread(const double *values, size_t count) {
     double sorted[BENCH_ROUNDS_MAX];
-    for (size_t i = 0; i < count; i++)
-        sorted[i] = values[i];
+    memcpy(sorted, values, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, compare_doubles);
     return (struct bench_spread){sorted[0], sorted[count / 2], sorted[count - 1]};
 }

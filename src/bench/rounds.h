@@ -21,6 +21,11 @@ static inline size_t bench_num_tasks(size_t threads) {
  * count. */
 double bench_time(size_t threads, void (*run)(void *context), void *context);
 
+/* Calls run(context, index) for rounds 0, 1, ... until so many seconds are over, and at
+ * least 5 times; once when they are 0. Returns how many rounds there were. */
+size_t bench_rounds(size_t seconds, void (*run)(void *context, size_t index),
+                    void *context);
+
 /* Returns the spread of 1..BENCH_ROUNDS_MAX values. */
 struct bench_spread bench_spread(const double *values, size_t count);
 
