@@ -18,7 +18,7 @@ def stored_bytes(array, dtype):
         return to_bfloat16(array).astype("<u2").tobytes()
     return np.asarray(array).astype({"F16": "<f2", "F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8",
                                      "U8": "u1", "F8_E4M3": "u1", "F8_E8M0": "u1",
-                                     "BOOL": "?"}[dtype]).tobytes()
+                                     "BOOL": "?"}[dtype], copy=False).tobytes()
 
 
 def as_stored(array, dtype):

@@ -137,13 +137,11 @@ def small_file(seed=0, **sizes):
 
 
 def file_of_size(size, seed=0):
-    """Returns a capture of exactly `size` bytes, a multiple of 8, most of them keys."""
+    """Returns a capture of exactly `size` bytes, a multiple of 8: keys, and blanks after the header."""
     rows = (size - 1024) // 256
-    layer = Layer({"keys": np.random.default_rng(seed).normal(size=(rows, 1, 64))})
-    left = size - len(make_file({"0": layer}, tokens=""))
-    file = make_file({"0": layer}, tokens=" " * left)
-    assert len(file) == size
-    return file
+    file = make_file({"0": Layer({"keys": np.random.default_rng(seed).standard_normal((rows, 1, 64), np.float32)})})
+    left, end = size - len(file), 8 + int.from_bytes(file[:8], "little")
+    return b"".join([(end - 8 + left).to_bytes(8, "little"), file[8:end], b" " * left, memoryview(file)[end:]])
 
 
 # --- requests ---

@@ -52,7 +52,7 @@ class Actor(threading.Thread):
     def run(self):
         try:
             steps = 0
-            while steps < STEPS or self.turns is not None and len(self.turns) < 20:
+            while steps < STEPS or self.turns is not None and len(self.turns) < 10:
                 self.step()
                 steps += 1
         except Exception as error:  # for the test, which waits for the thread
@@ -122,7 +122,7 @@ def run_actors(actors, meanwhile=lambda: None):
         actor.start()
     while any(actor.is_alive() for actor in actors):
         meanwhile()
-        actors[0].join(timeout=0.05)
+        time.sleep(0.05)
     for actor in actors:
         if actor.error is not None:
             raise actor.error
