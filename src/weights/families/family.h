@@ -137,6 +137,7 @@ struct family_rotation {
     const char *base_keys;
     double base; /* when absent; 0: the family does not rotate */
     bool (*only_if)(const struct layer_source *layer); /* it rotates; NULL: all do */
+    const char *only_type; /* layers rotate if position_embedding_type is this, or NULL */
     const char *interleaved; /* a key: where it is true, pairs are neighbours */
     bool plain;              /* config.json has no object of scaling */
     const char *local_keys;  /* the base of layers with a window */

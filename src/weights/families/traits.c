@@ -251,10 +251,15 @@ void traits_name(const struct match_stack *stack, size_t index,
 /* Reads positions, and what scales by them. */
 static void read_rotation(const struct layer_source *source, struct layer *layer) {
     const struct match *match = source->match;
-    const struct family *family = source->family;
+    const struct family_rotation *rotation = &source->family->rotation;
+    bool rotates =
+        !layer->cross && (rotation->only_if == NULL || rotation->only_if(source));
 
-    if (!layer->cross &&
-        (family->rotation.only_if == NULL || family->rotation.only_if(source)))
+    if (rotates && rotation->only_type != NULL)
+        rotates = wordlist_has_value(
+            rotation->only_type,
+            config_find(source->section, "position_embedding_type", NULL));
+    if (rotates)
         rotation_read(source, layer->info.width.score, &layer->rotation);
     if (match->text != NULL && match->text->any_mask &&
         layer->rotation.type == ROTATION_DYNAMIC)

@@ -3,12 +3,6 @@
 #include "weights/families/table/words.h"
 
 #include <math.h>
-#include <string.h>
-
-static bool is_rotary(const struct layer_source *layer) {
-    const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
-    return json_is_string(type) && strcmp(json_string_value(type), "rotary") == 0;
-}
 
 static void rotate_values(const struct layer_source *source, struct layer *layer) {
     layer->rotation.values = config_get_bool(source->section, "rotary_value");
@@ -196,7 +190,7 @@ const struct family families_bert[] = {
         .demands = "position_embedding_type=absolute|rotary add_cross_attention=false",
         .biases.always = "qkvo", .weights.ignored = NORM_BEHIND
         " self.rotary_embeddings.inv_freq", LAYER_NORM("layer_norm_eps", 1e-12), ROTATION,
-        .rotation.plain = true, .rotation.only_if = is_rotary},
+        .rotation.plain = true, .rotation.only_type = "rotary"},
     {   .types = {"roformer"}, .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
         "attention.", NULL, 12, 768, 12, MASK_IF_DECODER, NAMES_BERT)},
         .demands = "add_cross_attention=false", .biases.always = "qkvo",

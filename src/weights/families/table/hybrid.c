@@ -36,11 +36,6 @@ static bool mllama_attends(const struct layer_source *layer) {
     return true;
 }
 
-static bool is_rope(const struct layer_source *layer) {
-    const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
-    return json_is_string(type) && strcmp(json_string_value(type), "rope") == 0;
-}
-
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define OTHER_MIXERS .layers.without = "linear_attention conv mamba mlp moe"
@@ -67,7 +62,7 @@ const struct family families_hybrid[] = {
         .layers.list_keys = "attn_layer_indices", RMS(1e-5), ROTATION, PART(0.5)},
     {   LLAMA("granitemoehybrid", 32, 4096, 32, 0, 0), BIASES, OTHER_MIXERS,
         .layers.types_keys = "layer_types layers_block_type", RMS(1e-6), ROTATION,
-        .rotation.only_if = is_rope, .scores.scale_keys = "attention_multiplier",
+        .rotation.only_type = "rope", .scores.scale_keys = "attention_multiplier",
         .scores.scale = 1},
     {   LLAMA("jamba", 32, 4096, 32, 8, 0), RMS(1e-6), .layers.attends = jamba_attends,
         .layers.period_keys = "attn_layer_period"},
