@@ -68,7 +68,9 @@ bool kind_attends(const struct layer_source *layer) {
         return true;
     size_t period = config_get_count(layer->section, layers->period_keys,
                                      config_default(layers->period_keys, 1));
-    return layer->index % period == (layers->last ? period - 1 : 0);
+    return layer->index % period ==
+           (layers->last ? period - 1
+                         : config_get_index(layer->section, layers->offset_keys));
 }
 
 bool kind_is_listed(const struct layer_source *layer, const char *wanted, bool *ret_is) {

@@ -195,6 +195,7 @@ static void read_norms(const struct layer_source *source, struct layer *layer) {
     layer->info.head_norm.kind = family->norms.heads;
     layer->info.head_norm.eps = eps;
     layer->info.head_norm.whole = family->norms.heads_whole;
+    layer->info.head_norm.last = family->norms.heads_last;
     layer->info.head_norm.per_head = family->norms.heads_each;
 }
 
@@ -211,6 +212,7 @@ static void read_distance_bias(const struct layer_source *source, struct layer *
         return;
 
     bias->table_columns = layer->info.num_heads;
+    bias->table_layer = family->distance.each ? source->index : 0;
     bias->both_sides = source->stack->stack->mask == MASK_NONE;
     bias->table_rows =
         config_get_count(section, "relative_attention_num_buckets", BUCKETS);
@@ -279,6 +281,8 @@ static void read_bounds(const struct layer_source *source, struct layer *layer) 
     if (scores->softcap_keys != NULL && !config_is_null(section, scores->softcap_keys))
         layer->info.score.softcap = config_get_number(section, scores->softcap_keys, 50);
     layer->info.projection.clip = config_get_number(section, scores->clip_keys, 0);
+    layer->info.projection.clip_last =
+        layer->info.projection.clip > 0 && layer->info.head_norm.kind != ATTN_NORM_NONE;
     layer->sinks_name = scores->sinks;
 }
 

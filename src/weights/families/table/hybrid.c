@@ -4,12 +4,6 @@
 
 #include <string.h>
 
-static bool jamba_attends(const struct layer_source *layer) {
-    size_t period = config_get_count(layer->section, "attn_layer_period", 8);
-    return layer->index % period ==
-           config_get_index(layer->section, "attn_layer_offset=4");
-}
-
 /* By a text, where the layers with attention have a *. */
 static bool nemotron_attends(const struct layer_source *layer) {
     const char *pattern =
@@ -64,8 +58,9 @@ const struct family families_hybrid[] = {
         .layers.types_keys = "layer_types layers_block_type", RMS(1e-6), ROTATION,
         .rotation.only_type = "rope", .scores.scale_keys = "attention_multiplier",
         .scores.scale = 1},
-    {   LLAMA("jamba", 32, 4096, 32, 8, 0), RMS(1e-6), .layers.attends = jamba_attends,
-        .layers.period_keys = "attn_layer_period"},
+    {   LLAMA("jamba", 32, 4096, 32, 8, 0), RMS(1e-6),
+        .layers.period_keys = "attn_layer_period=8",
+        .layers.offset_keys = "attn_layer_offset=4"},
     LFM2("lfm2", 2560),
     LFM2("lfm2_moe", 2048),
     {   LLAMA("mllama_text_model", 32, 4096, 40, 8, 0), RMS(1e-5), BASE(500000),

@@ -140,28 +140,10 @@ static void fix_base(const struct layer_source *source,
     rotation->base *= pow(alpha, size / (size - 2));
 }
 
-static void norm_rotated_heads(const struct layer_source *source, struct layer *layer) {
-    (void)source;
-    layer->info.head_norm.last = true;
-}
-
 /* It rotates by the negative angle. */
 static void adjust_nanochat(const struct layer_source *source, struct layer *layer) {
     layer->rotation.backward = true;
     add_bare_norms(source, layer);
-}
-
-/* Positions before scaling, when they are absent beside its object. */
-static void preset_phi3(const struct layer_source *source,
-                        const struct config_section *inside,
-                        struct layer_rotation *rotation) {
-    (void)source, (void)inside;
-    rotation->original_positions = 4096;
-}
-
-static void clip_after_norms(const struct layer_source *source, struct layer *layer) {
-    (void)source;
-    layer->info.projection.clip_last = layer->info.projection.clip > 0;
 }
 
 static void norm_bitnet_outputs(const struct layer_source *source, struct layer *layer) {
@@ -238,7 +220,7 @@ static const struct layer_rotation gpt_oss_rotation = {
     .types = {type_name}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
     "input_layernorm", 32, 3072, 32, MASK_CAUSAL, PACKED("qkv_proj", "o_proj"))}, \
     .weights.split = SPLIT_BLOCKS, HEADS(kv, 0), RMS(1e-5), ROTATION, PART(1), \
-    .rotation.words = "su=longrope yarn=longrope", .rotation.adjust = preset_phi3, \
+    .rotation.words = "su=longrope yarn=longrope", .rotation.original_positions = 4096, \
     WINDOW(0)}
 #define QWEN3(type_name, stack, kv, d, which) { \
     .types = {type_name}, .stacks = {stack}, HEADS(kv, d), BIASES, RMS(1e-6), \
@@ -330,7 +312,7 @@ const struct family families_llama[] = {
         .norms.heads_if = "qk_layernorm=true", ROTATION, PART(0.5)},
     {   LLAMAS(32, 4096, 32, 0, 0, "hunyuan_v1_dense", "hunyuan_v1_moe"), BIASES,
         RMS(1e-5), NORMS_OF_HEADS("query_layernorm", "key_layernorm", ATTN_NORM_RMS),
-        ROTATION, .rotation.adjust = fix_base, .adjust = norm_rotated_heads},
+        ROTATION, .rotation.adjust = fix_base, .norms.heads_last = true},
     {   LLAMA("llama4_text", 40, 5120, 48, 8, 128), BIASES, RMS(1e-5), BASE(500000),
         NEIGHBOURS, .rotation.only_if = is_rotated_by_list, .adjust = adjust_llama4},
     {   /* no norm has a weight */
@@ -338,8 +320,7 @@ const struct family families_llama[] = {
         BIASES, RMS(1e-6), .norms.bare = true,
         ROTATION, .adjust = adjust_nanochat},
     {   LLAMA("olmoe", 16, 2048, 16, 0, 0), BIASES, RMS(1e-5), HEAD_NORMS,
-        .norms.heads_whole = true, ROTATION, .scores.clip_keys = "clip_qkv",
-        .adjust = clip_after_norms},
+        .norms.heads_whole = true, ROTATION, .scores.clip_keys = "clip_qkv"},
     {   LLAMA("ministral3", 32, 4096, 34, 8, 128), RMS(1e-5), ROTATION,
         .rotation.unset = &ministral3_rotation, WINDOW(0), .rotation.query_beta = true},
     {   OLMO2("olmo2", 1e-5, 32, 4096), ROTATION},

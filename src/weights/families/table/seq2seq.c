@@ -10,11 +10,6 @@ static void round_dims(const struct layer_source *source,
     rotation->dims -= rotation->dims % 2;
 }
 
-/* Each layer has a table of its own, not the first one alone. */
-static void find_own_table(const struct layer_source *source, struct layer *layer) {
-    layer->bias.table_layer = source->index;
-}
-
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* The three stacks of encoder-decoder models. Keys without a side are the encoder's. */
@@ -108,7 +103,7 @@ const struct family families_seq2seq[] = {
         .scores.softcap_keys = "attn_logit_softcapping"},
     {   T5("t5", 8, 6)},
     {   T5("mt5", 6, 8)},
-    {   T5("umt5", 6, 8), .adjust = find_own_table},
+    {   T5("umt5", 6, 8), .distance.each = true},
     {.types = {NULL}},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
