@@ -34,8 +34,8 @@ static bool mllama_attends(const struct layer_source *layer) {
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define OTHER_MIXERS .layers.without = "linear_attention conv mamba mlp moe"
 #define LFM2(type_name, w) { \
-    .types = {type_name}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
-        "operator_norm", 32, w, 32, MASK_CAUSAL, NAMES_PROJ("out_proj"))}, OTHER_MIXERS, \
+    .types = {type_name}, .stacks = {STACK_SELF("operator_norm", 32, w, 32, \
+        MASK_CAUSAL, NAMES_PROJ("out_proj"))}, OTHER_MIXERS, \
     .layers.list_keys = "full_attn_idxs", HEADS(8, 0), RMS_NORM("norm_eps", 1e-5), \
     NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_RMS), BASE(1e6)}
 

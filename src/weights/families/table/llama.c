@@ -217,8 +217,8 @@ static const struct layer_rotation gpt_oss_rotation = {
     .windows.slides = which, .windows.only_if = "use_sliding_window", \
     .windows.keys = "sliding_window=4096", .windows.from_keys = "max_window_layers=" #from
 #define PHI3(type_name, kv) { \
-    .types = {type_name}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
-    "input_layernorm", 32, 3072, 32, MASK_CAUSAL, PACKED("qkv_proj", "o_proj"))}, \
+    .types = {type_name}, .stacks = {STACK_SELF("input_layernorm", 32, 3072, 32, \
+        MASK_CAUSAL, PACKED("qkv_proj", "o_proj"))}, \
     .weights.split = SPLIT_BLOCKS, HEADS(kv, 0), RMS(1e-5), ROTATION, PART(1), \
     .rotation.words = "su=longrope yarn=longrope", .rotation.original_positions = 4096, \
     WINDOW(0)}
@@ -228,12 +228,11 @@ static const struct layer_rotation gpt_oss_rotation = {
 
 /* Without a norm before. */
 #define STACK_NO_NORM(h, w, n) \
-    STACK(KEYS_COMMON, "layers.#.", "self_attn.", NULL, h, w, n, MASK_CAUSAL, \
-        NAMES_PROJ("o_proj"))
+    STACK_SELF(NULL, h, w, n, MASK_CAUSAL, NAMES_PROJ("o_proj"))
 #define OLMO2(type_name, value, h, w) \
-    .types = {type_name}, .stacks = {STACK_NO_NORM(h, w, 32)}, HEADS(0, 0), \
-    BIASES, .norms.eps_keys = "rms_norm_eps", \
-    .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true
+    .types = {type_name}, .stacks = {STACK_NO_NORM(h, w, 32)}, HEADS(0, 0), BIASES, \
+    .norms.eps_keys = "rms_norm_eps", .norms.eps = value, HEAD_NORMS, \
+    .norms.heads_whole = true
 #define EXAONE4(type_name, stack) \
     .types = {type_name}, .stacks = {stack}, HEADS(32, 0), RMS(1e-5), HEAD_NORMS, \
     ROTATION, PERIODS(exaone_slides, 4096, "sliding_window_pattern=4"), \
@@ -279,9 +278,9 @@ const struct family families_llama[] = {
         .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(slides_from, 80)},
     QWEN3_VL("qwen3_vl_text", 32, 4096, 32, 128),
     QWEN3_VL("qwen3_vl_moe_text", 16, 2048, 24, 0),
-    {   .types = {"phi"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
-        "input_layernorm", 32, 2048, 24, MASK_CAUSAL, NAMES_PROJ("dense"))},
-        .biases.always = "qkvo", HEADS(0, 0), LAYER_NORM("layer_norm_eps", 1e-5),
+    {   .types = {"phi"}, .stacks = {STACK_SELF("input_layernorm", 32, 2048, 24,
+        MASK_CAUSAL, NAMES_PROJ("dense"))}, BIASED, HEADS(0, 0),
+        LAYER_NORM("layer_norm_eps", 1e-5),
         NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_LAYER),
         .norms.heads_if = "qk_layernorm", ROTATION, PART(0.5)},
     PHI3("phi3", 0),
@@ -304,10 +303,9 @@ const struct family families_llama[] = {
         LAYER_NORM("layer_norm_eps", 1e-5),
         NORMS_OF_HEADS("q_layernorm.norms.#", "k_layernorm.norms.#", ATTN_NORM_LAYER),
         .norms.heads_if = "qk_layernorm", .norms.heads_each = true, ROTATION, PART(0.25)},
-    {   .types = {"persimmon"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
-        "input_layernorm", 64, 4096, 36, MASK_CAUSAL,
-        PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
-        .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5),
+    {   .types = {"persimmon"}, .stacks = {STACK_SELF("input_layernorm", 64, 4096, 36,
+        MASK_CAUSAL, PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
+        BIASED, LAYER_NORM("layer_norm_eps", 1e-5),
         NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_LAYER),
         .norms.heads_if = "qk_layernorm=true", ROTATION, PART(0.5)},
     {   LLAMAS(32, 4096, 32, 0, 0, "hunyuan_v1_dense", "hunyuan_v1_moe"), BIASES,
@@ -317,8 +315,7 @@ const struct family families_llama[] = {
         NEIGHBOURS, .rotation.only_if = is_rotated_by_list, .adjust = adjust_llama4},
     {   /* no norm has a weight */
         .types = {"nanochat"}, .stacks = {STACK_NO_NORM(6, 768, 12)}, HEADS(0, 0),
-        BIASES, RMS(1e-6), .norms.bare = true,
-        ROTATION, .adjust = adjust_nanochat},
+        BIASES, RMS(1e-6), .norms.bare = true, ROTATION, .adjust = adjust_nanochat},
     {   LLAMA("olmoe", 16, 2048, 16, 0, 0), BIASES, RMS(1e-5), HEAD_NORMS,
         .norms.heads_whole = true, ROTATION, .scores.clip_keys = "clip_qkv"},
     {   LLAMA("ministral3", 32, 4096, 34, 8, 128), RMS(1e-5), ROTATION,
@@ -333,26 +330,24 @@ const struct family families_llama[] = {
         .layers.last = true},
     {   /* the norm before it has neither weight nor bias */
         .types = {"olmo"}, .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0),
-        BIASES, LAYER_NORM(NULL, 1e-5), .norms.bare = true,
-        ROTATION, .scores.clip_keys = "clip_qkv"},
+        BIASES, LAYER_NORM(NULL, 1e-5), .norms.bare = true, ROTATION,
+        .scores.clip_keys = "clip_qkv"},
     {   LLAMA("gpt_oss", 64, 2880, 36, 8, 64), BIASES_IF("qkvo", "attention_bias=true"),
         RMS(1e-5), BASE(150000), .rotation.unset = &gpt_oss_rotation,
         PERIODS(kind_slides_unless_last, 128, "=2"), .scores.sinks = "sinks"},
-    {   .types = {"apertus"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
-        "attention_layernorm", 32, 4096, 32, MASK_CAUSAL, NAMES_PROJ("o_proj"))},
-        HEADS(0, 0), BIASES, RMS(1e-5), HEAD_NORMS, BASE(12e6),
-        .rotation.unset = &apertus_rotation},
-    {   .types = {"afmoe"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
-        "input_layernorm", 16, 2048, 32, MASK_CAUSAL,
-        {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})}, HEADS(0, 128), BIASES,
+    {   .types = {"apertus"}, .stacks = {STACK_SELF("attention_layernorm", 32, 4096, 32,
+        MASK_CAUSAL, NAMES_PROJ("o_proj"))}, HEADS(0, 0), BIASES, RMS(1e-5), HEAD_NORMS,
+        BASE(12e6), .rotation.unset = &apertus_rotation},
+    {   .types = {"afmoe"}, .stacks = {STACK_SELF("input_layernorm", 16, 2048, 32,
+        MASK_CAUSAL, {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})},
+        HEADS(0, 128), BIASES,
         RMS(1e-5), HEAD_NORMS, ROTATION, .rotation.only_if = has_window,
         PERIODS(kind_slides_unless_last, 1024, "global_attn_every_n_layers=4")},
     {   /* with one of its own, transformers rounds rows and weights, too */
         LLAMA("bitnet", 20, 2560, 30, 5, 0),
         .demands = "quantization_config.quant_method=fp8|fbgemm_fp8|mxfp8|modelopt|"
                    "compressed-tensors",
-        BIASES, RMS(1e-5), .adjust = norm_bitnet_outputs,
-        BASE(500000)},
+        BIASES, RMS(1e-5), .adjust = norm_bitnet_outputs, BASE(500000)},
     {   LLAMA("arcee", 32, 2560, 32, 0, 0), BIASES, RMS(1e-5), ROTATION},
     {   LLAMA("cwm", 48, 6144, 64, 8, 128), RMS(1e-5), BASE(1e6),
         .rotation.unset = &cwm_rotation, PERIODS(kind_slides_unless_first, 8192, "=4")},
@@ -364,8 +359,7 @@ const struct family families_llama[] = {
     {   EXAONE4("exaone_moe", STACK_LLAMA(32, 4096, 32))},
     {   /* another mixer gets the norm's output besides, so the norm stays outside */
         .types = {"falcon_h1"}, .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(8, 0),
-        BIASES, ROTATION,
-        .adjust = scale_falcon_keys},
+        BIASES, ROTATION, .adjust = scale_falcon_keys},
     {   LLAMAS(32, 4096, 40, 2, 128, "glm", "glm4"), ROTATION, PART(0.5), NEIGHBOURS,
         BIASES_IF("qkv", "attention_bias=true"), RMS(1.5625e-07)},
     {   LLAMA("glm4_moe", 96, 4096, 46, 8, 0), BIASES_IF("qkv", "attention_bias"),

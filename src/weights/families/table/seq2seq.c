@@ -31,9 +31,9 @@ static void round_dims(const struct layer_source *source,
                   MASK_NONE, 1)}
 #define BART(h, w, n, ...) { \
     .types = {__VA_ARGS__}, .stacks = STACKS_SEQ2SEQ(NULL, NULL, h, w, n, n), \
-    .biases.always = "qkvo"}
+    BIASED}
 #define MBART(h, w, n_encoder, n_decoder, ...) { \
-    .types = {__VA_ARGS__}, .biases.always = "qkvo", LAYER_NORM(NULL, 1e-5), \
+    .types = {__VA_ARGS__}, BIASED, LAYER_NORM(NULL, 1e-5), \
     .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm", \
                              h, w, n_encoder, n_decoder)}
 /* Stacks with keys of Llama, which moonshine and t5gemma have. */
@@ -84,7 +84,7 @@ const struct family families_seq2seq[] = {
     MBART(32, 2560, 2, 24, "blenderbot"),
     MBART(4, 256, 12, 6, "speech_to_text"),
     {   /* queries, keys and values all differ; positions are in the first two */
-        .types = {"detr"}, .biases.always = "qkvo",
+        .types = {"detr"}, BIASED,
         .stacks = STACKS_MASKED(MASK_NONE, NULL, NULL, 8, 256, 6, 6)},
     {   .types = {"moonshine"}, BIASES_IF("qkv", "attention_bias"),
         .stacks = {STACK_MOONSHINE("encoder", "self", OF_ENCODER, "input_layernorm",
