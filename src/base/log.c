@@ -312,7 +312,7 @@ size_t log_limit_add(struct log_limit *limit, int64_t period) {
     return log_limit_take(limit, period);
 }
 
-void log_failure(const char *reason) {
+int log_failure(const char *reason, int exit_code) {
     const struct log_field field = LOG_TEXT("reason", reason);
     struct log_line line = {.size = 0};
 
@@ -327,4 +327,5 @@ void log_failure(const char *reason) {
     struct pollfd room = {.fd = log_fd, .events = POLLOUT};
     poll(&room, 1, FAILURE_WAIT_MS);
     write_line(&line);
+    return exit_code;
 }

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define EXIT_USAGE 2 /* the exit code for what is wrong with options */
+
 #define OPTION_VARIABLE_PREFIX "ATTND_" /* of the environment variables of options */
 
 struct config_texts {

@@ -38,7 +38,7 @@ static void run_loop_tasks(struct sched_worker *worker, struct loop *loop) {
     const struct sched_job *job = loop->owner->job;
     bool helps = worker != loop->owner;
 
-    while (!helps || atomic_load(&worker->pool->num_queued) == 0) {
+    while (!helps || queue_num_jobs(&worker->pool->queue) == 0) {
         size_t index = atomic_fetch_add(&loop->next_index, 1);
         if (index >= loop->count)
             break;

@@ -38,22 +38,22 @@ static void unlink_flow(struct queue *queue, struct sched_flow *flow) {
 
 /* Returns the start tag of a job that is first in its flow. */
 static int64_t find_start(const struct queue *queue, const struct sched_flow *flow) {
-    if (flow->first != NULL || flow->tag > queue->time)
-        return flow->tag;
-    return queue->time;
+    int64_t time = atomic_load(&queue->time);
+    return flow->first != NULL || flow->tag > time ? flow->tag : time;
 }
 
 /* Notes that the workers have come to a job with this start tag. */
 static void reach_tag(struct queue *queue, int64_t tag) {
-    if (tag > queue->time)
-        queue->time = tag;
+    if (tag > atomic_load(&queue->time))
+        atomic_store(&queue->time, tag);
 }
 
 /* Serves a flow that is in no ring: its tag grows by `cost`, and virtual time by a part
  * of it. */
 static void serve_flow(struct queue *queue, struct sched_flow *flow, int64_t cost,
                        enum sched_class class) {
-    queue->time += cost / ((int64_t)queue->num_flows + 2); /* this one, and a new one */
+    int64_t num_shares = (int64_t)queue->num_flows + 2; /* this one, and a new one */
+    atomic_fetch_add(&queue->time, cost / num_shares);
     flow->tag += cost;
 
     if (flow->tag > queue->max_finish)
@@ -111,7 +111,7 @@ void queue_add(struct queue *queue, struct sched_job *job) {
     flow->cost += job->cost;
     flow->later += job->later;
     flow->num_jobs++;
-    queue->num_jobs[job->class]++;
+    atomic_fetch_add(&queue->num_jobs[job->class], 1);
 }
 
 /* Unlinks a job; its flow stays in the ring, also when it is empty. */
@@ -124,7 +124,7 @@ static struct sched_flow *unlink_job(struct queue *queue, struct sched_job *job)
     flow->cost -= job->cost;
     flow->later -= job->later;
     flow->num_jobs--;
-    queue->num_jobs[job->class]--;
+    atomic_fetch_sub(&queue->num_jobs[job->class], 1);
     return flow;
 }
 
@@ -229,7 +229,7 @@ int64_t queue_charge(struct queue *queue, struct sched_client *client, int64_t c
 void queue_refund(struct queue *queue, struct sched_client *client, int64_t used,
                   int64_t unused) {
     struct sched_flow *flow = &client->flows[SCHED_LARGE];
-    int64_t least = queue->time + used, tag = flow->tag - unused;
+    int64_t least = atomic_load(&queue->time) + used, tag = flow->tag - unused;
     bool waits = flow->first != NULL;
 
     if (tag < least)
@@ -244,8 +244,7 @@ void queue_refund(struct queue *queue, struct sched_client *client, int64_t used
 }
 
 void queue_forget_shares(struct queue *queue) {
-    if (queue->time < queue->max_finish)
-        queue->time = queue->max_finish;
+    reach_tag(queue, queue->max_finish);
 }
 
 /* --- time --- */

@@ -95,13 +95,20 @@ struct sched_job {
 struct queue {
     struct sched_flow flows[SCHED_NUM_CLASSES]; /* rings of flows, lowest tag first */
     size_t num_flows;                           /* in both rings */
-    size_t num_jobs[SCHED_NUM_CLASSES];
-    int64_t time; /* virtual */
+    /* Other threads read these two without the lock. */
+    atomic_size_t num_jobs[SCHED_NUM_CLASSES]; /* that wait */
+    atomic_int_fast64_t time;                  /* virtual */
     /* The largest finish tags of the jobs that were taken. */
     int64_t max_finish, max_large_finish;
 };
 
 void queue_init(struct queue *queue);
+
+/* Returns how many jobs wait. Thread-safe. */
+static inline size_t queue_num_jobs(const struct queue *queue) {
+    return atomic_load(&queue->num_jobs[SCHED_CHEAP]) +
+           atomic_load(&queue->num_jobs[SCHED_LARGE]);
+}
 
 /* Adds a job to its flow; its class follows from its cost. */
 void queue_add(struct queue *queue, struct sched_job *job);

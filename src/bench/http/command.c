@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define EXIT_USAGE  2
 #define STEPS_MAX   100
 #define RATE_MAX    1e6
 #define CLIENTS_MAX 65536

@@ -181,15 +181,6 @@ struct connection *connection_take_held(struct connection_list *list) {
     return connection;
 }
 
-void connection_end_held(struct connection_list *list) {
-    for (struct connection *each = LIST_FIRST(&list->all), *next; each != NULL;
-         each = next) {
-        next = LIST_NEXT(each, links);
-        if (each->phase == CONNECTION_IS_HELD)
-            connection_end(each);
-    }
-}
-
 /* --- what libmicrohttpd does with them --- */
 
 /* Returns the newest that is new and has this number: another one was closed without a
@@ -216,12 +207,13 @@ void connection_forget(struct connection_list *list, int fd) {
         connection_destroy(connection);
 }
 
-void connection_forget_new(struct connection_list *list) {
-    struct connection *next;
-    for (struct connection *each = LIST_FIRST(&list->all); list->num_new > 0;
+void connection_forget_all(struct connection_list *list, enum connection_phase phase) {
+    for (struct connection *each = LIST_FIRST(&list->all), *next; each != NULL;
          each = next) {
         next = LIST_NEXT(each, links);
-        if (each->phase == CONNECTION_IS_NEW)
+        if (each->phase == phase && phase == CONNECTION_IS_HELD)
+            connection_end(each);
+        else if (each->phase == phase)
             connection_destroy(each);
     }
 }
