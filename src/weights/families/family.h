@@ -173,7 +173,8 @@ struct family_windows {
     /* Makes the window of a layer of what `keys` say; or NULL. */
     size_t (*length)(const struct layer_source *layer);
     const char *from_keys;   /* the first layer with a window, or without one */
-    const char *period_keys; /* every period-th has none */
+    const char *period_keys; /* the last layer of each period has none */
+    bool first;              /* the first of each period, instead */
 };
 
 /* Changes of a score before softmax, but for biases by distance. */

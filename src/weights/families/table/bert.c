@@ -140,9 +140,9 @@ static void add_relative_keys(const struct layer_source *source, struct layer *l
     .biases.if_set = "qkvo", .biases.keys = "attention_bias", \
     LAYER_NORM("norm_eps", 1e-5), .adjust = drop_first_norm, \
     BASE_OF("global_rope_theta", 160000), LOCAL_BASE("local_rope_theta", 10000), \
-    .rotation.local_scaled = true, .windows.slides = kind_slides_unless_first, \
+    .rotation.local_scaled = true, .windows.slides = kind_slides_in_period, \
     .windows.keys = "local_attention=128", .windows.length = halve_window, \
-    .windows.period_keys = "global_attn_every_n_layers=3"
+    .windows.first = true, .windows.period_keys = "global_attn_every_n_layers=3"
 
 const struct family families_bert[] = {
     BERT(12, 768, 12, "bert", "roberta", "xlm-roberta", "camembert", "layoutlm",

@@ -22,7 +22,7 @@ static bool has_window(const struct layer_source *layer) {
 
 /* A null window means full layers only. */
 static bool exaone_slides(const struct layer_source *layer) {
-    return layer->window > 0 && kind_slides_unless_last(layer);
+    return layer->window > 0 && kind_slides_in_period(layer);
 }
 
 static bool exaone_rotates(const struct layer_source *layer) {
@@ -235,7 +235,8 @@ static const struct layer_rotation gpt_oss_rotation = {
     .norms.heads_whole = true
 #define EXAONE4(type_name, stack) \
     .types = {type_name}, .stacks = {stack}, HEADS(32, 0), RMS(1e-5), HEAD_NORMS, \
-    ROTATION, PERIODS(exaone_slides, 4096, "sliding_window_pattern=4"), \
+    ROTATION, WINDOWS(exaone_slides, 4096), \
+    .windows.period_keys = "sliding_window_pattern=4", \
     .rotation.only_if = exaone_rotates
 #define ERNIE45(type_name, h, w, n, kv, d) { \
     LLAMA(type_name, h, w, n, kv, d), BIASES_IF("qkvo", "use_bias"), RMS(1e-5), \
@@ -293,11 +294,10 @@ const struct family families_llama[] = {
         NEIGHBOURS, ROPE_GPTJ},
     {   LLAMA("cohere2", 64, 8192, 40, 0, 0), BIASES, LAYER_NORM("layer_norm_eps", 1e-5),
         ROTATION, NEIGHBOURS, .rotation.only_if = has_window,
-        PERIODS(kind_slides_unless_last, 4096, "sliding_window_pattern=4"), ROPE_GPTJ},
+        PERIODS(4096, "sliding_window_pattern=4"), ROPE_GPTJ},
     {   LLAMA("cohere2_moe", 64, 8192, 40, 0, 128), BIASES, ROTATION, NEIGHBOURS,
         LAYER_NORM("rms_norm_eps,layer_norm_eps", 1e-5), .adjust = choose_cohere_norm,
-        .rotation.only_if = cohere_rotates,
-        PERIODS(kind_slides_unless_last, 4096, "sliding_window_pattern=4"),
+        .rotation.only_if = cohere_rotates, PERIODS(4096, "sliding_window_pattern=4"),
         ROPE_GPTJ " first_k_dense_replace=null|0"},
     {   LLAMA("stablelm", 32, 2560, 32, 32, 0), BIASES_IF("qkv", "use_qkv_bias"),
         LAYER_NORM("layer_norm_eps", 1e-5),
@@ -324,7 +324,7 @@ const struct family families_llama[] = {
     {   OLMO2("flex_olmo", 1e-6, 32, 4096), BASE(500000)},
     {   OLMO2("olmo3", 1e-5, 32, 4096), BASE(500000),
         /* the same base, but unscaled, in layers with a window */
-        LOCAL_BASE("rope_theta", 500000), PERIODS(kind_slides_unless_last, 4096, "=4")},
+        LOCAL_BASE("rope_theta", 500000), PERIODS(4096, "=4")},
     {   OLMO2("olmo_hybrid", 1e-6, 30, 3840), ROTATION, .rotation.only_if = olmo_rotates,
         .layers.without = "linear_attention", .layers.period_keys = "=4",
         .layers.last = true},
@@ -333,16 +333,15 @@ const struct family families_llama[] = {
         BIASES, LAYER_NORM(NULL, 1e-5), .norms.bare = true, ROTATION,
         .scores.clip_keys = "clip_qkv"},
     {   LLAMA("gpt_oss", 64, 2880, 36, 8, 64), BIASES_IF("qkvo", "attention_bias=true"),
-        RMS(1e-5), BASE(150000), .rotation.unset = &gpt_oss_rotation,
-        PERIODS(kind_slides_unless_last, 128, "=2"), .scores.sinks = "sinks"},
+        RMS(1e-5), BASE(150000), .rotation.unset = &gpt_oss_rotation, PERIODS(128, "=2"),
+        .scores.sinks = "sinks"},
     {   .types = {"apertus"}, .stacks = {STACK_SELF("attention_layernorm", 32, 4096, 32,
         MASK_CAUSAL, NAMES_PROJ("o_proj"))}, HEADS(0, 0), BIASES, RMS(1e-5), HEAD_NORMS,
         BASE(12e6), .rotation.unset = &apertus_rotation},
     {   .types = {"afmoe"}, .stacks = {STACK_SELF("input_layernorm", 16, 2048, 32,
         MASK_CAUSAL, {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})},
-        HEADS(0, 128), BIASES,
-        RMS(1e-5), HEAD_NORMS, ROTATION, .rotation.only_if = has_window,
-        PERIODS(kind_slides_unless_last, 1024, "global_attn_every_n_layers=4")},
+        HEADS(0, 128), BIASES, RMS(1e-5), HEAD_NORMS, ROTATION,
+        .rotation.only_if = has_window, PERIODS(1024, "global_attn_every_n_layers=4")},
     {   /* with one of its own, transformers rounds rows and weights, too */
         LLAMA("bitnet", 20, 2560, 30, 5, 0),
         .demands = "quantization_config.quant_method=fp8|fbgemm_fp8|mxfp8|modelopt|"
@@ -350,7 +349,7 @@ const struct family families_llama[] = {
         BIASES, RMS(1e-5), .adjust = norm_bitnet_outputs, BASE(500000)},
     {   LLAMA("arcee", 32, 2560, 32, 0, 0), BIASES, RMS(1e-5), ROTATION},
     {   LLAMA("cwm", 48, 6144, 64, 8, 128), RMS(1e-5), BASE(1e6),
-        .rotation.unset = &cwm_rotation, PERIODS(kind_slides_unless_first, 8192, "=4")},
+        .rotation.unset = &cwm_rotation, PERIODS(8192, "=4"), .windows.first = true},
     {   LLAMA("dots1", 32, 4608, 62, 32, 0), BIASES, RMS(1e-6), HEAD_NORMS, ROTATION,
         WINDOWS(slides_from, 4096), .windows.from_keys = "max_window_layers=62"},
     ERNIE45("ernie4_5", 16, 1024, 18, 2, 128),
@@ -374,7 +373,7 @@ const struct family families_llama[] = {
     GRANITE(1, "granite", "granitemoe", "granitemoeshared"),
     {   LLAMA("granite_swa", 20, 2560, 24, 4, 0), BIASES, RMS(1e-5), ROTATION,
         .scores.scale_keys = "attention_multiplier", .scores.scale = 1,
-        .scores.sinks = "sinks", PERIODS(kind_slides_unless_first, 128, "=4"),
+        .scores.sinks = "sinks", PERIODS(128, "=4"), .windows.first = true,
         .rotation.only_if = has_base, .rotation.adjust = set_base},
     GRANITE(0, "hyperclovax"),
     {   LLAMA("helium", 20, 2560, 24, 20, 128), BIASES_IF("qkv", "attention_bias"),

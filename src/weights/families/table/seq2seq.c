@@ -99,7 +99,7 @@ const struct family families_seq2seq[] = {
         "pre_cross_attn_layernorm", MASK_NONE, true)}, BIASES,
         .sizes.head_keys = "head_dim=256",
         .scores.root_keys = "query_pre_attn_scalar=256", .norms.plus_one = true,
-        RMS(1e-6), ROTATION, PERIODS(kind_slides_unless_last, 4096, "=2"),
+        RMS(1e-6), ROTATION, PERIODS(4096, "=2"),
         .scores.softcap_keys = "attn_logit_softcapping"},
     {   T5("t5", 8, 6)},
     {   T5("mt5", 6, 8)},

@@ -54,7 +54,8 @@
 #define HEAD_NORMS NORMS_OF_HEADS("q_norm", "k_norm", ATTN_NORM_RMS)
 #define WINDOW(length) .windows.keys = "sliding_window=" #length
 #define WINDOWS(which, length) .windows.slides = which, WINDOW(length)
-#define PERIODS(which, length, keys) WINDOWS(which, length), .windows.period_keys = keys
+#define PERIODS(length, keys) \
+    WINDOWS(kind_slides_in_period, length), .windows.period_keys = keys
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
