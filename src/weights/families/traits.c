@@ -300,7 +300,6 @@ static void complete_traits(struct layer *layer) {
     info->rotation.axes = rotation->sections != SECTIONS_NONE ? ATTN_AXES : 1;
     info->rotation.grid = rotation->grid;
     info->rotation.grid_first = rotation->grid_first;
-    info->rotation.values = rotation->values;
 }
 
 attn_status traits_read(const struct match *match, const struct match_stack *stack,

@@ -5,7 +5,7 @@
 #include <math.h>
 
 static void rotate_values(const struct layer_source *source, struct layer *layer) {
-    layer->rotation.values = config_get_bool(source->section, "rotary_value");
+    layer->info.rotation.values = config_get_bool(source->section, "rotary_value");
 }
 
 /* Half of local_attention, or sliding_window, which is already half of it. */
@@ -153,8 +153,7 @@ const struct family families_bert[] = {
     BERT_NORM("roberta-prelayernorm", "LayerNorm", 1e-12, 12, 768, 12),
     BERT_NORM("xlm-roberta-xl", "self_attn_layer_norm", 1e-5, 32, 2560, 36),
     {   /* in decoders each layer also attends to an image */
-        .types = {"blip_text_model"}, BIASED,
-        .weights.ignored = BEHIND_OUTPUT,
+        .types = {"blip_text_model"}, BIASED, .weights.ignored = BEHIND_OUTPUT,
         .stacks = STACKS_BERT(MASK_UNLESS_ENCODER, NULL, NULL, "is_decoder=true", 8, 768,
                               12)},
     {   BERT_ROTATED("nomic_bert", "encoder.layers.#.", "attn.", "Wqkv", "out_proj",
