@@ -160,12 +160,13 @@ static attn_status find_scale_tensor(const struct tensor_view *view,
     *ret_found = found[0] != NULL ? found[0] : found[1];
     if ((found[0] == NULL) != (found[1] == NULL))
         return ATTN_OK;
-    return error_set(
-        ret_error, ATTN_E_FORMAT,
-        "tensor '%.120s' is in FP8, and has %s; copy the folder again", tensor->name,
-        *ret_found == NULL
-            ? "no scale: neither _scale_inv nor _scale behind its name is a tensor"
-            : "two scales, _scale_inv and _scale");
+    error_set(ret_error, ATTN_E_FORMAT,
+              "tensor '%.120s' is in FP8, and has %s; copy the folder again",
+              tensor->name,
+              *ret_found == NULL ? "no scale: neither _scale_inv nor _scale behind "
+                                   "its name is a tensor"
+                                 : "two scales, _scale_inv and _scale");
+    return ATTN_E_FORMAT;
 }
 
 /* Finds the form that the shape of a scale fits. Errors: ATTN_E_SHAPE. */

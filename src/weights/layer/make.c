@@ -347,15 +347,19 @@ static attn_status create_unprepared(const struct layer *layer,
     attn_status status = model_describe(info, NULL, &described, ret_error);
     if (status != ATTN_OK)
         return status;
-    if (described.footprint.bytes > memory)
-        return error_set(ret_error, ATTN_E_OVERFLOW,
-                         "its weights need %zu bytes as float32, but this process may "
-                         "use %zu; use a smaller model, or more memory",
-                         described.footprint.bytes, memory);
+    if (described.footprint.bytes > memory) {
+        error_set(ret_error, ATTN_E_OVERFLOW,
+                  "its weights need %zu bytes as float32, but this process may use %zu; "
+                  "use a smaller model, or more memory",
+                  described.footprint.bytes, memory);
+        return ATTN_E_OVERFLOW;
+    }
     status = attn_model_create(info, &model);
-    if (status != ATTN_OK)
-        return error_set(ret_error, status, "cannot create a model of these sizes: %s",
-                         attn_status_text(status));
+    if (status != ATTN_OK) {
+        error_set(ret_error, status, "cannot create a model of these sizes: %s",
+                  attn_status_text(status));
+        return status;
+    }
 
     status = layer_read_model(layer, model, ret_error);
     if (status == ATTN_OK)
