@@ -57,7 +57,6 @@ struct model_spec;
 
 /* The numbers of a --shape. */
 struct bench_shape {
-    const char *text;
     size_t sequences, query_len, key_len;
     size_t width, heads; /* 0: those of a --model */
 };

@@ -20,7 +20,6 @@
 
 #include <math.h>
 #include <semaphore.h>
-#include <stdio.h>
 #include <string.h>
 
 #define READ_WORDS  262144 /* read at a time: more are slower */

@@ -39,7 +39,7 @@ static bool parse_shape(const char *text, struct bench_shape *ret_shape) {
         if (n[i] == 0)
             return false;
     }
-    *ret_shape = (struct bench_shape){text, n[0], n[1], n[1], 0, 0};
+    *ret_shape = (struct bench_shape){n[0], n[1], n[1], 0, 0};
     if (count % 2 == 1)
         ret_shape->key_len = n[count - 1];
     if (count < 4)

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define ROUNDS_MIN  5
 #define SECONDS_MIN 0.01 /* of one measurement; shorter work is repeated */
@@ -48,8 +49,7 @@ static int compare_doubles(const void *a, const void *b) {
 
 struct bench_spread bench_spread(const double *values, size_t count) {
     double sorted[BENCH_ROUNDS_MAX];
-    for (size_t i = 0; i < count; i++)
-        sorted[i] = values[i];
+    memcpy(sorted, values, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, compare_doubles);
     return (struct bench_spread){sorted[0], sorted[count / 2], sorted[count - 1]};
 }

@@ -338,8 +338,10 @@ static bool alloc_layers(struct reader *r, const json_t *list) {
     layout->items = calloc(count, sizeof *layout->items);
     layout->parts = calloc(r->header->num_tensors + 1, sizeof *layout->parts);
     layout->own_bytes = size + count * sizeof *layout->items;
-    if (layout->names == NULL || layout->items == NULL || layout->parts == NULL)
-        return wire_problem_set_no_memory(r->problem);
+    if (layout->names == NULL || layout->items == NULL || layout->parts == NULL) {
+        wire_problem_set_no_memory(r->problem);
+        return false; /* as the analyzer sees */
+    }
 
     layout->layers = (struct capture_layers){.items = layout->items, .count = count};
     for (size_t i = 0, at = 0; i < count; i++) {

@@ -27,11 +27,10 @@ struct shared_text;
 struct capture_info {
     char name[CAPTURE_NAME_MAX + 1];
     char sha256[CAPTURE_HASH_MAX];
-    struct shared_text
-        *description;          /* while the capture has a user; see captures/put.h */
-    size_t bytes;              /* that it counts */
-    int64_t created, last_use; /* in seconds since 1970 */
-    int64_t ttl;               /* in ns */
+    struct shared_text *description; /* of its layers; while the capture has a user */
+    size_t bytes;                    /* that it counts */
+    int64_t created, last_use;       /* in seconds since 1970 */
+    int64_t ttl;                     /* in ns */
 };
 
 struct capture_stats {

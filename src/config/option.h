@@ -40,6 +40,10 @@ struct option {
     char letter;                /* 'h' when -h is the same flag; '\0': none */
 };
 
+/* Begins an option whose value is a member of `owner`, a struct. */
+#define OPTION_OF(owner, text, type, member)                                             \
+    .name = (text), .kind = OPTION_##type, .offset = offsetof(owner, member)
+
 /* The options of a program: its own, and the shared ones of compute.h. They fill a struct
  * that begins with a struct config_compute. */
 struct option_set {

@@ -200,19 +200,17 @@ static void read_argument(struct option_reader *reader, int argc, char *const *a
     const char *flag = argv[(*at)++];
     const char *equals = strchr(flag, '=');
     size_t length = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
-    const struct option *option = NULL;
     char origin[64] = "";
 
     /* The name, as it is written, is --NAME or -LETTER. */
     if (length < sizeof origin)
         memcpy(origin, flag, length);
-    if (strncmp(origin, "--", 2) == 0)
-        option = option_find(reader->set, origin + 2, '-');
-    else if (strlen(origin) == 2)
-        option = option_find_letter(reader->set, origin[1]);
+    const char *name = strncmp(origin, "--", 2) == 0 ? origin + 2 : "";
+    const struct option *option = *name == '\0' && strlen(origin) == 2
+                                      ? option_find_letter(reader->set, origin[1])
+                                      : option_find(reader->set, name, '-');
     if (option == NULL) {
-        refuse_unknown_flag(reader, *origin != '\0' ? origin : flag,
-                            strncmp(origin, "--", 2) == 0 ? origin + 2 : "");
+        refuse_unknown_flag(reader, *origin != '\0' ? origin : flag, name);
         return;
     }
 

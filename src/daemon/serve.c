@@ -66,9 +66,7 @@ struct daemon {
 
 static size_t find_arena_keep(size_t max_memory, size_t workers) {
     size_t keep = max_memory / ARENA_KEEP_SHARE / workers;
-    if (keep < ARENA_KEEP_MIN)
-        return 0;
-    return keep < ARENA_KEEP_MAX ? keep : ARENA_KEEP_MAX;
+    return keep < ARENA_KEEP_MIN ? 0 : size_min(keep, ARENA_KEEP_MAX);
 }
 
 static size_t num_workers_of(const struct config *config) {

@@ -108,15 +108,15 @@ static bool inflate_file(const struct page_text *gzip, size_t size, char *out) {
     return result == Z_STREAM_END;
 }
 
-attn_status page_init(struct page *page) {
+bool page_init(struct page *page) {
     for (size_t i = 0; i < PAGE_NUM_FILES; i++) {
         const struct page_trailer trailer = read_trailer(files[i].gzip);
         page->texts[i] = malloc(trailer.size);
         if (page->texts[i] == NULL ||
             !inflate_file(files[i].gzip, trailer.size, page->texts[i]))
-            return ATTN_E_NOMEM;
+            return false;
     }
-    return ATTN_OK;
+    return true;
 }
 
 void page_deinit(struct page *page) {
@@ -137,12 +137,10 @@ bool page_handle(struct exchange *exchange, struct wire_problem *ret_problem) {
 
     const struct page_trailer trailer = read_trailer(file->gzip);
     bool gzip = accepts_gzip(exchange);
-    if (gzip)
-        reply_set_constant(exchange, MHD_HTTP_OK, file->content_type, file->gzip->bytes,
-                           (size_t)file->gzip->size);
-    else
-        reply_set_constant(exchange, MHD_HTTP_OK, file->content_type,
-                           exchange->thread->page->texts[file - files], trailer.size);
+    const char *text = exchange->thread->page->texts[file - files];
+    reply_set_constant(exchange, MHD_HTTP_OK, file->content_type,
+                       gzip ? file->gzip->bytes : text,
+                       gzip ? (size_t)file->gzip->size : trailer.size);
     exchange->reply.headers = headers;
     exchange->reply.encoding = gzip ? "gzip" : NULL;
     snprintf(exchange->reply.etag, sizeof exchange->reply.etag,

@@ -11,7 +11,7 @@ struct page {
     char *texts[PAGE_NUM_FILES]; /* inflated */
 };
 
-/* Inflates the files. Returns ATTN_E_NOMEM when memory is short; what there is then is
- * freed by page_deinit() too. */
-attn_status page_init(struct page *page);
+/* Inflates the files. Returns false when memory is short; what there is then is freed by
+ * page_deinit() too. */
+bool page_init(struct page *page);
 void page_deinit(struct page *page);

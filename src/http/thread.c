@@ -442,9 +442,6 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     thread->connections.handshakes.epoll_fd = thread->epoll_fd;
     TAILQ_INIT(&thread->turns.flows);
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    atomic_init(&thread->woken, false);
-    atomic_init(&thread->num_with_workers, 0);
-    atomic_init(&thread->num_rounds, 0);
 
     thread->daemon = start_mhd_daemon(thread);
     if (thread->daemon == NULL || thread->epoll_fd < 0 || thread->wake_fd < 0)
@@ -469,14 +466,13 @@ fail:
     return status;
 }
 
-static void close_if_open(int *fd) {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+static void close_if_open(int fd) {
+    if (fd >= 0)
+        close(fd);
 }
 
 void http_thread_deinit(struct http_thread *thread) {
-    close_if_open(&thread->epoll_fd);
-    close_if_open(&thread->wake_fd);
-    close_if_open(&thread->listen_fd);
+    close_if_open(thread->epoll_fd);
+    close_if_open(thread->wake_fd);
+    close_if_open(thread->listen_fd);
 }

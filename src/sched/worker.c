@@ -89,8 +89,7 @@ void sched_go_on(struct sched_worker *worker, int64_t cost) {
     struct sched_pool *pool = worker->pool;
     int64_t now = clock_now_ns();
 
-    if (cost > SCHED_COST_MAX)
-        cost = SCHED_COST_MAX;
+    cost = clock_earlier(cost, SCHED_COST_MAX);
     pthread_mutex_lock(&pool->lock);
     worker->tag = queue_charge(&pool->queue, worker->job->client, cost);
     worker->expected_end = now + cost;

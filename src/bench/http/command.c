@@ -41,8 +41,7 @@ struct load_run {
 
 static const char *const arrivals[] = {"poisson", "constant", NULL};
 
-#define OPTION(text, type, member)                                                       \
-    .name = (text), .kind = OPTION_##type, .offset = offsetof(struct load_config, member)
+#define OPTION(text, type, member) OPTION_OF(struct load_config, text, type, member)
 
 static const struct option options[] = {
     {OPTION("requests", TEXT, requests), .metavar = "FILE",

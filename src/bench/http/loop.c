@@ -244,10 +244,9 @@ static void receive(struct loop *loop, struct client *client) {
     }
 }
 
-static void start_request(struct loop *loop, struct client *client, uint32_t request,
-                          int64_t due) {
+static void start_request(struct loop *loop, struct client *client, int64_t due) {
     client->busy = true;
-    client->request = request;
+    client->request = choose_request(loop);
     client->due = due;
     client->begun = loop_now(loop);
     loop->tally->sent +=
@@ -294,8 +293,7 @@ static void start_due(struct loop *loop, int64_t now) {
                 tally->waited++;
             else if (due >= loop->plan->warmup_ns)
                 load_histogram_add(&tally->lateness, (uint64_t)(now - due));
-            start_request(loop, &loop->clients[loop->ready[--loop->num_ready]],
-                          choose_request(loop), due);
+            start_request(loop, &loop->clients[loop->ready[--loop->num_ready]], due);
         }
         loop->next_due = find_next_due(loop);
     }
@@ -308,7 +306,7 @@ static void start_ready(struct loop *loop, int64_t now) {
         if (client->resume > now)
             continue;
         loop->ready[i] = loop->ready[--loop->num_ready];
-        start_request(loop, client, choose_request(loop), loop_now(loop));
+        start_request(loop, client, loop_now(loop));
     }
 }
 
