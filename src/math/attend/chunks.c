@@ -420,46 +420,26 @@ static void attend_chunks(const struct panel_work *work, const struct query_pane
     finish_chunks(work, whole, &chunks, &total, singles, sums);
 }
 
-/* Attends to all keys as one chunk. */
+/* Attends to all keys at once, where what the kernels write is final. */
 static void attend_whole(const struct panel_work *work, struct query_panel panel,
                          attn_head_sums *sums) {
-    float max[KERNEL_COLUMNS_MAX], sum[KERNEL_COLUMNS_MAX], singles[KERNEL_COLUMNS_MAX];
-    float weight_sums[KERNEL_COLUMNS_MAX], shares[KERNEL_COLUMNS_MAX];
     double rests[KERNEL_COLUMNS_MAX] = {0};
     struct panel_sums of_panel;
 
     panel.sums = sums != NULL ? &of_panel : NULL;
-    bool final = work->run->lse == NULL && work->kind->outputs == NULL &&
-                 !work->run->model->info.score.sinks;
-    if (!final) {
-        panel.max = max;
-        panel.sum = sum;
-        score_single_keys(work, &panel, singles);
-    }
     run_kernel(work, 0, &panel);
-    if (!final) {
-        memcpy(weight_sums, sum, sizeof sum);
-        add_sinks(work, max, sum);
-    }
-    for (size_t c = 0; !final && c < work->num_queries; c++) {
-        shares[c] = 1.0F / sum[c];
-        write_output(work, &panel, c, panel.outputs + c * panel.outputs_ld, sum[c]);
-        for (size_t k = 0; work->weighs && work->weights[c] != NULL && k < panel.key_len;
-             k++)
-            work->weights[c][k] *= shares[c];
-    }
     if (sums != NULL) {
-        add_panel_sums(work, &of_panel, final ? NULL : shares, weight_sums, true, rests,
-                       sums);
+        add_panel_sums(work, &of_panel, NULL, NULL, true, rests, sums);
         add_rests(work, rests, sums);
     }
-    if (!final)
-        write_lse(work, max, sum, singles);
 }
 
 void chunks_attend(const struct panel_work *work, const struct query_panel *whole,
                    attn_head_sums *sums) {
-    if (find_chunks(work).end > 1)
+    bool final = work->run->lse == NULL && work->kind->outputs == NULL &&
+                 !work->run->model->info.score.sinks;
+
+    if (find_chunks(work).end > 1 || !final)
         attend_chunks(work, whole, sums);
     else
         attend_whole(work, *whole, sums);
