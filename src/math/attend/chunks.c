@@ -111,6 +111,7 @@ static void score_single_keys(const struct panel_work *work,
         size_t key = work->first_keys[c], first = key / KEY_BLOCK * KEY_BLOCK;
         size_t left = whole->key_len - first, from = key - first, end = from + 1;
         struct query_panel one = *whole;
+        struct panel_work row = *work;
         float sum;
 
         if (!work->uniform[c] || work->keyless[c])
@@ -128,7 +129,11 @@ static void score_single_keys(const struct panel_work *work,
         one.max = ret_scores + c;
         one.sum = &sum;
         one.sums = NULL;
-        bias_fill_row(work, first, c, &one);
+        row.num_queries = 1;
+        row.row_heads[0] = work->row_heads[c];
+        row.row_queries[0] = work->row_queries[c];
+        row.keys = (struct range){key, key + 1};
+        bias_fill(&row, first, true, false, &one);
         work->kernels->attend_few(&one);
         if (isnan(sum))
             ret_scores[c] = NAN;
