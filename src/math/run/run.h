@@ -234,6 +234,9 @@ void run_project_rows(const struct run *run, const struct linear *linear, const 
  * for models with an output projection. */
 void run_project_outputs(const struct run *run, float *outputs);
 
+/* Returns the output projection without its bias. It borrows run->no_bias. */
+struct linear run_output_without_bias(const struct run *run);
+
 /* Projects the outputs of each selected head by itself, without the bias, for the
  * selected queries: `contributions` is that of attn_result. */
 void run_contribute(const struct run *run, float *contributions);

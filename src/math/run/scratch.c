@@ -120,7 +120,7 @@ static void take_outputs(const struct plan *plan, struct layout *layout) {
          {AT(query_indices), by_row, 2, batch->longest_query_len, 1},
          {AT(received), true, 1, sums, FLOATS(double)},
          {AT(one_head), true, 1, contributing, hidden},
-         {AT(no_bias), true, plan->request->need_contributions, 1,
+         {AT(no_bias), of_heads || plan->request->need_contributions, 1, 1,
           out + KERNEL_COLUMNS_MAX},
          {AT(partials), true, 1, scratch->num_partials, scratch->partial_floats},
          {AT(shared_weights), true, scratch->shared_panels, batch->panel_rows,
