@@ -121,9 +121,9 @@ void work_init(struct panel_work *work, const struct run *run,
 
 /* --- the kinds of sequences --- */
 
-static struct head_rows find_projected_rows(const struct run *run,
-                                            const struct sequence_position *at,
-                                            size_t heads) {
+static struct query_panel find_projected_rows(const struct run *run,
+                                              const struct sequence_position *at,
+                                              size_t heads) {
     const struct plan *plan = run->plan;
     size_t shared = plan->layer.shared[at->kind];
     size_t head = heads * shared / plan->layer.group, row = at->first_projected;
@@ -132,7 +132,7 @@ static struct head_rows find_projected_rows(const struct run *run,
     size_t value_head = plan->layer.packs_values ? head - run->phase.first : head;
     size_t key_word = key_head * plan->keys.head_ld + row * plan->keys.ld;
 
-    return (struct head_rows){
+    return (struct query_panel){
         .keys = run->keys + (plan->layer.keys_in_bf16 ? key_word / 2 : key_word),
         .keys_ld = plan->keys.ld,
         .values = run->values + value_head * plan->values.head_ld +
@@ -143,13 +143,13 @@ static struct head_rows find_projected_rows(const struct run *run,
     };
 }
 
-static struct head_rows find_request_rows(const struct run *run,
-                                          const struct sequence_position *at,
-                                          size_t heads) {
+static struct query_panel find_request_rows(const struct run *run,
+                                            const struct sequence_position *at,
+                                            size_t heads) {
     const attn_model_info *info = &run->model->info;
 
     (void)heads;
-    return (struct head_rows){
+    return (struct query_panel){
         .keys = run->request->keys + at->first_key * info->width.key,
         .keys_ld = info->width.key,
         .values = run->request->values + at->first_key * info->width.value,
@@ -242,30 +242,23 @@ const struct work_kind *work_find_kind(const struct sequence_position *at) {
 }
 
 struct query_panel work_describe(const struct panel_work *work,
-                                 const struct head_rows *rows) {
+                                 const struct query_panel *rows) {
     const struct run *run = work->run;
     const attn_model_info *info = &run->model->info;
+    struct query_panel panel = *rows;
 
-    struct query_panel panel = {
-        .num_queries = work->num_queries,
-        .keys = rows->keys,
-        .keys_ld = rows->keys_ld,
-        .keys_in_panels = rows->keys_in_panels,
-        .keys_in_bf16 = rows->keys_in_bf16,
-        .values = rows->values,
-        .values_ld = rows->values_ld,
-        .key_len = work->mask->key_len,
-        .end_keys = work->end_keys,
-        .first_keys = work->first_keys,
-        .uniform = work->uniform,
-        .additive_score = run->model->engine.additive_score,
-        .score_size = run->model->engine.score_size,
-        .scale = (float)info->score.scale,
-        .softcap = (float)info->score.softcap,
-        .weights = work->weighs ? work->weights : NULL,
-        .position = (ptrdiff_t)work_first(work),
-        .scratch = run_thread(run, work->thread, run->thread.kernels),
-    };
+    panel.num_queries = work->num_queries;
+    panel.key_len = work->mask->key_len;
+    panel.end_keys = work->end_keys;
+    panel.first_keys = work->first_keys;
+    panel.uniform = work->uniform;
+    panel.additive_score = run->model->engine.additive_score;
+    panel.score_size = run->model->engine.score_size;
+    panel.scale = (float)info->score.scale;
+    panel.softcap = (float)info->score.softcap;
+    panel.weights = work->weighs ? work->weights : NULL;
+    panel.position = (ptrdiff_t)work_first(work);
+    panel.scratch = run_thread(run, work->thread, run->thread.kernels);
     if (run->panel_sums != NULL)
         panel.to_mark = run->to_mark + work->at.first_key;
     if (run->ids != NULL && tokens_are_shared(run->request, &work->at))
