@@ -146,17 +146,6 @@ static void sift_down(struct top *top, size_t i, struct top_key added) {
     top->keys[i] = added;
 }
 
-/* Puts `added` at the end of the heap, or above it. */
-static void push(struct top *top, struct top_key added) {
-    size_t i = top->count++;
-    for (size_t parent = (i - 1) / 2; i > 0 && is_below(added, top->keys[parent]);
-         parent = (i - 1) / 2) {
-        top->keys[i] = top->keys[parent];
-        i = parent;
-    }
-    top->keys[i] = added;
-}
-
 /* Whether the row attends to a key of its range, whose weight may be too small to be
  * told from 0. */
 static bool is_attended(const struct row *row, size_t key) {
@@ -181,8 +170,10 @@ static bool find_top_keys(const struct row *row, struct range range, size_t size
         if (isnan(row->weights[k]))
             return false;
         if (is_attended(row, k))
-            push(top, (struct top_key){row->weights[k], (int32_t)k});
+            top->keys[top->count++] = (struct top_key){row->weights[k], (int32_t)k};
     }
+    for (size_t i = top->count / 2; i-- > 0;) /* makes them a heap */
+        sift_down(top, i, top->keys[i]);
     for (; k < range.end; k++) {
         k += kernels->find_larger(row->weights + k, range.end - k, top->keys[0].weight);
         if (k == range.end)
