@@ -397,24 +397,15 @@ static void project_by_blas(const struct linear *linear, struct range columns,
 
 void engine_project(const struct engine *engine, const struct linear *linear,
                     struct range columns, const struct range *depth, size_t num_depths,
-                    const float *x, size_t x_ld, size_t rows, float *y, size_t y_ld) {
-    size_t step = engine->kernels->columns;
+                    const float *x, size_t x_ld, bool split, size_t rows, float *y,
+                    size_t y_ld) {
+    const struct kernels *kernels = engine->kernels;
+    size_t step = kernels->columns;
 
     if (engine->native)
-        engine->kernels->project(&linear->panels, columns.first / step,
-                                 (columns.end + step - 1) / step, depth, num_depths, x,
-                                 x_ld, rows, y, y_ld);
+        (split ? kernels->project_split : kernels->project)(
+            &linear->panels, columns.first / step, (columns.end + step - 1) / step, depth,
+            num_depths, x, x_ld, rows, y, y_ld);
     else
         project_by_blas(linear, columns, depth, num_depths, x, x_ld, rows, y, y_ld);
-}
-
-void engine_project_split(const struct engine *engine, const struct linear *linear,
-                          struct range columns, const struct range *depth,
-                          size_t num_depths, const float *x, size_t x_ld, size_t rows,
-                          float *y, size_t y_ld) {
-    size_t step = engine->kernels->columns;
-
-    engine->kernels->project_split(&linear->panels, columns.first / step,
-                                   (columns.end + step - 1) / step, depth, num_depths, x,
-                                   x_ld, rows, y, y_ld);
 }

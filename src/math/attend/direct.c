@@ -4,6 +4,7 @@
  * layer that changes its keys after their projection could still sum values directly. */
 #include "math/attend/attend.h"
 
+#include "base/size.h"
 #include "math/mask.h"
 #include "math/run/run.h"
 
@@ -30,12 +31,12 @@ static struct direct_rows find_rows(const struct run *run,
                                     const struct sequence_position *at, size_t item) {
     size_t query_len = run->request->query_lens[at->sequence];
     size_t all = head_items(run, at->sequence), head = item / all;
-    size_t first = item % all * PLAN_DIRECT_ROWS, left = query_len - first;
+    size_t first = item % all * PLAN_DIRECT_ROWS;
     size_t index = ranges_find(run->scored, head);
 
     return (struct direct_rows){
         .head = head,
-        .count = left < PLAN_DIRECT_ROWS ? left : PLAN_DIRECT_ROWS,
+        .count = size_min(query_len - first, PLAN_DIRECT_ROWS),
         .rows = index == SIZE_MAX
                     ? NULL
                     : run->direct + (at->first_direct + index * query_len + first) *
@@ -87,13 +88,12 @@ static void project_sums(const struct run *run, const struct direct_rows *d,
     if (engine->kernels->convert_bf16 != NULL)
         engine->kernels->convert_bf16(d->rows, plan->scratch.direct_ld, d->count,
                                       value_size, d->rows, plan->scratch.direct_ld);
-    columns.end = (columns.end + step - 1) / step * step;
-    if (columns.end > engine->linears[ATTN_VALUE].out)
-        columns.end = engine->linears[ATTN_VALUE].out;
+    columns.end =
+        size_min((columns.end + step - 1) / step * step, engine->linears[ATTN_VALUE].out);
     size_t width = columns.end - columns.first;
     /* The tile begins with column columns.first of y. */
     engine_project(engine, &engine->linears[ATTN_VALUE], columns, &words, 1, d->rows,
-                   plan->scratch.direct_ld, d->count, tile - columns.first, width);
+                   plan->scratch.direct_ld, false, d->count, tile - columns.first, width);
 
     for (size_t r = 0; r < d->count; r++) {
         const float *from = tile + r * width + first - columns.first;

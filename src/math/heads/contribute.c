@@ -69,7 +69,7 @@ static void multiply_head(const struct strip *s, size_t head, size_t first, size
     const struct linear linear = run_output_without_bias(s->run);
 
     engine_project(engine, &linear, columns, &words, 1, inputs - words.first,
-                   (words.end - words.first) * engine->kernels->k_step, s->rows,
+                   (words.end - words.first) * engine->kernels->k_step, false, s->rows,
                    part - first, engine->kernels->columns);
 }
 
