@@ -81,15 +81,6 @@ static inline size_t mask_key_position(const struct mask *mask, size_t key) {
     return mask->key_positions != NULL ? mask->key_positions[key] : key;
 }
 
-/* Whether the keys of a sequence are its queries, so that a row is the same token in
- * both. `first_query` and `first_key` are its first rows in the batch. */
-static inline bool mask_keys_are_queries(const attn_request *request, size_t sequence,
-                                         size_t first_query, size_t first_key) {
-    return (request->keys_are_queries ||
-            (request->keys == request->queries && first_key == first_query)) &&
-           request->key_lens[sequence] == request->query_lens[sequence];
-}
-
 /* Returns the bias [Tk] of a head and a query, by its row in the sequence, or NULL. */
 static inline const float *mask_bias(const struct mask *mask, size_t head, size_t query) {
     return mask->bias != NULL

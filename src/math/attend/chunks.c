@@ -6,7 +6,6 @@
 #include "math/attend/bias.h"
 #include "math/attend/merge.h"
 #include "math/attend/tokens.h"
-#include "math/plan/rules.h"
 
 #include <float.h>
 #include <math.h>

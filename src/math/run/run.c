@@ -92,7 +92,6 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
     run->own_plan.wanted.info = &model->info;
     run->own_plan.wanted.request = request;
     run->phase = (struct range){0, run->plan->layer.phase_heads};
-    run->thread_floats = run->plan->arrays.thread_floats;
 
     /* Arrays in scratch memory, and what is elsewhere. */
     const struct plan *plan = run->plan;

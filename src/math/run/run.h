@@ -145,8 +145,7 @@ struct run {
     struct range *ranges;                /* PLAN_RANGES lists of them */
     struct sequence_position *sequences; /* [B] */
     size_t *first_items;      /* [B + 1]: items before each sequence, see run_items() */
-    struct run_thread thread; /* of thread 0; others have theirs thread_floats apart */
-    size_t thread_floats;
+    struct run_thread thread; /* of thread 0; see run_thread() for others */
     struct plan own_plan;
 };
 
@@ -163,7 +162,7 @@ static inline int32_t run_find_query(const struct run *run, size_t sequence,
 
 /* Returns a thread's own, of an array of run->thread. */
 static inline float *run_thread(const struct run *run, size_t thread, float *array) {
-    return array + thread * run->thread_floats;
+    return array + thread * run->plan->arrays.thread_floats;
 }
 
 /* Returns the share of operations that the key heads of this phase have. */
