@@ -27,25 +27,6 @@ static bool is_idle(const struct panel_work *work, const struct query_panel *pan
     return !sums && !work->weighs && run->panel_sums == NULL && run->lse == NULL;
 }
 
-/* The outputs of a head that is left out are 0. Its values were not projected. Heads that
- * are not scored have no rows; the first panel clears their outputs. */
-static void clear_left_out(const struct panel_work *work,
-                           const struct query_panel *panel) {
-    const struct run *run = work->run;
-    size_t size = run->model->info.width.head, hidden = run->plan->layer.hidden;
-    size_t query_len = run->request->query_lens[work->at.sequence];
-
-    if (!run->plan->layer.sums)
-        return;
-    for (size_t c = 0; panel->factor == 0.0F && c < work->num_queries; c++)
-        memset(panel->outputs + c * panel->outputs_ld, 0, size * sizeof *panel->outputs);
-    for (size_t h = work->range.first; work->panel == 0 && h < work->range.end; h++) {
-        float *to = run->context + work->at.first_query * hidden + h * size;
-        for (size_t q = 0; ranges_find(run->scored, h) == SIZE_MAX && q < query_len; q++)
-            memset(to + q * hidden, 0, size * sizeof *to);
-    }
-}
-
 /* Returns where the sums of a head go. */
 static attn_head_sums *find_sums(const struct panel_work *work) {
     const struct run *run = work->run;
@@ -66,7 +47,6 @@ static void attend_panel(const struct panel_work *work, const struct query_panel
         chunks_score(work, &panel);
     if (!is_idle(work, &panel))
         chunks_attend(work, &panel, sums);
-    clear_left_out(work, &panel);
     if (work->weighs && plan_wants(work->run->plan, RESULT_REDUCED))
         reduce_panel(work);
 }
@@ -86,7 +66,6 @@ static void merge_panel(const struct panel_work *work, float *partials) {
 
     if (!is_idle(work, &whole))
         chunks_merge(work, &whole, partials);
-    clear_left_out(work, &whole);
     if (work->weighs && plan_wants(work->run->plan, RESULT_REDUCED))
         reduce_panel(work);
 }

@@ -338,14 +338,12 @@ static void clear_weights(const struct panel_work *work, const struct chunks *ch
 }
 
 /* Writes the outputs of row `c` from its weighted sum of values, which may be there
- * already. A head that is left out has outputs of 0, also where its group has no sums. */
+ * already. Nothing writes to those of a head that is left out. */
 static void write_output(const struct panel_work *work, const struct query_panel *panel,
                          size_t c, const float *from, float sum) {
     const struct row_outputs row = work_outputs(work, panel, c);
     float share = 1.0F / sum;
 
-    if (row.factor == 0.0F && work->run->plan->layer.sums)
-        memset(row.to, 0, work->run->model->info.width.head * sizeof *row.to);
     for (size_t d = 0; row.factor != 0.0F && d < panel->head_size; d++)
         row.to[d] = from[d] * share * row.factor;
 }

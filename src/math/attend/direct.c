@@ -8,8 +8,6 @@
 #include "math/mask.h"
 #include "math/run/run.h"
 
-#include <string.h>
-
 /* Some queries of one head of a direct sequence. */
 struct direct_rows {
     size_t head, count;
@@ -103,20 +101,12 @@ static void project_sums(const struct run *run, const struct direct_rows *d,
     }
 }
 
-/* The outputs of a head that is left out are 0. */
 static void sums_items(const struct run *run, const struct sequence_position *at,
                        struct range items, size_t thread) {
-    size_t head_size = run->model->info.width.head;
-
     for (size_t item = items.first; item < items.end; item++) {
         const struct direct_rows d = find_rows(run, at, item);
-        float *to = run->context + d.query * run->plan->layer.hidden + d.head * head_size;
-        if (mask_head_factor(run->request, d.head) != 0.0F) {
+        if (mask_head_factor(run->request, d.head) != 0.0F)
             project_sums(run, &d, thread);
-            continue;
-        }
-        for (size_t r = 0; r < d.count; r++)
-            memset(to + r * run->plan->layer.hidden, 0, head_size * sizeof *to);
     }
 }
 

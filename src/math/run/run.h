@@ -26,12 +26,19 @@ static inline void ranges_add(struct ranges *ranges, struct range *items, size_t
     items[ranges->count - 1].end = item + 1;
 }
 
+/* Returns how many items below `item` are in the ranges. */
+static inline size_t ranges_below(struct ranges ranges, size_t item) {
+    size_t count = 0;
+    for (size_t i = 0; i < ranges.count && ranges.items[i].first < item; i++) {
+        size_t end = ranges.items[i].end < item ? ranges.items[i].end : item;
+        count += end - ranges.items[i].first;
+    }
+    return count;
+}
+
 /* Returns how many items all ranges have together. */
 static inline size_t ranges_total(struct ranges ranges) {
-    size_t total = 0;
-    for (size_t i = 0; i < ranges.count; i++)
-        total += ranges.items[i].end - ranges.items[i].first;
-    return total;
+    return ranges_below(ranges, SIZE_MAX);
 }
 
 /* Returns item number `index` of all ranges together. */
@@ -44,23 +51,8 @@ static inline size_t ranges_item(struct ranges ranges, size_t index) {
 
 /* Returns which of the items of all ranges `item` is, or SIZE_MAX. */
 static inline size_t ranges_find(struct ranges ranges, size_t item) {
-    size_t before = 0;
-    for (size_t i = 0; i < ranges.count && ranges.items[i].first <= item; i++) {
-        if (item < ranges.items[i].end)
-            return before + item - ranges.items[i].first;
-        before += ranges.items[i].end - ranges.items[i].first;
-    }
-    return SIZE_MAX;
-}
-
-/* Returns how many items below `item` are in the ranges. */
-static inline size_t ranges_below(struct ranges ranges, size_t item) {
-    size_t count = 0;
-    for (size_t i = 0; i < ranges.count && ranges.items[i].first < item; i++) {
-        size_t end = ranges.items[i].end < item ? ranges.items[i].end : item;
-        count += end - ranges.items[i].first;
-    }
-    return count;
+    size_t before = ranges_below(ranges, item);
+    return ranges_below(ranges, item + 1) > before ? before : SIZE_MAX;
 }
 
 /* Arrays of a thread's scratch. Four steps have the same memory in turn. */
@@ -215,7 +207,7 @@ void run_project_inputs(const struct run *run);
 void run_pack_keys(const struct run *run);
 
 /* The last of the second step: gates the heads' outputs, and norms them, where the layer
- * does. Those of heads that are left out are 0, and stay so. */
+ * does. Makes those of heads that are left out 0. */
 void run_finish_sums(const struct run *run);
 
 /* Projects all queries, keys and values once more, to where `result` has them. */
