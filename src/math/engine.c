@@ -51,12 +51,11 @@ static void release_weight(float **owned) {
 static attn_status fold_linear(const attn_model_info *info, const float *additive,
                                struct linear *linear, float **ret_folded) {
     size_t a_size = info->width.additive, d_size = info->width.score, in = linear->in;
-    size_t rows = linear->out, weights, bytes;
+    size_t rows = linear->out, weights, floats;
 
-    if (!size_mul(rows, in, &weights) || !size_add(weights, rows, &bytes) ||
-        !size_mul(bytes, sizeof(float), &bytes))
+    if (!size_mul(rows, in, &weights) || !size_add(weights, rows, &floats))
         return ATTN_E_OVERFLOW;
-    float *folded = malloc(bytes);
+    float *folded = calloc(floats, sizeof *folded);
     if (folded == NULL)
         return ATTN_E_NOMEM;
 
@@ -67,8 +66,6 @@ static attn_status fold_linear(const attn_model_info *info, const float *additiv
         if (linear->bias != NULL)
             fold_product(additive, linear->bias + h * d_size, NULL, a_size, d_size, 1,
                          bias + h * a_size);
-        else
-            memset(bias + h * a_size, 0, a_size * sizeof *bias);
     }
     linear->weight = folded;
     linear->bias = bias;
