@@ -438,7 +438,7 @@ static void attend_whole(const struct panel_work *work, struct query_panel panel
 
 void chunks_attend(const struct panel_work *work, const struct query_panel *whole,
                    attn_head_sums *sums) {
-    bool final = work->run->lse == NULL && work->kind->outputs == NULL &&
+    bool final = work->run->lse == NULL && !work->kind->gathers &&
                  !work->run->model->info.score.sinks;
 
     if (find_chunks(work).end > 1 || !final)

@@ -32,10 +32,9 @@ static void find_keys(struct panel_work *work) {
         work->uniform[c] = count <= 1 && !sinks;
         work->first_keys[c] = keys.first;
         work->end_keys[c] = keys.end;
-        if (keys.first < keys.end && keys.first < work->keys.first)
-            work->keys.first = keys.first;
-        if (keys.end > work->keys.end)
-            work->keys.end = keys.end;
+        if (keys.first < keys.end)
+            work->keys.first = size_min(work->keys.first, keys.first);
+        work->keys.end = size_max(work->keys.end, keys.end);
     }
     if (work->keys.end == 0)
         work->keys.first = 0;
@@ -192,15 +191,6 @@ static void describe_group(const struct panel_work *work, struct query_panel *pa
     panel->factor = 1.0F;
 }
 
-static struct row_outputs find_group_outputs(const struct panel_work *work, size_t c) {
-    const struct run *run = work->run;
-    size_t row = work->at.first_query + work->row_queries[c], head = work->row_heads[c];
-
-    return (struct row_outputs){
-        run->context + row * run->plan->layer.hidden + head * run->model->info.width.head,
-        run->plan->layer.sums ? mask_head_factor(run->request, head) : 0.0F};
-}
-
 /* The rows of a direct sequence. Their outputs are not final, so they are not multiplied
  * by the factors of their heads. */
 static void describe_direct(const struct panel_work *work, struct query_panel *panel) {
@@ -232,10 +222,9 @@ static double find_missing_score(const struct panel_work *work, size_t c) {
 
 const struct work_kind *work_find_kind(const struct sequence_position *at) {
     static const struct work_kind kinds[] = {
-        [SEQUENCE_HEADWISE] = {true, find_projected_rows, describe_head, NULL, NULL},
-        [SEQUENCE_GROUPED] = {true, find_projected_rows, describe_group,
-                              find_group_outputs, NULL},
-        [SEQUENCE_DIRECT] = {false, find_request_rows, describe_direct, NULL,
+        [SEQUENCE_HEADWISE] = {true, false, find_projected_rows, describe_head, NULL},
+        [SEQUENCE_GROUPED] = {true, true, find_projected_rows, describe_group, NULL},
+        [SEQUENCE_DIRECT] = {false, false, find_request_rows, describe_direct,
                              find_missing_score},
     };
     return &kinds[at->kind];
@@ -269,7 +258,13 @@ struct query_panel work_describe(const struct panel_work *work,
 
 struct row_outputs work_outputs(const struct panel_work *work,
                                 const struct query_panel *panel, size_t c) {
-    if (work->kind->outputs != NULL)
-        return work->kind->outputs(work, c);
-    return (struct row_outputs){panel->outputs + c * panel->outputs_ld, panel->factor};
+    const struct run *run = work->run;
+    size_t row = work->at.first_query + work->row_queries[c], head = work->row_heads[c];
+
+    if (!work->kind->gathers)
+        return (struct row_outputs){panel->outputs + c * panel->outputs_ld,
+                                    panel->factor};
+    return (struct row_outputs){
+        run->context + row * run->plan->layer.hidden + head * run->model->info.width.head,
+        run->plan->layer.sums ? mask_head_factor(run->request, head) : 0.0F};
 }

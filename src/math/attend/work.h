@@ -17,14 +17,13 @@ struct panel_work;
 /* How sequences of one kind differ from those of another. */
 struct work_kind {
     bool projected; /* keys and values are, and converted where the kernels say so */
+    bool gathers; /* queries; their outputs are not final where the kernels write them */
     /* Returns a panel with the keys and values of the heads that attend together, as they
      * were written, and with nothing else. */
     struct query_panel (*rows)(const struct run *run, const struct sequence_position *at,
                                size_t heads);
     /* Points a panel at its queries and outputs. */
     void (*describe)(const struct panel_work *work, struct query_panel *panel);
-    /* Returns where the outputs of row `c` go. NULL: where the kernels write them. */
-    struct row_outputs (*outputs)(const struct panel_work *work, size_t c);
     /* Returns the constant q.b_k that direct sequences leave out of all scores of row
      * `c`. NULL: they lack nothing. */
     double (*missing_score)(const struct panel_work *work, size_t c);
