@@ -148,8 +148,9 @@ static bool parse_whole(const char *at, const char *end, size_t *ret_value) {
     return value == 0 || power >= 0;
 }
 
-bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
-                    size_t *ret_number, struct wire_span *ret_text) {
+bool wire_integer_read(struct wire_cursor *cursor, struct wire_place *place,
+                       size_t levels, bool from_end, size_t *ret_number,
+                       struct wire_span *ret_text) {
     bool minus = wire_cursor_next(cursor) == '-';
     if (wire_peek(cursor->at, cursor->end) == '[') {
         struct wire_cursor inner = *cursor;
@@ -169,25 +170,12 @@ bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t
                                     (size_t)(ret_text->end - ret_text->start),
                                     cursor->problem);
     }
+    if (from_end && *ret_number > PTRDIFF_MAX)
+        *ret_number = (size_t)PTRDIFF_MIN;
     if (minus && *ret_number > 0)
-        *ret_number = SIZE_MAX;
+        *ret_number = from_end ? 0 - *ret_number : SIZE_MAX;
     pace_add((size_t)(ret_text->end - cursor->at) + 1);
     cursor->at = ret_text->end;
-    return true;
-}
-
-bool wire_index_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
-                     size_t *ret_index, struct wire_span *ret_text) {
-    size_t index = 0;
-
-    if (!wire_uint_read(cursor, place, levels, &index, ret_text))
-        return false;
-    bool minus = *ret_text->start == '-';
-    if (minus)
-        (void)parse_whole(ret_text->start + 1, ret_text->end, &index); /* it is whole */
-    if (index > PTRDIFF_MAX)
-        index = (size_t)PTRDIFF_MIN;
-    *ret_index = minus ? 0 - index : index;
     return true;
 }
 
