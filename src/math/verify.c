@@ -64,8 +64,9 @@ static bool trial_init(struct trial *trial, const attn_model_info *info, size_t 
 
 static attn_status refuse_warm_up(const attn_model *model, attn_status status,
                                   attn_error *ret_error) {
-    return error_set(ret_error, status, "model '%s': warm-up: %s", model->info.name,
-                     attn_status_text(status));
+    error_set(ret_error, status, "model '%s': warm-up: %s", model->info.name,
+              attn_status_text(status));
+    return status;
 }
 
 /* Runs the trial `runs` times with the model's engine. */

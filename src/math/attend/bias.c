@@ -6,6 +6,7 @@
 #include "base/pace.h"
 #include "base/size.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
@@ -166,7 +167,8 @@ static void fill_keys(const struct tile *t, bool biased) {
 /* Returns which positional rows the distances of some keys from the queries have. */
 static struct range find_position_rows(const struct tile *t, struct range keys) {
     const int32_t farthest = narrow_position(t->model->info.score.bias_distance);
-    const float *table = t->table[0];
+    const struct model_array *all_heads = &t->model->arrays[MODEL_DISTANCE_BIAS];
+    const float *table = all_heads->numbers + farthest;
     struct range rows = {SIZE_MAX, 0};
     int32_t at[2] = {INT32_MAX, 0}; /* the least and the largest of the queries */
 
@@ -382,6 +384,7 @@ void bias_fill(const struct panel_work *work, size_t first, bool few, bool score
         (key_len + KERNEL_COLUMNS_MAX - 1) / KERNEL_COLUMNS_MAX * KERNEL_COLUMNS_MAX;
     struct tile tile;
 
+    assert(num_rows > 0);
     tile.work = work;
     tile.model = run->model;
     tile.keys.first = work->keys.first > first ? work->keys.first - first : 0;
