@@ -24,14 +24,6 @@ struct row {
     size_t heads, rows;   /* how many of them the sequence has */
 };
 
-/* Returns the part of a range in which the row may have weights; perhaps an empty one. */
-static struct range clip_range(const struct row *row, size_t first, size_t end) {
-    struct range range = {size_max(first, row->keys.first), size_min(end, row->keys.end)};
-
-    range.end = size_max(range.first, range.end);
-    return range;
-}
-
 /* Returns the number of the row, where each head of a sequence has so many. */
 static size_t find_row(const struct row *row) {
     return row->work->at.first_row * row->heads + row->head * row->rows + row->query;
@@ -47,7 +39,7 @@ static size_t find_pair(const struct row *row) {
 /* Returns the sum of weights in a range. The order of the sum depends on nothing but
  * where the range begins. */
 static double sum_range(const struct row *row, size_t first, size_t end) {
-    const struct range range = clip_range(row, first, end);
+    const struct range range = range_clip(row->keys, first, end);
     return row->work->kernels->sum_floats(row->weights + range.first,
                                           range.end - range.first);
 }
@@ -81,7 +73,7 @@ static void sum_spans(const struct row *row) {
     if (reduce->spans_per_sequence)
         spans += 2 * row->work->at.sequence * count;
     for (size_t i = 0; i < count; i++) {
-        const struct range range = clip_range(row, spans[2 * i], spans[2 * i + 1]);
+        const struct range range = range_clip(row->keys, spans[2 * i], spans[2 * i + 1]);
         if (!many)
             to[i] = (float)sum_range(row, range.first, range.end);
         else
@@ -215,7 +207,8 @@ static void find_top(const struct row *row) {
     for (size_t i = 0; i < ranges; i++, first += k) {
         struct range range = row->keys;
         if (reduce->top_in != NULL)
-            range = clip_range(row, reduce->top_in[2 * i], reduce->top_in[2 * i + 1]);
+            range =
+                range_clip(row->keys, reduce->top_in[2 * i], reduce->top_in[2 * i + 1]);
         write_top(row, range, k, to->top_weights + first, to->top_keys + first);
         pace_add((range.end - range.first) / RANGE_KEYS_PER_STEP);
     }

@@ -21,13 +21,13 @@ static void find_keys(struct panel_work *work) {
 
     work->keys = (struct range){mask->key_len, 0};
     for (size_t c = 0; c < work->num_queries; c++) {
-        struct mask_keys keys =
+        struct range keys =
             mask_find_keys(mask, work->row_heads[c], work->row_queries[c]);
         size_t count = keys.end - keys.first;
 
         work->keyless[c] = count == 0;
         if (count == 0)
-            keys = (struct mask_keys){0, sinks ? 0 : mask->key_len};
+            keys = (struct range){0, sinks ? 0 : mask->key_len};
         /* A single key gets all the weight, even if its score overflows. */
         work->uniform[c] = count <= 1 && !sinks;
         work->first_keys[c] = keys.first;
