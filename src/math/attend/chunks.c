@@ -357,8 +357,10 @@ static void finish_chunks(const struct panel_work *work, const struct query_pane
     float factors[KERNEL_COLUMNS_MAX];
     double rests[KERNEL_COLUMNS_MAX] = {0};
 
+    bool needs_factors = work->weighs || chunks->sums != NULL;
+
     add_sinks(work, total->max, total->sum);
-    for (size_t i = chunks->range.first; i < chunks->range.end; i++) {
+    for (size_t i = chunks->range.first; needs_factors && i < chunks->range.end; i++) {
         partial_factors(work->kernels, work->num_queries, chunks->max + i * chunks->step,
                         total, factors);
         if (work->weighs)
@@ -372,9 +374,8 @@ static void finish_chunks(const struct panel_work *work, const struct query_pane
     if (work->weighs && work->run->weights != NULL) /* reductions do not look there */
         clear_weights(work, chunks);
 
-    for (size_t c = 0; c < work->num_queries; c++) {
+    for (size_t c = 0; c < work->num_queries; c++)
         write_output(work, whole, c, total->outputs + c * size, total->sum[c]);
-    }
     write_lse(work, total->max, total->sum, singles);
 }
 
