@@ -127,7 +127,7 @@ def test_document_has_the_routes_of_the_daemon():
                        for word in re.findall(r'"[^"]*"|\w+', tokens))
 
     routes = set()
-    for path, allow in re.findall(r"^    \{([^,]+), (\w+|\"[^\"]+\"), \w+, \w+,\s+\w+\},$", text, re.M):
+    for path, allow in re.findall(r"^    \{([^,]+), (\w+|\"[^\"]+\"), \w+, \w+,\s+[\w |]+\},$", text, re.M):
         path = re.sub("(?<=.)/$", "/{name}", string(path)).replace("*", "{name}", 1)
         routes |= {(method.lower(), path.replace("*", "{version}"))
                    for method in string(allow).split(", ")}

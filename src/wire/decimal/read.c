@@ -148,7 +148,8 @@ static const char *read_exponent(const char *at, const char *end, int64_t *power
 
 /* Appends digits to *w, which wraps when there are too many. Returns false when there are
  * none. */
-static bool read_digits(const char **at, const char *end, uint64_t *w) {
+__attribute__((always_inline)) static inline bool
+read_digits(const char **at, const char *end, uint64_t *w) {
     const char *first = *at;
     unsigned count;
     do {
@@ -161,9 +162,9 @@ static bool read_digits(const char **at, const char *end, uint64_t *w) {
 }
 
 /* Reads the decimal w * 10^power without its sign. Returns its end, or NULL when there is
- * none. */
-static inline const char *read_decimal(const char *at, const char *end, uint64_t *ret_w,
-                                       int64_t *ret_power) {
+ * none. Inlined like the above, so that only who needs the value computes it. */
+__attribute__((always_inline)) static inline const char *
+read_decimal(const char *at, const char *end, uint64_t *ret_w, int64_t *ret_power) {
     const char *first = at;
     *ret_w = 0;
     *ret_power = 0;

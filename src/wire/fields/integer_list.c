@@ -370,7 +370,8 @@ static bool find_levels_with_nulls(struct wire_integer_list *list,
     struct wire_cursor ahead = *cursor;
     size_t levels = wire_cursor_levels(&ahead), most = list->forms[0].rank;
 
-    list->levels = levels == 3 || (levels == 2 && !wire_cursor_at_number(&ahead)) ? 3 : 2;
+    list->levels =
+        levels == 3 || (levels == 2 && wire_cursor_number_end(&ahead) == NULL) ? 3 : 2;
     list->form = find_form(list, list->levels);
     if (list->form != NULL)
         return true;
@@ -414,7 +415,7 @@ static bool read_bare(struct wire_integer_list *list, struct wire_cursor *cursor
     while (!last) {
         place.index[0] = list->count;
         wire_cursor_next(cursor);
-        if (!wire_cursor_at_number(cursor))
+        if (wire_cursor_number_end(cursor) == NULL)
             break;
         if (!read_next(list, cursor, &place))
             return false;

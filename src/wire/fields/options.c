@@ -262,7 +262,7 @@ static bool read_double(const struct wire_source *source, const struct wire_valu
 
     if (!check_number(source, value))
         return false;
-    if (!wire_cursor_at_number(&cursor))
+    if (wire_cursor_number_end(&cursor) == NULL)
         return wire_refuse_value_type(&cursor, &place, "number");
     *ret_number = (double)INFINITY;
     snprintf(ret_text, WIRE_WORD_MAX + 1, "a number of too many digits");

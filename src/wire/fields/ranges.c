@@ -23,18 +23,18 @@ bool wire_reduce_check_need(const struct wire_decoder *decoder) {
     static const struct {
         enum wire_field_id id;
         enum result_id result;
-        const char *example; /* NULL: it may be left out */
+        const char *option, *example; /* an example NULL: it may be left out */
     } pairs[] = {
-        {WIRE_FIELD_SPANS, RESULT_SPAN_WEIGHTS,
+        {WIRE_FIELD_SPANS, RESULT_SPAN_WEIGHTS, "spans",
          "[[0,4],[4,9]], the first key of each span and its end"},
-        {WIRE_FIELD_TOP_K, RESULT_TOP_KEYS,
+        {WIRE_FIELD_TOP_K, RESULT_TOP_KEYS, "top_k",
          "how many of the largest weights of a row you want"},
-        {WIRE_FIELD_TOP_IN, RESULT_TOP_KEYS, NULL},
-        {WIRE_FIELD_TARGETS, RESULT_TARGET_WEIGHTS,
+        {WIRE_FIELD_TOP_IN, RESULT_TOP_KEYS, "top_in", NULL},
+        {WIRE_FIELD_TARGETS, RESULT_TARGET_WEIGHTS, "targets",
          "a range [first,end] or null for each query"},
-        {WIRE_FIELD_BLOCK, RESULT_BLOCK_WEIGHTS,
+        {WIRE_FIELD_BLOCK, RESULT_BLOCK_WEIGHTS, "block",
          "how many queries and keys make a block"},
-        {WIRE_FIELD_ROW_WEIGHTS, RESULT_RECEIVED, NULL},
+        {WIRE_FIELD_ROW_WEIGHTS, RESULT_RECEIVED, "row_weights", NULL},
     };
     struct wire_problem *problem = decoder->source->problem;
 
@@ -43,8 +43,7 @@ bool wire_reduce_check_need(const struct wire_decoder *decoder) {
         bool wanted = decoder->needs[pairs[i].result] ||
                       (pairs[i].id == WIRE_FIELD_TARGETS && sent &&
                        decoder->source->input->targets_alone);
-        const char *option = wire_fields[pairs[i].id].name;
-        const char *word = result_table[pairs[i].result].word;
+        const char *option = pairs[i].option, *word = result_table[pairs[i].result].word;
         if (wanted && !sent && pairs[i].example != NULL)
             return wire_problem_set(problem, WIRE_E_MISSING_KEY, option,
                                     "need has %s, but %s was left out; send %s, or leave "

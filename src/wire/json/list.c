@@ -25,7 +25,7 @@ static bool open_list(struct wire_cursor *cursor, struct wire_place *place,
         wire_cursor_locate(cursor, place);
         return wire_refuse_empty(place, cursor->problem);
     }
-    if (wire_cursor_at_number(cursor)) {
+    if (wire_cursor_number_end(cursor) != NULL) {
         wire_cursor_locate(cursor, place);
         return wire_refuse_levels(place, levels, levels, place->depth, cursor->problem);
     }
@@ -38,7 +38,7 @@ bool wire_levels_read(const struct wire_cursor *cursor, const char *field, size_
     struct wire_place place = {.field = field};
 
     size_t levels = wire_cursor_levels(&ahead);
-    if (levels > max || (levels < min && wire_cursor_at_number(&ahead))) {
+    if (levels > max || (levels < min && wire_cursor_number_end(&ahead) != NULL)) {
         wire_cursor_locate(cursor, &place);
         return wire_refuse_levels(&place, min, max, levels, cursor->problem);
     }
@@ -159,11 +159,11 @@ bool wire_integer_read(struct wire_cursor *cursor, struct wire_place *place,
         return wire_refuse_levels(place, levels, levels, got, cursor->problem);
     }
 
-    if (!wire_cursor_at_number(cursor))
+    const char *end = wire_cursor_number_end(cursor);
+    if (end == NULL)
         return wire_refuse_value_type(cursor, place, "integer");
 
-    *ret_text =
-        (struct wire_span){cursor->at, wire_number_end(cursor->at, cursor->end), 0, 0};
+    *ret_text = (struct wire_span){cursor->at, end, 0, 0};
     if (!parse_whole(ret_text->start + minus, ret_text->end, ret_number)) {
         wire_cursor_locate(cursor, place);
         return wire_refuse_fraction(place, ret_text->start,
@@ -174,8 +174,8 @@ bool wire_integer_read(struct wire_cursor *cursor, struct wire_place *place,
         *ret_number = (size_t)PTRDIFF_MIN;
     if (minus && *ret_number > 0)
         *ret_number = from_end ? 0 - *ret_number : SIZE_MAX;
-    pace_add((size_t)(ret_text->end - cursor->at) + 1);
-    cursor->at = ret_text->end;
+    pace_add((size_t)(end - cursor->at) + 1);
+    cursor->at = end;
     return true;
 }
 
