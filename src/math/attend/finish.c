@@ -238,6 +238,26 @@ static void store_pairs(const struct finishing *p, const struct row_set *values,
     }
 }
 
+/* Describes the projected values of a sequence, but for positions. */
+static struct row_set find_value_set(const struct finishing *p) {
+    const struct run *run = p->run;
+    const attn_model_info *info = &run->model->info;
+    size_t size = info->width.head, ld = run->plan->values.ld;
+    size_t keys = run->plan->batch.projected_keys;
+
+    return (struct row_set){.rows = run->value_rows + p->at->first_projected * ld,
+                            .row_ld = ld,
+                            .head_ld = run->plan->layer.by_head ? keys * size : size,
+                            .heads = run->summed_keys,
+                            .size = size,
+                            .norms = info->value_norm.kind != ATTN_NORM_NONE,
+                            .norm = {.centred = info->value_norm.kind == ATTN_NORM_LAYER,
+                                     .eps = info->value_norm.eps,
+                                     .size = size},
+                            .rotate =
+                                info->rotation.values ? rotate_apply_neighbours : NULL};
+}
+
 /* Describes the projected queries, keys or values of a sequence, as rows. */
 static struct row_set find_row_set(const struct finishing *p, attn_linear which) {
     const struct run *run = p->run;
@@ -247,19 +267,7 @@ static struct row_set find_row_set(const struct finishing *p, attn_linear which)
     const struct plan *plan = run->plan;
     const struct plan_layer *layer = &plan->layer;
     size_t query = p->at->first_query, key = p->at->first_key;
-    size_t projected = p->at->first_projected, size = info->width.head;
     bool of_queries = which == ATTN_QUERY, whole = info->head_norm.whole;
-    const struct row_set of_values = {
-        .rows = run->value_rows + projected * plan->values.ld,
-        .row_ld = plan->values.ld,
-        .head_ld = layer->by_head ? plan->batch.projected_keys * size : size,
-        .heads = run->summed_keys,
-        .size = size,
-        .norms = info->value_norm.kind != ATTN_NORM_NONE,
-        .norm = {.centred = info->value_norm.kind == ATTN_NORM_LAYER,
-                 .eps = info->value_norm.eps,
-                 .size = size},
-        .rotate = info->rotation.values ? rotate_apply_neighbours : NULL};
     struct row_set set = {.size = info->width.score,
                           .norms = info->head_norm.kind != ATTN_NORM_NONE,
                           .whole = whole,
@@ -273,7 +281,7 @@ static struct row_set find_row_set(const struct finishing *p, attn_linear which)
     if (info->projection.clip_last)
         set.clip = (float)info->projection.clip;
     if (which == ATTN_VALUE) {
-        set = of_values;
+        set = find_value_set(p);
     } else if (of_queries) {
         set.rows = run->queries + query * layer->score_width;
         set.row_ld = layer->score_width;
@@ -284,7 +292,7 @@ static struct row_set find_row_set(const struct finishing *p, attn_linear which)
         set.norm.size = whole ? layer->score_width : set.size;
         set.scaled = info->query_factor.length > 0;
     } else {
-        set.rows = run->keys + projected * plan->keys.ld;
+        set.rows = run->keys + p->at->first_projected * plan->keys.ld;
         set.row_ld = plan->keys.ld;
         set.head_ld = plan->keys.head_ld;
         set.heads = run->key_heads;
