@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One request for each path through attnd, as bytes. All are for `attnd --demo`."""
 
+import functools
 import json
 
 import numpy as np
@@ -39,6 +40,7 @@ def infer(binary, inputs=(), **members):
                    path=INFER)
 
 
+@functools.cache
 def make_requests():
     """Returns a dict of name to (bytes, the status of their reply when nothing fails)."""
     rng = np.random.default_rng(1)

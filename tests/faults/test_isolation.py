@@ -16,7 +16,7 @@ def test_replies_are_the_same_alone_and_among_others(start_server):
     requests = make_repeatable()
     server = start_server("--demo", "--max-body", 1048576, "--workers", 2, "--http-threads", 2)
     alone = {name: exchange(server.port, data) for name, data in requests.items()}
-    end = time.monotonic() + (60 if LONG else 3)
+    end = time.monotonic() + (60 if LONG else 2)
 
     def client(number):
         names = itertools.islice(itertools.cycle(requests), number * 3, None)

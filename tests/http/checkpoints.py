@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from reference import Layer, layer_from_tensors
-from safetensors_file import as_stored, write_safetensors
+from safetensors_file import as_stored, parse_safetensors, write_safetensors
 
 LAYOUTS = ("d2l", "torch_packed", "torch_split", "llms_from_scratch", "wrapper", "two_stage",
            "d2l_additive", "torch_additive", "grouped", "timm", "nanogpt",
@@ -126,8 +126,8 @@ def random_checkpoint(rng, directory, name, layout, dtype, change=lambda rng, te
 
 def write_layer(path, num_heads, head_size, query_size, key_size=None, value_size=None,
                 additive_size=0, seed=1, **metadata):
-    """Writes a d2l layer and returns its reference. With additive_size, scores take long to
-    compute although requests are small: Tq * Tk * H * additive_size times tanh."""
+    """Writes a d2l layer. With additive_size, scores take long to compute although requests are
+    small: Tq * Tk * H * additive_size times tanh."""
     rng = np.random.default_rng(seed)
     width, key_size = num_heads * head_size, key_size or query_size
     sizes = {"W_q": query_size, "W_k": key_size, "W_v": value_size or key_size}
@@ -139,13 +139,18 @@ def write_layer(path, num_heads, head_size, query_size, key_size=None, value_siz
             tensors[f"attention.{name}.weight"] = rng.normal(size=(additive_size, head_size))
         tensors["attention.w_v.weight"] = rng.normal(size=(1, additive_size))
     write_safetensors(path, tensors, "F32", {"num_heads": str(num_heads)} | metadata)
-    return layer_from_tensors({name: as_stored(tensor, "F32")
-                               for name, tensor in tensors.items()}, num_heads)
+
+
+def read_layer(path):
+    """Returns the reference of what write_layer() wrote."""
+    tensors, metadata = parse_safetensors(path.read_bytes())
+    causal = {"true": True, "false": False, None: None}[metadata.get("causal")]
+    return layer_from_tensors(tensors, int(metadata["num_heads"]), causal)
 
 
 def write_slow_layer(path):
     """Writes a layer that needs some 0.2 s of one core for slow_request(), which has a few kB."""
-    return write_layer(path, num_heads=1, head_size=4, query_size=2, additive_size=512)
+    write_layer(path, num_heads=1, head_size=4, query_size=2, additive_size=512)
 
 
 def slow_request(seed=0, tokens=400):

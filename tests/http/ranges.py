@@ -176,9 +176,8 @@ def compute_range(layer, queries, keys, values, valid_lens=None, causal=None, he
 
 def assert_within(got, bounded, what):
     """Compares numbers; None stands for -infinity."""
-    got = np.array(got, dtype=object)
-    got[np.equal(got, None)] = -np.inf
-    got = got.astype(np.float64)
+    got = np.array(got, np.float64)
+    got[np.isnan(got)] = -np.inf
     assert got.shape == bounded.exact.shape, what
     alike = got == bounded.exact
     with np.errstate(invalid="ignore"):  # of infinities that are alike

@@ -18,7 +18,7 @@ def stored_bytes(array, dtype):
         return to_bfloat16(array).astype("<u2").tobytes()
     return np.asarray(array).astype({"F16": "<f2", "F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8",
                                      "U8": "u1", "F8_E4M3": "u1", "F8_E8M0": "u1",
-                                     "BOOL": "?"}[dtype]).tobytes()
+                                     "BOOL": "?"}[dtype], copy=False).tobytes()
 
 
 def as_stored(array, dtype):
@@ -28,9 +28,8 @@ def as_stored(array, dtype):
     return np.asarray(array).astype({"F16": "f2", "F32": "f4", "F64": "f8"}[dtype]).astype("f4")
 
 
-def make_safetensors(tensors, dtype="F32", metadata=None):
-    """Returns `tensors`, a dict of name to array, as bytes. `dtype` is one name for all tensors,
-    or a dict with one for each."""
+def pieces_of(tensors, dtype, metadata):
+    """Returns the header, and the bytes of each tensor."""
     header, data, offset = {}, [], 0
     if metadata:
         header["__metadata__"] = metadata
@@ -41,11 +40,18 @@ def make_safetensors(tensors, dtype="F32", metadata=None):
                         "data_offsets": [offset, offset + len(raw)]}
         offset += len(raw)
         data.append(raw)
-    return make_raw(json.dumps(header).encode(), b"".join(data))
+    return [make_raw(json.dumps(header).encode(), b""), *data]
+
+
+def make_safetensors(tensors, dtype="F32", metadata=None):
+    """Returns `tensors`, a dict of name to array, as bytes. `dtype` is one name for all tensors,
+    or a dict with one for each."""
+    return b"".join(pieces_of(tensors, dtype, metadata))
 
 
 def write_safetensors(path, tensors, dtype="F32", metadata=None):
-    path.write_bytes(make_safetensors(tensors, dtype, metadata))
+    with path.open("wb") as file:
+        file.writelines(pieces_of(tensors, dtype, metadata))
 
 
 def make_raw(header, data):

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import orjson
 import requests
 
 from background import BackgroundLoad
@@ -89,14 +90,25 @@ class Server:
     def read_log(self):
         return Path(self.log_path).read_text(errors="replace")
 
+    def request(self, method, path, **options):
+        """On a connection of its own, as requests.request() does, which also looks in the environment for proxies."""
+        with requests.Session() as session:
+            session.trust_env = False
+            return session.request(method, self.url + path, **options)
+
     def get(self, path, **options):
-        return requests.get(self.url + path, timeout=60, **options)
+        return self.request("GET", path, timeout=60, **options)
+
+    def post(self, path, body):
+        """Posts JSON, which orjson writes: json takes 20 times as long for the numbers of a large request."""
+        return self.request("POST", path, data=orjson.dumps(body), headers={"Content-Type": "application/json"},
+                            timeout=120)
 
     def attention(self, body):
-        return requests.post(self.url + "/v1/attention", json=body, timeout=120)
+        return self.post("/v1/attention", body)
 
     def heads(self, body):
-        return requests.post(self.url + "/v1/heads", json=body, timeout=120)
+        return self.post("/v1/heads", body)
 
     def is_alive(self):
         return self.process.poll() is None and self.get("/v2/health/live").status_code == 200

@@ -137,13 +137,11 @@ def small_file(seed=0, **sizes):
 
 
 def file_of_size(size, seed=0):
-    """Returns a capture of exactly `size` bytes, a multiple of 8, most of them keys."""
+    """Returns a capture of exactly `size` bytes, a multiple of 8: keys, and blanks after the header."""
     rows = (size - 1024) // 256
-    layer = Layer({"keys": np.random.default_rng(seed).normal(size=(rows, 1, 64))})
-    left = size - len(make_file({"0": layer}, tokens=""))
-    file = make_file({"0": layer}, tokens=" " * left)
-    assert len(file) == size
-    return file
+    file = make_file({"0": Layer({"keys": np.random.default_rng(seed).standard_normal((rows, 1, 64), np.float32)})})
+    left, end = size - len(file), 8 + int.from_bytes(file[:8], "little")
+    return b"".join([(end - 8 + left).to_bytes(8, "little"), file[8:end], b" " * left, memoryview(file)[end:]])
 
 
 # --- requests ---
@@ -180,7 +178,7 @@ def delete(server, name, source="127.0.0.1", headers=()):
 
 def ask(server, name, question=None, source="127.0.0.1", headers=()):
     """Asks a question in JSON."""
-    body = dot_product.to_json(question or {}).encode()
+    body = dot_product.to_json(question or {})
     return Asker(server, source).post(f"{PATH}/{name}/attention", body, "application/json", headers)
 
 
@@ -280,4 +278,4 @@ def to_safetensors(fields, dtypes=None):
 
 def encode(fields, content_type, dtypes=None):
     """Returns the body of these fields in a type."""
-    return to_safetensors(fields, dtypes) if content_type == SAFETENSORS else dot_product.to_json(fields).encode()
+    return to_safetensors(fields, dtypes) if content_type == SAFETENSORS else dot_product.to_json(fields)

@@ -12,7 +12,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
 
@@ -49,6 +48,8 @@ def read_table(output, title):
 
 def assert_picture(path, shape):
     """A picture of this size, with colours from the darkest to the brightest of the scale."""
+    import matplotlib.image  # here: it takes each process of pytest a third of a second
+
     pixels = matplotlib.image.imread(path)[:, :, :3]
     assert pixels.shape == (*shape, 3)
     for colour in ((68, 1, 84), (253, 231, 37)):  # viridis at 0 and 1

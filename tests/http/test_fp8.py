@@ -180,7 +180,7 @@ def test_reading_takes_the_memory_of_the_numbers(form, tmp_path):
         for name in [f"layers.0.self_attn.{letter}_proj.weight" for letter in "qkvo"]:
             rows, columns = (-(-size // (number or size)) for number in block)
             scale = np.full((rows, columns), 127 if dtype in ("U8", "F8_E8M0") else 0.5, np.float32)
-            stored |= {name: rng.integers(0, 127, (size, size)), name + ending: shape(scale)}
+            stored |= {name: rng.integers(0, 127, (size, size), np.uint8), name + ending: shape(scale)}
             types |= {name: "F8_E4M3", name + ending: dtype}
         folder = tmp_path / str(size)
         write_folder(folder, {"model_type": "llama", "hidden_size": size, "num_attention_heads": 2,

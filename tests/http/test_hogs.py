@@ -56,15 +56,15 @@ def hog_socket(place):
 
 
 class Reader:
-    """A connection of HOG that pipelines `request`, and reads slowly with a small receive buffer."""
+    """A connection of HOG that sends `requests`, and reads slowly with a small receive buffer."""
 
-    def __init__(self, place, request, tls):
+    def __init__(self, place, requests, tls):
         self.socket, address = hog_socket(place)
         if address != place:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
         self.socket.settimeout(5)
-        self.rest = of_hog(place, request) * PIPELINED
+        self.rest = requests
         self.num_bytes = 0
         try:
             self.socket.connect(address)
@@ -92,11 +92,12 @@ class Reader:
 
 
 class Readers(WithThread):
-    """`with Readers(...)` keeps `count` of them open in a thread; who is closed comes again."""
+    """`with Readers(...)` keeps `count` of them open in a thread, each with many of `request`; who is closed comes again."""
 
     def __init__(self, place, request, count=PLACES, tls=False):
         super().__init__()
-        self.make = lambda: Reader(place, request, tls)
+        requests = memoryview(of_hog(place, request) * PIPELINED)
+        self.make = lambda: Reader(place, requests, tls)
         self.readers = [self.make() for _ in range(count)]
         self.num_closed = 0
 

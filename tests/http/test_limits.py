@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import requests
 
-from checkpoints import slow_request, write_layer, write_slow_layer
+from checkpoints import read_layer, slow_request, write_layer, write_slow_layer
 from compare import assert_close, assert_problem
 from http1 import Connection, post_bytes
 from reference import attend
@@ -19,7 +19,8 @@ from reference import attend
 @pytest.mark.alone
 def test_full_queue_is_reported_with_503_and_recovers(start_server, tmp_path):
     path = tmp_path / "slow.safetensors"
-    layer = write_slow_layer(path)
+    write_slow_layer(path)
+    layer = read_layer(path)
     server = start_server("--model", f"slow={path}", "--workers", 1, "--queue", 1)
     with ThreadPoolExecutor(12) as clients:
         replies = list(clients.map(lambda seed: server.attention(slow_request(seed)), range(12)))

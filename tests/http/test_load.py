@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the soak of tests/load for SOAK_SECONDS (3), its wrk scripts and its generator."""
+"""Runs the soak of tests/load for SOAK_SECONDS (2), its wrk scripts and its generator."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from http1 import post_bytes
 from server import ROOT, Server
 
 LOAD = ROOT / "tests/load"
-SECONDS = float(os.environ.get("SOAK_SECONDS", 3))
+SECONDS = float(os.environ.get("SOAK_SECONDS", 2))
 
 sys.path.insert(0, str(LOAD))
 
@@ -106,7 +106,7 @@ def test_jobs_of_every_kind_are_served_at_one_time(measure, tmp_path):
     with Server("--demo", "--model", f"slow={slow}", "--model", measure.wide_model(512, 8),
                 "--engine", "native", "--workers", 3, "--http-threads", 2,
                 "--max-queue-delay", 3600000) as server:
-        loads = [measure.Load(server.port, requests, 4, connections=connections, fresh=fresh,
+        loads = [measure.Load(server.port, requests, 2, connections=connections, fresh=fresh,
                               give_up=give_up)
                  for requests, connections, fresh, give_up in (
                      (small, 12, False, 60), (large, 4, False, 60),

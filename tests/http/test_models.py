@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from checkpoints import write_layer
+from checkpoints import read_layer, write_layer
 from compare import assert_close, assert_problem
 from reference import attend
 from safetensors_file import read_safetensors, write_safetensors
@@ -90,13 +90,13 @@ def test_context_length_limits_a_sequence(demo_server):
 
 
 def test_sole_model_need_not_be_named(start_server, tmp_path):
-    layer = write_layer(tmp_path / "x.safetensors", num_heads=2, head_size=3, query_size=4)
+    write_layer(tmp_path / "x.safetensors", num_heads=2, head_size=3, query_size=4)
     server = start_server("--model", f"only={tmp_path}/x.safetensors")
     rows = [[1.0, 2.0, 3.0, 4.0], [0.5, 0.0, -1.0, 1.0]]
     reply = server.attention({"queries": rows})
     assert reply.status_code == 200, reply.text
     assert reply.json()["model"] == "only"
-    assert_close(reply.json()["outputs"], attend(layer, rows, rows, rows)[0], "outputs")
+    assert_close(reply.json()["outputs"], attend(read_layer(tmp_path / "x.safetensors"), rows, rows, rows)[0], "outputs")
 
 
 def test_model_must_be_named_if_there_are_several(demo_server):
@@ -107,13 +107,13 @@ def write_two_layers(directory):
     """Writes a file of two layers with different prefixes. Returns it and the second reference."""
     first, second, both = (directory / f"{name}.safetensors" for name in ("1", "2", "both"))
     write_layer(first, 2, 3, 4, seed=1)
-    layer = write_layer(second, 2, 3, 4, seed=2)
+    write_layer(second, 2, 3, 4, seed=2)
     tensors = {"h.0.norm.weight": [1.0] * 4}
     for i, path in enumerate((first, second)):
         tensors |= {f"h.{i}.att.{name}": tensor
                     for name, tensor in read_safetensors(path).items()}
     write_safetensors(both, tensors)
-    return both, layer
+    return both, read_layer(second)
 
 
 def test_prefix_selects_a_layer_of_a_larger_checkpoint(start_server, tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import requests
 
-from checkpoints import slow_request, write_layer, write_slow_layer
+from checkpoints import read_layer, slow_request, write_layer, write_slow_layer
 from compare import assert_close, assert_problem
 from http1 import Connection, post_bytes
 from oip import assert_error, pack, post, tensor, unpack
@@ -29,7 +29,8 @@ FOLDER = ROOT / "tests/data/hf/whisper"
 def layer(tmp_path_factory):
     """4 heads of size 3 on rows of 5 numbers."""
     path = tmp_path_factory.mktemp("needs") / "layer.safetensors"
-    return path, write_layer(path, num_heads=4, head_size=3, query_size=5)
+    write_layer(path, num_heads=4, head_size=3, query_size=5)
+    return path, read_layer(path)
 
 
 @pytest.fixture(scope="module")

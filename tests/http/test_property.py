@@ -10,6 +10,7 @@ import functools
 import os
 
 import numpy as np
+import orjson
 import pytest
 
 from checkpoints import DTYPES, LAYOUTS, random_checkpoint
@@ -152,7 +153,7 @@ def compare_random_requests(server, models, number, precision, cases=range(CASES
         what = f"PROPERTY_SEED={SEED}, {model.name}, case {case}"
         response = server.attention(request)
         assert response.status_code == 200, f"{what}: {response.text}"
-        assert_reply(response.json(), request,
+        assert_reply(orjson.loads(response.content), request,
                      compute_request(model.layer, request, Bf16() if bf16 else Exact), what, precision,
                      functools.partial(compute_nudged, model.layer, request) if bf16 else None)
 

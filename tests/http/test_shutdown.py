@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import slow_request, write_slow_layer
+from checkpoints import read_layer, slow_request, write_slow_layer
 from compare import assert_close
 from http1 import Connection, get_bytes, post_bytes
 from reference import attend
@@ -75,7 +75,7 @@ def test_idle_server_stops_at_once(start_server, which):
 def test_every_accepted_request_gets_a_reply(start_server, tmp_path):
     """The first request keeps the only worker busy while the others wait."""
     path = tmp_path / "slow.safetensors"
-    layer = write_slow_layer(path)
+    write_slow_layer(path)
     server = start_server("--model", f"slow={path}", "--workers", 1, "--http-threads", 1,
                           "--max-queue-delay", 3600000, "--grace", 100)
     connections = [send_slow(server, seed, tokens=50 if seed > 0 else 400) for seed in range(8)]
@@ -85,7 +85,7 @@ def test_every_accepted_request_gets_a_reply(start_server, tmp_path):
     assert [reply and reply.status for reply in replies] == [200] * 8
     for seed in range(1, 8):
         rows = slow_request(seed, tokens=50)["queries"]
-        assert_close(replies[seed].json()["outputs"], attend(layer, rows, rows, rows)[0],
+        assert_close(replies[seed].json()["outputs"], attend(read_layer(path), rows, rows, rows)[0],
                      f"outputs of request {seed}")
     server.wait()
 

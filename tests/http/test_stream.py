@@ -13,7 +13,7 @@ from threading import Barrier
 import numpy as np
 import pytest
 
-from checkpoints import slow_request, write_layer
+from checkpoints import read_layer, slow_request, write_layer
 from compare import assert_close, assert_problem
 from http1 import Connection, post_bytes
 from reference import attend
@@ -63,13 +63,13 @@ def wait_until(condition, seconds=60):
 
 def test_large_reply_is_chunked_and_right(start_server, tmp_path):
     path = tmp_path / "x.safetensors"
-    layer = write_layer(path, num_heads=4, head_size=2, query_size=2)
+    write_layer(path, num_heads=4, head_size=2, query_size=2)
     server = start_server("--model", f"x={path}")
     request = large_request(tokens=300)
     reply = server.attention(request)
     assert reply.headers["Transfer-Encoding"] == "chunked"
     assert reply.headers["Content-Type"] == "application/json"
-    outputs, weights = attend(layer, *[request["queries"]] * 3)
+    outputs, weights = attend(read_layer(path), *[request["queries"]] * 3)
     assert_close(reply.json()["outputs"], outputs, "outputs")
     assert_close(reply.json()["attention_weights"], weights, "weights")
     small = server.attention(large_request(tokens=3))

@@ -4,13 +4,16 @@ and 422 only comes where a number on the way passes the range of float32.
 
 Cases are numbered and seeded as those of test_property.py."""
 
+import functools
+
 import numpy as np
+import orjson
 import pytest
 
 from checkpoints import LAYOUTS, random_checkpoint
 from compare import assert_problem
 from openblas import needs_openblas
-from ranges import LARGEST, assert_within, compute_range
+from ranges import LARGEST, Bounded, assert_within, compute_range
 from reference import each_sequence
 from server import Server
 from test_property import CASES_PER_MODEL, SEED, random_request
@@ -79,32 +82,42 @@ def random_wide_request(rng, model, case):
     return request
 
 
-def assert_right_or_none(server, model, request, what):
-    """Returns whether there was a reply of 200."""
-    with np.errstate(over="ignore", under="ignore"):
-        expected = [compute_range(model.layer, *sequence) for sequence in each_sequence(request)]
+@pytest.fixture(scope="module")
+def cases_of(models):
+    """A function that returns the cases of a model, for all servers: request, expected numbers, and what it is."""
+    @functools.cache
+    def make(number):
+        made = []
+        for case in range(max(4, CASES_PER_MODEL // 2)):
+            rng = np.random.default_rng([SEED, 4, number, case])
+            request = random_wide_request(rng, models[number], case)
+            with np.errstate(over="ignore", under="ignore"):
+                expected = [compute_range(models[number].layer, *sequence) for sequence in each_sequence(request)]
+            made.append((request, expected, f"PROPERTY_SEED={SEED}, {models[number].name}, case {case}"))
+        return made
+
+    return make
+
+
+def assert_right_or_none(server, request, expected, what):
     response = server.attention(request)
     if response.status_code != 200:
         assert_problem(response, 422, "Result not finite")
         most = max(one.largest for one in expected)
         assert most > 0.999 * LARGEST, f"{what}: the largest number is {most:g}: {response.text}"
-        return False
-    reply = response.json()
+        return
+    reply = orjson.loads(response.content)
     for b, one in enumerate(expected):
         for key in reply.keys() & {"outputs", "heads", "lse"}:
             assert_within(reply[key][b], getattr(one, key), f"{what}: {key}[{b}]")
         if "attention_weights" in reply:
             weights = one.weights
             if request.get("need_weights") == "mean":
-                weights.exact, weights.error = weights.exact.mean(axis=0), weights.error.mean(axis=0)
+                weights = Bounded(weights.exact.mean(axis=0), weights.error.mean(axis=0))
             assert_within(reply["attention_weights"][b], weights, f"{what}: weights[{b}]")
-    return True
 
 
 @pytest.mark.parametrize("number", range(NUM_MODELS))
-def test_numbers_are_right_or_none(server, models, number):
-    model = models[number]
-    for case in range(max(4, CASES_PER_MODEL // 2)):
-        rng = np.random.default_rng([SEED, 4, number, case])
-        request = random_wide_request(rng, model, case)
-        assert_right_or_none(server, model, request, f"PROPERTY_SEED={SEED}, {model.name}, case {case}")
+def test_numbers_are_right_or_none(server, cases_of, number):
+    for request, expected, what in cases_of(number):
+        assert_right_or_none(server, request, expected, what)

@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 
-from checkpoints import LAYOUTS, random_checkpoint, write_layer
+from checkpoints import LAYOUTS, random_checkpoint, read_layer, write_layer
 from compare import assert_reply
 from reference import compute_request
 from server import Server, is_sanitized
@@ -91,9 +91,10 @@ def num_fds(pid):
 
 
 def client(port, cases, number, stop, counts, wrong):
-    """Posts the requests again and again, starting at `number`, and checks all replies."""
+    """Posts the requests again and again, starting at `number`, and checks all replies: a reply that is the
+    last right one again is right."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    at = number
+    at, right = number, {}
     while at == number or not stop.is_set():  # each client sends at least one request
         body, request, expected = cases[at % len(cases)]
         try:
@@ -102,7 +103,9 @@ def client(port, cases, number, stop, counts, wrong):
             response = connection.getresponse()
             text = response.read()
             assert response.status == 200, text
-            assert_reply(json.loads(text), request, expected, f"request {at % len(cases)}")
+            if text != right.get(at % len(cases)):
+                assert_reply(json.loads(text), request, expected, f"request {at % len(cases)}")
+                right[at % len(cases)] = text
         except Exception as error:  # any failure counts as a wrong reply
             wrong.append(repr(error))
             connection.close()
@@ -147,7 +150,8 @@ def run(seconds, seed=1):
                 for layout in LAYOUTS]
         wide = Path(directory) / "wide.safetensors"
         checkpoints = [(checkpoint.name, checkpoint.layer) for checkpoint in made]
-        checkpoints.append(("wide", write_layer(wide, 4, 16, 64)))
+        write_layer(wide, 4, 16, 64)
+        checkpoints.append(("wide", read_layer(wide)))
         models = [checkpoint.argument for checkpoint in made] + [f"wide={wide}"]
         cases = make_requests(rng, checkpoints, NUM_REQUESTS if seconds >= 30 else FEW_REQUESTS)
         # Under a sanitizer 64 clients wait longer than by default.

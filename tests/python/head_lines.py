@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from attnd.__main__ import main
 
-from checkpoints import write_layer
+from checkpoints import read_layer, write_layer
 from reference import attend
 from server import ROOT
 
@@ -22,7 +22,7 @@ from server import ROOT
 def layer(tmp_path_factory):
     """A model of 4 heads and 3 requests for it: (path, path of the requests, Layer, requests)."""
     directory = tmp_path_factory.mktemp("layer")
-    reference = write_layer(directory / "layer", num_heads=4, head_size=3, query_size=6, seed=3)
+    write_layer(directory / "layer", num_heads=4, head_size=3, query_size=6, seed=3)
     rng = np.random.default_rng(4)
     requests = [{"model": f"any-{i}", "queries": rng.normal(size=(4 + i, 6)).tolist()}
                 for i in range(2)]
@@ -31,7 +31,7 @@ def layer(tmp_path_factory):
                      "valid_lens": 4, "head_mask": [1, 0.5, 2, 1], "need_weights": True})
     data = directory / "requests.jsonl"
     data.write_text("\n".join(map(json.dumps, requests)) + "\n\n")
-    return directory / "layer", data, reference, requests
+    return directory / "layer", data, read_layer(directory / "layer"), requests
 
 
 def contributions(layer, requests):
