@@ -6,31 +6,24 @@
 #include "config/commands.h"
 #include "daemon/serve.h"
 #include "http/net/listen.h"
-#include "wire/init.h"
+#include "safetensors/parse.h"
 
 #include <attnd/library.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define EXIT_USAGE 2
 
 extern char **environ;
 
 /* Made by commit.sh; may be "". */
 extern const char main_commit[];
 
-static int report_error(const attn_error *error, int exit_code) {
-    log_failure(error->text);
-    return exit_code;
-}
-
 /* Returns `exit_code`, or a failure when standard output did not take all of the text. */
 static int finish_output(int exit_code) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return exit_code;
-    log_failure("standard output did not take all of the text; "
-                "check the disk or the program that it goes to");
-    return EXIT_FAILURE;
+    return log_failure("standard output did not take all of the text; "
+                       "check the disk or the program that it goes to",
+                       EXIT_FAILURE);
 }
 
 static int run_health(const struct config *config) {
@@ -38,7 +31,7 @@ static int run_health(const struct config *config) {
     if (listen_check("--listen", config->listens.items[0], &error) != ATTN_OK ||
         (config->admin_listen != NULL &&
          listen_check("--admin-listen", config->admin_listen, &error) != ATTN_OK))
-        return report_error(&error, EXIT_USAGE);
+        return log_failure(error.text, EXIT_USAGE);
     return command_health(config);
 }
 
@@ -66,12 +59,9 @@ int main(int argc, char **argv) {
     }
     if (command == NUM_COMMANDS) {
         command_refuse(argv[1], &error);
-        return report_error(&error, EXIT_USAGE);
+        return log_failure(error.text, EXIT_USAGE);
     }
-    if (wire_init() != ATTN_OK) { /* before config_read(), which uses jansson */
-        log_failure("cannot create the C locale: out of memory");
-        return EXIT_FAILURE;
-    }
+    parse_json_init(); /* before config_read(), which uses jansson */
 
     attn_status status =
         config_read(&command_infos[command], argc - first_option, argv + first_option,
@@ -79,7 +69,7 @@ int main(int argc, char **argv) {
     if (command == COMMAND_SERVE) /* the others are interactive */
         log_init((enum log_format)config.log_format, (enum log_level)config.log_level);
     if (status != ATTN_OK)
-        return report_error(&error, EXIT_USAGE);
+        return log_failure(error.text, EXIT_USAGE);
 
     int exit_code = EXIT_SUCCESS;
     if (config.help)

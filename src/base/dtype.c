@@ -2,8 +2,6 @@
 /* dtype.c: converts elements to float32, and has the table of all element types. */
 #include "base/dtype.h"
 
-#include "base/endian.h"
-
 #include <string.h>
 
 static float float_of_bits(uint32_t bits) {

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dtype.h: element types by their names in safetensors files, and reading elements.
  *
- * Elements are little-endian, and may be at any alignment. */
+ * Elements may be at any alignment. They are little-endian, as all is that attnd reads
+ * and writes in binary form, and eight bytes of a text that are read at once. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "attnd runs on little-endian machines only");
 
 struct dtype {
     const char *name;

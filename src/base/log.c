@@ -36,13 +36,13 @@ static bool to_journal; /* of systemd, which has the time, and reads a level */
 
 static atomic_int log_level = LOG_INFO; /* enum log_level; guards nothing else */
 
+static atomic_ullong num_dropped_ever; /* lines */
+
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned long long num_dropped; /* lines, since one was last written */
-static unsigned long long num_dropped_ever;
-static bool line_is_cut; /* the last one written lacks its end */
+static unsigned long long num_dropped; /* since a line was last written */
+static bool line_is_cut;               /* the last one written lacks its end */
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
-
 static const char *const level_marks[] = {"<7>", "<6>", "<4>", "<3>"}; /* of syslog */
 
 struct log_line {
@@ -242,10 +242,7 @@ static void write_line(const struct log_line *line) {
 }
 
 unsigned long long log_num_dropped(void) {
-    pthread_mutex_lock(&log_lock);
-    unsigned long long count = num_dropped_ever;
-    pthread_mutex_unlock(&log_lock);
-    return count;
+    return atomic_load(&num_dropped_ever);
 }
 
 void log_always(enum log_level level, const char *message, const struct log_field *fields,
@@ -312,7 +309,7 @@ size_t log_limit_add(struct log_limit *limit, int64_t period) {
     return log_limit_take(limit, period);
 }
 
-void log_failure(const char *reason) {
+int log_failure(const char *reason, int exit_code) {
     const struct log_field field = LOG_TEXT("reason", reason);
     struct log_line line = {.size = 0};
 
@@ -327,4 +324,5 @@ void log_failure(const char *reason) {
     struct pollfd room = {.fd = log_fd, .events = POLLOUT};
     poll(&room, 1, FAILURE_WAIT_MS);
     write_line(&line);
+    return exit_code;
 }

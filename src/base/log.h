@@ -87,5 +87,6 @@ void log_from_handler(enum log_level level, const char *message);
 unsigned long long log_num_dropped(void);
 
 /* Says why the process fails, at any level, and waits up to a second for room. As text it
- * is "attnd: REASON", for the user of the command; as JSON it is one more event. */
-void log_failure(const char *reason);
+ * is "attnd: REASON", for the user of the command; as JSON it is one more event. Returns
+ * `exit_code`. */
+int log_failure(const char *reason, int exit_code);

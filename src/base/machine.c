@@ -76,10 +76,13 @@ static size_t read_cgroup_limit(const char *root, const char *controller,
     return min;
 }
 
-/* Returns the number that follows `key` at the start of a line; 0 when there is none. */
-static size_t read_entry(const char *path, const char *key) {
-    char line[256];
+/* Returns the number that follows `key` at the start of a line of a file; 0 when there is
+ * none. */
+static size_t read_entry(const char *folder, const char *name, const char *key) {
+    char path[3 * PATH_MAX], line[256];
     size_t number = 0, size = strlen(key);
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "re");
     if (file == NULL)
         return 0;
@@ -96,19 +99,17 @@ static size_t read_entry(const char *path, const char *key) {
  * version 1 has two files; "max" or -1 means that there is no limit. */
 static size_t read_cpu_limit(const char *folder) {
     char path[3 * PATH_MAX];
-    long long quota, period;
+    long long quota = 0, period = 0;
 
     snprintf(path, sizeof path, "%s/cpu.max", folder);
     FILE *file = fopen(path, "re");
     if (file != NULL) {
         if (fscanf(file, "%lld %lld", &quota, &period) != 2)
-            quota = period = -1;
+            quota = 0;
         fclose(file);
     } else {
-        snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
-        quota = (long long)read_entry(path, "");
-        snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
-        period = (long long)read_entry(path, "");
+        quota = (long long)read_entry(folder, "cpu.cfs_quota_us", "");
+        period = (long long)read_entry(folder, "cpu.cfs_period_us", "");
     }
 
     if (quota <= 0 || period <= 0)
@@ -119,14 +120,8 @@ static size_t read_cpu_limit(const char *folder) {
 /* Reads the number in a cgroup's file, `name` of version 2 or `name_1` of version 1.
  * Returns 0 when there is none, as for "max". */
 static size_t read_bytes(const char *folder, const char *name, const char *name_1) {
-    char path[3 * PATH_MAX];
-
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    size_t bytes = read_entry(path, "");
-    if (bytes > 0)
-        return bytes;
-    snprintf(path, sizeof path, "%s/%s", folder, name_1);
-    return read_entry(path, "");
+    size_t bytes = read_entry(folder, name, "");
+    return bytes > 0 ? bytes : read_entry(folder, name_1, "");
 }
 
 /* Returns the limit in bytes. */
@@ -138,15 +133,13 @@ static size_t read_memory_limit(const char *folder) {
 /* Returns the bytes that are left below the limit. */
 static size_t read_memory_left(const char *folder) {
     size_t limit = read_memory_limit(folder);
-    char path[3 * PATH_MAX];
     if (limit == SIZE_MAX)
         return SIZE_MAX;
 
-    snprintf(path, sizeof path, "%s/memory.stat", folder);
     size_t used = read_bytes(folder, "memory.current", "memory.usage_in_bytes");
-    size_t files = read_entry(path, "total_inactive_file "); /* of version 1 */
-    if (files == 0)
-        files = read_entry(path, "inactive_file ");
+    size_t files = read_entry(folder, "memory.stat", "total_inactive_file ");
+    if (files == 0) /* the former is of version 1 */
+        files = read_entry(folder, "memory.stat", "inactive_file ");
     used -= files < used ? files : used;
     return used < limit ? limit - used : 0;
 }
@@ -171,10 +164,7 @@ size_t machine_memory(const char *root) {
 }
 
 size_t machine_free_memory(const char *root) {
-    char path[PATH_MAX];
-
-    snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    size_t bytes = read_entry(path, "MemAvailable:") * 1024;
+    size_t bytes = read_entry(root, "proc/meminfo", "MemAvailable:") * 1024;
     if (bytes == 0) /* no /proc, or Linux before 3.14 */
         bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     size_t left = read_cgroup_limit(root, "memory", read_memory_left);

@@ -44,7 +44,7 @@ extern const struct option_set bench_options; /* they fill a struct bench_config
 
 /* One of the contenders, which take turns, and its seconds in each round. */
 struct bench_times {
-    const char *name;      /* "native", "openblas", "cblas tiles" */
+    const char *name;      /* "native", "openblas" */
     const char *cpu;       /* instruction set */
     const char *precision; /* "f32", "bf16" */
     bool by_head;          /* how projected keys and values lie, see struct plan */
@@ -52,33 +52,28 @@ struct bench_times {
     double seconds[BENCH_ROUNDS_MAX];
 };
 
-#define BENCH_NAME_SIZE 128
-
 struct folder;
 struct model_spec;
 
 /* The numbers of a --shape. */
 struct bench_shape {
-    const char *text;
     size_t sequences, query_len, key_len;
     size_t width, heads; /* 0: those of a --model */
 };
 
 /* A layer of a --model, or one that is made up. All memory is borrowed. */
 struct bench_layer {
-    const struct model_spec *spec; /* NULL: made up, of the two sizes below */
+    const struct bench_shape *shape;
+    const struct model_spec *spec; /* NULL: made up, of the sizes of the shape */
     const char *name;              /* in the report; NULL: made up */
     const struct folder *folder;   /* NULL: the path of `spec` is a file */
     size_t index;                  /* of the layer in the folder */
-    size_t width, heads, kv_heads;
 };
 
 struct bench_report {
-    char model[BENCH_NAME_SIZE]; /* of --model, with the layer; "": made up */
+    const char *model;           /* of --model, with the layer; NULL: made up */
+    const attn_model_info *info; /* of the first contender */
     size_t sequences, query_len, key_len;
-    size_t width; /* of a row of queries */
-    size_t heads, key_heads, head_size;
-    size_t window, chunk; /* see attn_request */
     enum bench_part part;
     bool causal, weights;
     size_t threads;
@@ -113,8 +108,7 @@ attn_status bench_stored_make(const attn_model *model, size_t num_keys,
                               struct attn_packed ret_packed[2]);
 
 /* Times the layer, and prints the report. Returns the exit code. */
-int bench_layer_run(const struct bench_config *config, const struct bench_shape *shape,
-                    const struct bench_layer *layer);
+int bench_layer_run(const struct bench_config *config, const struct bench_layer *layer);
 
 /* Prints an error to standard error; returns `exit_code`. */
 int bench_report_error(const char *text, int exit_code);

@@ -11,6 +11,7 @@
 #include "math/dot_product.h"
 #include "math/model.h"
 #include "math/packed.h"
+#include "math/plan/results.h"
 #include "math/run/run.h"
 #include "math/steps.h"
 #include "models/spec.h"
@@ -19,7 +20,6 @@
 
 #include <math.h>
 #include <semaphore.h>
-#include <stdio.h>
 #include <string.h>
 
 #define READ_WORDS  262144 /* read at a time: more are slower */
@@ -71,10 +71,9 @@ static void run_steps(struct bench *b, unsigned steps) {
                    &b->result, steps);
 }
 
-static bool run_turn(void *context) {
+static void run_turn(void *context) {
     struct bench *b = context;
     run_steps(b, steps_of[b->report->part].timed);
-    return true;
 }
 
 /* Returns the seconds that one run of a contender needs. What the part reads is computed
@@ -87,11 +86,6 @@ static double time_contender(struct bench *b, size_t contender) {
     return bench_time(b->report->threads, run_turn, b);
 }
 
-/* Returns into how many tasks reading is divided. */
-static size_t num_tasks(const struct bench_report *report) {
-    return 4 * report->threads;
-}
-
 /* Reads as much as keys and values are in float32, in the memory where all contenders
  * have them: behind the queries, or where they are given. */
 static void run_read_task(void *data, size_t index, size_t thread) {
@@ -99,14 +93,14 @@ static void run_read_task(void *data, size_t index, size_t thread) {
     const struct bench_report *r = b->report;
     const float *words = b->scratch;
     size_t line = ATTN_ALIGNMENT / sizeof *words;
-    size_t share = (r->read_words / num_tasks(r) / line + 1) * line;
+    size_t share = (r->read_words / bench_num_tasks(r->threads) / line + 1) * line;
     size_t first = index * share, end = first + share;
 
     (void)thread;
     if (bench_is_given(r->part))
         words = b->input;
     else
-        words += r->sequences * r->query_len * r->heads * r->head_size;
+        words += r->sequences * r->query_len * r->info->num_heads * r->info->width.head;
     if (end > r->read_words)
         end = r->read_words;
     for (; first < end; first += READ_WORDS)
@@ -114,13 +108,13 @@ static void run_read_task(void *data, size_t index, size_t thread) {
             words + first, end - first < READ_WORDS ? end - first : READ_WORDS);
 }
 
-static bool run_reading(void *context) {
+static void run_reading(void *context) {
     struct bench *b = context;
-    b->parallel.run(b->parallel.context, num_tasks(b->report), run_read_task, b);
-    return true;
+    b->parallel.run(b->parallel.context, bench_num_tasks(b->report->threads),
+                    run_read_task, b);
 }
 
-static bool run_round(void *context, size_t index) {
+static void run_round(void *context, size_t index) {
     struct bench *b = context;
     struct bench_report *r = b->report;
 
@@ -131,7 +125,6 @@ static bool run_round(void *context, size_t index) {
                             bench_time(r->threads, run_reading, b);
     for (size_t c = 0; c < r->num_contenders; c++)
         r->contenders[c].seconds[index] = time_contender(b, c);
-    return true;
 }
 
 /* sched_job.run */
@@ -149,48 +142,48 @@ static void run_rounds(struct sched_job *job, struct sched_worker *worker) {
 
 /* --- what is timed --- */
 
-/* Adds the peaks of a contender's kernels, unless another has them, too. */
-static void add_peaks(struct bench_report *r, struct bench_times *contender,
-                      const struct kernels *kernels) {
+/* Adds a contender, and the peaks of its kernels, unless another has them, too. */
+static void add_contender(struct bench *b, attn_model *model, const char *engine,
+                          const char *precision) {
+    struct bench_report *r = b->report;
     size_t i = 0;
 
-    while (i < r->num_peaks && r->peaks[i].kernels != kernels)
+    while (i < r->num_peaks && r->peaks[i].kernels != model->engine.kernels)
         i++;
-    r->peaks[i].kernels = kernels;
+    r->peaks[i].kernels = model->engine.kernels;
     r->num_peaks += i == r->num_peaks;
-    contender->peaks = i;
+    b->models[r->num_contenders] = model;
+    r->contenders[r->num_contenders++] =
+        (struct bench_times){.name = engine,
+                             .cpu = model->info.engine.cpu,
+                             .precision = precision,
+                             .peaks = i};
 }
 
-/* Makes the only contender where no model is needed. */
+/* Makes the contenders where no model is needed. */
 static attn_status make_given(struct bench *b, attn_error *error) {
-    struct bench_report *r = b->report;
-    size_t size = b->layer->width / b->layer->heads;
-    const attn_engine_options engine =
-        compute_engine_options(&b->config->compute, NULL, false);
-    const attn_dot_product options = {.num_heads = b->layer->heads,
-                                      .num_kv_heads = b->layer->kv_heads,
-                                      .head_size = size,
-                                      .scale = 1 / sqrt((double)size),
-                                      .cpu = engine.cpu};
+    const struct bench_shape *shape = b->layer->shape;
+    const struct config_compute *compute = &b->config->compute;
+    size_t size = shape->width / shape->heads;
+    const attn_dot_product options = {
+        .num_heads = shape->heads,
+        .num_kv_heads = b->config->kv_heads,
+        .head_size = size,
+        .scale = 1 / sqrt((double)size),
+        .cpu = compute_engine_options(compute, NULL, false).cpu};
 
     attn_status status = dot_product_init(&options, &b->given, error);
     if (status != ATTN_OK)
         return status;
-    r->num_contenders = r->part == BENCH_STORED ? 2 : 1;
-    for (size_t c = 0; c < r->num_contenders; c++) {
-        b->models[c] = &b->given;
-        r->contenders[c] = (struct bench_times){.name = "native",
-                                                .cpu = b->given.info.engine.cpu,
-                                                .precision = c == 0 ? "f32" : "bf16"};
-        add_peaks(r, &r->contenders[c], b->given.engine.kernels);
-    }
+    add_contender(b, &b->given, "native", "f32");
+    if (b->report->part == BENCH_STORED)
+        add_contender(b, &b->given, "native", "bf16");
     return ATTN_OK;
 }
 
 /* Makes the contenders: both engines, or the one that --engine names. Native runs in the
  * precision of the model or --precision, and in float32. */
 static attn_status make_contenders(struct bench *b, attn_error *error) {
-    struct bench_report *r = b->report;
     const attn_engine_options options = compute_engine_options(
         &b->config->compute, b->layer->spec != NULL ? b->layer->spec->precision : NULL,
         false);
@@ -203,37 +196,26 @@ static attn_status make_contenders(struct bench *b, attn_error *error) {
     };
     size_t first = strcmp(precision, "f32") == 0 ? 1 : 0;
     attn_status status = ATTN_OK;
+    attn_model *model;
 
     for (size_t i = first; i < ENGINES_MAX && status == ATTN_OK; i++) {
         if (strcmp(engine, "auto") != 0 && strcmp(engine, engines[i].engine) != 0)
             continue;
 
-        attn_model **model = &b->models[r->num_contenders];
-        status = bench_layer_create(b->layer, &engines[i], model, error);
-        if (status != ATTN_OK)
-            break;
-
-        struct bench_times *contender = &r->contenders[r->num_contenders++];
-        *contender = (struct bench_times){.name = engines[i].engine,
-                                          .cpu = (*model)->info.engine.cpu,
-                                          .precision = engines[i].precision};
-        add_peaks(r, contender, (*model)->engine.kernels);
+        status = bench_layer_create(b->layer, &engines[i], &model, error);
+        if (status == ATTN_OK)
+            add_contender(b, model, engines[i].engine, engines[i].precision);
     }
     return status;
 }
 
-/* Copies the sizes of the layer to the report. Errors: ATTN_E_VALUE when it lacks the
- * part that is timed. */
+/* Describes the layer in the report. Errors: ATTN_E_VALUE when it lacks the part that is
+ * timed. */
 static attn_status describe_timed_layer(struct bench *b, attn_error *error) {
     const attn_model_info *info = attn_model_get_info(b->models[0]);
     struct bench_report *r = b->report;
 
-    r->width = info->width.query;
-    r->heads = info->num_heads;
-    r->key_heads = info->num_kv_heads;
-    r->head_size = info->width.head;
-    r->window = info->mask.window;
-    r->chunk = info->mask.chunk;
+    r->info = info;
     r->causal = r->causal || info->mask.causal;
     if (r->part == BENCH_PROJECTION && !info->linears[ATTN_OUTPUT].weight)
         return error_set(error, ATTN_E_VALUE,
@@ -259,8 +241,8 @@ static bool make_positions(struct bench *b) {
 /* Makes the lengths and the input, which serves as queries, keys and values. Values that
  * are given follow the keys. */
 static attn_status make_input(struct bench *b) {
-    const attn_model_info *info = attn_model_get_info(b->models[0]);
     struct bench_report *r = b->report;
+    const attn_model_info *info = r->info;
     size_t rows = r->sequences * size_max(r->query_len, r->key_len);
     size_t width =
         size_max(info->width.query, size_max(info->width.key, info->width.value));
@@ -309,7 +291,6 @@ static attn_status make_request(struct bench *b, attn_error *error) {
         return status;
 
     bool given = bench_is_given(r->part), stored = r->part == BENCH_STORED;
-    size_t key_width = attn_model_get_info(b->models[0])->width.key;
     b->parallel.num_threads = r->threads;
     b->request = (attn_request){
         .num_sequences = r->sequences,
@@ -317,14 +298,14 @@ static attn_status make_request(struct bench *b, attn_error *error) {
         .key_lens = b->lens + r->sequences,
         .queries = b->input,
         .keys = b->input,
-        .values = b->input + (given ? r->sequences * r->key_len * key_width : 0),
+        .values = b->input + (given ? r->sequences * r->key_len * r->info->width.key : 0),
         .omit_outputs = given,
         .need_heads = given && !stored,
         .reduce.top_k = stored ? TOP_K : 0,
         .positions = b->positions,
         .causal = r->causal,
-        .window = r->window,
-        .chunk = r->chunk,
+        .window = r->info->mask.window,
+        .chunk = r->info->mask.chunk,
         .need_weights = r->weights ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE,
         .parallel = &b->parallel,
     };
@@ -341,18 +322,8 @@ static attn_status make_request(struct bench *b, attn_error *error) {
     if (status != ATTN_OK)
         return status;
 
-    /* An empty result is a place, too. */
-    const attn_sizes *sizes = &b->sizes[0];
-    struct arena *memory = &b->memory;
-    b->scratch = arena_alloc(memory, scratch_bytes, 1);
-    b->result.outputs = arena_alloc(memory, sizes->outputs + 1, sizeof(float));
-    b->result.heads = arena_alloc(memory, sizes->heads + 1, sizeof(float));
-    b->result.top_weights = arena_alloc(memory, sizes->top + 1, sizeof(float));
-    b->result.top_keys = arena_alloc(memory, sizes->top + 1, sizeof(int64_t));
-    b->result.weights = arena_alloc(memory, sizes->weights + 1, sizeof(float));
-    return b->scratch != NULL && b->result.outputs != NULL && b->result.heads != NULL &&
-                   b->result.top_weights != NULL && b->result.top_keys != NULL &&
-                   b->result.weights != NULL
+    b->scratch = arena_alloc(&b->memory, scratch_bytes, 1);
+    return b->scratch != NULL && results_alloc(&b->memory, &b->sizes[0], &b->result)
                ? ATTN_OK
                : ATTN_E_NOMEM;
 }
@@ -388,14 +359,15 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
     return ATTN_OK;
 }
 
-int bench_layer_run(const struct bench_config *config, const struct bench_shape *shape,
-                    const struct bench_layer *layer) {
+int bench_layer_run(const struct bench_config *config, const struct bench_layer *layer) {
     static struct bench_report report; /* too large for a stack */
+    const struct bench_shape *shape = layer->shape;
     attn_error error = {.text = ""};
     struct bench b = {.config = config, .layer = layer, .report = &report};
 
     sem_init(&b.done, 0, 0);
     report = (struct bench_report){
+        .model = layer->name,
         .sequences = shape->sequences,
         .query_len = shape->query_len,
         .key_len = shape->key_len,
@@ -405,16 +377,14 @@ int bench_layer_run(const struct bench_config *config, const struct bench_shape 
         .threads =
             config->compute.workers > 0 ? config->compute.workers : machine_cpus(""),
     };
-    if (layer->name != NULL)
-        snprintf(report.model, sizeof report.model, "%s", layer->name);
-
     attn_status status = run_bench(&b, &error);
+    int exit_code =
+        status == ATTN_OK
+            ? bench_print(&report, config->json)
+            : bench_report_error(
+                  error.text[0] != '\0' ? error.text : attn_status_text(status), 1);
     for (size_t i = 0; i < ENGINES_MAX && b.models[i] != &b.given; i++)
         attn_model_destroy(b.models[i]);
     arena_deinit(&b.memory);
-    if (status != ATTN_OK)
-        return bench_report_error(
-            error.text[0] != '\0' ? error.text : attn_status_text(status), 1);
-
-    return bench_print(&report, config->json);
+    return exit_code;
 }

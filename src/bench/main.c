@@ -7,8 +7,8 @@
 #include "config/help.h"
 #include "config/read.h"
 #include "models/spec.h"
+#include "safetensors/parse.h"
 #include "weights/families/folder.h"
-#include "wire/init.h"
 
 #include <attnd/library.h>
 #include <stdio.h>
@@ -16,8 +16,6 @@
 
 #define DEFAULT_SHAPE "8,512,768,12"
 #define MODEL_SHAPE   "8,512" /* the default where there is a --model */
-
-#define EXIT_USAGE 2
 
 static const char about[] =
     "Each round runs all contenders one after the other, so a ratio is of runs that are "
@@ -41,7 +39,7 @@ static bool parse_shape(const char *text, struct bench_shape *ret_shape) {
         if (n[i] == 0)
             return false;
     }
-    *ret_shape = (struct bench_shape){text, n[0], n[1], n[1], 0, 0};
+    *ret_shape = (struct bench_shape){n[0], n[1], n[1], 0, 0};
     if (count % 2 == 1)
         ret_shape->key_len = n[count - 1];
     if (count < 4)
@@ -56,7 +54,7 @@ static int bench_spec(const struct bench_config *config, const struct bench_shap
                       const struct model_spec *spec) {
     struct folder *folder;
     const struct layer *layers = NULL;
-    char name[BENCH_NAME_SIZE];
+    char name[128];
     size_t count = 1;
     attn_error error;
     int exit_code = 0;
@@ -68,10 +66,10 @@ static int bench_spec(const struct bench_config *config, const struct bench_shap
 
     for (size_t i = 0; i < count && exit_code == 0; i++) {
         const struct bench_layer layer = {
-            .spec = spec, .name = name, .folder = folder, .index = i};
+            .shape = shape, .spec = spec, .name = name, .folder = folder, .index = i};
         snprintf(name, sizeof name, "%s%s%s", spec->name, layers != NULL ? "." : "",
                  layers != NULL ? layers[i].part : "");
-        exit_code = bench_layer_run(config, shape, &layer);
+        exit_code = bench_layer_run(config, &layer);
     }
     folder_close(folder);
     return exit_code;
@@ -93,10 +91,7 @@ static int bench_shape(const struct bench_config *config, const char *text) {
         return refuse_shape(text, "is not B,T,WIDTH,HEADS[,TK] with HEADS dividing "
                                   "WIDTH, or B,T[,TK] for a --model");
     if (shape.heads > 0)
-        return bench_layer_run(config, &shape,
-                               &(struct bench_layer){.width = shape.width,
-                                                     .heads = shape.heads,
-                                                     .kv_heads = config->kv_heads});
+        return bench_layer_run(config, &(struct bench_layer){.shape = &shape});
     if (bench_is_given((enum bench_part)config->part))
         return refuse_shape(text, "has no WIDTH and HEADS, which --part dot-product "
                                   "and stored need");
@@ -153,8 +148,7 @@ int main(int argc, char **argv) {
     attn_error error;
 
     heap_init();
-    if (wire_init() != ATTN_OK)
-        return bench_report_error("cannot create the C locale: out of memory", 1);
+    parse_json_init();
     if (argc > 1 && strcmp(argv[1], "http") == 0)
         return flush_output(bench_http(argc - 2, argv + 2));
     if (option_read_flags(&bench_options, argc - 1, argv + 1, &config, &error) != ATTN_OK)

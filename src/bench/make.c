@@ -13,15 +13,15 @@
 static attn_status make_up_layer(const struct bench_layer *layer,
                                  const attn_engine_options *engine,
                                  attn_model **ret_model, attn_error *ret_error) {
-    size_t width = layer->width;
+    size_t width = layer->shape->width, heads = layer->shape->heads;
     const attn_model_info info = {.name = "bench",
                                   .layout = "bench",
                                   .width = {.query = width,
                                             .key = width,
                                             .value = width,
                                             .out = width,
-                                            .head = width / layer->heads},
-                                  .num_heads = layer->heads,
+                                            .head = width / heads},
+                                  .num_heads = heads,
                                   .linears[ATTN_OUTPUT].weight = true};
     attn_model *model;
 
@@ -55,9 +55,10 @@ attn_status bench_layer_create(const struct bench_layer *layer,
 
 /* Returns how many multiplications and additions the part needs, each counted as one. The
  * functions of single scores, such as exponentials, are not counted. `pairs` is the
- * number of pairs of a query and a key. */
+ * number of pairs of a query and a key. Without `scores`, queries and keys are not
+ * projected. */
 static double count_flop(const attn_model *model, const struct bench_report *r,
-                         double pairs) {
+                         double pairs, bool scores) {
     const attn_model_info *info = &model->info;
     const struct linear *linears = model->engine.linears;
     /* Of kept keys only the largest weights are asked for. */
@@ -75,7 +76,8 @@ static double count_flop(const attn_model *model, const struct bench_report *r,
                       (double)linears[i].in;
         if (r->part == BENCH_PROJECTION && i == ATTN_OUTPUT)
             return flop;
-        sum += flop;
+        if (scores || (i != ATTN_QUERY && i != ATTN_KEY))
+            sum += flop;
     }
     return sum;
 }
@@ -102,16 +104,10 @@ void bench_layer_count(const attn_model *model, const attn_request *request,
                           (report->part == BENCH_STORED ? 0 : info->width.head));
 
     double dense = (double)report->query_len * (double)report->key_len;
-    report->dense_flop = count_flop(model, report, dense * sequences);
-    report->done_flop = count_flop(model, report, pairs * sequences);
-
-    /* With one key no score matters, so queries and keys are not projected. */
-    if (report->part == BENCH_LAYER && report->key_len == 1 && !info->score.sinks)
-        report->done_flop -=
-            2 * sequences * (double)model->engine.score_size *
-            ((double)report->query_len * (double)model->engine.linears[ATTN_QUERY].in *
-                 (double)info->num_heads +
-             (double)model->engine.linears[ATTN_KEY].in * (double)info->num_kv_heads);
+    report->dense_flop = count_flop(model, report, dense * sequences, true);
+    report->done_flop = count_flop(model, report, pairs * sequences,
+                                   /* with one key no score matters */
+                                   report->key_len > 1 || info->score.sinks);
 }
 
 /* --- keys as captures have them --- */

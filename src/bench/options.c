@@ -4,8 +4,7 @@
 
 #include <limits.h>
 
-#define OPTION(text, type, member)                                                       \
-    .name = (text), .kind = OPTION_##type, .offset = offsetof(struct bench_config, member)
+#define OPTION(text, type, member) OPTION_OF(struct bench_config, text, type, member)
 
 const char *const bench_parts[] = {"layer",       "attention", "projection",
                                    "dot-product", "stored",    NULL};

@@ -15,10 +15,6 @@ struct peak_run {
     size_t count;         /* rounds of multiply-adds in a task */
 };
 
-const char *bench_peaks_precision(const struct bench_peaks *peaks) {
-    return peaks->kernels->k_step == 2 ? "bf16" : "f32";
-}
-
 /* Runs a task. Returns the operations of one round. */
 static size_t multiply_for_peak(const struct peak_run *run) {
     float numbers[] = {0.999F, 0.001F, 1.0F}; /* towards 1: neither large nor subnormal */
@@ -34,16 +30,10 @@ static void run_task(void *data, size_t index, size_t thread) {
     multiply_for_peak(data);
 }
 
-/* Returns into how many tasks a peak is divided. */
-static size_t num_peak_tasks(const attn_parallel *parallel) {
-    return 4 * parallel->num_threads;
-}
-
-static bool run_tasks(void *context) {
+static void run_tasks(void *context) {
     struct peak_run *run = context;
-    run->parallel->run(run->parallel->context, num_peak_tasks(run->parallel), run_task,
-                       run);
-    return true;
+    run->parallel->run(run->parallel->context,
+                       bench_num_tasks(run->parallel->num_threads), run_task, run);
 }
 
 static double time_peak(struct peak_run run) {
@@ -55,8 +45,9 @@ static double time_peak(struct peak_run run) {
         began = clock_thread_ns();
         flop = multiply_for_peak(&run);
     } while (clock_thread_ns() - began < TASK_NS);
-    return (double)flop * (double)run.count * (double)num_peak_tasks(run.parallel) /
-           bench_time(run.parallel->num_threads, run_tasks, &run);
+    size_t threads = run.parallel->num_threads;
+    return (double)flop * (double)run.count * (double)bench_num_tasks(threads) /
+           bench_time(threads, run_tasks, &run);
 }
 
 /* Makes numbers between 1 and 2, or -1 and -2, both as float32 and as pairs of bfloat16.

@@ -15,9 +15,6 @@ struct bench_peaks {
     double loaded[BENCH_ROUNDS_MAX];    /* they are in the first-level cache */
 };
 
-/* Returns "f32" or "bf16". */
-const char *bench_peaks_precision(const struct bench_peaks *peaks);
-
 /* Measures both for a round, on all threads of `parallel`. */
 void bench_peaks_time(struct bench_peaks *peaks, const attn_parallel *parallel,
                       size_t round);

@@ -110,28 +110,30 @@ static json_t *pack_peaks(const struct bench_report *r) {
     for (size_t i = 0; i < r->num_peaks; i++) {
         const struct bench_peaks *peaks = &r->peaks[i];
         json_array_append_new(
-            list, json_pack("{s:s, s:s, s:f, s:f}", "cpu", peaks->kernels->name,
-                            "precision", bench_peaks_precision(peaks), "peak_gflops",
-                            bench_spread(peaks->registers, r->num_rounds).median * 1e-9,
-                            "loaded_peak_gflops",
-                            bench_spread(peaks->loaded, r->num_rounds).median * 1e-9));
+            list,
+            json_pack("{s:s, s:s, s:f, s:f}", "cpu", peaks->kernels->name, "precision",
+                      peaks->kernels->k_step == 2 ? "bf16" : "f32", "peak_gflops",
+                      bench_spread(peaks->registers, r->num_rounds).median * 1e-9,
+                      "loaded_peak_gflops",
+                      bench_spread(peaks->loaded, r->num_rounds).median * 1e-9));
     }
     return list;
 }
 
 static json_t *pack_layer(const struct bench_report *r) {
     const struct bench_peaks *peaks = &r->peaks[r->contenders[0].peaks];
+    const attn_model_info *info = r->info;
     const struct {
         const char *name;
         size_t value;
-    } sizes[] = {{"sequences", r->sequences}, {"query_len", r->query_len},
-                 {"key_len", r->key_len},     {"width", r->width},
-                 {"heads", r->heads},         {"key_heads", r->key_heads},
-                 {"head_size", r->head_size}, {"window", r->window},
-                 {"chunk", r->chunk},         {"threads", r->threads},
+    } sizes[] = {{"sequences", r->sequences},     {"query_len", r->query_len},
+                 {"key_len", r->key_len},         {"width", info->width.query},
+                 {"heads", info->num_heads},      {"key_heads", info->num_kv_heads},
+                 {"head_size", info->width.head}, {"window", info->mask.window},
+                 {"chunk", info->mask.chunk},     {"threads", r->threads},
                  {"rounds", r->num_rounds}};
-    json_t *root = json_pack("{s:s, s:s*}", "part", bench_parts[r->part], "model",
-                             r->model[0] != '\0' ? r->model : NULL);
+    json_t *root =
+        json_pack("{s:s, s:s*}", "part", bench_parts[r->part], "model", r->model);
     json_t *rows = json_array();
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)

@@ -3,7 +3,6 @@
  * ratio is of runs that are close in time, and a machine that drifts does not matter. */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #define BENCH_ROUNDS_MAX 1000
@@ -12,15 +11,19 @@ struct bench_spread {
     double min, median, max;
 };
 
-/* Returns the seconds that one call of `run` takes; a short one is repeated. With one
- * thread, which is the caller, these are CPU time, so that other programs do not count.
- * Returns a negative number when `run` returns false. */
-double bench_time(size_t threads, bool (*run)(void *context), void *context);
+/* Returns into how many tasks work is divided that threads share. */
+static inline size_t bench_num_tasks(size_t threads) {
+    return 4 * threads;
+}
 
-/* Calls `round` with 0, 1, 2, ... until `seconds` have passed, but at least a few times,
- * or once when `seconds` are 0, and at most BENCH_ROUNDS_MAX times. Returns how many
- * rounds there were, or 0 when `round` returns false. */
-size_t bench_rounds(size_t seconds, bool (*round)(void *context, size_t index),
+/* Returns the seconds that one call of `run` takes; a short one is repeated. With one
+ * thread, which is the caller, these are CPU time, so that other programs do not
+ * count. */
+double bench_time(size_t threads, void (*run)(void *context), void *context);
+
+/* Calls run(context, index) for rounds 0, 1, ... until so many seconds are over, and at
+ * least 5 times; once when they are 0. Returns how many rounds there were. */
+size_t bench_rounds(size_t seconds, void (*run)(void *context, size_t index),
                     void *context);
 
 /* Returns the spread of 1..BENCH_ROUNDS_MAX values. */

@@ -21,26 +21,20 @@ struct capture_owner; /* see captures/store.h */
 /* Immutable but for what the lock guards. */
 struct capture {
     struct captures *store;
-    char name[CAPTURE_NAME_MAX + 1];
-    char sha256[CAPTURE_HASH_MAX];
     size_t file_bytes;
-    struct capture_layout layout;    /* without its parts once it is published */
-    unsigned char *block;            /* all numbers; from heap_alloc() */
-    struct shared_text *description; /* of its layers */
-    int64_t created;                 /* in seconds since 1970 */
+    struct capture_layout layout; /* without its parts once it is published */
+    unsigned char *block;         /* all numbers; from heap_alloc() */
     /* Guarded by the store's lock. */
-    struct capture *next_in_bucket; /* while it is found */
+    struct capture_info info;       /* of a PUT, as far as it is known */
+    struct capture *next_in_bucket; /* while it is found; or among the dead */
     struct capture_holder *holder;  /* while it counts */
     LIST_ENTRY(capture) links;      /* in its holder's list: all that count */
     struct capture_put *put;        /* that it arrives by; NULL: it is whole */
     struct capture *next_victim;    /* of those that may give room, as it `gives` */
     bool gives;
     bool found;       /* by its name; false: it was removed */
-    size_t bytes;     /* that it counts, PUT or not */
     size_t num_users; /* requests; or its PUT, while that adds bytes */
-    int64_t ttl;
     int64_t last_use; /* by clock_now_ns(), which no one sets; of a PUT its last piece */
-    int64_t used_at;  /* the same, in seconds since 1970 */
 };
 
 /* A client that has captures, or a PUT in progress. Guarded by the store's lock. */
@@ -75,8 +69,8 @@ static inline size_t capture_count_bytes(const struct capture *capture) {
     size_t bytes = sizeof *capture;
     size_add_saturating(&bytes, capture->layout.block_bytes);
     size_add_saturating(&bytes, capture->layout.own_bytes);
-    if (capture->description != NULL)
-        size_add_saturating(&bytes, capture->description->text.size);
+    if (capture->info.description != NULL)
+        size_add_saturating(&bytes, capture->info.description->text.size);
     return bytes;
 }
 
@@ -89,16 +83,17 @@ struct captures {
     pthread_mutex_t lock; /* guards what follows, and parts of captures and PUTs */
     struct capture *buckets[CAPTURE_BUCKETS];
     struct capture_holder *holders;
-    int64_t next_expiry; /* none expires before, and no PUT is late */
+    struct capture *dead; /* nobody finds them; store_unlock() frees them */
+    int64_t next_expiry;  /* none expires before, and no PUT is late */
     struct capture_stats stats;
 };
 
 /* --- store.c --- */
 
 /* Locks the store, removes what has expired, and ends PUTs that are late. Returns the
- * time. store_unlock() frees those in `dead`, which nobody can find any more. */
-int64_t store_lock(struct captures *store, struct capture **ret_dead);
-void store_unlock(struct captures *store, struct capture *dead);
+ * time. */
+int64_t store_lock(struct captures *store);
+void store_unlock(struct captures *store);
 
 /* Under the lock: returns where a capture is linked in its bucket; the last link, of
  * NULL, when there is none. */
@@ -119,26 +114,23 @@ static inline void store_note_expiry(struct captures *store, int64_t expiry) {
 bool store_count_in(struct captures *store, struct capture *capture,
                     const struct capture_owner *owner);
 
-/* Under the lock: lets a capture count so many bytes, or no more at all. */
+/* Under the lock: lets a capture count so many bytes. */
 void store_set_bytes(struct capture *capture, size_t bytes);
-void store_count_out(struct capture *capture);
 
-/* Under the lock: makes a capture be found no more. One without users is added to
- * *dead. */
-void store_remove(struct capture *capture, enum capture_removal reason,
-                  struct capture **dead);
+/* Under the lock: lets a capture count no more, and adds it to the dead. */
+void store_bury(struct capture *capture);
 
-/* Under the lock: ends a PUT whose capture has no user, and adds that to *dead. */
-void store_end_idle(struct capture_put *put, enum wire_error reason,
-                    struct capture **dead);
+/* Under the lock: makes a capture be found no more, and buries one without users. */
+void store_remove(struct capture *capture, enum capture_removal reason);
 
-/* Frees a capture that counts no more. Accepts NULL. */
-void capture_free(struct capture *capture);
+/* Under the lock: ends a PUT whose capture has no user. */
+void store_end_idle(struct capture_put *put, enum wire_error reason);
 
 /* --- puts.c --- */
 
 /* Adds a PUT of put->size bytes to the store; of a name that is found, it becomes one
- * that compares. For its room, others may go. Returns false with *ret_problem set. */
+ * that compares. For its room, others may go. Returns false with *ret_problem set, and
+ * its capture freed. */
 bool store_begin(struct captures *store, struct capture_put *put,
                  const struct capture_owner *owner, struct wire_problem *ret_problem);
 

@@ -62,8 +62,7 @@ struct reader {
     const struct safetensors_header *header;
     const json_t *metadata;
     json_t *known; /* an object: true for each tensor that was read, false for options */
-    char *name;    /* room for one of these */
-    size_t room;   /* bytes */
+    char name[LAYER_NAME_MAX + 32]; /* room for one of these */
     struct capture_layout *layout;
     struct wire_problem *problem;
 };
@@ -80,7 +79,7 @@ bool capture_tensor_counts(enum capture_tensor kind) {
 
 /* Makes the name of a tensor or option of a layer; with "" of the capture. */
 static const char *name_of(struct reader *r, const char *layer, const char *what) {
-    snprintf(r->name, r->room, "%s%s%s", layer, *layer != '\0' ? "." : "", what);
+    snprintf(r->name, sizeof r->name, "%s%s%s", layer, *layer != '\0' ? "." : "", what);
     return r->name;
 }
 
@@ -335,15 +334,14 @@ static bool alloc_layers(struct reader *r, const json_t *list) {
     }
     if (count == 0)
         return refuse_field(r, WIRE_E_WRONG_TYPE, "layers");
-    r->room = size + 32; /* of the longest name, and that of a tensor */
-    r->name = malloc(r->room);
     layout->names = malloc(size);
     layout->items = calloc(count, sizeof *layout->items);
     layout->parts = calloc(r->header->num_tensors + 1, sizeof *layout->parts);
     layout->own_bytes = size + count * sizeof *layout->items;
-    if (r->name == NULL || layout->names == NULL || layout->items == NULL ||
-        layout->parts == NULL)
-        return wire_problem_set_no_memory(r->problem);
+    if (layout->names == NULL || layout->items == NULL || layout->parts == NULL) {
+        wire_problem_set_no_memory(r->problem);
+        return false; /* as the analyzer sees */
+    }
 
     layout->layers = (struct capture_layers){.items = layout->items, .count = count};
     for (size_t i = 0, at = 0; i < count; i++) {
@@ -386,18 +384,17 @@ static bool read_layers(struct reader *r, const json_t *list) {
 bool capture_layout_make(const struct safetensors_header *header,
                          struct capture_layout *ret_layout,
                          struct wire_problem *ret_problem) {
-    struct capture_layout layout = {0};
     struct reader r = {.header = header,
                        .metadata = safetensors_header_get_metadata(header),
                        .known = json_object(),
-                       .layout = &layout,
+                       .layout = ret_layout,
                        .problem = ret_problem};
     const char *names = json_string_value(json_object_get(r.metadata, "layers"));
     json_t *list = NULL;
     json_error_t error;
     bool read = false;
 
-    *ret_layout = layout;
+    *ret_layout = (struct capture_layout){0};
     if (names == NULL && safetensors_header_find(header, "hidden_states") != NULL)
         wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "layers",
                          "the file has hidden_states and no layers of queries and keys, "
@@ -415,11 +412,8 @@ bool capture_layout_make(const struct safetensors_header *header,
 
     json_decref(list);
     json_decref(r.known);
-    free(r.name);
-    if (read)
-        *ret_layout = layout;
-    else
-        capture_layout_deinit(&layout);
+    if (!read)
+        capture_layout_deinit(ret_layout);
     return read;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limits.h: what bounds captures, and what is counted about them. */
+/* limits.h: what bounds captures, and what is told and counted about them. */
 #pragma once
 
 #include "wire/problem.h"
@@ -19,6 +19,18 @@ enum capture_removal {
     CAPTURE_REMOVED_KEY,
     CAPTURE_REMOVED_ROOM, /* another one got its room */
     CAPTURE_NUM_REMOVALS
+};
+
+struct shared_text;
+
+/* What is told about a capture. */
+struct capture_info {
+    char name[CAPTURE_NAME_MAX + 1];
+    char sha256[CAPTURE_HASH_MAX];
+    struct shared_text *description; /* of its layers; while the capture has a user */
+    size_t bytes;                    /* that it counts */
+    int64_t created, last_use;       /* in seconds since 1970 */
+    int64_t ttl;                     /* in ns */
 };
 
 struct capture_stats {

@@ -263,8 +263,8 @@ static bool end_header(struct capture_put *put, const struct capture_printer *pr
     put->header = NULL;
     if (!read)
         return false;
-    put->capture->description = shared_text_create(printer->print, put->capture);
-    if (put->capture->description == NULL)
+    put->capture->info.description = shared_text_create(printer->print, put->capture);
+    if (put->capture->info.description == NULL)
         return wire_problem_set_no_memory(ret_problem);
     return store_grow(put, capture_count_bytes(put->capture), ret_problem);
 }
@@ -332,14 +332,13 @@ bool capture_put_create(struct captures *store, const struct capture_owner *owne
     }
     capture->store = put->store = store;
     capture->file_bytes = put->size = size;
-    capture->ttl = ttl;
-    snprintf(capture->name, sizeof capture->name, "%.*s", (int)name_size, name);
+    capture->info.ttl = ttl;
+    snprintf(capture->info.name, sizeof capture->info.name, "%.*s", (int)name_size, name);
     put->capture = capture;
     put->started = clock_now_ns();
     sha256_init(&put->hash);
     if (!store_begin(store, put, owner, ret_problem)) {
         free(put);
-        free(capture);
         return false;
     }
     *ret_put = put;
@@ -368,10 +367,11 @@ bool capture_put_finish(struct capture_put *put, struct capture **ret_capture,
     if (!store_enter(put, ret_problem))
         return false;
     struct capture *capture = put->capture; /* is not ended while it is busy */
-    finish_hash(&put->hash, capture->sha256);
+    finish_hash(&put->hash, capture->info.sha256);
     if (put->taken < put->size || (!put->compares && capture->block == NULL)) {
         refuse_format(NULL, "it ends early", ret_problem);
-    } else if (is_hash(capture->name) && strcmp(capture->name, capture->sha256) != 0) {
+    } else if (is_hash(capture->info.name) &&
+               strcmp(capture->info.name, capture->info.sha256) != 0) {
         wire_problem_set(
             ret_problem, WIRE_E_BAD_CAPTURE_NAME, NULL,
             "a name of 64 hexadecimal digits must be the SHA-256 of the file "
@@ -389,7 +389,6 @@ void capture_put_destroy(struct capture_put *put) {
     if (put == NULL)
         return;
     store_end(put);
-    capture_free(put->capture);
     free(put->header);
     free(put);
 }

@@ -17,7 +17,7 @@
 static struct capture *find_oldest(const struct capture_holder *holder) {
     struct capture *oldest = NULL, *capture;
     LIST_FOREACH(capture, &holder->captures, links) {
-        if (capture->num_users == 0 && !capture->gives && capture->bytes > 0 &&
+        if (capture->num_users == 0 && !capture->gives && capture->info.bytes > 0 &&
             (oldest == NULL || capture->last_use < oldest->last_use))
             oldest = capture;
     }
@@ -46,8 +46,7 @@ static struct capture *find_victim(struct captures *store,
 /* Makes room for `bytes` more of a holder, in its half and in all. The victims are chosen
  * first, as if they were gone already. Returns false, with nothing changed, when they do
  * not suffice. */
-static bool make_room(struct captures *store, struct capture_holder *own, size_t bytes,
-                      struct capture **dead) {
+static bool make_room(struct captures *store, struct capture_holder *own, size_t bytes) {
     struct capture *victims = NULL, *victim, *next;
     size_t room = store->stats.limit - store->stats.bytes, count = own->num_captures;
     bool fits, own_fits;
@@ -64,25 +63,25 @@ static bool make_room(struct captures *store, struct capture_holder *own, size_t
         victim->gives = true;
         victim->next_victim = victims;
         victims = victim;
-        victim->holder->bytes -= victim->bytes;
+        victim->holder->bytes -= victim->info.bytes;
         count -= victim->holder == own;
-        room += victim->bytes;
+        room += victim->info.bytes;
     }
 
     for (victim = victims; victim != NULL; victim = next) {
         next = victim->next_victim;
         victim->gives = false;
-        victim->holder->bytes += victim->bytes;
+        victim->holder->bytes += victim->info.bytes;
         if (fits && victim->put != NULL)
-            store_end_idle(victim->put, WIRE_E_CAPTURES_FULL, dead);
+            store_end_idle(victim->put, WIRE_E_CAPTURES_FULL);
         else if (fits)
-            store_remove(victim, CAPTURE_REMOVED_ROOM, dead);
+            store_remove(victim, CAPTURE_REMOVED_ROOM);
     }
     return fits;
 }
 
 /* Lets a capture count `bytes`, which are more than it does. */
-static bool reserve_bytes(struct capture *capture, size_t bytes, struct capture **dead,
+static bool reserve_bytes(struct capture *capture, size_t bytes,
                           struct wire_problem *ret_problem) {
     struct captures *store = capture->store;
     size_t own = capture->holder->bytes, used = store->stats.bytes;
@@ -94,7 +93,7 @@ static bool reserve_bytes(struct capture *capture, size_t bytes, struct capture 
             "may have, half of --capture-memory; keep fewer layers, or "
             "start attnd with a larger --capture-memory",
             bytes, store->stats.limit / 2);
-    if (!make_room(store, capture->holder, bytes - capture->bytes, dead))
+    if (!make_room(store, capture->holder, bytes - capture->info.bytes))
         return wire_problem_set(
             ret_problem, WIRE_E_CAPTURES_FULL, NULL,
             "there is no room for %zu bytes now: of %zu all captures have "
@@ -144,14 +143,14 @@ static bool has_put(const struct capture_holder *holder) {
 
 bool store_begin(struct captures *store, struct capture_put *put,
                  const struct capture_owner *owner, struct wire_problem *ret_problem) {
-    struct capture *capture = put->capture, *dead;
-    int64_t now = store_lock(store, &dead);
-    const struct capture *old =
-        *store_find_link(store, owner->space, capture->name, strlen(capture->name));
-    bool counts = store_count_in(store, capture, owner), begun = false;
+    struct capture *capture = put->capture;
+    int64_t now = store_lock(store);
+    const char *name = capture->info.name;
+    const struct capture *old = *store_find_link(store, owner->space, name, strlen(name));
+    bool begun = false;
 
     put->compares = old != NULL;
-    if (!counts)
+    if (!store_count_in(store, capture, owner))
         wire_problem_set_no_memory(ret_problem);
     else if (has_put(capture->holder))
         refuse_busy(ret_problem);
@@ -159,29 +158,26 @@ bool store_begin(struct captures *store, struct capture_put *put,
         refuse_other_bytes(ret_problem);
     else
         begun =
-            old != NULL || reserve_bytes(capture, size_max(put->size, CAPTURE_BYTES_MIN),
-                                         &dead, ret_problem);
+            old != NULL ||
+            reserve_bytes(capture, size_max(put->size, CAPTURE_BYTES_MIN), ret_problem);
 
     if (begun) {
         capture->put = put;
         capture->last_use = now;
         store_note_expiry(store, put_deadline(put));
-    } else if (counts) {
-        store_count_out(capture);
+    } else {
+        store_bury(capture);
     }
-    store_unlock(store, dead);
+    store_unlock(store);
     return begun;
 }
 
 bool store_enter(struct capture_put *put, struct wire_problem *ret_problem) {
-    pthread_mutex_lock(&put->store->lock);
-    bool is_late = clock_now_ns() > put_deadline(put);
-    bool entered = put->capture != NULL && !is_late;
-    if (is_late)
-        put->reason = WIRE_E_REQUEST_TIMEOUT;
+    store_lock(put->store); /* ends it, when it is late */
+    bool entered = put->capture != NULL;
     if (entered)
         put->capture->num_users++;
-    pthread_mutex_unlock(&put->store->lock);
+    store_unlock(put->store);
     return entered || refuse_ended(put, ret_problem);
 }
 
@@ -195,23 +191,23 @@ void store_leave(struct capture_put *put) {
 }
 
 bool store_grow(struct capture_put *put, size_t bytes, struct wire_problem *ret_problem) {
-    struct capture *dead;
-    store_lock(put->store, &dead);
-    bool grown = bytes <= put->capture->bytes ||
-                 reserve_bytes(put->capture, bytes, &dead, ret_problem);
-    store_unlock(put->store, dead);
+    store_lock(put->store);
+    bool grown = bytes <= put->capture->info.bytes ||
+                 reserve_bytes(put->capture, bytes, ret_problem);
+    store_unlock(put->store);
     return grown;
 }
 
 bool store_publish(struct capture_put *put, struct capture **ret_capture,
                    bool *ret_created, struct wire_problem *ret_problem) {
     struct captures *store = put->store;
-    struct capture *own = put->capture, *published = NULL, *dead;
-    int64_t now = store_lock(store, &dead);
+    struct capture *own = put->capture, *published = NULL;
+    struct capture_info *info = &own->info;
+    int64_t now = store_lock(store);
     struct capture **link =
-        store_find_link(store, own->holder->space, own->name, strlen(own->name));
+        store_find_link(store, own->holder->space, info->name, strlen(info->name));
 
-    if (*link != NULL && strcmp((*link)->sha256, own->sha256) != 0) {
+    if (*link != NULL && strcmp((*link)->info.sha256, info->sha256) != 0) {
         refuse_other_bytes(ret_problem);
     } else if (*link == NULL && put->compares) { /* that is gone meanwhile */
         refuse_busy(ret_problem);
@@ -220,7 +216,7 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
         if (*ret_created) {
             *link = own;
             own->next_in_bucket = NULL;
-            own->created = time(NULL);
+            info->created = time(NULL);
             own->found = true;
             store->stats.captures++;
             own->num_users--; /* the PUT */
@@ -230,18 +226,18 @@ bool store_publish(struct capture_put *put, struct capture **ret_capture,
             store_set_bytes(own, size_max(capture_count_bytes(own), CAPTURE_BYTES_MIN));
         }
         published = *ret_capture = *link;
-        published->ttl = own->ttl; /* the last PUT says how long it is kept */
+        published->info.ttl = info->ttl; /* the last PUT says how long it is kept */
         store_touch(published, now);
         published->num_users++;
-        store_note_expiry(store, now + published->ttl);
+        store_note_expiry(store, now + info->ttl);
     }
-    store_unlock(store, dead);
+    store_unlock(store);
     return published != NULL;
 }
 
 void store_end(struct capture_put *put) {
     pthread_mutex_lock(&put->store->lock);
     if (put->capture != NULL)
-        store_count_out(put->capture);
-    pthread_mutex_unlock(&put->store->lock);
+        store_bury(put->capture);
+    store_unlock(put->store);
 }

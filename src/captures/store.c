@@ -30,22 +30,11 @@ bool capture_name_is_valid(const char *name, size_t size) {
            strspn(name, allowed) >= size;
 }
 
-void capture_free(struct capture *capture) {
-    if (capture == NULL)
-        return;
+static void free_capture(struct capture *capture) {
     capture_layout_deinit(&capture->layout);
-    shared_text_release(capture->description);
+    shared_text_release(capture->info.description);
     free(capture->block);
     free(capture);
-}
-
-/* Frees captures that are linked by next_in_bucket. */
-static void free_all(struct capture *dead) {
-    while (dead != NULL) {
-        struct capture *next = dead->next_in_bucket;
-        capture_free(dead);
-        dead = next;
-    }
 }
 
 /* --- under the lock --- */
@@ -57,7 +46,8 @@ struct capture **store_find_link(struct captures *store, const char *space,
         &store->buckets[hash_bytes(hash, name, size) % CAPTURE_BUCKETS];
 
     for (; *link != NULL; link = &(*link)->next_in_bucket) {
-        if (strncmp((*link)->name, name, size) == 0 && (*link)->name[size] == '\0' &&
+        if (strncmp((*link)->info.name, name, size) == 0 &&
+            (*link)->info.name[size] == '\0' &&
             strcmp((*link)->holder->space, space) == 0)
             break;
     }
@@ -104,14 +94,14 @@ bool store_count_in(struct captures *store, struct capture *capture,
 }
 
 void store_set_bytes(struct capture *capture, size_t bytes) {
-    capture->store->stats.bytes -= capture->bytes;
-    capture->holder->bytes -= capture->bytes;
-    capture->bytes = bytes;
+    capture->store->stats.bytes -= capture->info.bytes;
+    capture->holder->bytes -= capture->info.bytes;
+    capture->info.bytes = bytes;
     capture->holder->bytes += bytes;
     capture->store->stats.bytes += bytes;
 }
 
-void store_count_out(struct capture *capture) {
+static void count_out(struct capture *capture) {
     struct capture_holder *holder = capture->holder;
 
     store_set_bytes(capture, 0);
@@ -123,35 +113,36 @@ void store_count_out(struct capture *capture) {
     }
 }
 
-/* Adds a capture that counts no more to those that are freed. */
-static void bury(struct capture *capture, struct capture **dead) {
-    store_count_out(capture);
-    capture->next_in_bucket = *dead;
-    *dead = capture;
-}
-
-void store_remove(struct capture *capture, enum capture_removal reason,
-                  struct capture **dead) {
+void store_bury(struct capture *capture) {
     struct captures *store = capture->store;
 
-    *store_find_link(store, capture->holder->space, capture->name,
-                     strlen(capture->name)) = capture->next_in_bucket;
+    if (capture->holder != NULL)
+        count_out(capture);
+    capture->next_in_bucket = store->dead;
+    store->dead = capture;
+}
+
+void store_remove(struct capture *capture, enum capture_removal reason) {
+    struct captures *store = capture->store;
+    const char *name = capture->info.name;
+
+    *store_find_link(store, capture->holder->space, name, strlen(name)) =
+        capture->next_in_bucket;
     capture->found = false;
     store->stats.captures--;
     store->stats.removals[reason]++;
     if (capture->num_users == 0)
-        bury(capture, dead);
+        store_bury(capture);
 }
 
-void store_end_idle(struct capture_put *put, enum wire_error reason,
-                    struct capture **dead) {
+void store_end_idle(struct capture_put *put, enum wire_error reason) {
     put->reason = reason;
-    bury(put->capture, dead);
+    store_bury(put->capture);
     put->capture = NULL;
 }
 
 /* Removes what has expired, and ends PUTs that are late. */
-static void sweep(struct captures *store, int64_t now, struct capture **dead) {
+static void sweep(struct captures *store, int64_t now) {
     if (now < store->next_expiry)
         return;
     store->next_expiry = INT64_MAX;
@@ -159,43 +150,46 @@ static void sweep(struct captures *store, int64_t now, struct capture **dead) {
          capture = next) {
         struct capture_put *put = capture->put;
         int64_t expiry =
-            put != NULL ? put_deadline(put) : capture->last_use + capture->ttl;
+            put != NULL ? put_deadline(put) : capture->last_use + capture->info.ttl;
         next = next_capture(store, capture);
         if (put == NULL && !capture->found)
             continue;
         if (expiry > now || (put != NULL && capture->num_users > 0))
             store_note_expiry(store, expiry);
         else if (put != NULL)
-            store_end_idle(put, WIRE_E_REQUEST_TIMEOUT, dead);
+            store_end_idle(put, WIRE_E_REQUEST_TIMEOUT);
         else
-            store_remove(capture, CAPTURE_REMOVED_EXPIRED, dead);
+            store_remove(capture, CAPTURE_REMOVED_EXPIRED);
     }
 }
 
-int64_t store_lock(struct captures *store, struct capture **dead) {
+int64_t store_lock(struct captures *store) {
     int64_t now = clock_now_ns();
-    *dead = NULL;
     pthread_mutex_lock(&store->lock);
-    sweep(store, now, dead);
+    sweep(store, now);
     return now;
 }
 
-void store_unlock(struct captures *store, struct capture *dead) {
+void store_unlock(struct captures *store) {
+    struct capture *dead = store->dead, *next;
+    store->dead = NULL;
     pthread_mutex_unlock(&store->lock);
-    free_all(dead);
+    for (; dead != NULL; dead = next) {
+        next = dead->next_in_bucket;
+        free_capture(dead);
+    }
 }
 
 /* --- captures --- */
 
 void store_touch(struct capture *capture, int64_t now) {
     capture->last_use = now;
-    capture->used_at = time(NULL);
+    capture->info.last_use = time(NULL);
 }
 
 struct capture *captures_acquire(struct captures *store, const char *space,
                                  const char *name, size_t size, bool uses) {
-    struct capture *dead;
-    int64_t now = store_lock(store, &dead);
+    int64_t now = store_lock(store);
     struct capture *capture = *store_find_link(store, space, name, size);
 
     if (capture != NULL) {
@@ -207,43 +201,24 @@ struct capture *captures_acquire(struct captures *store, const char *space,
         store->stats.found++;
     else if (uses)
         store->stats.unknown++;
-    store_unlock(store, dead);
+    store_unlock(store);
     return capture;
 }
 
 void capture_release(struct capture *capture) {
-    struct captures *store;
-    bool counts = true;
     if (capture == NULL)
         return;
+    struct captures *store = capture->store;
 
-    store = capture->store;
     pthread_mutex_lock(&store->lock);
-    if (--capture->num_users == 0 && !capture->found) {
-        store_count_out(capture);
-        counts = false;
-    }
-    pthread_mutex_unlock(&store->lock);
-    if (!counts)
-        capture_free(capture);
-}
-
-/* Returns what is told about a capture, under the lock. */
-static struct capture_info describe_capture(const struct capture *capture) {
-    return (struct capture_info){.space = capture->holder->space,
-                                 .name = capture->name,
-                                 .sha256 = capture->sha256,
-                                 .bytes = capture->bytes,
-                                 .num_layers = capture->layout.layers.count,
-                                 .created = capture->created,
-                                 .last_use = capture->used_at,
-                                 .ttl = capture->ttl};
+    if (--capture->num_users == 0 && !capture->found)
+        store_bury(capture);
+    store_unlock(store);
 }
 
 struct capture *captures_next(struct captures *store, const char *space,
                               struct capture *previous, struct capture_info *ret_info) {
-    struct capture *dead;
-    store_lock(store, &dead);
+    store_lock(store);
     struct capture *capture = next_capture(store, previous);
 
     while (capture != NULL &&
@@ -252,29 +227,22 @@ struct capture *captures_next(struct captures *store, const char *space,
         capture = next_capture(store, capture);
     if (capture != NULL) {
         capture->num_users++;
-        *ret_info = describe_capture(capture);
+        *ret_info = capture->info;
     }
-    store_unlock(store, dead);
+    store_unlock(store);
     capture_release(previous);
     return capture;
 }
 
-/* Removes a capture. Returns false when there is none. */
-static bool remove_named(struct captures *store, const char *space, const char *name,
-                         size_t size, enum capture_removal reason) {
-    struct capture *dead;
-    store_lock(store, &dead);
+bool captures_delete(struct captures *store, const char *space, const char *name,
+                     size_t size, enum capture_removal reason) {
+    store_lock(store);
     struct capture *capture = *store_find_link(store, space, name, size);
 
     if (capture != NULL)
-        store_remove(capture, reason, &dead);
-    store_unlock(store, dead);
+        store_remove(capture, reason);
+    store_unlock(store);
     return capture != NULL;
-}
-
-bool captures_delete(struct captures *store, const char *space, const char *name,
-                     size_t size) {
-    return remove_named(store, space, name, size, CAPTURE_REMOVED_DELETED);
 }
 
 void captures_keep_spaces(struct captures *store,
@@ -283,21 +251,18 @@ void captures_keep_spaces(struct captures *store,
 
     for (struct capture *capture = captures_next(store, NULL, NULL, &info);
          capture != NULL; capture = captures_next(store, NULL, capture, &info)) {
-        if (!keep(context, info.space))
-            remove_named(store, info.space, info.name, strlen(info.name),
-                         CAPTURE_REMOVED_KEY);
+        const char *space = capture->holder->space; /* it counts, since it has a user */
+        if (!keep(context, space))
+            captures_delete(store, space, info.name, strlen(info.name),
+                            CAPTURE_REMOVED_KEY);
     }
 }
 
 struct capture_info capture_get_info(const struct capture *capture) {
     pthread_mutex_lock(&capture->store->lock);
-    struct capture_info info = describe_capture(capture);
+    struct capture_info info = capture->info;
     pthread_mutex_unlock(&capture->store->lock);
     return info;
-}
-
-struct shared_text *capture_hold_description(const struct capture *capture) {
-    return shared_text_hold(capture->description);
 }
 
 const struct capture_layers *capture_get_layers(const struct capture *capture) {
@@ -313,25 +278,22 @@ void captures_count_refusal(struct captures *store, enum wire_error error) {
 }
 
 struct capture_stats captures_get_stats(struct captures *store) {
-    struct capture *dead;
     if (store == NULL)
         return (struct capture_stats){0};
-    store_lock(store, &dead);
+    store_lock(store);
     struct capture_stats stats = store->stats;
-    store_unlock(store, dead);
+    store_unlock(store);
     return stats;
 }
 
 void captures_destroy(struct captures *store) {
-    struct capture *dead = NULL;
+    struct capture *capture;
     if (store == NULL)
         return;
-    for (struct capture *capture = next_capture(store, NULL), *next; capture != NULL;
-         capture = next) {
-        next = next_capture(store, capture);
-        bury(capture, &dead);
-    }
-    free_all(dead);
+    pthread_mutex_lock(&store->lock);
+    while ((capture = next_capture(store, NULL)) != NULL)
+        store_bury(capture);
+    store_unlock(store);
     pthread_mutex_destroy(&store->lock);
     free(store);
 }

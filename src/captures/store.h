@@ -13,22 +13,12 @@
 struct captures;
 struct capture;
 struct capture_layers;
-struct shared_text;
 
 /* The client that asks. Captures of another space do not exist for it. A holder is of one
  * space, and may have half of the budget. Texts of at most CAPTURE_HOLDER_MAX bytes,
  * which are copied. */
 struct capture_owner {
     const char *space, *holder;
-};
-
-/* The description of a capture, without its layers. */
-struct capture_info {
-    const char *space, *name, *sha256; /* while the capture has a user */
-    size_t bytes;                      /* that it counts */
-    size_t num_layers;
-    int64_t created, last_use; /* in seconds since 1970 */
-    int64_t ttl;               /* in ns */
 };
 
 /* Makes a store of at most `limit` bytes. Returns NULL when memory is short. */
@@ -50,7 +40,7 @@ void capture_release(struct capture *capture);
 
 /* Deletes a capture. Returns false when there is none. */
 bool captures_delete(struct captures *store, const char *space, const char *name,
-                     size_t size);
+                     size_t size, enum capture_removal reason);
 
 /* Removes all captures of spaces that keep() does not keep, which is called without a
  * lock. A PUT that ends later looks for its space itself. */
@@ -69,9 +59,6 @@ struct capture_info capture_get_info(const struct capture *capture);
 
 /* Returns the layers of a capture, for as long as it has a user; NULL for NULL. */
 const struct capture_layers *capture_get_layers(const struct capture *capture);
-
-/* Returns what capture_printer.print has printed of it, for the caller to hold. */
-struct shared_text *capture_hold_description(const struct capture *capture);
 
 /* Counts a PUT that was refused, and reads all counts; without a store, NULL, all are
  * 0. */

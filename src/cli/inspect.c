@@ -282,7 +282,7 @@ int command_inspect(const struct config *config, const struct config_texts *file
         fprintf(stderr,
                 "attnd: nothing to inspect; "
                 "give FILE[,KEY=VALUE]..., or --model NAME=FILE[,KEY=VALUE]...\n");
-        return 2;
+        return EXIT_USAGE;
     }
 
     for (size_t i = 0; i < config->models.count; i++)

@@ -8,9 +8,7 @@ static const char *const cpus[] = {"auto", "amx",      "avx512", "avx2",
                                    "neon", "portable", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};
 
-#define OPTION(text, type, member)                                                       \
-    .name = (text), .kind = OPTION_##type,                                               \
-    .offset = offsetof(struct config_compute, member)
+#define OPTION(text, type, member) OPTION_OF(struct config_compute, text, type, member)
 
 const struct option compute_options[COMPUTE_NUM_OPTIONS] = {
     {OPTION("engine", CHOICE, engine), .value = "auto", .metavar = "auto|native|openblas",

@@ -5,7 +5,7 @@
 #include <attnd/status.h>
 #include <jansson.h>
 
-/* Parses the regular file at `path`. *ret_root is a new reference, of any type. Errors,
- * with one line that names the file: ATTN_E_IO, ATTN_E_VALUE for what is not a regular
- * file, ATTN_E_FORMAT for what is not JSON. */
-attn_status config_file_read(const char *path, json_t **ret_root, attn_error *ret_error);
+/* Parses the regular file at `path`. Returns a new reference, of any type; NULL after an
+ * error. Then *error, unless it has one, has a line that names the file, and ATTN_E_IO,
+ * ATTN_E_VALUE for what is not a regular file, or ATTN_E_FORMAT for what is not JSON. */
+json_t *config_file_read(const char *path, attn_error *error);

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define EXIT_USAGE 2 /* the exit code for what is wrong with options */
+
 #define OPTION_VARIABLE_PREFIX "ATTND_" /* of the environment variables of options */
 
 struct config_texts {
@@ -37,6 +39,10 @@ struct option {
     bool command_line_only;     /* not in the file or the environment */
     char letter;                /* 'h' when -h is the same flag; '\0': none */
 };
+
+/* Begins an option whose value is a member of `owner`, a struct. */
+#define OPTION_OF(owner, text, type, member)                                             \
+    .name = (text), .kind = OPTION_##type, .offset = offsetof(owner, member)
 
 /* The options of a program: its own, and the shared ones of compute.h. They fill a struct
  * that begins with a struct config_compute. */

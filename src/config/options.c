@@ -9,8 +9,7 @@ static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const model_controls[] = {"none", "explicit", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
-#define OPTION(text, type, member)                                                       \
-    .name = (text), .kind = OPTION_##type, .offset = offsetof(struct config, member)
+#define OPTION(text, type, member) OPTION_OF(struct config, text, type, member)
 
 static const struct option own_options[] = {
     {OPTION("model", TEXTS, models), .metavar = "NAME=FILE[,KEY=VALUE]...",

@@ -11,6 +11,7 @@
 #include "config/options.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <fnmatch.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -29,49 +30,11 @@ struct option_reader {
     const struct command_info *command; /* NULL: the program has none */
     struct config_texts operands;
     enum source *sources; /* [option_count()], where each value came from */
-    attn_status status;   /* of the first defect; the rest is read all the same */
-    attn_error *error;    /* for the first defect, then NULL */
+    attn_error *error;    /* the first defect; the rest is read all the same */
 };
-
-/* Only the first defect is reported. */
-static void keep_first(struct option_reader *reader, attn_status status) {
-    if (status != ATTN_OK && reader->status == ATTN_OK) {
-        reader->status = status;
-        reader->error = NULL;
-    }
-}
 
 static void *option_value(void *values, const struct option *option) {
     return (char *)values + option->offset;
-}
-
-/* Parses digits and, when `bytes`, a unit that may follow them. */
-static bool parse_size(const char *text, bool bytes, size_t *ret_value) {
-    static const struct {
-        const char *name;
-        size_t factor;
-    } units[] = {
-        {"", 1},
-        {"KiB", 1 << 10},
-        {"MiB", 1 << 20},
-        {"GiB", 1 << 30},
-    };
-    size_t value = 0;
-
-    if (!isdigit((unsigned char)*text))
-        return false;
-    for (; isdigit((unsigned char)*text); text++) {
-        if (!size_mul(value, 10, &value) ||
-            !size_add(value, (size_t)(*text - '0'), &value))
-            return false;
-    }
-
-    size_t num_units = bytes ? sizeof units / sizeof units[0] : 1;
-    for (size_t i = 0; i < num_units; i++) {
-        if (strcmp(text, units[i].name) == 0)
-            return size_mul(value, units[i].factor, ret_value);
-    }
-    return false;
 }
 
 static bool parse_choice(const char *text, const char *const *choices, int *ret_value) {
@@ -82,6 +45,23 @@ static bool parse_choice(const char *text, const char *const *choices, int *ret_
         }
     }
     return false;
+}
+
+/* Parses digits and, of BYTES, a unit that may follow them. */
+static bool parse_size(const char *text, const struct option *option, size_t *ret_value) {
+    static const char *const units[] = {"", "KiB", "MiB", "GiB", NULL};
+    char *end;
+    int unit;
+
+    errno = 0;
+    size_t value = strtoul(text, &end, 10);
+    if (!isdigit((unsigned char)*text) || errno == ERANGE ||
+        !parse_choice(end, units, &unit) || (unit > 0 && option->kind != OPTION_BYTES) ||
+        !size_mul(value, (size_t)1 << 10 * unit, &value) || value < option->min ||
+        value > option->max)
+        return false;
+    *ret_value = value;
+    return true;
 }
 
 static bool parse_bool(const char *text, bool *ret_value) {
@@ -121,88 +101,70 @@ static bool set_text(char **value, const char *text) {
     return true;
 }
 
-/* Refuses the value `text`. `origin` is where it was written: a flag, a variable, or a
+/* Parses the value `text`. `origin` is where it was written: a flag, a variable, or a
  * file and its field. */
-static attn_status refuse_value(struct option_reader *reader, const struct option *option,
-                                const char *origin, const char *text) {
+static attn_status parse_value(struct option_reader *reader, const struct option *option,
+                               const char *origin, const char *text, void *ret_value) {
+    attn_error *error = reader->error;
+
     switch (option->kind) {
     case OPTION_FLAG:
-        return error_set(reader->error, ATTN_E_VALUE, "%s: '%s' is not true or false",
-                         origin, text);
+        if (parse_bool(text, ret_value))
+            return ATTN_OK;
+        return error_keep(error, ATTN_E_VALUE, "%s: '%s' is not true or false", origin,
+                          text);
     case OPTION_CHOICE:
-        return error_set(reader->error, ATTN_E_VALUE, "%s: '%s' is not one of %s", origin,
-                         text, option->metavar);
+        if (parse_choice(text, option->choices, ret_value))
+            return ATTN_OK;
+        return error_keep(error, ATTN_E_VALUE, "%s: '%s' is not one of %s", origin, text,
+                          option->metavar);
     case OPTION_COUNT:
-        return error_set(reader->error, ATTN_E_VALUE,
-                         "%s: '%s' is not a whole number from %zu to %zu", origin, text,
-                         option->min, option->max);
+        if (parse_size(text, option, ret_value))
+            return ATTN_OK;
+        return error_keep(error, ATTN_E_VALUE,
+                          "%s: '%s' is not a whole number from %zu to %zu", origin, text,
+                          option->min, option->max);
     case OPTION_BYTES:
-        return error_set(reader->error, ATTN_E_VALUE,
-                         "%s: '%s' is not a number of bytes of at least %zu "
-                         "(KiB, MiB or GiB may follow the number)",
-                         origin, text, option->min);
+        if (parse_size(text, option, ret_value))
+            return ATTN_OK;
+        return error_keep(error, ATTN_E_VALUE,
+                          "%s: '%s' is not a number of bytes of at least %zu "
+                          "(KiB, MiB or GiB may follow the number)",
+                          origin, text, option->min);
     case OPTION_TEXT:
     case OPTION_TEXTS:
         break;
     }
 
-    return error_set(reader->error, ATTN_E_VALUE, "%s: must not be empty", origin);
+    if (*text == '\0')
+        return error_keep(error, ATTN_E_VALUE, "%s: must not be empty", origin);
+    if (option->kind == OPTION_TEXT ? set_text(ret_value, text)
+                                    : texts_add(ret_value, text))
+        return ATTN_OK;
+    return error_keep(error, ATTN_E_NOMEM, "%s: out of memory", origin);
 }
 
 /* Sets an option, unless a higher source has set it. `origin` is for the error. */
-static attn_status set_value(struct option_reader *reader, const struct option *option,
-                             enum source source, const char *origin, const char *text) {
+static void set_value(struct option_reader *reader, const struct option *option,
+                      enum source source, const char *origin, const char *text) {
     enum source *value_source = reader->sources;
     void *value = option_value(reader->values, option);
-    bool fits = false, enough_memory = true;
 
     for (size_t i = 0; option_at(reader->set, i) != option; i++)
         value_source++;
     if (*value_source > source)
-        return ATTN_OK;
-
-    switch (option->kind) {
-    case OPTION_FLAG:
-        fits = parse_bool(text, value);
-        break;
-    case OPTION_CHOICE:
-        fits = parse_choice(text, option->choices, value);
-        break;
-    case OPTION_COUNT:
-    case OPTION_BYTES: {
-        size_t size = 0;
-        fits = parse_size(text, option->kind == OPTION_BYTES, &size) &&
-               size >= option->min && size <= option->max;
-        if (fits)
-            *(size_t *)value = size;
-        break;
-    }
-    case OPTION_TEXT:
-        fits = *text != '\0';
-        enough_memory = !fits || set_text(value, text);
-        break;
-    case OPTION_TEXTS:
-        fits = *text != '\0';
-        if (*value_source < source)
-            config_texts_deinit(value);
-        enough_memory = !fits || texts_add(value, text);
-        break;
-    }
-
-    if (!fits)
-        return refuse_value(reader, option, origin, text);
-    if (!enough_memory)
-        return error_set(reader->error, ATTN_E_NOMEM, "%s: out of memory", origin);
-    *value_source = source;
-    return ATTN_OK;
+        return;
+    if (option->kind == OPTION_TEXTS && *value_source < source)
+        config_texts_deinit(value);
+    if (parse_value(reader, option, origin, text, value) == ATTN_OK)
+        *value_source = source;
 }
 
 static void read_defaults(struct option_reader *reader) {
     for (size_t i = 0; i < option_count(reader->set); i++) {
         const struct option *option = option_at(reader->set, i);
         if (option->value != NULL)
-            keep_first(reader, set_value(reader, option, SOURCE_DEFAULT, option->name,
-                                         option->value));
+            set_value(reader, option, SOURCE_DEFAULT, option->name, option->value);
     }
 }
 
@@ -218,39 +180,39 @@ static struct nearest find_nearest(const struct option_set *set, const char *nam
 }
 
 /* Refuses the flag `flag`; `name` is its name, or "". */
-static attn_status refuse_unknown_flag(struct option_reader *reader, const char *flag,
-                                       const char *name) {
+static void refuse_unknown_flag(struct option_reader *reader, const char *flag,
+                                const char *name) {
     const char *instead = option_find_foreign(name, '-');
-    if (instead != NULL)
-        return error_set(reader->error, ATTN_E_VALUE, "%s is not an option; %s", flag,
-                         instead);
     struct nearest nearest = find_nearest(reader->set, name, true);
-    if (nearest.name != NULL)
-        return error_set(reader->error, ATTN_E_VALUE,
-                         "unknown option '%s'; did you mean --%s?", flag, nearest.name);
-    return error_set(reader->error, ATTN_E_VALUE, "unknown option '%s'; see %s --help",
-                     flag, reader->set->program);
+    if (instead != NULL)
+        error_keep(reader->error, ATTN_E_VALUE, "%s is not an option; %s", flag, instead);
+    else if (nearest.name != NULL)
+        error_keep(reader->error, ATTN_E_VALUE, "unknown option '%s'; did you mean --%s?",
+                   flag, nearest.name);
+    else
+        error_keep(reader->error, ATTN_E_VALUE, "unknown option '%s'; see %s --help",
+                   flag, reader->set->program);
 }
 
 /* Reads the flag at argv[*at], and advances *at past it and its value. */
-static attn_status read_argument(struct option_reader *reader, int argc,
-                                 char *const *argv, int *at) {
+static void read_argument(struct option_reader *reader, int argc, char *const *argv,
+                          int *at) {
     const char *flag = argv[(*at)++];
     const char *equals = strchr(flag, '=');
     size_t length = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
-    const struct option *option = NULL;
     char origin[64] = "";
 
     /* The name, as it is written, is --NAME or -LETTER. */
     if (length < sizeof origin)
         memcpy(origin, flag, length);
-    if (strncmp(origin, "--", 2) == 0)
-        option = option_find(reader->set, origin + 2, '-');
-    else if (strlen(origin) == 2)
-        option = option_find_letter(reader->set, origin[1]);
-    if (option == NULL)
-        return refuse_unknown_flag(reader, *origin != '\0' ? origin : flag,
-                                   strncmp(origin, "--", 2) == 0 ? origin + 2 : "");
+    const char *name = strncmp(origin, "--", 2) == 0 ? origin + 2 : "";
+    const struct option *option = *name == '\0' && strlen(origin) == 2
+                                      ? option_find_letter(reader->set, origin[1])
+                                      : option_find(reader->set, name, '-');
+    if (option == NULL) {
+        refuse_unknown_flag(reader, *origin != '\0' ? origin : flag, name);
+        return;
+    }
 
     /* The value follows '=' or is the next argument; a FLAG needs none. */
     const char *text = equals != NULL ? equals + 1 : NULL;
@@ -259,44 +221,41 @@ static attn_status read_argument(struct option_reader *reader, int argc,
     if (text == NULL && *at < argc)
         text = argv[(*at)++];
     if (text == NULL)
-        return error_set(reader->error, ATTN_E_VALUE, "%s: needs a value, %s", origin,
-                         option->metavar);
-    return set_value(reader, option, SOURCE_FLAG, origin, text);
+        error_keep(reader->error, ATTN_E_VALUE, "%s: needs a value, %s", origin,
+                   option->metavar);
+    else
+        set_value(reader, option, SOURCE_FLAG, origin, text);
 }
 
-static attn_status read_operand(struct option_reader *reader, const char *operand) {
+static void read_operand(struct option_reader *reader, const char *operand) {
     if (reader->command == NULL || !reader->command->accepts_files)
-        return error_set(reader->error, ATTN_E_VALUE,
-                         "unexpected argument '%s'; see %s --help", operand,
-                         reader->set->program);
-    if (!texts_add(&reader->operands, operand))
-        return error_set(reader->error, ATTN_E_NOMEM, "out of memory");
-    return ATTN_OK;
+        error_keep(reader->error, ATTN_E_VALUE, "unexpected argument '%s'; see %s --help",
+                   operand, reader->set->program);
+    else if (!texts_add(&reader->operands, operand))
+        error_keep(reader->error, ATTN_E_NOMEM, "out of memory");
 }
 
 static void read_arguments(struct option_reader *reader, int argc, char *const *argv) {
     for (int at = 0; at < argc;) {
         if (argv[at][0] == '-' && argv[at][1] != '\0')
-            keep_first(reader, read_argument(reader, argc, argv, &at));
+            read_argument(reader, argc, argv, &at);
         else
-            keep_first(reader, read_operand(reader, argv[at++]));
+            read_operand(reader, argv[at++]);
     }
 }
 
 /* Sets an option from a variable that may hold several texts. */
-static attn_status set_variable_texts(struct option_reader *reader,
-                                      const struct option *option, const char *origin,
-                                      const char *text) {
+static void set_variable_texts(struct option_reader *reader, const struct option *option,
+                               const char *origin, const char *text) {
     char *copy = strdup(text), *rest = copy;
-    if (copy == NULL)
-        return error_set(reader->error, ATTN_E_NOMEM, "out of memory");
-
-    attn_status status = ATTN_OK;
-    for (char *item = strtok_r(copy, MODEL_SEPARATOR, &rest);
-         item != NULL && status == ATTN_OK; item = strtok_r(NULL, MODEL_SEPARATOR, &rest))
-        status = set_value(reader, option, SOURCE_ENVIRONMENT, origin, item);
+    if (copy == NULL) {
+        error_keep(reader->error, ATTN_E_NOMEM, "out of memory");
+        return;
+    }
+    for (char *item = strtok_r(copy, MODEL_SEPARATOR, &rest); item != NULL;
+         item = strtok_r(NULL, MODEL_SEPARATOR, &rest))
+        set_value(reader, option, SOURCE_ENVIRONMENT, origin, item);
     free(copy);
-    return status;
 }
 
 /* Whether Kubernetes sets such a variable for a service whose name begins with "attnd":
@@ -309,12 +268,30 @@ static bool is_service_link(const char *name, const char *value) {
            fnmatch("@(tcp|udp|sctp)://*", value, FNM_EXTMATCH) == 0;
 }
 
-static attn_status read_variable(struct option_reader *reader, const char *variable) {
+/* Refuses the variable `origin`, which looks like one of an option; else only notes it.
+ * `name` is its name as that of an option. */
+static void refuse_unknown_variable(struct option_reader *reader, const char *origin,
+                                    const char *name) {
+    struct nearest nearest = find_nearest(reader->set, name, false);
+    char meant[128];
+
+    if (nearest.name != NULL) {
+        help_format_variable(option_find(reader->set, nearest.name, '-'), meant,
+                             sizeof meant);
+        error_keep(reader->error, ATTN_E_VALUE,
+                   "unknown variable '%s'; did you mean %s? Correct it, or unset it",
+                   origin, meant);
+    } else if (!texts_add(&reader->config->ignored_variables, origin)) {
+        error_keep(reader->error, ATTN_E_NOMEM, "out of memory");
+    }
+}
+
+static void read_variable(struct option_reader *reader, const char *variable) {
     const char *equals = strchr(variable, '=');
     size_t prefix = strlen(OPTION_VARIABLE_PREFIX);
 
     if (equals == NULL || strncmp(variable, OPTION_VARIABLE_PREFIX, prefix) != 0)
-        return ATTN_OK;
+        return;
 
     /* ATTND_MAX_BODY becomes max_body. The name of a service has 63 bytes at most. */
     char origin[128] = "", name[128] = "";
@@ -326,33 +303,20 @@ static attn_status read_variable(struct option_reader *reader, const char *varia
     /* Empty variables are ignored, so that a compose file can pass on what may be
      * unset. */
     if (equals[1] == '\0' || is_service_link(origin, equals + 1))
-        return ATTN_OK;
+        return;
 
     const struct option *option = option_find(reader->set, name, '_');
-    if (option == NULL || option->command_line_only) {
-        struct nearest nearest = find_nearest(reader->set, name, false);
-        if (nearest.name != NULL) {
-            char meant[128];
-            help_format_variable(option_find(reader->set, nearest.name, '-'), meant,
-                                 sizeof meant);
-            return error_set(reader->error, ATTN_E_VALUE,
-                             "unknown variable '%s'; did you mean %s? Correct it, or "
-                             "unset it",
-                             origin, meant);
-        }
-        if (texts_add(&reader->config->ignored_variables, origin))
-            return ATTN_OK;
-        return error_set(reader->error, ATTN_E_NOMEM, "out of memory");
-    }
-    if (option->kind == OPTION_TEXTS)
-        return set_variable_texts(reader, option, origin, equals + 1);
-    return set_value(reader, option, SOURCE_ENVIRONMENT, origin, equals + 1);
+    if (option == NULL || option->command_line_only)
+        refuse_unknown_variable(reader, origin, name);
+    else if (option->kind == OPTION_TEXTS)
+        set_variable_texts(reader, option, origin, equals + 1);
+    else
+        set_value(reader, option, SOURCE_ENVIRONMENT, origin, equals + 1);
 }
 
 /* Sets an option from a string, number or boolean of the file. */
-static attn_status set_json_value(struct option_reader *reader,
-                                  const struct option *option, const char *origin,
-                                  const json_t *value) {
+static void set_json_value(struct option_reader *reader, const struct option *option,
+                           const char *origin, const json_t *value) {
     char number[32];
     const char *text = NULL;
 
@@ -366,52 +330,49 @@ static attn_status set_json_value(struct option_reader *reader,
         text = number;
     }
     if (text == NULL)
-        return error_set(reader->error, ATTN_E_VALUE,
-                         "%s: wrong type; see attnd --help for its values", origin);
-    return set_value(reader, option, SOURCE_FILE, origin, text);
+        error_keep(reader->error, ATTN_E_VALUE,
+                   "%s: wrong type; see attnd --help for its values", origin);
+    else
+        set_value(reader, option, SOURCE_FILE, origin, text);
 }
 
 /* Sets the option that the field `name` of the file names. */
-static attn_status read_file_option(struct option_reader *reader, const char *name,
-                                    json_t *value) {
+static void read_file_option(struct option_reader *reader, const char *name,
+                             json_t *value) {
     char origin[300];
+    size_t i;
+    json_t *item;
 
     snprintf(origin, sizeof origin, "%s: %s", reader->config->file, name);
     const struct option *option = option_find(reader->set, name, '_');
     if (option_find_foreign(name, '_') != NULL)
-        return error_set(reader->error, ATTN_E_VALUE, "%s is not an option; %s", origin,
-                         option_find_foreign(name, '_'));
-    if (option == NULL || option->command_line_only || strcmp(name, "config") == 0)
-        return error_set(reader->error, ATTN_E_VALUE,
-                         "%s: unknown option; use the names in attnd --help, "
-                         "with '_' for '-'",
-                         origin);
-
-    if (!json_is_array(value) || option->kind != OPTION_TEXTS)
-        return set_json_value(reader, option, origin, value);
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        attn_status status =
-            set_json_value(reader, option, origin, json_array_get(value, i));
-        if (status != ATTN_OK)
-            return status;
-    }
-    return ATTN_OK;
+        error_keep(reader->error, ATTN_E_VALUE, "%s is not an option; %s", origin,
+                   option_find_foreign(name, '_'));
+    else if (option == NULL || option->command_line_only || strcmp(name, "config") == 0)
+        error_keep(reader->error, ATTN_E_VALUE,
+                   "%s: unknown option; use the names in attnd --help, with '_' for '-'",
+                   origin);
+    else if (!json_is_array(value) || option->kind != OPTION_TEXTS)
+        set_json_value(reader, option, origin, value);
+    else
+        json_array_foreach(value, i, item) {
+            set_json_value(reader, option, origin, item);
+        }
 }
 
 static void read_config_file(struct option_reader *reader) {
     const char *path = reader->config->file;
-    json_t *root = NULL;
     if (path == NULL)
         return;
 
-    keep_first(reader, config_file_read(path, &root, reader->error));
+    json_t *root = config_file_read(path, reader->error);
     if (root != NULL && !json_is_object(root))
-        keep_first(reader, error_set(reader->error, ATTN_E_FORMAT,
-                                     "%s: not a JSON object", path));
+        error_keep(reader->error, ATTN_E_FORMAT, "%s: not a JSON object", path);
     const char *key;
     json_t *value;
-    json_object_foreach(root, key, value)
-        keep_first(reader, read_file_option(reader, key, value));
+    json_object_foreach(root, key, value) {
+        read_file_option(reader, key, value);
+    }
     json_decref(root);
 }
 
@@ -423,15 +384,16 @@ static attn_status read_sources(struct option_reader *reader, int argc, char *co
     if (reader->sources == NULL)
         return error_set(reader->error, ATTN_E_NOMEM, "out of memory");
 
+    reader->error->status = ATTN_OK;
     read_defaults(reader);
     read_arguments(reader, argc, argv);
     if (reader->config != NULL && environment != NULL) {
         for (; *environment != NULL; environment++)
-            keep_first(reader, read_variable(reader, *environment));
+            read_variable(reader, *environment);
         read_config_file(reader);
     }
     free(reader->sources);
-    return reader->status;
+    return reader->error->status;
 }
 
 attn_status config_read(const struct command_info *command, int argc, char *const *argv,

@@ -19,33 +19,6 @@
 static int notify_fd = -1;
 static int64_t alive_ns;
 
-/* Returns a socket that is connected to the path, or -1 with errno set. '@' stands for
- * the zero byte of an abstract name. */
-static int connect_to(const char *path) {
-    const struct timeval longest = {.tv_sec = 1};
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    size_t size = strlen(path);
-    if ((*path != '/' && *path != '@') || size >= sizeof address.sun_path) {
-        errno = EAFNOSUPPORT;
-        return -1;
-    }
-
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -1;
-    memcpy(address.sun_path, path, size);
-    if (*path == '@')
-        address.sun_path[0] = '\0';
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
-    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size);
-    if (connect(fd, (const struct sockaddr *)&address, length) == 0)
-        return fd;
-    int error = errno;
-    close(fd);
-    errno = error;
-    return -1;
-}
-
 /* Returns half of the time after which the manager considers attnd dead; 0 when it does
  * not watch this process. */
 static int64_t find_alive_ns(void) {
@@ -58,15 +31,31 @@ static int64_t find_alive_ns(void) {
 
 void notify_init(void) {
     const char *path = getenv("NOTIFY_SOCKET");
+    const struct timeval longest = {.tv_sec = 1};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (path == NULL)
         return;
 
-    notify_fd = connect_to(path);
-    if (notify_fd >= 0)
+    size_t size = strlen(path);
+    int fd = -1;
+    errno = EAFNOSUPPORT;
+    if ((*path == '/' || *path == '@') && size < sizeof address.sun_path) {
+        memcpy(address.sun_path, path, size);
+        if (*path == '@') /* it stands for the zero byte of an abstract name */
+            address.sun_path[0] = '\0';
+        fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    }
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, length) == 0) {
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
+        notify_fd = fd;
         alive_ns = find_alive_ns();
-    else
-        log_write(LOG_WARN, "cannot use NOTIFY_SOCKET, no notification will be sent",
-                  LOG_TEXT("reason", strerror(errno)));
+        return;
+    }
+    log_write(LOG_WARN, "cannot use NOTIFY_SOCKET, no notification will be sent",
+              LOG_TEXT("reason", strerror(errno)));
+    if (fd >= 0)
+        close(fd);
 }
 
 void notify_send(const char *text) {

@@ -24,12 +24,12 @@
 
 #include <attnd/library.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define EXIT_USAGE 2
 /* Bytes of its arena that a worker keeps from job to job, and the share of the budget
  * that all of them may keep together. */
 #define ARENA_KEEP_MAX   ((size_t)64 * 1024 * 1024)
@@ -66,9 +66,7 @@ struct daemon {
 
 static size_t find_arena_keep(size_t max_memory, size_t workers) {
     size_t keep = max_memory / ARENA_KEEP_SHARE / workers;
-    if (keep < ARENA_KEEP_MIN)
-        return 0;
-    return keep < ARENA_KEEP_MAX ? keep : ARENA_KEEP_MAX;
+    return keep < ARENA_KEEP_MIN ? 0 : size_min(keep, ARENA_KEEP_MAX);
 }
 
 static size_t num_workers_of(const struct config *config) {
@@ -224,7 +222,7 @@ static void warn_of_config(const struct daemon *daemon) {
 /* Does what signals ask for; returns whether one did. Once attnd stops, nothing is read
  * again. */
 static bool obey_signals(struct daemon *daemon) {
-    bool reload = signals_take_reload(), debug = signals_take_debug();
+    bool reload = signals_take(SIGHUP), debug = signals_take(SIGUSR1);
     if (reload && !signals_stop_requested()) {
         secrets_reload(&daemon->secrets);
         if (daemon->captures != NULL)
@@ -397,23 +395,17 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
     attn_error error;
 
     if (signals_init(config->check_config ? EXIT_FAILURE : EXIT_SUCCESS, &error) !=
-        ATTN_OK) {
-        log_failure(error.text);
-        return EXIT_FAILURE;
-    }
-    if (apply_config(daemon, config, &error) != ATTN_OK) {
-        log_failure(error.text);
-        return EXIT_USAGE;
-    }
+        ATTN_OK)
+        return log_failure(error.text, EXIT_FAILURE);
+    if (apply_config(daemon, config, &error) != ATTN_OK)
+        return log_failure(error.text, EXIT_USAGE);
     attn_status status = attn_init(&error);
     if (status == ATTN_OK && config->check_config)
         status = catalogue_start(&daemon->catalogue, &error);
     else if (status == ATTN_OK)
         status = start_daemon(daemon, config, &error);
-    if (status != ATTN_OK) {
-        log_failure(error.text);
-        return EXIT_FAILURE;
-    }
+    if (status != ATTN_OK)
+        return log_failure(error.text, EXIT_FAILURE);
     if (config->check_config) {
         check_readable(config, &daemon->catalogue.list);
         print_checked(&daemon->catalogue);

@@ -17,7 +17,7 @@
 
 static int wake_fd = -1;
 static volatile sig_atomic_t loading_code;
-static atomic_bool has_loaded, stop_requested, reload_requested, debug_requested;
+static atomic_bool has_loaded, stop_requested, noted[NSIG];
 
 static void wake_main_loop(void) {
     const uint64_t one = 1;
@@ -39,7 +39,7 @@ static void handle_stop(int signal_number) {
 }
 
 static void note_signal(int signal_number) {
-    atomic_store(signal_number == SIGHUP ? &reload_requested : &debug_requested, true);
+    atomic_store(&noted[signal_number], true);
     wake_main_loop();
 }
 
@@ -83,10 +83,6 @@ bool signals_stop_requested(void) {
     return atomic_load(&stop_requested);
 }
 
-bool signals_take_debug(void) {
-    return atomic_exchange(&debug_requested, false);
-}
-
-bool signals_take_reload(void) {
-    return atomic_exchange(&reload_requested, false);
+bool signals_take(int signal_number) {
+    return atomic_exchange(&noted[signal_number], false);
 }

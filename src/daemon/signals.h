@@ -26,5 +26,4 @@ void signals_wait(int wait_ms);
 bool signals_stop_requested(void);
 
 /* Whether SIGHUP, or SIGUSR1, has come since the last call. */
-bool signals_take_reload(void);
-bool signals_take_debug(void);
+bool signals_take(int signal_number);

@@ -3,8 +3,17 @@
  * phases. */
 #pragma once
 
+#include "base/arena.h"
 #include "entry/crew.h"
-#include "entry/reply.h"
+#include "wire/reply.h"
+
+/* The results of a call. Begins as zero. */
+struct attn_reply {
+    struct arena arena; /* of all that the reply has */
+    char *text;
+    size_t num_arrays;
+    attn_array arrays[WIRE_REPLY_ARRAYS_MAX];
+};
 
 struct call {
     struct crew_call crew;
@@ -28,3 +37,15 @@ bool call_check_limit(struct call *call);
 /* Reserves and allocates the scratch of the plan, unless the call is over; NULL with
  * call->problem set. */
 void *call_alloc_scratch(struct call *call);
+
+/* --- heads.c --- */
+
+/* Describes the heads of a planned request, and of those that the caller's sums are of,
+ * and makes the reply. Returns false with call->problem set. */
+bool call_analyse_heads(struct call *call);
+
+/* --- reply.c --- */
+
+/* Makes the reply of results, whose numbers are in its arena. Returns false with
+ * call->problem set: Result not finite, Out of memory. */
+bool call_make_reply(struct call *call, const attn_result *result);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* heads.c: what heads do over the requests of several calls. The sums go from call to
  * call in one array of float64, which has all members of struct attn_heads. */
-#include "entry/heads.h"
+#include "entry/call.h"
 
 #include "base/size.h"
 #include "wire/native/heads.h"

@@ -32,8 +32,8 @@ struct attn_layers {
     struct checkpoint *file;   /* NULL: there is only `folder` */
     struct stat state;         /* when it was opened */
     const struct layer *items; /* [count], of one of the two */
-    size_t count, num_locks;
-    struct slot *slots; /* [count] */
+    size_t count;
+    struct slot *slots; /* [count]; NULL: there are none yet */
     char *text;
 };
 
@@ -135,8 +135,8 @@ static attn_status open_layers(struct attn_layers *layers, attn_error *ret_error
     layers->slots = calloc(layers->count, sizeof *layers->slots);
     if (layers->slots == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    for (; layers->num_locks < layers->count; layers->num_locks++)
-        pthread_mutex_init(&layers->slots[layers->num_locks].lock, NULL);
+    for (size_t i = 0; i < layers->count; i++)
+        pthread_mutex_init(&layers->slots[i].lock, NULL);
     return describe_layers(layers, ret_error);
 }
 
@@ -166,7 +166,7 @@ attn_status attn_layers_open(const char *path, const char *options,
 void attn_layers_destroy(attn_layers *layers) {
     if (layers == NULL)
         return;
-    for (size_t i = 0; i < layers->num_locks; i++) {
+    for (size_t i = 0; layers->slots != NULL && i < layers->count; i++) {
         attn_model_destroy(layers->slots[i].model);
         pthread_mutex_destroy(&layers->slots[i].lock);
     }

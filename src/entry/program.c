@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "entry/begin.h"
-#include "entry/heads.h"
+#include "entry/call.h"
 #include "wire/native/native.h"
 
 #include <attnd/heads.h>
@@ -79,8 +79,7 @@ static bool attend(struct call *call) {
     if (!results_alloc(&call->reply->arena, &call->sizes, &result))
         return wire_problem_set_no_memory(&call->problem);
     attn_run(request->model, &request->batch, &call->sizes, scratch, &result);
-    return call_check_limit(call) &&
-           entry_reply_fill(call->reply, request, &result, &call->problem);
+    return call_check_limit(call) && call_make_reply(call, &result);
 }
 
 static bool compute(struct call *call) {

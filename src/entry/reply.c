@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reply.c: lists the arrays of a reply, and releases them. */
-#include "entry/reply.h"
+#include "entry/call.h"
 
 #include "wire/json/write.h"
 
@@ -13,10 +13,11 @@ struct listed_reply {
     char text[32 + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + WIRE_NOTE_BYTES];
 };
 
-bool entry_reply_fill(attn_reply *reply, const struct wire_request *request,
-                      const attn_result *result, struct wire_problem *ret_problem) {
+bool call_make_reply(struct call *call, const attn_result *result) {
+    const struct wire_request *request = &call->request;
+    attn_reply *reply = call->reply;
     struct listed_reply *listed =
-        wire_reply_begin(&reply->arena, sizeof *listed, request, result, ret_problem);
+        wire_reply_begin(&reply->arena, sizeof *listed, request, result, &call->problem);
     if (listed == NULL)
         return false;
 

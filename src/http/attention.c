@@ -79,7 +79,7 @@ static bool submit_inference(struct exchange *exchange, const struct inference_k
         [WIRE_MEDIA_OCTETS] = &wire_safetensors_writer};
     enum wire_media reply = exchange->request.reply_media;
     bool text = exchange->request.body_media == WIRE_MEDIA_JSON;
-    bool of_capture = exchange->request.route->access == ROUTE_INFERS_CAPTURE;
+    bool of_capture = exchange->request.route->access & ROUTE_OF_CAPTURE;
     struct exchange_codec codec = {
         .kind = kind,
         .read = text ? wire_native_read : wire_safetensors_read,

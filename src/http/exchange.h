@@ -101,7 +101,8 @@ struct exchange_reply {
     const char *note;                   /* Attnd-Note, a constant; or NULL */
     const char *challenge;              /* WWW-Authenticate of a 401, or NULL */
     const struct reply_header *headers; /* of the route, up to a name of NULL; or NULL */
-    char etag[CAPTURE_HASH_MAX + 2];    /* of a capture, or "" */
+    const char *encoding;               /* Content-Encoding, or NULL */
+    char etag[CAPTURE_HASH_MAX + 2];    /* of a capture or a file of the page, or "" */
     bool retry_later;                   /* with Retry-After */
     bool close;                         /* with Connection: close */
 };

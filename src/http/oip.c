@@ -70,35 +70,27 @@ bool oip_check_short(struct exchange *exchange, struct wire_problem *ret_problem
     return oip_check(exchange, ret_problem);
 }
 
-/* The value of WIRE_OIP_SIZE_HEADER, and how often it appears. */
-struct size_header {
-    const char *value;
-    size_t count;
-};
-
-/* MHD_KeyValueIterator */
+/* MHD_KeyValueIterator: finds the first and the last value of the header. */
 static enum MHD_Result add_size_header(void *cls, enum MHD_ValueKind kind,
                                        const char *name, const char *value) {
-    struct size_header *header = cls;
+    const char **values = cls; /* [2] */
     (void)kind;
-    if (strcasecmp(name, WIRE_OIP_SIZE_HEADER) == 0) {
-        header->count++;
-        header->value = value != NULL ? value : "";
-    }
+    if (strcasecmp(name, WIRE_OIP_SIZE_HEADER) == 0)
+        values[values[0] != NULL] = value != NULL ? value : "";
     return MHD_YES;
 }
 
 static bool find_json_size(struct exchange *exchange, size_t *ret_size,
                            struct wire_problem *ret_problem) {
-    struct size_header header = {0};
+    const char *values[2] = {NULL, NULL};
     MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, add_size_header,
-                              &header);
+                              values);
 
     *ret_size = WIRE_NO_SIZE;
-    if (header.count == 0)
+    if (values[0] == NULL)
         return true;
-    if (header.count == 1)
-        return wire_oip_json_size(header.value, exchange->body.text.size, ret_size,
+    if (values[1] == NULL)
+        return wire_oip_json_size(values[0], exchange->body.text.size, ret_size,
                                   ret_problem);
     return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, WIRE_OIP_SIZE_HEADER,
                             WIRE_OIP_SIZE_HEADER " appears twice; send it once");

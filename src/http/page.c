@@ -3,12 +3,10 @@
  * (see src/ui), and inflates them at start for clients that do not accept gzip. */
 #include "http/page.h"
 
-#include "base/endian.h"
 #include "http/reply.h"
 #include "http/routes.h"
 
 #include <inttypes.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,36 +34,29 @@ static const struct page_file files[PAGE_NUM_FILES] = {
     {"/ui.js", "text/javascript; charset=utf-8", &attnd_ui_js},
 };
 
-/* The page runs its own script only, and speaks with this server only. It saves pictures
- * as data: URLs, and files as blob: URLs. */
-static const char content_security_policy[] =
-    "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'";
+/* The last eight bytes of a gzip file (RFC 1952, section 2.3.1). */
+struct page_trailer {
+    uint32_t crc, size; /* of the file before it was compressed */
+};
 
-/* Fills in a variant of a file; its bytes must outlive it. The ETag is made of the CRC
- * and the size of the file, which are the last 8 bytes of a gzip file (RFC 1952, section
- * 2.3.1). */
-static void init_variant(struct page_variant *variant, const struct page_text *gzip,
-                         bool is_gzip, const char *bytes, size_t size) {
-    uint64_t trailer;
+/* All replies have these, beside an ETag, whose freshness a browser asks for. The page
+ * runs its own script only, and speaks with this server only. It saves pictures as data:
+ * URLs, and files as blob: URLs. */
+static const struct reply_header headers[] = {
+    {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ACCEPT_ENCODING},
+    {MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache"},
+    {"Content-Security-Policy",
+     "default-src 'none'; script-src 'self'; style-src 'self'; "
+     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; "
+     "form-action 'none'; frame-ancestors 'none'"},
+    {"X-Content-Type-Options", "nosniff"},
+    {"Referrer-Policy", "no-referrer"},
+    {NULL, NULL}};
+
+static struct page_trailer read_trailer(const struct page_text *gzip) {
+    struct page_trailer trailer;
     memcpy(&trailer, gzip->bytes + gzip->size - sizeof trailer, sizeof trailer);
-
-    *variant = (struct page_variant){
-        .bytes = bytes,
-        .size = size,
-        .headers = {
-            {MHD_HTTP_HEADER_ETAG, variant->etag},
-            {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ACCEPT_ENCODING},
-            {MHD_HTTP_HEADER_CACHE_CONTROL,
-             "no-cache"}, /* asks whether the ETag is new */
-            {"Content-Security-Policy", content_security_policy},
-            {"X-Content-Type-Options", "nosniff"},
-            {"Referrer-Policy", "no-referrer"},
-            {MHD_HTTP_HEADER_CONTENT_ENCODING, is_gzip ? "gzip" : NULL},
-        }};
-    snprintf(variant->etag, sizeof variant->etag, "\"%016" PRIx64 "%s\"", trailer,
-             is_gzip ? "-gzip" : "");
+    return trailer;
 }
 
 /* Finds an item of Accept-Encoding (RFC 9110, section 12.5.3). Returns whether there is
@@ -95,12 +86,12 @@ static bool accepts_gzip(struct exchange *exchange) {
     return allowed;
 }
 
-/* Whether the client has this variant already. */
-static bool knows_variant(struct exchange *exchange, const struct page_variant *variant) {
+/* Whether the client has the file with the ETag of the reply already. */
+static bool knows_file(const struct exchange *exchange) {
     const char *known = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                                     MHD_HTTP_HEADER_IF_NONE_MATCH);
     return known != NULL &&
-           (strcmp(known, "*") == 0 || strstr(known, variant->etag) != NULL);
+           (strcmp(known, "*") == 0 || strstr(known, exchange->reply.etag) != NULL);
 }
 
 /* Inflates a gzip file of the binary to `out`, which has room for its `size` bytes. */
@@ -117,20 +108,15 @@ static bool inflate_file(const struct page_text *gzip, size_t size, char *out) {
     return result == Z_STREAM_END;
 }
 
-attn_status page_init(struct page *page) {
+bool page_init(struct page *page) {
     for (size_t i = 0; i < PAGE_NUM_FILES; i++) {
-        const struct page_text *gzip = files[i].gzip;
-        uint32_t size; /* the last four bytes (RFC 1952, section 2.3.1) */
-
-        memcpy(&size, gzip->bytes + gzip->size - sizeof size, sizeof size);
-        page->texts[i] = malloc(size);
-        if (page->texts[i] == NULL || !inflate_file(gzip, size, page->texts[i]))
-            return ATTN_E_NOMEM;
-        init_variant(&page->variants[i][false], gzip, false, page->texts[i], size);
-        init_variant(&page->variants[i][true], gzip, true, gzip->bytes,
-                     (size_t)gzip->size);
+        const struct page_trailer trailer = read_trailer(files[i].gzip);
+        page->texts[i] = malloc(trailer.size);
+        if (page->texts[i] == NULL ||
+            !inflate_file(files[i].gzip, trailer.size, page->texts[i]))
+            return false;
     }
-    return ATTN_OK;
+    return true;
 }
 
 void page_deinit(struct page *page) {
@@ -149,15 +135,21 @@ bool page_handle(struct exchange *exchange, struct wire_problem *ret_problem) {
                                 "--no-ui; start it without, or use POST /v1/attention",
                                 file->path);
 
-    const struct page_variant *variant =
-        &exchange->thread->page->variants[file - files][accepts_gzip(exchange)];
-    exchange->reply.headers = variant->headers;
-    reply_set_constant(exchange, MHD_HTTP_OK, file->content_type, variant->bytes,
-                       variant->size);
+    const struct page_trailer trailer = read_trailer(file->gzip);
+    bool gzip = accepts_gzip(exchange);
+    const char *text = exchange->thread->page->texts[file - files];
+    reply_set_constant(exchange, MHD_HTTP_OK, file->content_type,
+                       gzip ? file->gzip->bytes : text,
+                       gzip ? (size_t)file->gzip->size : trailer.size);
+    exchange->reply.headers = headers;
+    exchange->reply.encoding = gzip ? "gzip" : NULL;
+    snprintf(exchange->reply.etag, sizeof exchange->reply.etag,
+             "\"%08" PRIx32 "%08" PRIx32 "%s\"", trailer.size, trailer.crc,
+             gzip ? "-gzip" : "");
 
     /* Its Content-Length is the size of the content that libmicrohttpd leaves out (RFC
      * 9110, section 8.6). */
-    if (knows_variant(exchange, variant)) {
+    if (knows_file(exchange)) {
         exchange->reply.status = MHD_HTTP_NOT_MODIFIED;
         exchange->reply.head.content_type = NULL;
     }

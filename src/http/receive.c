@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 /* A body that is refused is still read when it is at most this much over the limit: a
  * client that has not finished sending does not read the reply. */
@@ -101,7 +100,7 @@ static bool count_request(struct exchange *exchange, struct wire_problem *proble
     size_t max = exchange->options->config->max_per_client;
 
     if (exchange->thread->address == ROUTE_AT_ADMIN ||
-        (route != NULL && route->access == ROUTE_IS_HEALTH))
+        (route != NULL && route->access & ROUTE_IS_HEALTH))
         return true;
     exchange->request.counted = atomic_fetch_add(num_requests, 1) < max || max == 0;
     if (exchange->request.counted)
@@ -175,20 +174,18 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
 
 /* Whether a browser asks what a page elsewhere may send. */
 static bool is_preflight(const struct exchange *exchange, const char *method) {
-    if (exchange->request.cross_origin == NULL ||
-        strcmp(method, MHD_HTTP_METHOD_OPTIONS) != 0)
-        return false;
-    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
+    return exchange->request.cross_origin != NULL &&
+           strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0 &&
+           MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                        MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_METHOD) !=
-           NULL;
+               NULL;
 }
 
 /* Whether the request has a key, or needs none. Without a key, a client cannot probe
  * routes, and at most 64 KiB of its body is read. */
 static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
     const struct route *route = exchange->request.route;
-    if ((route != NULL &&
-         (route->access == ROUTE_IS_OPEN || route->access == ROUTE_IS_HEALTH)) ||
+    if ((route != NULL && route->access & ROUTE_IS_OPEN) ||
         secrets_check_key(exchange->thread->secrets, exchange->connection,
                           exchange->request.key_name, &exchange->reply.challenge,
                           problem))
@@ -225,7 +222,7 @@ static bool accept_headers(struct exchange *exchange, const char *path,
     if (!route_check(exchange->thread->routes, route, exchange->thread->address, path,
                      method, problem))
         return false;
-    if (route->access == ROUTE_OF_CAPTURE && strcmp(method, MHD_HTTP_METHOD_PUT) == 0)
+    if (strcmp(method, MHD_HTTP_METHOD_PUT) == 0) /* of a capture, piece by piece */
         return check_content_encoding(exchange, problem) &&
                captures_begin_put(exchange, framing, problem);
     if (route->check == NULL)
@@ -246,11 +243,8 @@ static void find_route(struct exchange *exchange, const char *path) {
     if (request->route == NULL)
         return;
     exchange->record.facts.route = (size_t)(request->route - table->routes);
-    enum route_access access = request->route->access;
-    exchange->record.facts.infers =
-        access == ROUTE_INFERS || access == ROUTE_INFERS_CAPTURE;
-    if (name->start != NULL && access != ROUTE_OF_CAPTURE &&
-        access != ROUTE_INFERS_CAPTURE)
+    exchange->record.facts.infers = request->route->access & ROUTE_INFERS;
+    if (name->start != NULL && (request->route->access & ROUTE_OF_CAPTURE) == 0)
         request->model = wire_models_index(generation->models, generation->num_models,
                                            name->start, name->size);
     if (request->model < generation->num_models)
@@ -312,44 +306,32 @@ static void refuse_while_receiving(struct exchange *exchange,
     exchange->state = EXCHANGE_DISCARDS_BODY;
 }
 
-/* Receives bytes of a file that is taken piece by piece. Returns whether they were; else
- * they come again. */
-static bool receive_piece(struct exchange *exchange, const char *data, size_t size) {
-    struct wire_problem problem;
-    bool taken;
-
-    if (!captures_receive(exchange, data, size, &taken, &problem)) {
-        refuse_while_receiving(exchange, &problem);
-        return true;
-    }
-    if (taken) {
-        connection_count_received(exchange->peer, size);
-        exchange->record.facts.body_bytes += size;
-    }
-    return taken;
-}
-
-/* Receives bytes of the body. Returns MHD_NO, which closes the connection, when a client
- * keeps sending a body that was refused. */
+/* Receives *size bytes of the body. They come again when *size is not 0 afterwards; then
+ * the exchange may belong to a worker, who takes a piece of a file first. Returns MHD_NO,
+ * which closes the connection, when a client keeps sending what was refused. */
 static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
-                                    size_t size) {
+                                    size_t *size) {
     struct wire_problem problem;
-
-    connection_count_received(exchange->peer, size);
-    exchange->record.facts.body_bytes += size;
-    if (exchange->state == EXCHANGE_DISCARDS_BODY) {
-        exchange->body.discarded += size;
-        return exchange->body.discarded > exchange->body.max_discarded ? MHD_NO : MHD_YES;
-    }
+    bool received = true, taken = true;
 
     /* Another thread may drop the body meanwhile, so its own sizes are not read. */
-    if (exchange->record.facts.body_bytes > exchange->body.max) {
-        refuse_size(exchange, "more", &problem);
+    if (exchange->state == EXCHANGE_DISCARDS_BODY)
+        exchange->body.discarded += *size;
+    else if (exchange->body.put != NULL)
+        received = captures_receive(exchange, data, *size, &taken, &problem);
+    else if (*size > exchange->body.max - exchange->record.facts.body_bytes)
+        received = refuse_size(exchange, "more", &problem);
+    else
+        received = upload_append(&exchange->body.upload, data, *size, &problem);
+    if (received && !taken)
+        return MHD_YES;
+
+    if (!received)
         refuse_while_receiving(exchange, &problem);
-    } else if (!upload_append(&exchange->body.upload, data, size, &problem)) {
-        refuse_while_receiving(exchange, &problem);
-    }
-    return MHD_YES;
+    connection_count_received(exchange->peer, *size);
+    exchange->record.facts.body_bytes += *size;
+    *size = 0;
+    return exchange->body.discarded > exchange->body.max_discarded ? MHD_NO : MHD_YES;
 }
 
 /* When a complete request has its turn, and when it comes back with its reply. */
@@ -437,17 +419,8 @@ enum MHD_Result receive_handle(void *cls, struct MHD_Connection *connection,
         exchange->state =
             exchange->reply.status != 0 ? EXCHANGE_DISCARDS_BODY : EXCHANGE_KEEPS_BODY;
     }
-    if (*upload_data_size > 0 && exchange->body.put != NULL) {
-        if (receive_piece(exchange, upload_data, *upload_data_size))
-            *upload_data_size = 0;
-        return MHD_YES;
-    }
-    if (*upload_data_size > 0) {
-        enum MHD_Result result = receive_body(exchange, upload_data, *upload_data_size);
-        *upload_data_size = 0;
-        return result;
-    }
-    return finish_request(exchange);
+    return *upload_data_size > 0 ? receive_body(exchange, upload_data, upload_data_size)
+                                 : finish_request(exchange);
 }
 
 void receive_completed(void *cls, struct MHD_Connection *connection, void **req_cls,

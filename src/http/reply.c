@@ -35,6 +35,7 @@ void reply_set_problem(struct exchange *exchange, const struct wire_problem *pro
     exchange->reply.constant = NULL;
     exchange->reply.constant_size = 0;
     exchange->reply.headers = NULL;
+    exchange->reply.encoding = NULL;
     exchange->reply.etag[0] = '\0';
     exchange->reply.note = NULL;
     exchange->request.errors->print(problem, &exchange->reply.text);
@@ -270,8 +271,11 @@ static bool add_all_headers(const struct exchange *exchange,
         {MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL},
         {MHD_HTTP_HEADER_ETAG, *reply->etag != '\0' ? reply->etag : NULL},
         {NULL, NULL}};
+    const struct reply_header encoding[] = {
+        {MHD_HTTP_HEADER_CONTENT_ENCODING, reply->encoding}, {NULL, NULL}};
     return add_headers(response, first) && add_cors_headers(exchange, response) &&
-           add_headers(response, last) && add_headers(response, reply->headers);
+           add_headers(response, last) && add_headers(response, reply->headers) &&
+           add_headers(response, encoding);
 }
 
 /* Makes a constant text the reply, when there is no memory for another one. */

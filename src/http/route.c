@@ -9,9 +9,9 @@
 
 /* Whether the address has the route. */
 static bool is_at(const struct route *route, enum route_address address) {
-    if (route->access == ROUTE_IS_METRICS)
+    if (route->access & ROUTE_IS_METRICS)
         return address != ROUTE_AT_MAIN;
-    return address != ROUTE_AT_ADMIN || route->access == ROUTE_IS_HEALTH;
+    return address != ROUTE_AT_ADMIN || route->access & ROUTE_IS_HEALTH;
 }
 
 /* Whether `path` is one of the route's. ret_segments[ROUTE_SEGMENTS_MAX] are then the
@@ -63,10 +63,9 @@ const struct route *route_find(const struct route_table *table, const char *path
 /* Whether an error about an unknown path lists the route: all that the admin address has,
  * elsewhere those of /v1 that compute. */
 static bool is_in_error(const struct route *route, enum route_address address) {
-    bool computes =
-        route->access == ROUTE_INFERS || route->access == ROUTE_INFERS_CAPTURE;
-    return address == ROUTE_AT_ADMIN ? is_at(route, address)
-                                     : computes && strncmp(route->path, "/v1/", 4) == 0;
+    if (address == ROUTE_AT_ADMIN)
+        return is_at(route, address);
+    return route->access & ROUTE_INFERS && strncmp(route->path, "/v1/", 4) == 0;
 }
 
 /* Writes the routes that the error lists, each with a comma: "GET /v2/health/live, ". */

@@ -17,17 +17,14 @@ struct route_segment {
     size_t size;
 };
 
-/* Where and for whom a route is. */
+/* Where and for whom a route is. Where there are keys, one that is not open needs one. */
 enum route_access {
-    ROUTE_NEEDS_KEY, /* when there are keys */
-    ROUTE_INFERS,    /* needs one too; a worker computes the reply */
-    /* These two do the same, but the first open segment names a capture and not a model.
-     * The first one takes the body of a PUT piece by piece. */
-    ROUTE_OF_CAPTURE,
-    ROUTE_INFERS_CAPTURE,
-    ROUTE_IS_OPEN,
-    ROUTE_IS_HEALTH, /* open, and at the admin address too */
-    ROUTE_IS_METRICS /* at the admin address alone; when there is none, needs a key */
+    ROUTE_NEEDS_KEY = 0,
+    ROUTE_INFERS = 1,     /* a worker computes the reply */
+    ROUTE_OF_CAPTURE = 2, /* the first open segment names a capture and not a model */
+    ROUTE_IS_OPEN = 4,
+    ROUTE_IS_HEALTH = 8,  /* at the admin address too */
+    ROUTE_IS_METRICS = 16 /* at the admin address alone, when there is one */
 };
 
 /* The address at which a request arrives. */
@@ -51,7 +48,7 @@ struct route {
     /* Called when the request is complete: makes the reply, or submits the exchange to a
      * worker or to the thread that loads models. */
     route_step *handle;
-    enum route_access access;
+    unsigned access; /* sum of enum route_access */
 };
 
 struct route_table {

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "http/handover.h"
 #include "http/metrics/metrics.h"
 #include "http/net/framing.h"
@@ -49,6 +50,7 @@ struct server_listen {
 struct server_address {
     const char *option;
     char *const *texts;            /* [num_listens] */
+    const int *inherited;          /* [num_listens]; see struct http_options */
     struct server_listen *listens; /* [num_listens], the first num_open are open */
     size_t num_listens, num_open;  /* 0: there is no such address */
     enum route_address kind;
@@ -148,11 +150,10 @@ static void begin_limits(struct server_address *address,
                          const struct http_options *options, size_t max_connections,
                          size_t bytes, size_t share) {
     struct connection_limits *limits = &address->limits;
-    size_t by_memory = options->budget->limit / share / bytes;
-    size_t most = by_memory > 0 ? by_memory : 1;
+    size_t by_memory = size_max(options->budget->limit / share / bytes, 1);
 
     limits->options = options;
-    limits->max_connections = max_connections < most ? max_connections : most;
+    limits->max_connections = size_min(max_connections, by_memory);
     client_table_init(&limits->clients, address->num_threads, options->pool);
 }
 
@@ -194,13 +195,12 @@ static void init_limits(struct http_server *server) {
     memory_init(&limits->memory, options->budget, limits->max_connections * bytes);
 }
 
-/* Allocates what all threads use. */
-static attn_status create_state(struct http_server *server) {
+/* Allocates what all threads use. Returns false when memory is short. */
+static bool create_state(struct http_server *server) {
     size_t num_main = server->main.num_threads;
-    attn_status status =
-        metrics_create(num_main + server->admin.num_threads, &server->metrics);
-    if (status != ATTN_OK)
-        return status;
+    server->metrics = metrics_create(num_main + server->admin.num_threads);
+    if (server->metrics == NULL)
+        return false;
     server->main.counts = server->metrics->threads;
     server->admin.counts = server->metrics->threads + num_main;
     return page_init(&server->page);
@@ -233,10 +233,8 @@ static attn_status refuse_threads(attn_status status, size_t count,
 }
 
 /* Returns a socket that listens at the address already, or -1. */
-static int find_inherited(const struct http_server *server,
-                          const struct server_address *address, size_t which) {
-    const int *fds = server->options.inherited;
-    return fds != NULL && address == &server->main ? fds[which] : -1;
+static int find_inherited(const struct server_address *address, size_t which) {
+    return address->inherited != NULL ? address->inherited[which] : -1;
 }
 
 /* Fills in a thread that is zeroed. */
@@ -245,16 +243,10 @@ static void init_thread(struct http_server *server, struct server_address *addre
     size_t count = address->num_threads / address->num_listens;
     size_t which = index / count;
     struct connection_places *places = &address->listens[which].places;
-    const struct connection_list connections = {
-        .limits = &address->limits,
-        .places = places,
-        .max_places = places->max / count + (index % count < places->max % count),
-        .index = index};
-
     address->threads[index] = (struct http_thread){
         .options = &server->options,
         .is_unix = listen_is_unix(address->texts[which]),
-        .is_inherited = find_inherited(server, address, which) >= 0,
+        .is_inherited = find_inherited(address, which) >= 0,
         .callbacks = {receive_handle, receive_completed, handover_client_left,
                       handover_give_turn},
         .address = address->kind,
@@ -264,7 +256,11 @@ static void init_thread(struct http_server *server, struct server_address *addre
         .routes = &routes_table,
         .counts = &address->counts[index],
         .main_limits = &server->main.limits,
-        .connections = connections,
+        .connections = {.limits = &address->limits,
+                        .places = places,
+                        .max_places =
+                            places->max / count + (index % count < places->max % count),
+                        .index = index},
         .refuses_ready = &server->refuses_ready,
         .draining = &address->draining,
         .deadline = &address->deadline,
@@ -282,7 +278,7 @@ static attn_status start_listen(struct http_server *server,
     if (fds == NULL)
         return refuse_threads(ATTN_E_NOMEM, count, ret_error);
 
-    int inherited = find_inherited(server, address, address->num_open);
+    int inherited = find_inherited(address, address->num_open);
     attn_status status = listen_open(address->option, text, inherited, count, fds,
                                      &listen->address, ret_error);
     if (status != ATTN_OK) {
@@ -339,6 +335,7 @@ attn_status http_server_create(const struct http_options *options,
     server->main = (struct server_address){
         .option = "--listen",
         .texts = config->listens.items,
+        .inherited = options->inherited,
         .num_listens = config->listens.count,
         .kind = has_admin ? ROUTE_AT_MAIN : ROUTE_AT_ONLY,
         .secrets = options->secrets,
@@ -353,7 +350,7 @@ attn_status http_server_create(const struct http_options *options,
     init_limits(server);
     framing_init();
     attn_status status = check_budget(options, ret_error);
-    if (status == ATTN_OK && create_state(server) != ATTN_OK)
+    if (status == ATTN_OK && !create_state(server))
         status = refuse_threads(ATTN_E_NOMEM, options->num_threads, ret_error);
     if (status == ATTN_OK)
         status = start_threads(server, &server->main, ret_error);

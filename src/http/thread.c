@@ -258,7 +258,7 @@ static void forget_new(struct http_thread *thread) {
 
     if (thread->connections.num_new > 0 &&
         (MHD_get_timeout(thread->daemon, &timeout) != MHD_YES || timeout > 0))
-        connection_forget_new(&thread->connections);
+        connection_forget_all(&thread->connections, CONNECTION_IS_NEW);
 }
 
 /* Returns how long to wait for events in milliseconds. There is always a limit, so that
@@ -376,7 +376,7 @@ static void *thread_main(void *argument) {
     size_t num_without_reply = thread->num_accepted;
     MHD_stop_daemon(thread->daemon);
     thread->num_accepted = num_without_reply;
-    connection_end_held(&thread->connections);
+    connection_forget_all(&thread->connections, CONNECTION_IS_HELD);
     return NULL;
 }
 
@@ -442,9 +442,6 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     thread->connections.handshakes.epoll_fd = thread->epoll_fd;
     TAILQ_INIT(&thread->turns.flows);
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    atomic_init(&thread->woken, false);
-    atomic_init(&thread->num_with_workers, 0);
-    atomic_init(&thread->num_rounds, 0);
 
     thread->daemon = start_mhd_daemon(thread);
     if (thread->daemon == NULL || thread->epoll_fd < 0 || thread->wake_fd < 0)
@@ -469,14 +466,13 @@ fail:
     return status;
 }
 
-static void close_if_open(int *fd) {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+static void close_if_open(int fd) {
+    if (fd >= 0)
+        close(fd);
 }
 
 void http_thread_deinit(struct http_thread *thread) {
-    close_if_open(&thread->epoll_fd);
-    close_if_open(&thread->wake_fd);
-    close_if_open(&thread->listen_fd);
+    close_if_open(thread->epoll_fd);
+    close_if_open(thread->wake_fd);
+    close_if_open(thread->listen_fd);
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 
+#include <attnd/library.h>
 #include <cblas.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,36 +47,22 @@ attn_status blas_init(attn_error *ret_error) {
     return ATTN_OK;
 }
 
-const char *blas_text(void) {
+const char *attn_blas_text(void) {
     return openblas_text;
 }
 
 /* A product with one row goes to gemv, since gemm would pack b for nothing. c is zeroed
  * before gemv: some kernels multiply what c holds by a beta of 0, and keep a NaN. */
 
-void blas_multiply_transposed(size_t m, size_t n, size_t k, float alpha,
-                              struct blas_matrix a, struct blas_matrix b, float beta,
-                              float *c, size_t ldc) {
+void blas_multiply_transposed(size_t m, size_t n, size_t k, struct blas_matrix a,
+                              struct blas_matrix b, float beta, float *c, size_t ldc) {
     if (m == 1) {
         if (beta == 0.0F)
             memset(c, 0, n * sizeof *c);
-        cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)n, (int)k, alpha, b.data, (int)b.ld,
+        cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)n, (int)k, 1.0F, b.data, (int)b.ld,
                     a.data, 1, beta, c, 1);
     } else {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)m, (int)n, (int)k,
-                    alpha, a.data, (int)a.ld, b.data, (int)b.ld, beta, c, (int)ldc);
-    }
-}
-
-void blas_multiply(size_t m, size_t n, size_t k, struct blas_matrix a,
-                   struct blas_matrix b, float beta, float *c, size_t ldc) {
-    if (m == 1) {
-        if (beta == 0.0F)
-            memset(c, 0, n * sizeof *c);
-        cblas_sgemv(CblasRowMajor, CblasTrans, (int)k, (int)n, 1.0F, b.data, (int)b.ld,
-                    a.data, 1, beta, c, 1);
-    } else {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)m, (int)n, (int)k,
-                    1.0F, a.data, (int)a.ld, b.data, (int)b.ld, beta, c, (int)ldc);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)m, (int)n, (int)k, 1.0F,
+                    a.data, (int)a.ld, b.data, (int)b.ld, beta, c, (int)ldc);
     }
 }

@@ -17,22 +17,13 @@ extern const char *const blas_engine;
 /* Checks and prepares the library that multiplies, as attn_init() does. */
 attn_status blas_init(attn_error *ret_error);
 
-/* Returns one line about that library; see attn_blas_text(). */
-const char *blas_text(void);
-
 /* A matrix and the distance between its rows. */
 struct blas_matrix {
     const float *data;
     size_t ld;
 };
 
-/* Computes c [m, n] = beta * c + alpha * a [m, k] * b [n, k]^T. c may be uninitialised
- * when beta is 0. */
-void blas_multiply_transposed(size_t m, size_t n, size_t k, float alpha,
-                              struct blas_matrix a, struct blas_matrix b, float beta,
-                              float *c, size_t ldc);
-
-/* Computes c [m, n] = beta * c + a [m, k] * b [k, n]. c may be uninitialised when beta
+/* Computes c [m, n] = beta * c + a [m, k] * b [n, k]^T. c may be uninitialised when beta
  * is 0. */
-void blas_multiply(size_t m, size_t n, size_t k, struct blas_matrix a,
-                   struct blas_matrix b, float beta, float *c, size_t ldc);
+void blas_multiply_transposed(size_t m, size_t n, size_t k, struct blas_matrix a,
+                              struct blas_matrix b, float beta, float *c, size_t ldc);

@@ -384,7 +384,7 @@ static void project_by_blas(const struct linear *linear, struct range columns,
         const float *weight = linear->weight + columns.first * linear->in;
         size_t first = depth[i].first, words = depth[i].end - first;
         if (words > 0)
-            blas_multiply_transposed(rows, width, words, 1.0F,
+            blas_multiply_transposed(rows, width, words,
                                      (struct blas_matrix){x + first, x_ld},
                                      (struct blas_matrix){weight + first, linear->in},
                                      i > 0 ? 1.0F : 0.0F, y, y_ld);

@@ -19,10 +19,6 @@ attn_status attn_init(attn_error *ret_error) {
     return status;
 }
 
-const char *attn_blas_text(void) {
-    return blas_text();
-}
-
 void attn_warm_up(void) {
     enum { SIZE = 64 };
     float a[SIZE * SIZE], product[SIZE * SIZE];
@@ -30,6 +26,5 @@ void attn_warm_up(void) {
 
     memset(a, 0, sizeof a);
     for (int i = 0; i < 16; i++) /* long enough for the threads to overlap */
-        blas_multiply_transposed(SIZE, SIZE, SIZE, 1.0F, matrix, matrix, 0.0F, product,
-                                 SIZE);
+        blas_multiply_transposed(SIZE, SIZE, SIZE, matrix, matrix, 0.0F, product, SIZE);
 }

@@ -3,7 +3,7 @@
  * They check native engines at load, and serve where one is wrong. */
 #include "math/blas.h"
 
-#include <string.h>
+#include <attnd/library.h>
 
 enum { PARTIAL_SUMS = 16 }; /* of one product; the compiler has them in vectors */
 
@@ -14,7 +14,7 @@ attn_status blas_init(attn_error *ret_error) {
     return ATTN_OK;
 }
 
-const char *blas_text(void) {
+const char *attn_blas_text(void) {
     return "plain loops, built without OpenBLAS";
 }
 
@@ -36,28 +36,13 @@ static float sum_products(const float *a, const float *b, size_t k) {
 }
 
 /* A row of b, which may be a row of weights, stays in the cache for all rows of a. */
-void blas_multiply_transposed(size_t m, size_t n, size_t k, float alpha,
-                              struct blas_matrix a, struct blas_matrix b, float beta,
-                              float *c, size_t ldc) {
+void blas_multiply_transposed(size_t m, size_t n, size_t k, struct blas_matrix a,
+                              struct blas_matrix b, float beta, float *c, size_t ldc) {
     for (size_t column = 0; column < n; column++) {
         for (size_t row = 0; row < m; row++) {
             float *at = &c[row * ldc + column];
-            float sum =
-                alpha * sum_products(a.data + row * a.ld, b.data + column * b.ld, k);
+            float sum = sum_products(a.data + row * a.ld, b.data + column * b.ld, k);
             *at = beta == 0.0F ? sum : beta * *at + sum;
-        }
-    }
-}
-
-void blas_multiply(size_t m, size_t n, size_t k, struct blas_matrix a,
-                   struct blas_matrix b, float beta, float *c, size_t ldc) {
-    for (size_t row = 0; row < m; row++) {
-        float *sums = c + row * ldc;
-        for (size_t column = 0; column < n; column++)
-            sums[column] = beta == 0.0F ? 0.0F : beta * sums[column];
-        for (size_t i = 0; i < k; i++) {
-            for (size_t column = 0; column < n; column++)
-                sums[column] += a.data[row * a.ld + i] * b.data[i * b.ld + column];
         }
     }
 }

@@ -45,7 +45,7 @@ struct estimate {
     average reply[2]; /* a byte of a reply, by estimate_body.text */
     /* [num_models + 2]; the last two stand for a body that may name any, and for one
      * without a model. The operation of the first of them is that without a model. */
-    struct model_times *times;
+    struct model_times times[];
 };
 
 static double load_average(const average *a) {
@@ -70,7 +70,7 @@ static size_t find_model_index(const struct estimate *estimate, const attn_model
     return i;
 }
 
-static struct size_times *find_times(const struct estimate *estimate,
+static struct size_times *find_times(struct estimate *estimate,
                                      const struct estimate_body *body) {
     size_t model = estimate->num_models, power = 0;
     if (body->num_models == 1)
@@ -114,7 +114,7 @@ static double guess_compute(const struct estimate *estimate,
     return shortest;
 }
 
-void estimate_body(const struct estimate *estimate, const struct estimate_body *body,
+void estimate_body(struct estimate *estimate, const struct estimate_body *body,
                    int64_t *ret_decode, int64_t *ret_later) {
     const struct size_times *times = find_times(estimate, body);
     double decode = load_average(&times->decode), later = load_average(&times->later);
@@ -178,15 +178,13 @@ static void learn_from(struct estimate *estimate, const struct estimate *earlier
 attn_status estimate_create(const attn_model *const *models, size_t num_models,
                             const struct estimate *earlier,
                             struct estimate **ret_estimate) {
-    struct estimate *estimate = calloc(1, sizeof *estimate);
+    struct estimate *estimate =
+        calloc(1, sizeof *estimate + (num_models + 2) * sizeof estimate->times[0]);
     if (estimate == NULL)
         return ATTN_E_NOMEM;
 
     estimate->models = models;
     estimate->num_models = num_models;
-    estimate->times = calloc(num_models + 2, sizeof *estimate->times);
-    if (estimate->times == NULL)
-        goto fail;
     atomic_init(&estimate->times[num_models].flop, GIVEN_NS_PER_FLOP);
     if (earlier != NULL)
         learn_from(estimate, earlier);
@@ -194,22 +192,17 @@ attn_status estimate_create(const attn_model *const *models, size_t num_models,
         double flops, ns; /* of a small run */
         if (load_average(&estimate->times[i].flop) > 0)
             continue;
-        if (model_try(models[i], &flops, &ns) != ATTN_OK)
-            goto fail;
+        if (model_try(models[i], &flops, &ns) != ATTN_OK) {
+            free(estimate);
+            return ATTN_E_NOMEM;
+        }
         atomic_init(&estimate->times[i].flop, ns / (flops + OTHER_FLOPS));
     }
 
     *ret_estimate = estimate;
     return ATTN_OK;
-
-fail:
-    estimate_destroy(estimate);
-    return ATTN_E_NOMEM;
 }
 
 void estimate_destroy(struct estimate *estimate) {
-    if (estimate == NULL)
-        return;
-    free(estimate->times);
     free(estimate);
 }

@@ -33,7 +33,7 @@ struct estimate_body {
 };
 
 /* Estimates the time to decode a body, and the time for all that follows. */
-void estimate_body(const struct estimate *estimate, const struct estimate_body *body,
+void estimate_body(struct estimate *estimate, const struct estimate_body *body,
                    int64_t *ret_decode, int64_t *ret_later);
 
 /* Estimates the time of the layer, when its operations are known. */

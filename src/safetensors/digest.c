@@ -2,7 +2,6 @@
 /* digest.c: lanes do not wait for each other's products. */
 #include "safetensors/digest.h"
 
-#include "base/endian.h"
 #include "base/size.h"
 
 #include <inttypes.h>

@@ -2,7 +2,6 @@
 /* file.c: opens a file or a block of memory, and converts its tensors to float32. */
 #include "safetensors/file.h"
 
-#include "base/endian.h"
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
@@ -79,10 +78,10 @@ static attn_status open_no_memory(attn_error *ret_error) {
     return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to open the file");
 }
 
-/* Puts a better error in the place of the one about a header when the file at `path` is
- * one that another program wrote. */
-static attn_status refuse_foreign(const struct safetensors *file, const char *path,
-                                  attn_error *ret_error) {
+/* Puts a better error in the place of the one about a header when the file is one that
+ * another program wrote. */
+static attn_status refuse_foreign(const struct safetensors *file, attn_error *ret_error) {
+    const char *path = file->fd < 0 ? "FILE" : file->path;
     unsigned char bytes[SAFETENSORS_FOREIGN_MAX];
     size_t size = file->size < sizeof bytes ? (size_t)file->size : sizeof bytes;
 
@@ -91,10 +90,8 @@ static attn_status refuse_foreign(const struct safetensors *file, const char *pa
     return ATTN_E_FORMAT;
 }
 
-/* Reads and parses the header of the file at `path`; sets file->header and
- * file->data_begin. */
-static attn_status file_read_header(struct safetensors *file, const char *path,
-                                    attn_error *ret_error) {
+/* Reads and parses the header; sets file->header and file->data_begin. */
+static attn_status file_read_header(struct safetensors *file, attn_error *ret_error) {
     unsigned char prefix[SAFETENSORS_SIZE_BYTES] = {0};
     size_t header_size;
     attn_status status = ATTN_OK;
@@ -105,7 +102,7 @@ static attn_status file_read_header(struct safetensors *file, const char *path,
         status = safetensors_find_header(prefix, file->size, SAFETENSORS_HEADER_MAX,
                                          &header_size, ret_error);
     if (status == ATTN_E_FORMAT)
-        return refuse_foreign(file, path, ret_error);
+        return refuse_foreign(file, ret_error);
     if (status != ATTN_OK)
         return status;
     file->data_begin = sizeof prefix + header_size;
@@ -126,11 +123,10 @@ static attn_status file_read_header(struct safetensors *file, const char *path,
 
 /* Finishes opening a file or a block of memory; closes it on failure, `status` or a later
  * one. */
-static attn_status finish_open(struct safetensors *file, const char *path,
-                               attn_status status, struct safetensors **ret_file,
-                               attn_error *ret_error) {
+static attn_status finish_open(struct safetensors *file, attn_status status,
+                               struct safetensors **ret_file, attn_error *ret_error) {
     if (status == ATTN_OK)
-        status = file_read_header(file, path, ret_error);
+        status = file_read_header(file, ret_error);
     if (status == ATTN_OK)
         *ret_file = file;
     else
@@ -156,7 +152,7 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
                            S_ISDIR(stat.st_mode) ? "a directory" : "a pipe or device");
     else
         file->size = (uint64_t)stat.st_size;
-    return finish_open(file, path, status, ret_file, ret_error);
+    return finish_open(file, status, ret_file, ret_error);
 }
 
 attn_status safetensors_open_memory(const void *memory, size_t size,
@@ -168,7 +164,7 @@ attn_status safetensors_open_memory(const void *memory, size_t size,
     file->fd = -1;
     file->memory = memory;
     file->size = size;
-    return finish_open(file, "FILE", ATTN_OK, ret_file, ret_error);
+    return finish_open(file, ATTN_OK, ret_file, ret_error);
 }
 
 void safetensors_close(struct safetensors *file) {
@@ -182,12 +178,6 @@ void safetensors_close(struct safetensors *file) {
 
 const char *safetensors_get_path(const struct safetensors *file) {
     return file->path;
-}
-
-const struct safetensors_tensor *safetensors_get_tensors(const struct safetensors *file,
-                                                         size_t *ret_count) {
-    *ret_count = file->header.num_tensors;
-    return file->header.tensors;
 }
 
 const struct safetensors_header *safetensors_get_header(const struct safetensors *file) {

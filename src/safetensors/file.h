@@ -23,11 +23,7 @@ void safetensors_close(struct safetensors *file);
 /* Borrows the path that the file was opened by; "" of one in memory. */
 const char *safetensors_get_path(const struct safetensors *file);
 
-/* Borrows all tensors, sorted by name as strcmp() does. */
-const struct safetensors_tensor *safetensors_get_tensors(const struct safetensors *file,
-                                                         size_t *ret_count);
-
-/* Borrows the header. */
+/* Borrows the header, whose tensors can be read. */
 const struct safetensors_header *safetensors_get_header(const struct safetensors *file);
 
 /* Borrows the text of `key` in __metadata__; NULL when there is none. */

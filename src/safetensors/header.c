@@ -3,7 +3,6 @@
  * refusal of its own, because the operator or client must know what to correct. */
 #include "safetensors/header.h"
 
-#include "base/endian.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "safetensors/parse.h"
@@ -77,9 +76,9 @@ static attn_status check_metadata(json_t *metadata, attn_error *ret_error) {
 static attn_status tensor_parse_shape(struct safetensors_tensor *tensor,
                                       const json_t *shape, size_t *dims,
                                       attn_error *ret_error) {
+    _Static_assert(sizeof(size_t) == sizeof(json_int_t), "any dimension fits");
     if (!json_is_array(shape))
-        return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': shape is not a list of integers", tensor->name);
+        return error_set(ret_error, ATTN_E_FORMAT, "shape is not a list of integers");
 
     tensor->rank = json_array_size(shape);
     tensor->shape = dims;
@@ -88,20 +87,12 @@ static attn_status tensor_parse_shape(struct safetensors_tensor *tensor,
         const json_t *dim = json_array_get(shape, i);
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
             return error_set(ret_error, ATTN_E_FORMAT,
-                             "tensor '%.80s': dimension %zu of shape "
-                             "is not an integer of 0 or more",
-                             tensor->name, i);
-        if ((uint64_t)json_integer_value(dim) > SIZE_MAX)
-            return error_set(ret_error, ATTN_E_FORMAT,
-                             "tensor '%.80s': dimension %zu of shape is too large",
-                             tensor->name, i);
+                             "dimension %zu of shape is not an integer of 0 or more", i);
 
         dims[i] = (size_t)json_integer_value(dim);
         if (!size_mul(tensor->elements, dims[i], &tensor->elements))
             return error_set(ret_error, ATTN_E_FORMAT,
-                             "tensor '%.80s': shape overflows: "
-                             "more elements than can be counted",
-                             tensor->name);
+                             "shape overflows: more elements than can be counted");
     }
     return ATTN_OK;
 }
@@ -117,45 +108,42 @@ static attn_status tensor_parse_span(struct safetensors_tensor *tensor,
         !json_is_integer(end) || json_integer_value(begin) < 0 ||
         json_integer_value(end) < 0)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': data_offsets are not two integers of 0 or more",
-                         tensor->name);
+                         "data_offsets are not two integers of 0 or more");
 
     tensor->begin = (uint64_t)json_integer_value(begin);
     tensor->end = (uint64_t)json_integer_value(end);
     if (tensor->begin > tensor->end)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': data_offsets [%" PRIu64 ",%" PRIu64 "] "
-                         "end before they begin",
-                         tensor->name, tensor->begin, tensor->end);
+                         "data_offsets [%" PRIu64 ",%" PRIu64 "] end before they begin",
+                         tensor->begin, tensor->end);
     if (tensor->end > data_size)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': data_offsets [%" PRIu64 ",%" PRIu64 "] "
-                         "exceed the %" PRIu64 " byte%s of data in the file; "
+                         "data_offsets [%" PRIu64 ",%" PRIu64 "] exceed the %" PRIu64
+                         " byte%s of data in the file; "
                          "is it cut short?",
-                         tensor->name, tensor->begin, tensor->end, data_size,
+                         tensor->begin, tensor->end, data_size,
                          plural_of((size_t)data_size));
 
     size_t bits;
     if (!size_mul(tensor->elements, tensor->dtype->bits, &bits))
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': shape overflows: more bits than can be counted",
-                         tensor->name);
+                         "shape overflows: more bits than can be counted");
     if (bits % 8 != 0)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': %zu element%s of %s cannot fill whole bytes",
-                         tensor->name, tensor->elements, plural_of(tensor->elements),
-                         tensor->dtype->name);
+                         "%zu element%s of %s cannot fill whole bytes", tensor->elements,
+                         plural_of(tensor->elements), tensor->dtype->name);
     if (tensor->end - tensor->begin != bits / 8)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': data_offsets span %" PRIu64 " byte%s, "
+                         "data_offsets span %" PRIu64 " byte%s, "
                          "but its shape needs %zu of %s",
-                         tensor->name, tensor->end - tensor->begin,
+                         tensor->end - tensor->begin,
                          plural_of((size_t)(tensor->end - tensor->begin)), bits / 8,
                          tensor->dtype->name);
     return ATTN_OK;
 }
 
-/* Fills in *tensor from its entry of the header. */
+/* Fills in *tensor from its entry of the header. Errors say what is wrong with it, and
+ * leave out its name. */
 static attn_status header_parse_tensor(struct safetensors_tensor *tensor,
                                        const json_t *entry, size_t *dims,
                                        uint64_t data_size, attn_error *ret_error) {
@@ -163,28 +151,24 @@ static attn_status header_parse_tensor(struct safetensors_tensor *tensor,
     size_t num_fields = sizeof fields / sizeof fields[0];
 
     if (!json_is_object(entry))
-        return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': its entry is not an object", tensor->name);
+        return error_set(ret_error, ATTN_E_FORMAT, "its entry is not an object");
     for (size_t i = 0; i < num_fields; i++) {
         if (json_object_get(entry, fields[i]) == NULL)
-            return error_set(ret_error, ATTN_E_FORMAT, "tensor '%.80s': %s is missing",
-                             tensor->name, fields[i]);
+            return error_set(ret_error, ATTN_E_FORMAT, "%s is missing", fields[i]);
     }
     if (json_object_size(entry) != num_fields)
-        return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': its entry has %zu field%s, "
-                         "but only dtype, shape and data_offsets are allowed",
-                         tensor->name, json_object_size(entry),
-                         plural_of(json_object_size(entry)));
+        return error_set(
+            ret_error, ATTN_E_FORMAT,
+            "its entry has %zu field%s, but only dtype, shape and data_offsets are "
+            "allowed",
+            json_object_size(entry), plural_of(json_object_size(entry)));
 
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     if (dtype == NULL)
-        return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': dtype is not a string", tensor->name);
+        return error_set(ret_error, ATTN_E_FORMAT, "dtype is not a string");
     tensor->dtype = dtype_find(dtype);
     if (tensor->dtype == NULL)
-        return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': dtype '%.40s' is unknown", tensor->name, dtype);
+        return error_set(ret_error, ATTN_E_FORMAT, "dtype '%.40s' is unknown", dtype);
 
     attn_status status =
         tensor_parse_shape(tensor, json_object_get(entry, "shape"), dims, ret_error);
@@ -199,6 +183,7 @@ static attn_status header_parse_tensors(struct safetensors_header *header,
                                         uint64_t data_size, attn_error *ret_error) {
     const char *name;
     json_t *entry;
+    attn_error error;
     size_t count = 0, num_dims = 0;
 
     json_object_foreach(header->json, name, entry) {
@@ -220,7 +205,9 @@ static attn_status header_parse_tensors(struct safetensors_header *header,
         } else {
             struct safetensors_tensor *tensor = &header->tensors[header->num_tensors++];
             tensor->name = header->wrong = name;
-            status = header_parse_tensor(tensor, entry, dims, data_size, ret_error);
+            status = header_parse_tensor(tensor, entry, dims, data_size, &error);
+            if (status != ATTN_OK)
+                error_set(ret_error, status, "tensor '%.80s': %s", name, error.text);
             dims += tensor->rank;
         }
         if (status != ATTN_OK)

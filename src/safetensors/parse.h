@@ -9,8 +9,9 @@
 #include <attnd/status.h>
 #include <jansson.h>
 
-/* Sets jansson's hash seed, and the allocator that notes failures. Called by wire_init(),
- * before any other use of jansson. Without it, only what jansson reports is known. */
+/* Sets jansson's hash seed, and the allocator that notes failures. Call it before any
+ * other use of jansson, and before other threads run; further calls do nothing. Without
+ * it, only what jansson reports is known. */
 void parse_json_init(void);
 
 /* Parses a text; `flags` are json_loadb()'s, and JSON_REJECT_DUPLICATES is one of them.

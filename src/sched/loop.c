@@ -38,7 +38,7 @@ static void run_loop_tasks(struct sched_worker *worker, struct loop *loop) {
     const struct sched_job *job = loop->owner->job;
     bool helps = worker != loop->owner;
 
-    while (!helps || atomic_load(&worker->pool->num_queued) == 0) {
+    while (!helps || queue_num_jobs(&worker->pool->queue) == 0) {
         size_t index = atomic_fetch_add(&loop->next_index, 1);
         if (index >= loop->count)
             break;
@@ -99,8 +99,6 @@ void sched_parallel_for(void *context, size_t count,
     struct sched_pool *pool = worker->pool;
     struct loop loop = {.owner = worker, .task = task, .data = data, .count = count};
     size_t max_threads = size_min(pool->options.num_workers, count);
-    atomic_init(&loop.next_index, 0);
-    atomic_init(&loop.num_helpers, 0);
 
     if (count == 1) { /* nobody can help, and the pace finds checkpoints */
         if (worker->shares_loops || !sched_job_is_over(worker->job))

@@ -30,7 +30,7 @@ static void spin_locked(struct sched_pool *pool) {
     size_t seen = atomic_load(&pool->num_loops);
     pthread_mutex_unlock(&pool->lock);
     int64_t spin_end = clock_now_ns() + SPIN_NS;
-    while (atomic_load(&pool->num_queued) == 0 && atomic_load(&pool->num_loops) == seen &&
+    while (queue_num_jobs(&pool->queue) == 0 && atomic_load(&pool->num_loops) == seen &&
            clock_now_ns() < spin_end)
         sched_yield();
     pthread_mutex_lock(&pool->lock);
@@ -60,7 +60,7 @@ static void sleep_locked(struct sched_pool *pool, struct sched_worker *worker,
 }
 
 bool sched_is_ahead(const struct sched_pool *pool, const struct sched_client *client) {
-    int64_t time = atomic_load(&pool->time);
+    int64_t time = atomic_load(&pool->queue.time);
     return client->flows[SCHED_CHEAP].tag > time || client->flows[SCHED_LARGE].tag > time;
 }
 
@@ -289,12 +289,11 @@ bool sched_reserve(struct sched_pool *pool, struct sched_job *job) {
 
 void sched_submit(struct sched_pool *pool, struct sched_job *job) {
     pthread_mutex_lock(&pool->lock);
-    if (pool->num_running == 0 && atomic_load(&pool->num_queued) == 0)
+    if (pool->num_running == 0 && queue_num_jobs(&pool->queue) == 0)
         queue_forget_shares(&pool->queue);
     if (atomic_load(&job->cancelled))
         job->cost = 0; /* it only ends */
     queue_add(&pool->queue, job);
-    publish_counts_locked(pool);
     pthread_cond_signal(&pool->work);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -306,7 +305,6 @@ bool sched_cancel(struct sched_pool *pool, struct sched_job *job) {
     if (waits) {
         queue_remove(&pool->queue, job);
         release_slot_locked(pool, job);
-        publish_counts_locked(pool);
     }
     pthread_mutex_unlock(&pool->lock);
     return waits;
@@ -319,7 +317,7 @@ struct sched_load sched_get_load(struct sched_pool *pool) {
     int64_t work = queue_work(&pool->queue) + find_running_locked(pool, NULL);
     const struct sched_load load = {.num_workers = options->num_workers,
                                     .num_busy = pool->num_running + pool->num_helping,
-                                    .num_queued = atomic_load(&pool->num_queued),
+                                    .num_queued = queue_num_jobs(&pool->queue),
                                     .num_slots = options->queue_slots,
                                     .delay = work / (int64_t)options->num_workers,
                                     .max_delay = options->max_delay};

@@ -39,20 +39,9 @@ struct sched_pool {
     size_t call_number, num_calling, num_called;
     pthread_cond_t call_ended; /* a call has returned */
 
-    /* Changed under the lock. Spinning threads and helpers read them without it. */
-    atomic_size_t num_queued; /* jobs in the queue */
-    atomic_size_t num_cheap;  /* cheap jobs in the queue */
-    atomic_size_t num_loops;  /* loops that were ever put on the list */
-    atomic_int_fast64_t time; /* of the queue, virtual */
+    /* Loops that were ever put on the list. Threads that spin read it with no lock. */
+    atomic_size_t num_loops;
 };
-
-/* Called after each change of the queue. */
-static inline void publish_counts_locked(struct sched_pool *pool) {
-    const size_t *num_jobs = pool->queue.num_jobs;
-    atomic_store(&pool->num_cheap, num_jobs[SCHED_CHEAP]);
-    atomic_store(&pool->num_queued, num_jobs[SCHED_CHEAP] + num_jobs[SCHED_LARGE]);
-    atomic_store(&pool->time, pool->queue.time);
-}
 
 /* Called when a job leaves the queue. */
 static inline void release_slot_locked(struct sched_pool *pool, struct sched_job *job) {

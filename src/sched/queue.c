@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.c: two rings of flows that are sorted by tag, and a list of jobs in each flow.
+/* queue.c: a ring of flows that is sorted by tag, and a list of jobs in each flow.
  *
  * Only the first job of a flow needs a tag: the start tag of each other one is the finish
  * tag of the job before it. So a job can be removed, or put before others of its flow,
  * without touching tags. */
 #include "sched/queue.h"
 
+#include "base/clock.h"
+
 void queue_init(struct queue *queue) {
-    *queue = (struct queue){0};
-    for (size_t c = 0; c < SCHED_NUM_CLASSES; c++) {
-        struct sched_flow *ring = &queue->flows[c];
-        ring->next = ring->previous = ring;
-        ring->tag = INT64_MIN;
-    }
+    *queue = (struct queue){.ring.tag = INT64_MIN};
+    queue->ring.next = queue->ring.previous = &queue->ring;
 }
 
 /* --- flows --- */
 
-/* Links a flow into its ring. It usually belongs near the end. */
-static void link_flow(struct queue *queue, struct sched_flow *flow,
-                      enum sched_class class) {
-    struct sched_flow *at = queue->flows[class].previous;
-    while (at->tag > flow->tag)
+/* Links a flow into the ring. It usually belongs near the end. */
+static void link_flow(struct queue *queue, struct sched_flow *flow) {
+    struct sched_flow *at = queue->ring.previous;
+    while (at->tag > flow->tag || (at->tag == flow->tag && at->class > flow->class))
         at = at->previous;
 
     flow->previous = at;
@@ -38,27 +35,26 @@ static void unlink_flow(struct queue *queue, struct sched_flow *flow) {
 
 /* Returns the start tag of a job that is first in its flow. */
 static int64_t find_start(const struct queue *queue, const struct sched_flow *flow) {
-    if (flow->first != NULL || flow->tag > queue->time)
-        return flow->tag;
-    return queue->time;
+    int64_t time = atomic_load(&queue->time);
+    return flow->first != NULL || flow->tag > time ? flow->tag : time;
 }
 
 /* Notes that the workers have come to a job with this start tag. */
 static void reach_tag(struct queue *queue, int64_t tag) {
-    if (tag > queue->time)
-        queue->time = tag;
+    if (tag > atomic_load(&queue->time))
+        atomic_store(&queue->time, tag);
 }
 
-/* Serves a flow that is in no ring: its tag grows by `cost`, and virtual time by a part
- * of it. */
-static void serve_flow(struct queue *queue, struct sched_flow *flow, int64_t cost,
-                       enum sched_class class) {
-    queue->time += cost / ((int64_t)queue->num_flows + 2); /* this one, and a new one */
+/* Serves a flow that is not in the ring: its tag grows by `cost`, and virtual time by a
+ * part of it. */
+static void serve_flow(struct queue *queue, struct sched_flow *flow, int64_t cost) {
+    int64_t num_shares = (int64_t)queue->num_flows + 2; /* this one, and a new one */
+    atomic_fetch_add(&queue->time, cost / num_shares);
     flow->tag += cost;
 
     if (flow->tag > queue->max_finish)
         queue->max_finish = flow->tag;
-    if (class == SCHED_LARGE && flow->tag > queue->max_large_finish)
+    if (flow->class == SCHED_LARGE && flow->tag > queue->max_large_finish)
         queue->max_large_finish = flow->tag;
 }
 
@@ -90,13 +86,13 @@ static struct sched_job *find_job_before(const struct sched_flow *flow,
 }
 
 void queue_add(struct queue *queue, struct sched_job *job) {
-    if (job->cost > SCHED_COST_MAX)
-        job->cost = SCHED_COST_MAX;
+    job->cost = clock_earlier(job->cost, SCHED_COST_MAX);
     job->class = job->cost > SCHED_CHEAP_NS ? SCHED_LARGE : SCHED_CHEAP;
     struct sched_flow *flow = &job->client->flows[job->class];
     if (flow->first == NULL) {
+        flow->class = job->class;
         flow->tag = find_start(queue, flow);
-        link_flow(queue, flow, job->class);
+        link_flow(queue, flow);
     }
 
     job->member_tag = find_member_start(flow, job, job->class);
@@ -111,7 +107,7 @@ void queue_add(struct queue *queue, struct sched_job *job) {
     flow->cost += job->cost;
     flow->later += job->later;
     flow->num_jobs++;
-    queue->num_jobs[job->class]++;
+    atomic_fetch_add(&queue->num_jobs[job->class], 1);
 }
 
 /* Unlinks a job; its flow stays in the ring, also when it is empty. */
@@ -124,7 +120,7 @@ static struct sched_flow *unlink_job(struct queue *queue, struct sched_job *job)
     flow->cost -= job->cost;
     flow->later -= job->later;
     flow->num_jobs--;
-    queue->num_jobs[job->class]--;
+    atomic_fetch_sub(&queue->num_jobs[job->class], 1);
     return flow;
 }
 
@@ -142,19 +138,15 @@ static struct sched_job *take_from_flow(struct queue *queue, struct sched_flow *
         atomic_store(&flow->member_time, job->member_tag);
     unlink_job(queue, job);
     unlink_flow(queue, flow);
-    serve_flow(queue, flow, job->cost, job->class);
+    serve_flow(queue, flow, job->cost);
     if (flow->first != NULL)
-        link_flow(queue, flow, job->class);
+        link_flow(queue, flow);
     return job;
 }
 
 struct sched_job *queue_take(struct queue *queue) {
-    struct sched_flow *cheap = queue->flows[SCHED_CHEAP].next;
-    struct sched_flow *flow = queue->flows[SCHED_LARGE].next;
-
-    if (cheap->first != NULL && (flow->first == NULL || cheap->tag <= flow->tag))
-        flow = cheap;
-    if (flow->first == NULL)
+    struct sched_flow *flow = queue->ring.next;
+    if (flow == &queue->ring)
         return NULL;
     reach_tag(queue, flow->tag);
     return take_from_flow(queue, flow, flow->first);
@@ -163,15 +155,13 @@ struct sched_job *queue_take(struct queue *queue) {
 struct sched_job *queue_take_inner(struct queue *queue, enum sched_class class,
                                    int64_t reached, queue_fits *fits,
                                    const void *context) {
-    const struct sched_flow *ring = &queue->flows[class];
-
     if (reached < queue->max_large_finish)
         reached = queue->max_large_finish;
     /* The next large job of the client whose job runs begins at its very end. */
     reached -= class == SCHED_CHEAP;
-    for (struct sched_flow *flow = ring->next; flow != ring && flow->tag <= reached;
-         flow = flow->next) {
-        if (fits == NULL || fits(context, flow->first))
+    for (struct sched_flow *flow = queue->ring.next;
+         flow != &queue->ring && flow->tag <= reached; flow = flow->next) {
+        if (flow->class == class && (fits == NULL || fits(context, flow->first)))
             return take_from_flow(queue, flow, flow->first);
     }
     return NULL;
@@ -197,39 +187,37 @@ static size_t take_group_from_flow(struct queue *queue, struct sched_flow *flow,
 
 size_t queue_take_group(struct queue *queue, uint64_t group, size_t max_rows,
                         struct sched_job **ret_jobs, size_t max) {
+    struct sched_flow *flow, *next;
     size_t count = 0;
 
-    for (size_t c = 0; c < SCHED_NUM_CLASSES; c++) {
-        struct sched_flow *ring = &queue->flows[c], *next;
-        for (struct sched_flow *flow = ring->next; flow != ring; flow = next) {
-            next = flow->next; /* the flow leaves the ring with its last job */
-            count += take_group_from_flow(queue, flow, group, &max_rows, ret_jobs + count,
-                                          max - count);
-        }
+    for (flow = queue->ring.next; flow != &queue->ring; flow = next) {
+        next = flow->next; /* the flow leaves the ring with its last job */
+        count += take_group_from_flow(queue, flow, group, &max_rows, ret_jobs + count,
+                                      max - count);
     }
     return count;
 }
 
 int64_t queue_charge(struct queue *queue, struct sched_client *client, int64_t cost) {
     struct sched_flow *flow = &client->flows[SCHED_LARGE];
+    int64_t tag = find_start(queue, flow);
     bool waits = flow->first != NULL;
 
     if (waits)
         unlink_flow(queue, flow);
-    else
-        flow->tag = find_start(queue, flow);
-    int64_t tag = flow->tag;
+    flow->class = SCHED_LARGE;
+    flow->tag = tag;
     reach_tag(queue, tag);
-    serve_flow(queue, flow, cost, SCHED_LARGE);
+    serve_flow(queue, flow, cost);
     if (waits)
-        link_flow(queue, flow, SCHED_LARGE);
+        link_flow(queue, flow);
     return tag;
 }
 
 void queue_refund(struct queue *queue, struct sched_client *client, int64_t used,
                   int64_t unused) {
     struct sched_flow *flow = &client->flows[SCHED_LARGE];
-    int64_t least = queue->time + used, tag = flow->tag - unused;
+    int64_t least = atomic_load(&queue->time) + used, tag = flow->tag - unused;
     bool waits = flow->first != NULL;
 
     if (tag < least)
@@ -240,24 +228,24 @@ void queue_refund(struct queue *queue, struct sched_client *client, int64_t used
         unlink_flow(queue, flow);
     flow->tag = tag;
     if (waits)
-        link_flow(queue, flow, SCHED_LARGE);
+        link_flow(queue, flow);
 }
 
 void queue_forget_shares(struct queue *queue) {
-    if (queue->time < queue->max_finish)
-        queue->time = queue->max_finish;
+    reach_tag(queue, queue->max_finish);
 }
 
 /* --- time --- */
 
-/* Adds up what the flows of a ring are served before the tag. */
-static int64_t ring_work_before(const struct sched_flow *ring, int64_t tag,
-                                bool with_later) {
+/* Adds up what flows are served before the tag; or, of a cheap job, cheap flows alone: a
+ * large job lets it pass between two of its tasks. */
+static int64_t find_work_before(const struct queue *queue, int64_t tag, bool cheap) {
     int64_t sum = 0;
-    for (const struct sched_flow *at = ring->next; at != ring && at->tag < tag;
-         at = at->next) {
-        int64_t work = at->cost + (with_later ? at->later : 0);
-        sum += work < tag - at->tag ? work : tag - at->tag;
+    for (const struct sched_flow *at = queue->ring.next;
+         at != &queue->ring && at->tag < tag; at = at->next) {
+        int64_t work = at->cost + (cheap ? 0 : at->later);
+        if (!cheap || at->class == SCHED_CHEAP)
+            sum += clock_earlier(work, tag - at->tag);
     }
     return sum;
 }
@@ -273,15 +261,11 @@ int64_t queue_work_before(const struct queue *queue, const struct sched_job *job
     for (const struct sched_job *at = flow->last;
          at != NULL && waits_behind(at, job->priority, member_tag); at = at->previous)
         tag -= at->cost;
-    if (!large) /* large ones let it pass between two of their tasks */
-        return ring_work_before(&queue->flows[SCHED_CHEAP], tag, false);
-
-    tag += flows[SCHED_CHEAP].later;
-    return ring_work_before(&queue->flows[SCHED_CHEAP], tag, true) +
-           ring_work_before(&queue->flows[SCHED_LARGE], tag, true);
+    if (large)
+        tag += flows[SCHED_CHEAP].later;
+    return find_work_before(queue, tag, !large);
 }
 
 int64_t queue_work(const struct queue *queue) {
-    return ring_work_before(&queue->flows[SCHED_CHEAP], INT64_MAX, true) +
-           ring_work_before(&queue->flows[SCHED_LARGE], INT64_MAX, true);
+    return find_work_before(queue, INT64_MAX, false);
 }

@@ -38,11 +38,12 @@ enum sched_class { SCHED_CHEAP, SCHED_LARGE, SCHED_NUM_CLASSES };
 
 /* The jobs of one client and class. */
 struct sched_flow {
-    struct sched_flow *next, *previous; /* of the queue's list, while jobs wait */
+    struct sched_flow *next, *previous; /* of the queue's ring, while jobs wait */
     struct sched_job *first, *last;     /* by priority, then oldest first */
-    int64_t tag;         /* start tag of `first`, or the last job's finish tag */
-    int64_t cost, later; /* of all jobs that wait here */
-    size_t num_jobs;     /* that wait here */
+    int64_t tag;            /* start tag of `first`, or the last job's finish tag */
+    int64_t cost, later;    /* of all jobs that wait here */
+    size_t num_jobs;        /* that wait here */
+    enum sched_class class; /* of its jobs, once it has had one */
     /* The largest start tag of a member's job that was taken. */
     atomic_int_fast64_t member_time;
 };
@@ -93,15 +94,23 @@ struct sched_job {
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 struct queue {
-    struct sched_flow flows[SCHED_NUM_CLASSES]; /* rings of flows, lowest tag first */
-    size_t num_flows;                           /* in both rings */
-    size_t num_jobs[SCHED_NUM_CLASSES];
-    int64_t time; /* virtual */
+    struct sched_flow
+        ring;         /* the head of a ring of flows: lowest tag first, then cheap */
+    size_t num_flows; /* in the ring */
+    /* Other threads read these two without the lock. */
+    atomic_size_t num_jobs[SCHED_NUM_CLASSES]; /* that wait */
+    atomic_int_fast64_t time;                  /* virtual */
     /* The largest finish tags of the jobs that were taken. */
     int64_t max_finish, max_large_finish;
 };
 
 void queue_init(struct queue *queue);
+
+/* Returns how many jobs wait. Thread-safe. */
+static inline size_t queue_num_jobs(const struct queue *queue) {
+    return atomic_load(&queue->num_jobs[SCHED_CHEAP]) +
+           atomic_load(&queue->num_jobs[SCHED_LARGE]);
+}
 
 /* Adds a job to its flow; its class follows from its cost. */
 void queue_add(struct queue *queue, struct sched_job *job);

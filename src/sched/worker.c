@@ -33,7 +33,6 @@ void worker_begin_locked(struct sched_worker *worker, struct sched_job *job) {
 
     release_slot_locked(pool, job);
     pool->num_running += worker->is_outer;
-    publish_counts_locked(pool);
 }
 
 void worker_end_locked(struct sched_worker *worker) {
@@ -67,7 +66,6 @@ size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_
     size_t count = queue_take_group(&pool->queue, group, max_rows, ret_jobs, max);
     for (size_t i = 0; i < count; i++)
         release_slot_locked(pool, ret_jobs[i]);
-    publish_counts_locked(pool);
     pthread_mutex_unlock(&pool->lock);
     return count;
 }
@@ -84,15 +82,14 @@ void sched_end_job(struct sched_worker *worker) {
 }
 
 bool sched_any_waits(const struct sched_worker *worker) {
-    return atomic_load(&worker->pool->num_queued) > 0;
+    return queue_num_jobs(&worker->pool->queue) > 0;
 }
 
 void sched_go_on(struct sched_worker *worker, int64_t cost) {
     struct sched_pool *pool = worker->pool;
     int64_t now = clock_now_ns();
 
-    if (cost > SCHED_COST_MAX)
-        cost = SCHED_COST_MAX;
+    cost = clock_earlier(cost, SCHED_COST_MAX);
     pthread_mutex_lock(&pool->lock);
     worker->tag = queue_charge(&pool->queue, worker->job->client, cost);
     worker->expected_end = now + cost;
@@ -100,10 +97,6 @@ void sched_go_on(struct sched_worker *worker, int64_t cost) {
 }
 
 /* --- jobs inside a job --- */
-
-static int64_t max_ns(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
 
 /* A large job may run inside another one that has used SHORTER_SHARE times as much time,
  * and large jobs inside get at most half of its time. A client whose job is long must not
@@ -118,7 +111,9 @@ int64_t worker_find_wait(const struct sched_worker *worker, const struct sched_j
         before = clock_earlier(before, worker->pool->options.max_delay);
         half = clock_earlier(half, worker->pool->options.max_delay);
     }
-    return max_ns(before - used, half - left);
+    before -= used;
+    half -= left;
+    return before > half ? before : half;
 }
 
 /* Whether a large job may run inside the worker's now; for queue_take_inner(). */
@@ -138,8 +133,9 @@ static struct sched_worker *begin_inner_job(struct sched_worker *worker) {
     bool may_be_large = inner->inner != NULL && fits_inside(worker, &least_large);
     bool may_be_cheap = worker->inner_ns - 2 * worker->large_ns <= used + SCHED_CHEAP_NS;
 
-    if (atomic_load(may_be_large ? &pool->num_queued : &pool->num_cheap) == 0 ||
-        (!may_be_large && !may_be_cheap))
+    size_t num_waiting = may_be_large ? queue_num_jobs(&pool->queue)
+                                      : atomic_load(&pool->queue.num_jobs[SCHED_CHEAP]);
+    if (num_waiting == 0 || (!may_be_large && !may_be_cheap))
         return NULL;
     while (innermost->inner != NULL)
         innermost = innermost->inner;

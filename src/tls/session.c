@@ -2,6 +2,8 @@
 /* session.c: sessions by GnuTLS. Without GnuTLS these functions are never called. */
 #include "tls/session.h"
 
+#include <endian.h>
+
 #if ATTND_TLS
 #include <gnutls/gnutls.h>
 #include <sys/types.h>
@@ -32,18 +34,13 @@ void tls_session_watch(void *session, bool *established) {
 }
 
 uint64_t tls_session_count_records(void *session) {
-    uint64_t count = 0;
+    uint64_t number = 0; /* of the next record, big-endian */
 #if ATTND_TLS
-    unsigned char number[8]; /* of the next record, big-endian */
-
-    if (gnutls_record_get_state(session, 1, NULL, NULL, NULL, number) != GNUTLS_E_SUCCESS)
-        return 0;
-    for (size_t i = 0; i < sizeof number; i++)
-        count = count << 8 | number[i];
+    gnutls_record_get_state(session, 1, NULL, NULL, NULL, (unsigned char *)&number);
 #else
     (void)session;
 #endif
-    return count;
+    return be64toh(number);
 }
 
 bool tls_session_has_received(void *session) {

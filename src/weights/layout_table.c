@@ -5,90 +5,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINEAR(module)                                                                   \
-    { module ".weight", module ".bias" }
-
 /* clang-format off */
+#define LINEAR(module) {module ".weight", module ".bias"}
+/* Those of queries, keys and values; `query` is the first of the three. */
+#define INPUTS(query, q, k, v) \
+    [query] = LINEAR(q), [(query) + 1] = LINEAR(k), [(query) + 2] = LINEAR(v)
+
 const struct layout layout_table[LAYOUT_TABLE_SIZE] = {
     {   /* Zhang et al., Dive into Deep Learning, section 11.5 */
         .name = "d2l",
-        .linears = {
-            [LINEAR_QUERY]  = LINEAR("W_q"),
-            [LINEAR_KEY]    = LINEAR("W_k"),
-            [LINEAR_VALUE]  = LINEAR("W_v"),
-            [LINEAR_OUTPUT] = LINEAR("W_o"),
-        },
+        .linears = {INPUTS(LINEAR_QUERY, "W_q", "W_k", "W_v"),
+                    [LINEAR_OUTPUT] = LINEAR("W_o")},
     },
     {   /* torch.nn.MultiheadAttention */
         .name = "torch",
-        .linears = {
-            [LINEAR_PACKED] = {"in_proj_weight", "in_proj_bias"},
-            [LINEAR_OUTPUT] = LINEAR("out_proj"),
-        },
+        .linears = {[LINEAR_PACKED] = {"in_proj_weight", "in_proj_bias"},
+                    [LINEAR_OUTPUT] = LINEAR("out_proj")},
         .refused = {"bias_k", "bias_v"},
     },
     {   /* the same with kdim or vdim */
         .name = "torch",
-        .linears = {
-            [LINEAR_QUERY]  = {"q_proj_weight", NULL},
-            [LINEAR_KEY]    = {"k_proj_weight", NULL},
-            [LINEAR_VALUE]  = {"v_proj_weight", NULL},
-            [LINEAR_PACKED] = {NULL, "in_proj_bias"},
-            [LINEAR_OUTPUT] = LINEAR("out_proj"),
-        },
+        .linears = {[LINEAR_QUERY] = {"q_proj_weight"}, [LINEAR_KEY] = {"k_proj_weight"},
+                    [LINEAR_VALUE] = {"v_proj_weight"},
+                    [LINEAR_PACKED] = {NULL, "in_proj_bias"},
+                    [LINEAR_OUTPUT] = LINEAR("out_proj")},
         .refused = {"bias_k", "bias_v"},
     },
     {   /* Raschka, Build a Large Language Model (From Scratch), MultiHeadAttention, and
          * GroupedQueryAttention, whose norms are those of Qwen3 */
         .name = "llms_from_scratch",
         .causal = true,
-        .linears = {
-            [LINEAR_QUERY]  = LINEAR("W_query"),
-            [LINEAR_KEY]    = LINEAR("W_key"),
-            [LINEAR_VALUE]  = LINEAR("W_value"),
-            [LINEAR_OUTPUT] = LINEAR("out_proj"),
-        },
+        .linears = {INPUTS(LINEAR_QUERY, "W_query", "W_key", "W_value"),
+                    [LINEAR_OUTPUT] = LINEAR("out_proj")},
         .norms = {"q_norm.scale", "k_norm.scale"},
         .ignored = "mask",
     },
     {   /* the same book's MultiHeadAttentionWrapper: the heads' outputs, concatenated */
         .name = "llms_from_scratch_wrapper",
         .causal = true,
-        .linears = {
-            [LINEAR_HEAD_QUERY] = LINEAR("heads.0.W_query"),
-            [LINEAR_HEAD_KEY]   = LINEAR("heads.0.W_key"),
-            [LINEAR_HEAD_VALUE] = LINEAR("heads.0.W_value"),
-        },
+        .linears = {INPUTS(LINEAR_HEAD_QUERY, "heads.0.W_query", "heads.0.W_key",
+                           "heads.0.W_value")},
         .ignored = "heads.0.mask",
     },
     {   /* one projection for all heads, then another in each head */
         .name = "two_stage",
-        .linears = {
-            [LINEAR_QUERY]      = LINEAR("W_Q"),
-            [LINEAR_KEY]        = LINEAR("W_K"),
-            [LINEAR_VALUE]      = LINEAR("W_V"),
-            [LINEAR_HEAD_QUERY] = LINEAR("heads.0.W_Q"),
-            [LINEAR_HEAD_KEY]   = LINEAR("heads.0.W_K"),
-            [LINEAR_HEAD_VALUE] = LINEAR("heads.0.W_V"),
-            [LINEAR_OUTPUT]     = LINEAR("W_O"),
-        },
+        .linears = {INPUTS(LINEAR_QUERY, "W_Q", "W_K", "W_V"),
+                    INPUTS(LINEAR_HEAD_QUERY, "heads.0.W_Q", "heads.0.W_K",
+                           "heads.0.W_V"),
+                    [LINEAR_OUTPUT] = LINEAR("W_O")},
     },
     {   /* Attention of timm, and of many vision transformers */
         .name = "timm",
         .wide = true,
-        .linears = {
-            [LINEAR_PACKED] = LINEAR("qkv"),
-            [LINEAR_OUTPUT] = LINEAR("proj"),
-        },
+        .linears = {[LINEAR_PACKED] = LINEAR("qkv"), [LINEAR_OUTPUT] = LINEAR("proj")},
     },
     {   /* Karpathy's nanoGPT, and GPT-2, whose weights are [in, out] */
         .name = "nanogpt",
         .causal = true,
         .turned = true,
-        .linears = {
-            [LINEAR_PACKED] = LINEAR("c_attn"),
-            [LINEAR_OUTPUT] = LINEAR("c_proj"),
-        },
+        .linears = {[LINEAR_PACKED] = LINEAR("c_attn"),
+                    [LINEAR_OUTPUT] = LINEAR("c_proj")},
         .ignored = "bias",
     },
 };

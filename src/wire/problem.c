@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* problem.c: the catalogue of errors, and how an error is printed. */
+/* problem.c: sets and prints errors. */
 #include "wire/problem.h"
 
 #include "wire/json/write.h"
@@ -7,59 +7,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* The status and the title of an error are written here only. */
 static const struct wire_error_entry catalogue[WIRE_NUM_ERRORS] = {
-    [WIRE_E_BAD_REQUEST] = {400, "Bad request"},
-    [WIRE_E_MALFORMED_JSON] = {400, "Malformed JSON"},
-    [WIRE_E_MALFORMED_SAFETENSORS] = {400, "Malformed safetensors"},
-    [WIRE_E_NESTED_TOO_DEEPLY] = {400, "Nested too deeply"},
-    [WIRE_E_UNKNOWN_KEY] = {400, "Unknown key"},
-    [WIRE_E_MISSING_KEY] = {400, "Missing key"},
-    [WIRE_E_DUPLICATE_KEY] = {400, "Duplicate key"},
-    [WIRE_E_WRONG_TYPE] = {400, "Wrong type"},
-    [WIRE_E_WRONG_DTYPE] = {400, "Wrong dtype"},
-    [WIRE_E_WRONG_RANK] = {400, "Wrong rank"},
-    [WIRE_E_EMPTY_TENSOR] = {400, "Empty tensor"},
-    [WIRE_E_UNEVEN_ROWS] = {400, "Uneven rows"},
-    [WIRE_E_SHAPE_MISMATCH] = {400, "Shape mismatch"},
-    [WIRE_E_TOO_MANY_TOKENS] = {400, "Too many tokens"},
-    [WIRE_E_OUT_OF_RANGE] = {400, "Out of range"},
-    [WIRE_E_DUPLICATE_INDEX] = {400, "Duplicate index"},
-    [WIRE_E_NOTHING_TO_SELECT_FROM] = {400, "Nothing to select from"},
-    [WIRE_E_MODEL_NOT_NAMED] = {400, "Model not named"},
-    [WIRE_E_DUPLICATE_INPUT] = {400, "Duplicate input"},
-    [WIRE_E_UNKNOWN_OUTPUT] = {400, "Unknown output"},
-    [WIRE_E_DUPLICATE_OUTPUT] = {400, "Duplicate output"},
-    [WIRE_E_OUTPUTS_DISAGREE] = {400, "Outputs disagree"},
-    [WIRE_E_BINARY_DATA] = {400, "Binary data"},
-    [WIRE_E_BAD_CAPTURE_NAME] = {400, "Bad capture name"},
-    [WIRE_E_UNKNOWN_LAYER] = {400, "Unknown layer"},
-    [WIRE_E_UNAUTHORIZED] = {401, "Unauthorized"},
-    [WIRE_E_ORIGIN_NOT_ALLOWED] = {403, "Origin not allowed"},
-    [WIRE_E_MODEL_CONTROL_OFF] = {403, "Model control is off"},
-    [WIRE_E_UNKNOWN_ROUTE] = {404, "Unknown route"},
-    [WIRE_E_UNKNOWN_MODEL] = {404, "Unknown model"},
-    [WIRE_E_UNKNOWN_VERSION] = {404, "Unknown version"},
-    [WIRE_E_CAPTURES_OFF] = {404, "Captures are off"},
-    [WIRE_E_UNKNOWN_CAPTURE] = {404, "Unknown capture"},
-    [WIRE_E_METHOD_NOT_ALLOWED] = {405, "Method not allowed"},
-    [WIRE_E_NOT_ACCEPTABLE] = {406, "Not acceptable"},
-    [WIRE_E_REQUEST_TIMEOUT] = {408, "Request timeout"},
-    [WIRE_E_MODEL_NOT_CHANGED] = {409, "Model not changed"},
-    [WIRE_E_CAPTURE_EXISTS] = {409, "Capture exists"},
-    [WIRE_E_LENGTH_REQUIRED] = {411, "Length required"},
-    [WIRE_E_BODY_TOO_LARGE] = {413, "Body too large"},
-    [WIRE_E_REQUEST_TOO_LARGE] = {413, "Request too large"},
-    [WIRE_E_REPLY_TOO_LARGE] = {413, "Reply too large"},
-    [WIRE_E_CAPTURE_TOO_LARGE] = {413, "Capture too large"},
-    [WIRE_E_UNSUPPORTED_MEDIA_TYPE] = {415, "Unsupported media type"},
-    [WIRE_E_EXPECTATION_FAILED] = {417, "Expectation failed"},
-    [WIRE_E_RESULT_NOT_FINITE] = {422, "Result not finite"},
-    [WIRE_E_TOO_MANY_REQUESTS] = {429, "Too many requests"},
-    [WIRE_E_QUEUE_FULL] = {503, "Queue full"},
-    [WIRE_E_OUT_OF_MEMORY] = {503, "Out of memory"},
-    [WIRE_E_DEADLINE_EXCEEDED] = {504, "Deadline exceeded"},
-    [WIRE_E_CAPTURES_FULL] = {507, "Captures full"},
+#define WIRE_ERROR(name, status, title) {status, title},
+#include "wire/problem.inc"
+#undef WIRE_ERROR
 };
 
 const struct wire_error_entry *wire_error_get(enum wire_error error) {

@@ -15,6 +15,16 @@
 
 #define DIGITS_SHOWN 24 /* of a number that may have more; %.17g needs 24 */
 
+struct wire_place wire_place_of(const char *field, const size_t *shape, size_t rank,
+                                size_t i) {
+    struct wire_place place = {.field = field, .depth = rank};
+    while (rank-- > 0) {
+        place.index[rank] = i % shape[rank];
+        i /= shape[rank];
+    }
+    return place;
+}
+
 void wire_place_print(char *ret_text, size_t size, const struct wire_place *place) {
     size_t used = (size_t)snprintf(ret_text, size, "%.31s", place->field);
     for (size_t i = 0; i < place->depth && used < size; i++)

@@ -22,6 +22,10 @@ struct wire_place {
     size_t line, column; /* in the text, counted from 1; 0 when not known */
 };
 
+/* Returns the position of element `i` of an array of that shape, [rank]. */
+struct wire_place wire_place_of(const char *field, const size_t *shape, size_t rank,
+                                size_t i);
+
 /* Writes `field`[index[0]][index[1]]..., cut to `size` bytes. */
 void wire_place_print(char *ret_text, size_t size, const struct wire_place *place);
 

@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "wire/json/write.h"
 #include "wire/protocol.h"
+#include "wire/tensor.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -156,15 +157,6 @@ void *wire_reply_begin(struct arena *arena, size_t size,
 
 _Static_assert(sizeof(size_t) == sizeof(int64_t), "lengths are sent as I64");
 
-static bool all_equal(const size_t *lens, size_t count) {
-    for (size_t b = 1; b < count; b++) {
-        pace_add(1);
-        if (lens[b] != lens[0])
-            return false;
-    }
-    return true;
-}
-
 static struct wire_reply_array list_lens(const char *name, const size_t *lens,
                                          size_t count) {
     return (struct wire_reply_array){.name = name,
@@ -200,8 +192,9 @@ static struct wire_reply_array list_result(const struct wire_reply *reply,
 size_t wire_reply_list(const struct wire_reply *reply, bool lens_sent,
                        struct wire_reply_array ret_arrays[WIRE_REPLY_ARRAYS_MAX]) {
     const attn_request *batch = &reply->batch;
-    bool packed = lens_sent || !all_equal(batch->query_lens, batch->num_sequences) ||
-                  !all_equal(batch->key_lens, batch->num_sequences);
+    bool packed = lens_sent ||
+                  wire_common_len(batch->query_lens, batch->num_sequences) == SIZE_MAX ||
+                  wire_common_len(batch->key_lens, batch->num_sequences) == SIZE_MAX;
     size_t count = 0;
 
     if (packed)

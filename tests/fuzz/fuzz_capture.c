@@ -255,8 +255,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     check_both(whole, pieces, &problems[0], &problems[1]);
     must(captures_get_stats(store).captures == (whole != NULL ? 2U : 0U),
          "captures that do not count");
-    must(whole == NULL || captures_delete(store, "", "whole", 5), "a lost name");
-    must(pieces == NULL || captures_delete(store, "", "pieces", 6), "a lost name");
+    must(whole == NULL || captures_delete(store, "", "whole", 5, CAPTURE_REMOVED_DELETED),
+         "a lost name");
+    must(pieces == NULL ||
+             captures_delete(store, "", "pieces", 6, CAPTURE_REMOVED_DELETED),
+         "a lost name");
     must((captures_get_stats(store).bytes > 0) == (whole != NULL),
          "what is in use does not count");
     capture_release(whole);

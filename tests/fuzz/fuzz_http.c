@@ -10,6 +10,7 @@
 #include "http/net/secrets.h"
 #include "http/server.h"
 #include "models/generation.h"
+#include "safetensors/parse.h"
 
 #include <arpa/inet.h>
 #include <attnd/library.h>
@@ -64,7 +65,8 @@ static void start_server(void) {
 
     signal(SIGPIPE, SIG_IGN);
     log_init(LOG_FORMAT_TEXT, LOG_ERROR);
-    fuzz_check(attn_init(&error) == ATTN_OK && wire_init() == ATTN_OK &&
+    parse_json_init();
+    fuzz_check(attn_init(&error) == ATTN_OK &&
                    attn_model_demo("journey", NULL, &model, &error) == ATTN_OK,
                "a model that cannot be made");
     fuzz_check(origins_read(pages, 1, &shared.origins, &error) == ATTN_OK,

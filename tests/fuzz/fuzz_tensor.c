@@ -3,7 +3,7 @@
 #include "fuzz.h"
 #include "tensor_oracle.h"
 
-#include "wire/init.h"
+#include "safetensors/parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct arena arenas[2];
     bool accepted;
 
-    if (wire_init() != ATTN_OK)
-        abort();
+    parse_json_init();
     arenas[0].keep = arenas[1].keep = 1 << 20;
     const char *wrong = oracle_check((const char *)data, size, arenas, &accepted);
     if (wrong != NULL) {

@@ -15,7 +15,7 @@ import requests
 from folders import FOLDERS, REMEDY, change_config, copy_folder, copy_layers, expected_layers, refusal_of, rewrite
 from reload import index, names, reload, wait_for_log
 from safetensors_file import read_safetensors, write_safetensors
-from server import ROOT, Server, run_attnd
+from server import Server, run_attnd
 
 
 def test_files_are_those_of_the_manifest():
@@ -25,15 +25,6 @@ def test_files_are_those_of_the_manifest():
              for path in FOLDERS.glob("*/*")}
     assert found == listed
     assert {name.split("/")[0] for name in found} == expected_layers().keys()
-
-
-def test_page_lists_every_family():
-    files = [path.read_text() for path in (ROOT / "src/weights/families/table").glob("*.c")]
-    table = "".join(text[text.index("const struct family families_"):] for text in files)
-    families = re.findall(r'(?:\.type = |^ {4}(?:\{ {3})?[A-Z0-9_]+\(|TOWER\()"([^"]+)"', table, re.M)
-    page = (ROOT / "docs/checkpoints.md").read_text()
-    assert len(families) > 50
-    assert [family for family in families if f"`{family}`" not in page] == []
 
 
 def assert_as_transformers(server, model, cases, part, queries, axes=""):

@@ -127,7 +127,7 @@ def test_document_has_the_routes_of_the_daemon():
                        for word in re.findall(r'"[^"]*"|\w+', tokens))
 
     routes = set()
-    for path, allow in re.findall(r"^    \{([^,]+), (\w+|\"[^\"]+\"), \w+, \w+,\s+\w+\},$", text, re.M):
+    for path, allow in re.findall(r"^    \{([^,]+), (\w+|\"[^\"]+\"), \w+, \w+,\s+[\w |]+\},$", text, re.M):
         path = re.sub("(?<=.)/$", "/{name}", string(path)).replace("*", "{name}", 1)
         routes |= {(method.lower(), path.replace("*", "{version}"))
                    for method in string(allow).split(", ")}
@@ -143,9 +143,9 @@ def titles_of_page(name):
 
 
 def test_errors_are_the_same_in_catalogue_pages_and_document():
-    text = (ROOT / "src/wire/problem.c").read_text()
+    text = (ROOT / "src/wire/problem.inc").read_text()
     catalogue = {(int(status), title) for status, title
-                 in re.findall(r'^    \[WIRE_E_\w+\] = \{(\d{3}), "([^"]+)"\},$', text, re.M)}
+                 in re.findall(r'^WIRE_ERROR\(\w+, (\d{3}), "([^"]+)"\)$', text, re.M)}
     native = titles_of_page("protocol.md")
     assert len(catalogue) > 30
     assert catalogue == native | titles_of_page("protocol-v2.md")

@@ -162,6 +162,14 @@ def test_file_is_counted_neither_as_body_nor_as_memory(start_server):
     assert ask(server, "large", question).status == 200
 
 
+def test_bytes_that_are_refused_are_counted(start_server):
+    """A piece of a file that gets no memory has arrived, too."""
+    server = start_server("--capture-memory", 64 * MIB, "--max-memory", MIB, "--max-connections", 1)
+    file = file_of_size(4 * MIB)
+    assert_refused(put(server, "large", file), 413, "Request too large")
+    wait_for_value(server, len(file), "attnd_request_body_bytes_sum", route=f"{PATH}/*")
+
+
 def test_process_holds_a_capture_once(start_server):
     """Also while it is put: 64 MiB at most are beside its bytes."""
     server = start_server("--capture-memory", 512 * MIB, "--workers", 1)

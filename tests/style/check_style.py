@@ -15,7 +15,7 @@ UNBROKEN_SHARE = 0.05   # of long functions that may do without: tables and swit
 # Functions of several files, at most ten. Those of math/kernels do not count: their sets share bodies.
 SHARED_FUNCTIONS = {"check_keys", "check_object", "check_ranges", "main",
                     # of math/blas.c or math/plain.c, of which a build has one
-                    "blas_init", "blas_multiply", "blas_multiply_transposed", "blas_text"}
+                    "attn_blas_text", "blas_init", "blas_multiply_transposed"}
 # Files of several folders of one room. Each protocol of wire has the same phases.
 SHARED_FILES = {"math": {"contribute", "reduce"}, "weights": {"latent"},
                 "wire": {"decode", "describe", "encode", "options"}}

@@ -11,7 +11,7 @@
  *     }
  *
  * Works by the linker's --wrap on malloc, calloc, realloc, aligned_alloc and strdup;
- * jansson takes part after wire_init(), or after json_set_alloc_funcs(malloc, free). All
+ * jansson takes part after parse_json_init(), or json_set_alloc_funcs(malloc, free). All
  * threads count. */
 #ifndef ATTND_TESTS_FAIL_ALLOC_H
 #define ATTND_TESTS_FAIL_ALLOC_H

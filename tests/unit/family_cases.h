@@ -59,20 +59,17 @@ static inline struct case_tensor read_case(const struct safetensors *file,
                                            const char *part, const char *kind) {
     struct case_tensor result = {.values = NULL};
     char name[64];
-    size_t count;
-    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
 
     snprintf(name, sizeof name, "%s/%s", part, kind);
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(tensors[i].name, name) != 0)
-            continue;
-        result.count = tensors[i].elements;
-        memcpy(result.shape, tensors[i].shape, tensors[i].rank * sizeof(size_t));
-        result.values = malloc(result.count * sizeof(float));
-        assert_non_null(result.values);
-        assert_int_equal(
-            safetensors_read(&tensors[i], 0, result.count, result.values, NULL), ATTN_OK);
-    }
+    const struct safetensors_tensor *tensor =
+        safetensors_header_find(safetensors_get_header(file), name);
+    if (tensor == NULL)
+        return result;
+    result.count = tensor->elements;
+    memcpy(result.shape, tensor->shape, tensor->rank * sizeof(size_t));
+    result.values = malloc(result.count * sizeof(float));
+    assert_non_null(result.values);
+    assert_int_equal(safetensors_read_all(tensor, result.values, NULL), ATTN_OK);
     return result;
 }
 

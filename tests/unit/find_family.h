@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* find_family.h: a row of the table of families. */
+/* find_family.h: an entry of the table of families. */
 #ifndef ATTND_TESTS_FIND_FAMILY_H
 #define ATTND_TESTS_FIND_FAMILY_H
 
@@ -11,7 +11,7 @@
 static inline const struct family *find_family(const char *type) {
     const struct family *family;
     for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
-        if (strcmp(family->type, type) == 0)
+        if (family_find_type(family, NULL, type) != NULL)
             return family;
     }
     fail_msg("no family %s", type);

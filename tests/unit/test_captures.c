@@ -219,8 +219,9 @@ static void test_description_is_printed_once_and_counts(void **state) {
     (void)state;
 
     struct capture *capture = captures_acquire(store, "", "a1", 2, false);
-    struct shared_text *first = capture_hold_description(capture);
-    struct shared_text *second = capture_hold_description(capture);
+    struct shared_text *kept = capture_get_info(capture).description;
+    struct shared_text *first = shared_text_hold(kept);
+    struct shared_text *second = shared_text_hold(kept);
     assert_ptr_equal(first, second);
     assert_memory_equal(first->text.data, DESCRIPTION, first->text.size);
     assert_int_equal(capture_get_info(capture).bytes,
@@ -257,7 +258,8 @@ static void test_list_goes_on_while_captures_go(void **state) {
 
     for (struct capture *capture = captures_next(store, "", NULL, &info); capture != NULL;
          capture = captures_next(store, "", capture, &info)) {
-        assert_true(captures_delete(store, "", info.name, strlen(info.name)));
+        assert_true(captures_delete(store, "", info.name, strlen(info.name),
+                                    CAPTURE_REMOVED_DELETED));
         assert_true(count > 0 || keep(store, "new", "new", 1, NS_PER_SECOND, &problem));
         count++;
     }

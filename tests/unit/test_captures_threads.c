@@ -118,7 +118,7 @@ static void *run_putter(void *context) {
         else if (what < 7)
             use_one(putter, name);
         else
-            captures_delete(store, putter->space, name, 1);
+            captures_delete(store, putter->space, name, 1, CAPTURE_REMOVED_DELETED);
     }
     atomic_fetch_sub(&num_running, 1);
     return NULL;
@@ -134,8 +134,8 @@ static void check_list(const char *space) {
     struct capture_info info;
     for (struct capture *capture = captures_next(store, space, NULL, &info);
          capture != NULL; capture = captures_next(store, space, capture, &info)) {
-        struct shared_text *text = capture_hold_description(capture);
-        assert_int_equal(info.num_layers, 1);
+        struct shared_text *text = shared_text_hold(info.description);
+        assert_int_equal(capture_get_layers(capture)->count, 1);
         assert_int_equal(strlen(info.sha256), 64);
         assert_memory_equal(text->text.data, "0", 1);
         shared_text_release(text);
@@ -170,7 +170,7 @@ static void test_threads_lose_nothing(void **state) {
     assert_true(atomic_load(&num_kept) > 0 && atomic_load(&num_found) > 0);
     captures_keep_spaces(store, keep_alice, NULL);
     for (char name = 'a'; name < 'd'; name++)
-        captures_delete(store, "alice", &name, 1);
+        captures_delete(store, "alice", &name, 1, CAPTURE_REMOVED_DELETED);
     assert_int_equal(captures_get_stats(store).bytes, 0);
     assert_int_equal(captures_get_stats(store).captures, 0);
     captures_destroy(store);

@@ -9,6 +9,7 @@
 
 #include <attnd/program.h>
 #include <jansson.h>
+#include <locale.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -320,6 +321,25 @@ static void test_too_large_results_name_what_is_smaller(void **state) {
     refuse(ATTN_E_NOMEM, "need received, top, entropy or blocks", NULL, arrays, 2);
 }
 
+/* Numbers close to the middle of two float32, and small ones, are read by strtod(). */
+static void test_numbers_do_not_depend_on_the_locale(void **state) {
+    static const char options[] =
+        "{\"queries\":[[[1.5e-40]]],\"keys\":[[[1e38]]],\"scale\":2.5,"
+        "\"need\":[\"lse\"]}";
+    static const char *const locales[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "C.UTF-8"};
+    char *before = strdup(setlocale(LC_ALL, NULL));
+    attn_reply *expected = call(options, NULL, 0);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof locales / sizeof locales[0]; i++) {
+        setlocale(LC_ALL, locales[i]); /* does nothing where it is not installed */
+        assert_same_reply(expected, call(options, NULL, 0));
+    }
+    setlocale(LC_ALL, before);
+    free(before);
+    attn_reply_destroy(expected);
+}
+
 static void test_stop_ends_a_call(void **state) {
     const int stop = 1;
     attn_reply *reply = NULL;
@@ -426,6 +446,7 @@ int main(void) {
         cmocka_unit_test(test_lengths_of_sequences),
         cmocka_unit_test(test_errors_are_those_of_the_server),
         cmocka_unit_test(test_too_large_results_name_what_is_smaller),
+        cmocka_unit_test(test_numbers_do_not_depend_on_the_locale),
         cmocka_unit_test(test_stop_ends_a_call),
         cmocka_unit_test(test_failing_allocations),
         cmocka_unit_test(test_eight_threads_share_a_pool),

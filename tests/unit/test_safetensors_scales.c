@@ -62,7 +62,7 @@ static void open_scaled(size_t rows, size_t columns, size_t block_rows,
     attn_error error = {.text = ""};
     if (safetensors_open_memory(scaled->bytes, size, &scaled->file, &error) != ATTN_OK)
         fail_msg("%s", error.text);
-    const struct safetensors_tensor *all = safetensors_get_tensors(scaled->file, &size);
+    const struct safetensors_tensor *all = safetensors_get_header(scaled->file)->tensors;
     scaled->scale = (struct safetensors_scale){all[0], block_rows, block_columns};
     scaled->matrix = all[1];
     scaled->matrix.dtype = &dtype_e4m3;

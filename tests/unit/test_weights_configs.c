@@ -32,6 +32,7 @@ static const json_t *find_object_of(const char *type, const json_t *config,
     if (text != NULL)
         type = own != NULL && !fixed ? own : text->otherwise;
     ret_match->family = find_family(type);
+    ret_match->type = type;
     return section;
 }
 

@@ -28,21 +28,13 @@ static attn_model *load_golden(const char *name, const attn_model_options *optio
 static void read_golden(const char *name, const char *tensor, float *ret_values) {
     char path[512];
     struct safetensors *file = NULL;
-    size_t count;
 
     golden_path(name, path);
     assert_int_equal(safetensors_open_file(path, &file, NULL), ATTN_OK);
-    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
-    bool found = false;
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(tensors[i].name, tensor) != 0)
-            continue;
-        found = true;
-        assert_int_equal(
-            safetensors_read(&tensors[i], 0, tensors[i].elements, ret_values, NULL),
-            ATTN_OK);
-    }
-    assert_true(found);
+    const struct safetensors_tensor *found =
+        safetensors_header_find(safetensors_get_header(file), tensor);
+    assert_non_null(found);
+    assert_int_equal(safetensors_read_all(found, ret_values, NULL), ATTN_OK);
     safetensors_close(file);
 }
 

@@ -32,14 +32,10 @@ static void close_made(struct opened *opened) {
 
 static const struct safetensors_tensor *find_tensor(const struct safetensors *file,
                                                     const char *name) {
-    size_t count;
-    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(tensors[i].name, name) == 0)
-            return &tensors[i];
-    }
-    fail();
-    return NULL;
+    const struct safetensors_tensor *found =
+        safetensors_header_find(safetensors_get_header(file), name);
+    assert_non_null(found);
+    return found;
 }
 
 static void test_reader_finds_tensors_metadata_and_numbers(void **state) {
@@ -50,10 +46,9 @@ static void test_reader_finds_tensors_metadata_and_numbers(void **state) {
     file_add_f32(&made, "first", 4, 0, -1);
     struct opened opened = open_made(&made);
 
-    size_t count;
-    const struct safetensors_tensor *tensors =
-        safetensors_get_tensors(opened.file, &count);
-    assert_int_equal(count, 2);
+    const struct safetensors_header *header = safetensors_get_header(opened.file);
+    const struct safetensors_tensor *tensors = header->tensors;
+    assert_int_equal(header->num_tensors, 2);
     assert_string_equal(tensors[0].name, "first");
     assert_string_equal(tensors[1].name, "second");
     assert_int_equal(tensors[1].rank, 2);
@@ -329,13 +324,12 @@ static void test_reader_opens_many_tensors_in_near_linear_time(void **state) {
                                  "\"data_offsets\":[0,0]}",
                                  i == 0 ? "{" : ",", i);
     header[used++] = '}';
-    size_t size, found;
+    size_t size;
     unsigned char *bytes = file_make_raw(header, used, NULL, 0, &size);
     struct safetensors *file = NULL;
     attn_error error;
     assert_int_equal(safetensors_open_memory(bytes, size, &file, &error), ATTN_OK);
-    safetensors_get_tensors(file, &found);
-    assert_int_equal(found, count);
+    assert_int_equal(safetensors_get_header(file)->num_tensors, count);
     safetensors_close(file);
     free(bytes);
     free(header);

@@ -320,7 +320,7 @@ static const struct trait_case trait_cases[] = {
 /* Reads the traits of a layer in the first stack of a family. */
 static attn_status read_traits(const char *type, const json_t *config, size_t index,
                                struct layer *ret_layer, attn_error *ret_error) {
-    const struct match match = {.family = find_family(type)};
+    const struct match match = {.family = find_family(type), .type = type};
     const struct stack *stack = &match.family->stacks[0];
     struct match_stack found = {.stack = stack,
                                 .part = stack->part,
@@ -467,7 +467,7 @@ static void test_buckets_of_causal_stacks_are_on_one_side(void **state) {
     json_t *config = json_object();
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        const struct match match = {.family = family};
+        const struct match match = {.family = family, .type = "t5"};
         attn_error error = {.status = ATTN_OK};
         const struct match_stack stack = {.stack = &family->stacks[i],
                                           .section = {.object = config, .error = &error},

@@ -5,7 +5,6 @@
 #include "wire_fixture.h"
 
 #include <float.h>
-#include <locale.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -394,22 +393,6 @@ static void test_reading_stops_at_what_is_not_a_number(void **state) {
     }
 }
 
-static void test_numbers_do_not_depend_on_the_locale(void **state) {
-    (void)state;
-    char *before = strdup(setlocale(LC_ALL, NULL));
-    static const char *const locales[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "C.UTF-8", "C"};
-    for (size_t i = 0; i < sizeof locales / sizeof locales[0]; i++) {
-        float got;
-        struct text text;
-        setlocale(LC_ALL, locales[i]); /* does nothing where it is not installed */
-        assert_int_equal(read_text(&text, "1.5e-40]", 8, &got, 1), WIRE_STOP_CLOSED);
-        assert_true(got == 1.5e-40F);
-        free(text.copy);
-    }
-    setlocale(LC_ALL, before);
-    free(before);
-}
-
 static void test_end_of_a_number_is_found(void **state) {
     (void)state;
     static const struct {
@@ -442,11 +425,6 @@ static void test_end_of_a_number_is_found(void **state) {
     }
 }
 
-static int setup(void **state) {
-    (void)state;
-    return wire_init() == ATTN_OK ? 0 : -1;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_of_every_form_read_as_by_strtod),
@@ -458,8 +436,7 @@ int main(void) {
         cmocka_unit_test(test_middles_of_two_floats_read_as_by_strtod),
         cmocka_unit_test(test_random_digits_read_as_by_strtod),
         cmocka_unit_test(test_reading_stops_at_what_is_not_a_number),
-        cmocka_unit_test(test_numbers_do_not_depend_on_the_locale),
         cmocka_unit_test(test_end_of_a_number_is_found),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,7 @@ static void counting_free(void *memory) {
     free(memory);
 }
 
-/* Replaces the allocator that wire_init() has given jansson. */
+/* Replaces the allocator that parse_json_init() has given jansson. */
 static int setup(void **state) {
     int failed = fixture_setup(state);
     json_set_alloc_funcs(counting_malloc, counting_free);

@@ -20,8 +20,7 @@
 
 static int setup(void **state) {
     static struct arena arenas[2];
-    if (wire_init() != ATTN_OK)
-        return -1;
+    parse_json_init();
     arena_init(&arenas[0], 1 << 20);
     arena_init(&arenas[1], 1 << 20);
     *state = arenas;

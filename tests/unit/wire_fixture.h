@@ -5,8 +5,8 @@
 #define ATTND_TESTS_WIRE_FIXTURE_H
 
 #include "math/model.h"
+#include "safetensors/parse.h"
 #include "seed.h"
-#include "wire/init.h"
 #include "wire/native/native.h"
 
 #include <stdio.h>
@@ -45,8 +45,9 @@ static inline attn_model_info fixture_info(int which) {
 
 static inline int fixture_setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
-    if (fixture == NULL || wire_init() != ATTN_OK)
+    if (fixture == NULL)
         return -1;
+    parse_json_init();
     for (int i = 0; i < NUM_MODELS; i++) {
         attn_model_info info = fixture_info(i);
         if (attn_model_create(&info, &fixture->models[i]) != ATTN_OK)

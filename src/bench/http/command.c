@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define EXIT_USAGE  2
 #define STEPS_MAX   100
 #define RATE_MAX    1e6
 #define CLIENTS_MAX 65536
@@ -42,8 +41,7 @@ struct load_run {
 
 static const char *const arrivals[] = {"poisson", "constant", NULL};
 
-#define OPTION(text, type, member)                                                       \
-    .name = (text), .kind = OPTION_##type, .offset = offsetof(struct load_config, member)
+#define OPTION(text, type, member) OPTION_OF(struct load_config, text, type, member)
 
 static const struct option options[] = {
     {OPTION("requests", TEXT, requests), .metavar = "FILE",

@@ -81,15 +81,14 @@ static void stop_loop(struct loop *loop, const char *what) {
 
 static void write_sample(const struct load_plan *plan, uint32_t request, int64_t due,
                          int64_t now, int outcome) {
+    static const char *const words[] = {"timed out", "misread", "lost"};
+
     fprintf(plan->samples, "%zu,%u,%.6f,%.6f,", plan->index, request,
             (double)(now - plan->warmup_ns) * 1e-9, (double)(now - due) * 1e-6);
-    if (outcome > 0)
+    if (outcome >= LOAD_STATUS_MIN)
         fprintf(plan->samples, "%d\n", outcome);
     else
-        fputs(outcome == LOAD_TIMED_OUT ? "timed out\n"
-              : outcome == LOAD_MISREAD ? "misread\n"
-                                        : "lost\n",
-              plan->samples);
+        fprintf(plan->samples, "%s\n", words[outcome]);
 }
 
 /* Counts what became of a request that was due at `due`. */
@@ -103,11 +102,7 @@ static void count_outcome(struct loop *loop, uint32_t request, int64_t due, int6
         tally->served++;
     if (due < warmup)
         return;
-    if (outcome > 0)
-        tally->statuses[outcome]++;
-    tally->timed_out += outcome == LOAD_TIMED_OUT;
-    tally->misread += outcome == LOAD_MISREAD;
-    tally->lost += outcome == LOAD_LOST;
+    tally->outcomes[outcome]++;
     if (served)
         load_histogram_add(&tally->latency, (uint64_t)(now - due));
     if (loop->plan->samples != NULL)
@@ -128,8 +123,8 @@ static void close_connection(struct client *client) {
 static void end_request(struct loop *loop, struct client *client, int outcome) {
     const struct load_plan *plan = loop->plan;
     int64_t now = loop_now(loop);
-    bool whole =
-        outcome > 0 && client->sent == plan->requests->items[client->request].size;
+    bool whole = outcome >= LOAD_STATUS_MIN &&
+                 client->sent == plan->requests->items[client->request].size;
 
     count_outcome(loop, client->request, client->due, now, outcome);
     if (!whole || client->reply.close || plan->fresh)
@@ -239,23 +234,19 @@ static void receive(struct loop *loop, struct client *client) {
         }
 
         client->reused = false;
-        switch (load_reply_take(&client->reply, loop->scratch, (size_t)size)) {
-        case LOAD_MORE:
-            break;
-        case LOAD_WHOLE:
-            end_request(loop, client, client->reply.status);
-            return;
-        case LOAD_WRONG:
-            end_request(loop, client, LOAD_MISREAD);
+        enum load_progress progress =
+            load_reply_take(&client->reply, loop->scratch, (size_t)size);
+        if (progress != LOAD_MORE) {
+            end_request(loop, client,
+                        progress == LOAD_WHOLE ? client->reply.status : LOAD_MISREAD);
             return;
         }
     }
 }
 
-static void start_request(struct loop *loop, struct client *client, uint32_t request,
-                          int64_t due) {
+static void start_request(struct loop *loop, struct client *client, int64_t due) {
     client->busy = true;
-    client->request = request;
+    client->request = choose_request(loop);
     client->due = due;
     client->begun = loop_now(loop);
     loop->tally->sent +=
@@ -302,8 +293,7 @@ static void start_due(struct loop *loop, int64_t now) {
                 tally->waited++;
             else if (due >= loop->plan->warmup_ns)
                 load_histogram_add(&tally->lateness, (uint64_t)(now - due));
-            start_request(loop, &loop->clients[loop->ready[--loop->num_ready]],
-                          choose_request(loop), due);
+            start_request(loop, &loop->clients[loop->ready[--loop->num_ready]], due);
         }
         loop->next_due = find_next_due(loop);
     }
@@ -316,7 +306,7 @@ static void start_ready(struct loop *loop, int64_t now) {
         if (client->resume > now)
             continue;
         loop->ready[i] = loop->ready[--loop->num_ready];
-        start_request(loop, client, choose_request(loop), loop_now(loop));
+        start_request(loop, client, loop_now(loop));
     }
 }
 

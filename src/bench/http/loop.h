@@ -9,13 +9,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#define LOAD_STATUS_MAX 999
-
-/* How a request without a status ended. */
+/* How a request ended: with a status, from 100 to 999, or by one of these. */
 enum load_outcome {
-    LOAD_TIMED_OUT = 0,
-    LOAD_MISREAD = -1, /* a reply that is not understood */
-    LOAD_LOST = -2     /* refused, reset, or closed before the whole reply */
+    LOAD_TIMED_OUT,
+    LOAD_MISREAD, /* a reply that is not understood */
+    LOAD_LOST,    /* refused, reset, or closed before the whole reply */
+    LOAD_STATUS_MIN = 100,
+    LOAD_OUTCOMES = 1000
 };
 
 /* Returns whether a request was served: a status from 200 to 299. */
@@ -39,11 +39,10 @@ struct load_plan {
 
 /* How the requests ended that were due in the window. */
 struct load_tally {
-    struct load_histogram latency;  /* of replies with a status from 200 to 299 */
-    struct load_histogram lateness; /* how late requests were sent although there was a
+    struct load_histogram latency;    /* of replies with a status from 200 to 299 */
+    struct load_histogram lateness;   /* how late requests were sent although there was a
                                      * connection: what the generator adds itself */
-    uint64_t statuses[LOAD_STATUS_MAX + 1];
-    uint64_t timed_out, misread, lost;
+    uint64_t outcomes[LOAD_OUTCOMES]; /* how many there were of each */
     uint64_t resent; /* once more, when a connection that had carried a reply
                                   * was closed: the server may have read the first */
     uint64_t waited; /* were due while all connections were busy */

@@ -36,14 +36,10 @@ static void print_latencies(const struct load_histogram *latency, bool json) {
     }
 }
 
-static uint64_t count_served(const struct load_tally *tally) {
-    return tally->latency.total;
-}
-
 static uint64_t count_all(const struct load_tally *tally) {
-    uint64_t count = tally->timed_out + tally->misread + tally->lost;
-    for (size_t i = 0; i <= LOAD_STATUS_MAX; i++)
-        count += tally->statuses[i];
+    uint64_t count = 0;
+    for (size_t i = 0; i < LOAD_OUTCOMES; i++)
+        count += tally->outcomes[i];
     return count;
 }
 
@@ -99,18 +95,19 @@ static const char *print_count(const char *separator, uint64_t count, const char
 }
 
 static void print_failures(const struct load_tally *tally) {
+    const uint64_t *outcomes = tally->outcomes;
     char status[16];
     const char *separator = INDENT "not served: ";
 
-    for (size_t i = 0; i <= LOAD_STATUS_MAX; i++) {
+    for (size_t i = LOAD_STATUS_MIN; i < LOAD_OUTCOMES; i++) {
         snprintf(status, sizeof status, "x %zu", i);
         if (!load_is_served((int)i))
-            separator = print_count(separator, tally->statuses[i], status);
+            separator = print_count(separator, outcomes[i], status);
     }
-    separator = print_count(separator, tally->timed_out, "timed out");
-    separator = print_count(separator, tally->misread, "replies not understood");
-    print_count(separator, tally->lost, "connections lost");
-    if (tally->lost > 0)
+    separator = print_count(separator, outcomes[LOAD_TIMED_OUT], "timed out");
+    separator = print_count(separator, outcomes[LOAD_MISREAD], "replies not understood");
+    print_count(separator, outcomes[LOAD_LOST], "connections lost");
+    if (outcomes[LOAD_LOST] > 0)
         printf(" (%s)", tally->lost_errno != 0 ? strerror(tally->lost_errno)
                                                : "closed by the server");
     printf("; of %" PRIu64 "\n", count_all(tally));
@@ -125,7 +122,7 @@ void load_report_text(const struct load_plan *plan, const struct load_tally *tal
     print_latencies(&tally->latency, false);
     printf("\n");
 
-    if (count_all(tally) > count_served(tally))
+    if (count_all(tally) > tally->latency.total)
         print_failures(tally);
     if (tally->resent > 0)
         printf(INDENT "%" PRIu64 " sent twice, because the server closed the connection "
@@ -148,6 +145,7 @@ void load_report_text(const struct load_plan *plan, const struct load_tally *tal
 /* --- for programs --- */
 
 void load_report_json(const struct load_plan *plan, const struct load_tally *tally) {
+    const uint64_t *outcomes = tally->outcomes, served = tally->latency.total;
     const char *separator = "";
 
     if (plan->rate > 0)
@@ -159,23 +157,24 @@ void load_report_json(const struct load_plan *plan, const struct load_tally *tal
     printf("\"seconds\":%.9g,\"warmup\":%.9g,\"requests\":%" PRIu64 ",\"served\":%" PRIu64
            ",\"sent_per_s\":%.3f,\"served_per_s\":%.3f,\"statuses\":{",
            (double)plan->window_ns * 1e-9, (double)plan->warmup_ns * 1e-9,
-           count_all(tally), count_served(tally), per_second(plan, tally->sent),
+           count_all(tally), served, per_second(plan, tally->sent),
            per_second(plan, tally->served));
-    for (size_t i = 0; i <= LOAD_STATUS_MAX; i++) {
-        if (tally->statuses[i] == 0)
+    for (size_t i = LOAD_STATUS_MIN; i < LOAD_OUTCOMES; i++) {
+        if (outcomes[i] == 0)
             continue;
-        printf("%s\"%zu\":%" PRIu64, separator, i, tally->statuses[i]);
+        printf("%s\"%zu\":%" PRIu64, separator, i, outcomes[i]);
         separator = ",";
     }
 
     printf("},\"timed_out\":%" PRIu64 ",\"misread\":%" PRIu64 ",\"lost\":%" PRIu64
            ",\"resent\":%" PRIu64 ",\"latency_ms\":{",
-           tally->timed_out, tally->misread, tally->lost, tally->resent);
+           outcomes[LOAD_TIMED_OUT], outcomes[LOAD_MISREAD], outcomes[LOAD_LOST],
+           tally->resent);
     print_latencies(&tally->latency, true);
-    if (count_served(tally) == 0)
+    if (served == 0)
         printf("\"mean\":null},");
     else
-        printf("\"mean\":%.6f},", tally->latency.sum / (double)count_served(tally) * MS);
+        printf("\"mean\":%.6f},", tally->latency.sum / (double)served * MS);
     printf("\"generator\":{\"cpus\":%.4f,\"late_p99_ms\":%.6f,\"late_max_ms\":%.6f,"
            "\"waited\":%" PRIu64 ",\"behind\":%s}}\n",
            count_cpus(plan, tally), (double)find_lateness(tally) * MS,

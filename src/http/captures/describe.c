@@ -129,7 +129,7 @@ bool captures_describe(struct exchange *exchange, int http_status,
 
     print_capture(&info, &exchange->reply.text);
     snprintf(exchange->reply.etag, sizeof exchange->reply.etag, "\"%s\"", info.sha256);
-    bool made = reply_set_json(exchange, http_status, capture_hold_description(capture),
+    bool made = reply_set_json(exchange, http_status, shared_text_hold(info.description),
                                ret_problem);
     capture_release(capture);
     exchange->work.capture = NULL; /* who reads slowly keeps it from nobody */
@@ -152,7 +152,8 @@ static void run_list(struct sched_job *job, struct sched_worker *worker) {
         buf_append_text(
             text, text->data != NULL && text->data[text->size - 1] == '}' ? "," : "");
         print_capture(&info, text);
-        buf_append_format(text, ",\"num_layers\":%zu}", info.num_layers);
+        buf_append_format(text, ",\"num_layers\":%zu}",
+                          capture_get_layers(capture)->count);
         pace_add(LISTED_STEPS);
     }
     buf_append_text(text, "]}");

@@ -7,6 +7,7 @@
 #include "http/handover.h"
 #include "http/reply.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PIECE_BYTES ((size_t)1024 * 1024)
@@ -19,9 +20,7 @@
 static bool read_ttl(const struct exchange *exchange, int64_t *ret_ttl,
                      struct wire_problem *ret_problem) {
     const char *query = exchange->peer->target.query, *digits = query + 4;
-    int64_t max = (int64_t)exchange->options->config->capture_ttl * 1000000000,
-            seconds = 0;
-    size_t size;
+    int64_t max = (int64_t)exchange->options->config->capture_ttl * 1000000000;
 
     *ret_ttl = max;
     if (*query == '\0')
@@ -30,12 +29,9 @@ static bool read_ttl(const struct exchange *exchange, int64_t *ret_ttl,
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, "query",
                                 "the query of a PUT may have ttl alone; send "
                                 "?ttl=SECONDS, or no query");
-    size = strspn(digits, "0123456789");
-    for (size_t i = 0; i < size && i < TTL_DIGITS; i++)
-        seconds = 10 * seconds + digits[i] - '0';
-    *ret_ttl = seconds * 1000000000;
-    if (size > 0 && size <= TTL_DIGITS && digits[size] == '\0' && seconds > 0 &&
-        *ret_ttl <= max)
+    size_t size = strspn(digits, "0123456789");
+    *ret_ttl = strtoll(digits, NULL, 10) * (size <= TTL_DIGITS ? 1000000000 : 0);
+    if (digits[size] == '\0' && *ret_ttl > 0 && *ret_ttl <= max)
         return true;
     return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "ttl",
                             "ttl is not a number of seconds from 1 to %lld, which "
@@ -111,7 +107,8 @@ static bool publish_file(struct exchange *exchange, struct wire_problem *ret_pro
         return false;
     if (secrets_has_name(exchange->thread->secrets, space))
         return true;
-    captures_delete(exchange->options->captures, space, name->start, name->size);
+    captures_delete(exchange->options->captures, space, name->start, name->size,
+                    CAPTURE_REMOVED_DELETED);
     return wire_problem_set(ret_problem, WIRE_E_UNAUTHORIZED, NULL,
                             "the key was removed from this server; ask its operator for "
                             "one");
@@ -180,7 +177,7 @@ static bool delete_capture(struct exchange *exchange, struct wire_problem *ret_p
     const struct route_segment *name = &exchange->request.segments[0];
 
     if (!captures_delete(exchange->options->captures, captures_space(exchange),
-                         name->start, name->size))
+                         name->start, name->size, CAPTURE_REMOVED_DELETED))
         return captures_set_unknown(exchange, ret_problem);
     reply_set_constant(exchange, MHD_HTTP_NO_CONTENT, NULL, "", 0);
     return true;

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#define FIELDS_MAX 24
-
 static const char *const end_words[] = {
     [REQUEST_REPLIED] = "replied",           [REQUEST_LEFT_RECEIVING] = "left_receiving",
     [REQUEST_LEFT_WAITING] = "left_waiting", [REQUEST_LEFT_COMPUTING] = "left_computing",
@@ -21,62 +19,46 @@ static bool has_stages(const struct request_facts *facts) {
     return facts->queue_ns != 0 || facts->decode_ns != 0;
 }
 
-/* The fields of a line; there is room for all of them. */
-struct access_line {
-    struct log_field fields[FIELDS_MAX];
-    size_t count;
-};
-
-/* A text that is NULL or empty has no field. */
-static void add_text_field(struct access_line *line, const char *key, const char *text) {
-    if (text != NULL && *text != '\0')
-        line->fields[line->count++] = LOG_TEXT(key, text);
-}
-
-static void add_number_field(struct access_line *line, const char *key,
-                             long long number) {
-    line->fields[line->count++] = LOG_NUMBER(key, number);
-}
-
-static void add_stages(struct access_line *line, const struct request_facts *facts) {
-    if (!has_stages(facts))
-        return;
-    add_number_field(line, "rows", (long long)facts->rows);
-    add_number_field(line, "queue_us", facts->queue_ns / 1000);
-    add_number_field(line, "decode_us", facts->decode_ns / 1000);
-    add_number_field(line, "compute_us", facts->compute_ns / 1000);
-    add_number_field(line, "encode_us", facts->encode_ns / 1000);
-}
-
 void access_log(const struct exchange *exchange) {
     const struct request_facts *facts = &exchange->record.facts;
+    const struct route *route = exchange->request.route;
     const struct trace *trace = &exchange->record.trace;
-    bool always = exchange->options->config->access_log;
-    struct access_line line = {.count = 0};
+    bool always = exchange->options->config->access_log, staged = has_stages(facts);
     char client[ADDRESS_PRINT_MAX];
 
     if (!always && !log_enabled(LOG_DEBUG))
         return;
     address_print(&exchange->memory.client->address, client);
-    add_text_field(&line, "id", trace->id);
-    add_text_field(&line, "method", exchange->request.method);
-    add_text_field(&line, "route",
-                   exchange->request.route != NULL ? exchange->request.route->path
-                                                   : "(none)");
-    add_text_field(&line, "model", facts->model);
-    add_text_field(&line, "client", client);
-    add_text_field(&line, "key", exchange->request.key_name);
-    add_number_field(&line, "status", facts->status);
-    if (facts->error != WIRE_NUM_ERRORS)
-        add_text_field(&line, "error", wire_error_get(facts->error)->title);
-    add_text_field(&line, "end", end_words[facts->end]);
-    add_number_field(&line, "body_bytes", (long long)facts->body_bytes);
-    add_number_field(&line, "reply_bytes", (long long)facts->reply_bytes);
-    add_stages(&line, facts);
-    add_number_field(&line, "total_us", facts->total_ns / 1000);
-    add_text_field(&line, "trace_id", trace->trace_id);
-    add_text_field(&line, "span_id", trace->span_id);
-    log_always(always ? LOG_INFO : LOG_DEBUG, "request", line.fields, line.count);
+    bool failed = facts->error != WIRE_NUM_ERRORS;
+    struct log_field fields[] = {
+        LOG_TEXT("id", trace->id),
+        LOG_TEXT("method", exchange->request.method),
+        LOG_TEXT("route", route != NULL ? route->path : "(none)"),
+        LOG_TEXT("model", facts->model != NULL ? facts->model : ""),
+        LOG_TEXT("client", client),
+        LOG_TEXT("key", exchange->request.key_name),
+        LOG_NUMBER("status", facts->status),
+        LOG_TEXT("error", failed ? wire_error_get(facts->error)->title : ""),
+        LOG_TEXT("end", end_words[facts->end]),
+        LOG_NUMBER("body_bytes", facts->body_bytes),
+        LOG_NUMBER("reply_bytes", facts->reply_bytes),
+        LOG_NUMBER(staged ? "rows" : NULL, facts->rows),
+        LOG_NUMBER(staged ? "queue_us" : NULL, facts->queue_ns / 1000),
+        LOG_NUMBER(staged ? "decode_us" : NULL, facts->decode_ns / 1000),
+        LOG_NUMBER(staged ? "compute_us" : NULL, facts->compute_ns / 1000),
+        LOG_NUMBER(staged ? "encode_us" : NULL, facts->encode_ns / 1000),
+        LOG_NUMBER("total_us", facts->total_ns / 1000),
+        LOG_TEXT("trace_id", trace->trace_id),
+        LOG_TEXT("span_id", trace->span_id)};
+
+    /* Leave out stages that were not reached, and texts that are empty. */
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const char *text = fields[i].text;
+        if (fields[i].key != NULL && (text == NULL || *text != '\0'))
+            fields[count++] = fields[i];
+    }
+    log_always(always ? LOG_INFO : LOG_DEBUG, "request", fields, count);
 }
 
 /* Adds "NAME;dur=MS"; by hand, since five of snprintf() would take a microsecond. Returns

@@ -45,15 +45,14 @@ const struct metrics_family metrics_families[METRICS_NUM_HISTOGRAMS] = {
                       &bytes},
 };
 
-attn_status metrics_create(size_t num_threads, struct metrics **ret_metrics) {
+struct metrics *metrics_create(size_t num_threads) {
     struct metrics *metrics =
         calloc(1, sizeof *metrics + num_threads * sizeof metrics->threads[0]);
     if (metrics == NULL)
-        return ATTN_E_NOMEM;
+        return NULL;
     metrics->num_threads = num_threads;
     metrics->start = obs_process_start();
-    *ret_metrics = metrics;
-    return ATTN_OK;
+    return metrics;
 }
 
 void metrics_count_end(struct metrics *metrics, struct metrics_thread *thread,

@@ -11,8 +11,6 @@
 #include "models/stats.h"
 #include "obs/histogram.h"
 
-#include <attnd/status.h>
-
 struct exchange;
 
 /* The histograms of each route. */
@@ -50,8 +48,8 @@ struct metrics {
     struct metrics_thread threads[];       /* [num_threads] */
 };
 
-/* The caller frees *ret_metrics. Returns ATTN_E_NOMEM when memory is short. */
-attn_status metrics_create(size_t num_threads, struct metrics **ret_metrics);
+/* The caller frees what it returns: NULL when memory is short. */
+struct metrics *metrics_create(size_t num_threads);
 
 /* route.handle of GET /metrics (print.c). */
 bool metrics_handle(struct exchange *exchange, struct wire_problem *ret_problem);

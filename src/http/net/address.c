@@ -57,39 +57,40 @@ struct address address_of_peer(int fd, const struct sockaddr *peer) {
     return map_user(user.uid);
 }
 
-/* Reads a text that is an address alone. */
-static bool read_plain_address(const char *text, struct address *ret_address) {
+/* Reads `size` bytes of text that are an address alone. */
+static bool read_plain_address(const char *text, size_t size,
+                               struct address *ret_address) {
+    char plain[ADDRESS_TEXT_MAX];
     struct in_addr ipv4;
+    if (size >= sizeof plain)
+        return false;
+
+    snprintf(plain, sizeof plain, "%.*s", (int)size, text);
     ret_address->is_user = false;
-    if (inet_pton(AF_INET, text, &ipv4) != 1)
-        return inet_pton(AF_INET6, text, ret_address->bytes) == 1;
+    if (inet_pton(AF_INET, plain, &ipv4) != 1)
+        return inet_pton(AF_INET6, plain, ret_address->bytes) == 1;
     *ret_address = map_ipv4(&ipv4);
     return true;
 }
 
 bool address_read(const char *text, size_t size, struct address *ret_address) {
-    char plain[ADDRESS_TEXT_MAX];
-
     while (size > 0 && (*text == ' ' || *text == '\t')) {
         text++;
         size--;
     }
     while (size > 0 && (text[size - 1] == ' ' || text[size - 1] == '\t'))
         size--;
-    if (size == 0 || size >= sizeof plain)
+    if (size == 0 || size >= ADDRESS_TEXT_MAX)
         return false;
-    memcpy(plain, text, size);
-    plain[size] = '\0';
 
     /* A port follows a bracket, or the only colon. */
-    char *bracket = strchr(plain, ']'), *colon = strchr(plain, ':');
-    if (*plain == '[' && bracket != NULL && (bracket[1] == '\0' || bracket[1] == ':')) {
-        *bracket = '\0';
-        return read_plain_address(plain + 1, ret_address);
-    }
-    if (colon != NULL && strchr(colon + 1, ':') == NULL)
-        *colon = '\0';
-    return read_plain_address(plain, ret_address);
+    const char *end = text + size, *bracket = memchr(text, ']', size),
+               *colon = memchr(text, ':', size);
+    if (*text == '[' && bracket != NULL && (bracket + 1 == end || bracket[1] == ':'))
+        return read_plain_address(text + 1, (size_t)(bracket - text - 1), ret_address);
+    if (colon != NULL && memchr(colon + 1, ':', (size_t)(end - colon - 1)) == NULL)
+        end = colon;
+    return read_plain_address(text, (size_t)(end - text), ret_address);
 }
 
 static bool range_contains(const struct address_range *range,
@@ -156,19 +157,14 @@ static bool read_range(const char *text, struct address_range *ret_range) {
     if (strncmp(text, ADDRESS_UNIX, strlen(ADDRESS_UNIX)) == 0)
         return read_user(text, ret_range);
 
-    char plain[ADDRESS_TEXT_MAX];
-    const char *slash = strchr(text, '/');
-    size_t size = slash != NULL ? (size_t)(slash - text) : strlen(text);
-    if (size >= sizeof plain)
-        return false;
-    memcpy(plain, text, size);
-    plain[size] = '\0';
-    if (!read_plain_address(plain, &ret_range->first))
+    const char *slash = strchrnul(text, '/');
+    size_t size = (size_t)(slash - text);
+    if (!read_plain_address(text, size, &ret_range->first))
         return false;
 
-    unsigned offset = strchr(plain, ':') == NULL ? MAPPED_BITS : 0;
+    unsigned offset = memchr(text, ':', size) == NULL ? MAPPED_BITS : 0;
     ret_range->bits = 128;
-    if (slash == NULL)
+    if (*slash == '\0')
         return true;
     size_t digits = strspn(slash + 1, "0123456789");
     if (digits == 0 || digits > 3 || slash[1 + digits] != '\0')

@@ -156,38 +156,23 @@ struct connection *connection_create(struct connection_list *list, int fd,
 
     connection_begin_phase(connection, CONNECTION_IS_NEW);
     LIST_INSERT_HEAD(&list->all, connection, links);
-    list->num_new++;
     return connection;
 }
 
 /* --- TLS handshakes --- */
 
 void connection_hold(struct connection *connection) {
-    struct connection_list *list = connection->list;
-
-    connection->phase = CONNECTION_IS_HELD;
+    connection_begin_phase(connection, CONNECTION_IS_HELD);
     connection->handshake.client = connection->client;
-    handshakes_add(&list->handshakes, &connection->handshake);
-    list->num_new--;
+    handshakes_add(&connection->list->handshakes, &connection->handshake);
 }
 
 struct connection *connection_take_held(struct connection_list *list) {
     struct connection *connection =
         (struct connection *)handshakes_take(&list->handshakes);
-    if (connection == NULL)
-        return NULL;
-    connection_begin_phase(connection, CONNECTION_IS_NEW);
-    list->num_new++;
+    if (connection != NULL)
+        connection_begin_phase(connection, CONNECTION_IS_NEW);
     return connection;
-}
-
-void connection_end_held(struct connection_list *list) {
-    for (struct connection *each = LIST_FIRST(&list->all), *next; each != NULL;
-         each = next) {
-        next = LIST_NEXT(each, links);
-        if (each->phase == CONNECTION_IS_HELD)
-            connection_end(each);
-    }
 }
 
 /* --- what libmicrohttpd does with them --- */
@@ -205,8 +190,7 @@ static struct connection *find_new(const struct connection_list *list, int fd) {
 
 struct connection *connection_start(struct connection_list *list, int fd) {
     struct connection *connection = find_new(list, fd);
-    connection->phase = CONNECTION_WAITS;
-    list->num_new--;
+    connection_begin_phase(connection, CONNECTION_WAITS);
     return connection;
 }
 
@@ -216,12 +200,13 @@ void connection_forget(struct connection_list *list, int fd) {
         connection_destroy(connection);
 }
 
-void connection_forget_new(struct connection_list *list) {
-    struct connection *next;
-    for (struct connection *each = LIST_FIRST(&list->all); list->num_new > 0;
+void connection_forget_all(struct connection_list *list, enum connection_phase phase) {
+    for (struct connection *each = LIST_FIRST(&list->all), *next; each != NULL;
          each = next) {
         next = LIST_NEXT(each, links);
-        if (each->phase == CONNECTION_IS_NEW)
+        if (each->phase == phase && phase == CONNECTION_IS_HELD)
+            connection_end(each);
+        else if (each->phase == phase)
             connection_destroy(each);
     }
 }
@@ -259,6 +244,8 @@ void connection_begin_phase(struct connection *connection, enum connection_phase
 
     if (connection->phase == CONNECTION_REPLIES)
         connection->reply_ns = get_reply_ns(connection, now);
+    connection->list->num_new += phase == CONNECTION_IS_NEW;
+    connection->list->num_new -= connection->phase == CONNECTION_IS_NEW;
     connection->phase = phase;
     connection->since = now;
     connection->received = 0;

@@ -105,9 +105,6 @@ void connection_hold(struct connection *connection);
  * until then after libmicrohttpd has run. */
 struct connection *connection_take_held(struct connection_list *list);
 
-/* Frees those that are held, with their sockets, because the thread ends. */
-void connection_end_held(struct connection_list *list);
-
 /* Finds the connection of a socket that libmicrohttpd begins to serve: at once (0.9.75)
  * or when it runs (1.0.1). */
 struct connection *connection_start(struct connection_list *list, int fd);
@@ -116,9 +113,9 @@ struct connection *connection_start(struct connection_list *list, int fd);
  * has said so. */
 void connection_forget(struct connection_list *list, int fd);
 
-/* Frees those that libmicrohttpd has closed without a word: all that are new although it
- * has run. */
-void connection_forget_new(struct connection_list *list);
+/* Frees all of a phase: those that are new although libmicrohttpd has run, which it has
+ * closed without a word; or those that are held, with their sockets. */
+void connection_forget_all(struct connection_list *list, enum connection_phase phase);
 
 /* Frees the connection, but not its socket. */
 void connection_destroy(struct connection *connection);

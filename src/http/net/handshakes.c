@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handshakes.c: an array of those that run, and a list of those that wait. */
+/* handshakes.c: a list of those that run, and one of those that wait. */
 #include "http/net/handshakes.h"
 
 #include "base/clock.h"
@@ -16,16 +16,18 @@
 
 static size_t count_running(const struct handshakes *handshakes,
                             const struct client *client) {
+    const struct handshake *each;
     size_t count = 0;
-    for (size_t i = 0; i < handshakes->num_running; i++)
-        count += handshakes->running[i]->client == client;
+    LIST_FOREACH(each, &handshakes->running, links)
+    count += each->client == client;
     return count;
 }
 
-static void remove_running(struct handshakes *handshakes, size_t index) {
-    handshakes->num_ending -= handshakes->running[index]->state == HANDSHAKE_ENDS;
-    handshakes->running[index]->state = HANDSHAKE_NONE;
-    handshakes->running[index] = handshakes->running[--handshakes->num_running];
+static void remove_running(struct handshakes *handshakes, struct handshake *handshake) {
+    LIST_REMOVE(handshake, links);
+    handshakes->num_running--;
+    handshakes->num_ending -= handshake->state == HANDSHAKE_ENDS;
+    handshake->state = HANDSHAKE_NONE;
     handshakes->has_room = true;
 }
 
@@ -84,14 +86,10 @@ static void end_handshake(struct handshakes *handshakes, struct handshake *hands
 /* Ends the one that runs the longest. Returns false when none takes long. */
 static bool end_long_handshake(struct handshakes *handshakes) {
     bool is_full = handshakes->num_running == HANDSHAKES_MAX;
-    struct handshake *found = NULL;
+    struct handshake *found = NULL, *each;
 
-    for (size_t i = 0; i < handshakes->num_running; i++) {
-        struct handshake *each = handshakes->running[i];
-        if (each->state == HANDSHAKE_RUNS &&
-            (found == NULL || each->since < found->since))
-            found = each;
-    }
+    LIST_FOREACH(each, &handshakes->running, links)
+    found = each->state == HANDSHAKE_RUNS ? each : found;
     if (found == NULL ||
         found->since > clock_now_ns() - (is_full ? LONG_ALL_NS : LONG_NS))
         return false;
@@ -101,10 +99,11 @@ static bool end_long_handshake(struct handshakes *handshakes) {
 
 /* Looks at those that run: some are complete, or came in too many records. */
 static void look_at_running(struct handshakes *handshakes) {
-    for (size_t i = handshakes->num_running; i-- > 0;) {
-        struct handshake *each = handshakes->running[i];
+    for (struct handshake *each = LIST_FIRST(&handshakes->running), *next; each != NULL;
+         each = next) {
+        next = LIST_NEXT(each, links);
         if (each->established)
-            remove_running(handshakes, i);
+            remove_running(handshakes, each);
         else if (each->state == HANDSHAKE_RUNS && each->session != NULL &&
                  tls_session_count_records(each->session) > RECORDS_MAX)
             end_handshake(handshakes, each);
@@ -122,7 +121,8 @@ struct handshake *handshakes_take(struct handshakes *handshakes) {
         unlink_waiting(handshakes, found);
         found->state = HANDSHAKE_RUNS;
         found->since = clock_now_ns();
-        handshakes->running[handshakes->num_running++] = found;
+        LIST_INSERT_HEAD(&handshakes->running, found, links);
+        handshakes->num_running++;
         return found;
     }
 
@@ -137,8 +137,6 @@ void handshakes_remove(struct handshakes *handshakes, struct handshake *handshak
         unlink_waiting(handshakes, handshake);
     else if (handshake->state == HANDSHAKE_WATCHED)
         stop_watching(handshakes, handshake);
-    for (size_t i = handshakes->num_running; i-- > 0;) {
-        if (handshakes->running[i] == handshake)
-            remove_running(handshakes, i);
-    }
+    else if (handshake->state != HANDSHAKE_NONE)
+        remove_running(handshakes, handshake);
 }

@@ -33,7 +33,7 @@ enum handshake_state {
 /* A member of a connection. */
 struct handshake {
     enum handshake_state state;
-    LIST_ENTRY(handshake) links; /* HANDSHAKE_WAITS */
+    LIST_ENTRY(handshake) links; /* of those that wait, or of those that run */
     const struct client *client;
     int fd;
     void *session;    /* gnutls_session_t of libmicrohttpd; NULL: no TLS, or not begun */
@@ -44,10 +44,9 @@ struct handshake {
 /* Zeroed but for epoll_fd, there are none. */
 struct handshakes {
     int epoll_fd; /* the thread's; says for a struct handshake that bytes have arrived */
-    struct handshake *running[HANDSHAKES_MAX];
-    size_t num_running, num_ending;
-    LIST_HEAD(, handshake) waiting; /* newest first */
-    size_t num_waiting;
+    LIST_HEAD(, handshake) running; /* HANDSHAKE_RUNS or _ENDS, the last to begin first */
+    LIST_HEAD(, handshake) waiting; /* HANDSHAKE_WAITS, newest first */
+    size_t num_running, num_ending, num_waiting;
     bool has_room; /* one has ended since handshakes_take() found none that may run */
 };
 

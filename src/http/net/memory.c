@@ -142,9 +142,8 @@ static bool reserve_for(struct memory_share *share, struct upload *asker, size_t
             "for \"need_weights\": \"mean\" or false",
             total, limit);
 
-    if (reserve_free(share, bytes))
-        return true;
-    if (reserve_by_dropping(memory, asker, bytes)) {
+    if (sched_budget_reserve(memory->budget, bytes) ||
+        reserve_by_dropping(memory, asker, bytes)) {
         count_reserved(share, bytes);
         return true;
     }
@@ -171,8 +170,6 @@ void upload_begin(struct upload *upload, struct memory_share *share, struct buf 
     struct memory *memory = share->memory;
 
     *upload = (struct upload){.share = share, .body = body, .started = clock_now_ns()};
-    atomic_init(&upload->received, 0);
-    atomic_init(&upload->state, UPLOAD_IDLE);
 
     pthread_mutex_lock(&memory->lock);
     LIST_INSERT_HEAD(&memory->uploads, upload, links);

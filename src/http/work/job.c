@@ -244,48 +244,46 @@ static void dissolve_members(struct inference *members[], size_t count) {
         sched_submit(members[i]->worker->pool, &members[i]->exchange->work.job);
 }
 
-static void add_times(const struct inference *inference, struct model_run *sum) {
-    sum->decode += inference->decode_ns;
-    sum->compute += inference->compute_ns;
-    sum->encode += inference->encode_ns;
-}
-
-/* Takes requests that wait and can be joined with `first`, computes all of them at once
- * and ends them, `first` as the last. Returns false when there are none to join, or not
- * enough memory: `first` is then untouched, and others wait again, to be computed
- * alone. */
-static bool group_finish(struct inference *first) {
+/* Computes, encodes and ends a request, and before it those that wait and can be joined.
+ * When there is not enough memory for all, others wait again, to be computed alone. */
+static void finish(struct inference *first) {
     struct inference *members[GROUP_MAX] = {first};
-    struct model_stats *stats = first->exchange->record.stats;
+    struct model_stats *stats = first->exchange->record.stats; /* NULL: has no model */
     struct sched_worker *worker = first->worker;
     struct model_run took = {0};
     struct wire_problem problem;
-    size_t count = gather_members(members);
+    size_t count = first->exchange->work.job.group != 0 ? gather_members(members) : 1;
+    bool joined = count > 1 && compute_members(members, count);
 
-    if (count == 1 || !compute_members(members, count)) {
+    if (!joined) {
         dissolve_members(members + 1, count - 1);
-        return false;
+        count = 1;
     }
+    bool computed = joined || inference_compute(first, &problem);
 
     /* A member without memory for its reply is computed once more, alone. */
     size_t first_left = count;
     for (size_t i = count; i-- > 0;) {
-        sched_checkpoint(worker); /* all replies together may take some 20 ms */
         struct inference *member = members[i];
-        bool done = inference_check_deadline(member, &problem);
+        bool done = computed;
+        if (joined) {
+            sched_checkpoint(worker); /* all replies together may take some 20 ms */
+            done = inference_check_deadline(member, &problem);
+        }
         if (done && i > 0 && !inference_reserve_reply(member, &problem)) {
             members[--first_left] = member;
             continue;
         }
-        member->joined = true;
+        member->joined = joined;
         done = done && inference_encode(member, &problem);
-        add_times(member, &took);
-        if (i == 0)
+        took.decode += member->decode_ns;
+        took.compute += member->compute_ns;
+        took.encode += member->encode_ns;
+        if (i == 0 && computed && stats != NULL)
             model_stats_execute(stats, count, &took);
         end_inference(member, done ? NULL : &problem);
     }
     dissolve_members(members + first_left, count - first_left);
-    return true;
 }
 
 /* --- the phases --- */
@@ -300,37 +298,6 @@ static bool decode_and_note(struct inference *inference, struct wire_problem *pr
     if (inference->request.model != NULL || problem->error == WIRE_E_UNKNOWN_MODEL)
         observe_model(inference->exchange, inference->request.model);
     return decoded;
-}
-
-/* Computes and encodes the request, together with others or alone. */
-static void finish(struct inference *inference) {
-    struct model_run took = {0};
-    struct wire_problem problem;
-
-    if (inference->exchange->work.job.group != 0 && group_finish(inference))
-        return;
-    bool done = inference_compute(inference, &problem);
-    if (done) {
-        done = inference_encode(inference, &problem);
-        add_times(inference, &took);
-        if (inference->exchange->record.stats != NULL) /* there is a model */
-            model_stats_execute(inference->exchange->record.stats, 1, &took);
-    }
-    end_inference(inference, done ? NULL : &problem);
-}
-
-/* sched_job.run of a request that waited decoded. */
-static void run_decoded(struct sched_job *job, struct sched_worker *worker) {
-    struct exchange *exchange = container_of(job, struct exchange, work.job);
-    struct inference *inference = exchange->work.inference;
-    struct wire_problem problem;
-
-    inference->worker = worker;
-    if (inference_check_deadline(inference, &problem) &&
-        inference_plan(inference, &problem)) /* for another worker */
-        finish(inference);
-    else
-        end_inference(inference, &problem);
 }
 
 /* Estimates what follows the decoding of a request that will be joined: its part of what
@@ -363,33 +330,36 @@ static bool wait_decoded(struct inference *inference) {
         return false;
     }
 
-    job->run = run_decoded;
     job->cost = joins ? estimate_joined(inference, rest) : rest;
-    exchange->work.inference = inference;
     sched_submit(worker->pool, job);
     return true;
 }
 
-/* sched_job.run of a request that was not decoded yet. */
-static void run_received(struct sched_job *job, struct sched_worker *worker) {
+/* sched_job.run of a request. Decodes it, unless that was done before it waited. */
+static void run_request(struct sched_job *job, struct sched_worker *worker) {
     struct exchange *exchange = container_of(job, struct exchange, work.job);
-    struct inference *inference =
-        arena_alloc(&exchange->work.decoded, 1, sizeof *inference);
+    struct inference *inference = exchange->work.inference;
     struct wire_problem problem;
+    bool has_waited = inference != NULL;
 
+    if (!has_waited)
+        inference = arena_alloc(&exchange->work.decoded, 1, sizeof *inference);
     if (inference == NULL) {
         wire_problem_set_no_memory(&problem);
         reply_set_problem(exchange, &problem);
         handover_resume(exchange);
         return;
     }
-    *inference = (struct inference){.exchange = exchange, .worker = worker};
+    if (!has_waited)
+        *inference = (struct inference){.exchange = exchange};
+    inference->worker = worker;
+    exchange->work.inference = inference;
     if (!inference_check_deadline(inference, &problem) ||
-        !decode_and_note(inference, &problem) ||
-        !inference_check_deadline(inference, &problem) ||
+        (!has_waited && (!decode_and_note(inference, &problem) ||
+                         !inference_check_deadline(inference, &problem))) ||
         !inference_plan(inference, &problem))
         end_inference(inference, &problem);
-    else if (!wait_decoded(inference))
+    else if (has_waited || !wait_decoded(inference))
         finish(inference);
 }
 
@@ -409,6 +379,6 @@ bool job_submit(struct exchange *exchange, const struct exchange_codec *codec,
         return wire_problem_set(ret_problem, WIRE_E_QUEUE_FULL, NULL,
                                 "the queue is full (--queue), or the wait would exceed "
                                 "--max-queue-delay; retry later");
-    handover_submit(exchange, run_received);
+    handover_submit(exchange, run_request);
     return true;
 }

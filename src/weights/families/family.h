@@ -12,6 +12,8 @@
 #include "weights/families/wordlist.h"
 #include "weights/layer/layer.h"
 
+#define FAMILY_TYPES_MAX 8 /* that have an entry together */
+
 /* Which rows of which tensor are queries, keys and values. */
 enum family_split {
     SPLIT_SEPARATE, /* a tensor each */
@@ -77,7 +79,8 @@ struct family_layers {
     bool (*attends)(const struct layer_source *layer); /* NULL: by the period */
     /* The first layer of each period attends; NULL: all do. Of `attends`: its key. */
     const char *period_keys;
-    bool last; /* the last of each period, instead */
+    bool last;               /* the last of each period, instead */
+    const char *shared_keys; /* how many of the last layers borrow keys and values */
 };
 
 /* How the tensors of the projections lie in a file. */
@@ -96,9 +99,16 @@ struct family_biases {
     const char *as_stored; /* where the file has it */
 };
 
+/* Of latent attention, when absent: latent rows of queries and keys, the part of a head
+ * that is not rotated, and values, whose 0 is width / H. */
+struct latent_sizes {
+    size_t query, key, plain, value;
+};
+
 struct family_sizes {
     const char *kv_keys;   /* absent or 0: H */
     const char *head_keys; /* absent or 0: width / H */
+    struct latent_sizes latent;
     /* Corrects them, once the window is known. A value size of 0 becomes that of queries
      * and keys. */
     void (*adjust)(const struct layer_source *source, struct layer *layer);
@@ -181,7 +191,8 @@ struct family_distance {
 };
 
 struct family {
-    const char *type; /* model_type of config.json, and the name; a constant */
+    /* Each a model_type of config.json, and the name of the family; constants. */
+    const char *types[FAMILY_TYPES_MAX + 1];
     struct stack stacks[3];
     const char *demands; /* see config_check_demands() */
     const char *ignored; /* keys of attention that its class has, and does not use */
@@ -218,9 +229,10 @@ const struct family_text *family_find_text(const char *type);
 /* Returns an entry of the table, a constant; NULL behind the last one. */
 const struct family *family_get(size_t index);
 
-/* Returns whether the entry is for folders with this model_type, which may be NULL. The
- * shapes of weights decide between several. */
-bool family_fits(const struct family *family, const json_t *config, const char *type);
+/* Returns the type of the entry that is for folders with this model_type, which may be
+ * NULL; else NULL. The shapes of weights decide between several entries. */
+const char *family_find_type(const struct family *family, const json_t *config,
+                             const char *type);
 
 /* Finds why attnd does not compute a model_type. Returns the reason, and sets *ret_anchor
  * to its place in docs/checkpoints.md, both constants; NULL where the type is unknown. */

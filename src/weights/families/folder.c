@@ -157,7 +157,7 @@ static attn_status check_pre_norm(const struct folder *folder, const struct matc
     return error_set(ret_error, ATTN_E_VALUE,
                      "the layers of this %s have no norm before them; leave out "
                      "pre_norm=true",
-                     match->family->type);
+                     match->type);
 }
 
 /* Reads a skipped layer only to note which keys of config.json it uses; its errors are
@@ -245,7 +245,7 @@ static attn_status refuse_selection(const struct match *match,
 /* Refuses what config.json has that changes the attention, but nothing asked for. */
 static attn_status check_keys(const struct folder *folder, const struct match *match,
                               const struct attention_keys *asked, attn_error *ret_error) {
-    const char *type = match->family->type, *ignored = match->family->ignored;
+    const char *type = match->type, *ignored = match->family->ignored;
     attn_status status = attention_keys_check_class(folder->config, type, ret_error);
 
     for (size_t i = 0; i < match->num_stacks && status == ATTN_OK; i++) {
@@ -271,7 +271,7 @@ static void note_mask(struct folder *folder, const struct match *match) {
         snprintf(note, sizeof folder->notes[0],
                  "class %.60s is not one of %.40s; its mask may differ; set causal=true "
                  "or causal=false",
-                 match->unknown, match->family->type);
+                 match->unknown, match->type);
 }
 
 /* Finds all layers, once config and tensors are there. */

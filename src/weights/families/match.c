@@ -283,16 +283,16 @@ attn_status match_check_type(const json_t *config, attn_error *ret_error) {
         return ret_error->status;
     find_text(&config, &type);
     for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
-        if (family_fits(family, config, type))
+        if (family_find_type(family, config, type) != NULL)
             return ATTN_OK;
     }
     return refuse_type(type, ret_error);
 }
 
 /* Explains why the folder has no tensor of the family. */
-static attn_status refuse_unmatched(const json_t *config, const struct family *family,
+static attn_status refuse_unmatched(const json_t *config, const struct match *match,
                                     attn_error *ret_error) {
-    const struct stack *stack = &family->stacks[0];
+    const struct stack *stack = &match->family->stacks[0];
     const json_t *quantized = json_object_get(config, "quantization_config");
     const char *method = json_string_value(json_object_get(quantized, "quant_method"));
 
@@ -300,7 +300,7 @@ static attn_status refuse_unmatched(const json_t *config, const struct family *f
         ret_error, quantized != NULL ? ATTN_E_UNSUPPORTED : ATTN_E_FORMAT,
         "no tensor has a name that ends in '%s%s%s.weight', as those of family %.40s do "
         "(# is 0)%s%.20s%s",
-        stack->layer, stack->module, stack->names[0], family->type,
+        stack->layer, stack->module, stack->names[0], match->type,
         quantized != NULL ? "; the weights are quantized (" : "",
         quantized == NULL ? ""
         : method == NULL  ? "?"
@@ -385,31 +385,34 @@ attn_status match_find(const json_t *config, const struct tensor_view *tensors,
                        struct match *ret_match, attn_error *ret_error) {
     const char *type = json_string_value(json_object_get(config, "model_type"));
     const json_t *whole = config;
-    const struct family *first = NULL, *family;
-    struct match match = {.family = NULL};
+    const struct family *family;
+    struct match match = {.family = NULL}, first = match;
     attn_status status = ATTN_OK;
 
     const struct family_text *text = find_text(&config, &type);
     const struct config_section root = {
         .object = config, .error = ret_error, .asked = asked};
     for (size_t i = 0; (family = family_get(i)) != NULL; i++) {
-        struct match tried = {.family = family, .text = text};
-        if (!family_fits(family, config, type))
+        struct match tried = {.family = family,
+                              .type = family_find_type(family, config, type),
+                              .text = text};
+        if (tried.type == NULL)
             continue;
         status = match_stacks(&root, tensors, prefix, &tried, ret_error);
         if (status != ATTN_OK)
             return status;
         /* several entries may have this type: prefer one whose weights fit */
-        if (tried.num_stacks > 0 && (first == NULL || is_oriented(&tried, tensors)) &&
+        if (tried.num_stacks > 0 &&
+            (first.family == NULL || is_oriented(&tried, tensors)) &&
             (match.family == NULL || !is_oriented(&match, tensors)))
             match = tried;
-        if (first == NULL)
-            first = family;
+        if (first.family == NULL)
+            first = tried;
     }
 
-    assert(first != NULL); /* match_check_type() has accepted it */
+    assert(first.family != NULL); /* match_check_type() has accepted it */
     if (match.family == NULL)
-        return refuse_unmatched(config, first, ret_error);
+        return refuse_unmatched(config, &first, ret_error);
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
         status = check_layers(&match, &match.stacks[i], tensors, ret_error);
     read_classes(whole, &match);

@@ -22,6 +22,7 @@ struct match_stack {
 
 struct match {
     const struct family *family;
+    const char *type; /* of the family, that the folder has; a constant */
     const struct family_text
         *text; /* NULL: the family is not the text of another model */
     struct match_stack stacks[MATCH_STACKS_MAX];

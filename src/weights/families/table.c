@@ -10,7 +10,7 @@ const struct family *family_get(size_t index) {
         families_latent, families_bert,  families_images, families_seq2seq};
 
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-        for (const struct family *family = lists[i]; family->type != NULL; family++) {
+        for (const struct family *family = lists[i]; family->types[0] != NULL; family++) {
             if (index-- == 0)
                 return family;
         }
@@ -18,13 +18,18 @@ const struct family *family_get(size_t index) {
     return NULL;
 }
 
-bool family_fits(const struct family *family, const json_t *config, const char *type) {
-    /* Karpathy's files have the names of GPT-2, and its type or none */
-    bool karpathy = strcmp(family->type, "nanogpt") == 0;
+const char *family_find_type(const struct family *family, const json_t *config,
+                             const char *type) {
+    const char *const *types = family->types;
 
-    if (type == NULL)
-        return karpathy && json_object_get(config, "block_size") != NULL;
-    return strcmp(family->type, type) == 0 || (karpathy && strcmp(type, "gpt2") == 0);
+    /* Karpathy's files have the names of GPT-2, and its type or none */
+    if (strcmp(types[0], "nanogpt") == 0 &&
+        (type == NULL ? json_object_get(config, "block_size") != NULL
+                      : strcmp(type, "gpt2") == 0))
+        return types[0];
+    while (type != NULL && *types != NULL && strcmp(*types, type) != 0)
+        types++;
+    return type != NULL ? *types : NULL;
 }
 
 /* Their texts have the families of table/, which other words of their own can name. */

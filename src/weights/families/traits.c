@@ -157,7 +157,7 @@ static void check_eps(const struct layer_source *source) {
             error_keep(source->section->error, ATTN_E_UNSUPPORTED,
                        "config.json has %s, but family %s has %s "
                        "(docs/checkpoints.md#unknown-keys)%s",
-                       others[i], source->family->type, keys, REFUSAL_REMEDY);
+                       others[i], source->match->type, keys, REFUSAL_REMEDY);
     }
 }
 
@@ -299,7 +299,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     const struct family *family = match->family;
     const struct config_section *section = &stack->section;
     struct layer_source source = match_source(match, stack, index);
-    struct layer layer = {.info = {.layout = family->type, .layer = index},
+    struct layer layer = {.info = {.layout = match->type, .layer = index},
                           .lender = index,
                           .cross = stack->stack->cross,
                           .value_factor = 1};

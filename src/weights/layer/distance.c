@@ -113,7 +113,7 @@ static attn_status project_table(const struct layer_bias *bias, const float *row
     float *shift = weight + out * in;
     attn_status status = gather_linear(linear, weight, shift, ret_error);
     if (status == ATTN_OK) {
-        blas_multiply_transposed(to->rows, out, in, 1.0F, (struct blas_matrix){rows, in},
+        blas_multiply_transposed(to->rows, out, in, (struct blas_matrix){rows, in},
                                  (struct blas_matrix){weight, in}, 0.0F, to->numbers,
                                  out);
         for (size_t i = 0; i < to->rows * out; i++)

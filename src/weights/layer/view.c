@@ -32,9 +32,8 @@ struct tensor_view tensor_view_make(const struct safetensors_tensor *tensors,
 }
 
 struct tensor_view tensor_view_of(const struct safetensors *file) {
-    struct tensor_view view = {.prefix_size = 0};
-    view.tensors = safetensors_get_tensors(file, &view.count);
-    return view;
+    const struct safetensors_header *header = safetensors_get_header(file);
+    return (struct tensor_view){.tensors = header->tensors, .count = header->num_tensors};
 }
 
 const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view,

@@ -2,8 +2,6 @@
 /* bytes.h: reads a text one or eight bytes at a time, never past its end. */
 #pragma once
 
-#include "base/endian.h"
-
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

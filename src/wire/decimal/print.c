@@ -9,7 +9,6 @@
  * have to be tried one by one. */
 #include "wire/decimal/print.h"
 
-#include "base/endian.h"
 #include "wire/decimal/powers.h"
 #include "wire/decimal/print_avx2.h"
 

@@ -12,8 +12,6 @@
 #include "wire/decimal/bytes.h"
 #include "wire/decimal/powers.h"
 
-#include <assert.h>
-#include <locale.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -73,55 +71,6 @@ static inline uint64_t digits_value(uint64_t digits, uint64_t count) {
     return ((digits & pairs) * (100 + (UINT64_C(1000000) << 32)) +
             (digits >> 16 & pairs) * (1 + (UINT64_C(10000) << 32))) >>
            32;
-}
-
-static const char *skip_digits(const char *at, const char *end) {
-    unsigned count;
-    do {
-        count = count_digits(load_digits(at, end));
-        at += count;
-    } while (count == WORD_DIGITS);
-    return at;
-}
-
-const char *wire_number_end(const char *at, const char *end) {
-    at += wire_peek(at, end) == '-';
-    const char *first = at;
-    at = skip_digits(at, end);
-    if (at == first || (*first == '0' && at - first > 1))
-        return NULL;
-
-    if (wire_peek(at, end) == '.') {
-        first = ++at;
-        at = skip_digits(at, end);
-        if (at == first)
-            return NULL;
-    }
-
-    if ((wire_peek(at, end) | 0x20) == 'e') {
-        at++;
-        at += wire_peek(at, end) == '-' || wire_peek(at, end) == '+';
-        first = at;
-        at = skip_digits(at, end);
-        if (at == first)
-            return NULL;
-    }
-    return at;
-}
-
-static locale_t c_locale; /* set once, before other threads run */
-
-bool wire_floats_init(void) {
-    if (c_locale == (locale_t)0)
-        c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    return c_locale != (locale_t)0;
-}
-
-/* Reads the number at `at` by strtod(). A byte that is not part of it must follow. */
-static enum wire_stop read_by_library(const char *at, double *ret_number) {
-    assert(c_locale != (locale_t)0); /* else wire_init() was not called */
-    *ret_number = strtod_l(at, NULL, c_locale);
-    return fabs(*ret_number) < FLOAT_OVERFLOW ? WIRE_STOP_CLOSED : WIRE_STOP_RANGE;
 }
 
 /* Rounds w * 10^power. A w of 19 digits may be too small, by less than 1. Returns false
@@ -199,7 +148,8 @@ static const char *read_exponent(const char *at, const char *end, int64_t *power
 
 /* Appends digits to *w, which wraps when there are too many. Returns false when there are
  * none. */
-static bool read_digits(const char **at, const char *end, uint64_t *w) {
+__attribute__((always_inline)) static inline bool
+read_digits(const char **at, const char *end, uint64_t *w) {
     const char *first = *at;
     unsigned count;
     do {
@@ -211,41 +161,53 @@ static bool read_digits(const char **at, const char *end, uint64_t *w) {
     return *at > first;
 }
 
+/* Reads the decimal w * 10^power without its sign. Returns its end, or NULL when there is
+ * none. Inlined like the above, so that only who needs the value computes it. */
+__attribute__((always_inline)) static inline const char *
+read_decimal(const char *at, const char *end, uint64_t *ret_w, int64_t *ret_power) {
+    const char *first = at;
+    *ret_w = 0;
+    *ret_power = 0;
+
+    /* The grammar: digits, a fraction, an exponent. */
+    if (!read_digits(&at, end, ret_w) || (*first == '0' && at - first > 1))
+        return NULL;
+    if (wire_peek(at, end) == '.') {
+        const char *point = ++at;
+        if (!read_digits(&at, end, ret_w))
+            return NULL;
+        *ret_power = point - at;
+    }
+    if (at - first > DIGITS_MAX)
+        *ret_power = cut_digits(first, at, ret_w);
+    if ((wire_peek(at, end) | 0x20) == 'e')
+        at = read_exponent(at + 1, end, ret_power);
+    return at;
+}
+
+const char *wire_number_end(const char *at, const char *end) {
+    uint64_t w;
+    int64_t power;
+    return read_decimal(at + (wire_peek(at, end) == '-'), end, &w, &power);
+}
+
 /* Reads any number and sets *at to its end, or leaves *at when there is no number. */
 __attribute__((noinline)) static enum wire_stop
 read_number(const char **at, const char *end, float *ret_number, double *ret_refused) {
-    const char *c = *at;
-    bool negative = wire_peek(c, end) == '-';
-    c += negative;
-    const char *first = c;
-    uint64_t w = 0;
-    int64_t power = 0;
+    bool negative = wire_peek(*at, end) == '-';
+    uint64_t w;
+    int64_t power;
 
-    /* The grammar: digits, a fraction, an exponent. */
-    if (!read_digits(&c, end, &w) || (*first == '0' && c - first > 1))
+    const char *c = read_decimal(*at + negative, end, &w, &power);
+    if (c == NULL)
         return WIRE_STOP_NO_NUMBER;
-    if (wire_peek(c, end) == '.') {
-        const char *point = ++c;
-        if (!read_digits(&c, end, &w))
-            return WIRE_STOP_NO_NUMBER;
-        power = point - c;
-    }
-    if (c - first > DIGITS_MAX)
-        power = cut_digits(first, c, &w);
-    if ((wire_peek(c, end) | 0x20) == 'e') {
-        c = read_exponent(c + 1, end, &power);
-        if (c == NULL)
-            return WIRE_STOP_NO_NUMBER;
-    }
-
     if (!round_decimal(w, power, negative, ret_number)) {
         /* strtod() needs a byte to stop at. Without one the list has no end, and the
          * number does not matter. */
-        double number = 0;
-        enum wire_stop stop = c < end ? read_by_library(*at, &number) : WIRE_STOP_CLOSED;
-        if (stop != WIRE_STOP_CLOSED) {
+        double number = c < end ? strtod(*at, NULL) : 0;
+        if (fabs(number) >= FLOAT_OVERFLOW) {
             *ret_refused = number;
-            return stop;
+            return WIRE_STOP_RANGE;
         }
         *ret_number = (float)number;
     }

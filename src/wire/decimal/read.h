@@ -2,8 +2,6 @@
 /* read.h: reads lists of JSON numbers as float32. */
 #pragma once
 
-#include <stdbool.h>
-
 /* Why and where reading has stopped. White space before that place was skipped. */
 enum wire_stop {
     WIRE_STOP_CLOSED,    /* at the ']' after a number */
@@ -21,14 +19,10 @@ struct wire_floats {
     double refused;  /* the number of WIRE_STOP_RANGE; infinite past the largest double */
 };
 
-/* Creates the C locale that wire_floats_read() needs; called by wire_init(). Returns
- * false when the C library cannot. */
-bool wire_floats_init(void);
-
 /* Reads numbers with commas between them until something else follows, and returns why it
  * has stopped. A number becomes the float32 nearest to the double nearest to it, ties to
  * even, as with C's (float)strtod() and numpy; -0 is -0.0. The grammar is that of RFC
- * 8259 in every locale. Thread-safe for distinct arguments.
+ * 8259. The thread has the C locale. Thread-safe for distinct arguments.
  *
  * Seven digits are read at a time (after Lemire, "Number parsing at a gigabyte per
  * second", 2021, section 4). */

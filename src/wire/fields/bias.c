@@ -47,10 +47,8 @@ static bool read_bias_bytes(const struct wire_source *source, struct wire_shaped
         return false;
     wire_shaped_take(bias);
     float *numbers = arena_alloc(source->input->arena, value->count, sizeof *numbers);
-    if (numbers == NULL) {
-        wire_problem_set_no_memory(source->problem);
-        return false;
-    }
+    if (numbers == NULL)
+        return wire_problem_set_no_memory(source->problem);
     for (size_t i = 0, end; i < value->count;) {
         end = value->count - i < PACE_PIECE ? value->count : i + PACE_PIECE;
         pace_add(end - i);
@@ -93,12 +91,10 @@ static struct bias_counts count_bias_numbers(const float *numbers, size_t count)
 /* Refuses the first number from `i` on that is neither finite nor -INFINITY. */
 static bool refuse_bias_number(const struct wire_shaped *bias, size_t i,
                                struct wire_problem *ret_problem) {
-    struct wire_place place = {.field = bias->value->name, .depth = bias->rank};
-
     while (bias->numbers[i] <= FLT_MAX)
         i++;
-    for (size_t axis = bias->rank, rest = i; axis-- > 0; rest /= bias->shape[axis])
-        place.index[axis] = rest % bias->shape[axis];
+    const struct wire_place place =
+        wire_place_of(bias->value->name, bias->shape, bias->rank, i);
     return wire_refuse_not_finite(&place, bias->numbers[i], ret_problem);
 }
 
@@ -130,21 +126,19 @@ static bool set_sent_bias(struct wire_decoder *decoder, const struct wire_shaped
                           bool mask) {
     struct wire_problem *problem = decoder->source->problem;
     attn_request *batch = &decoder->request.batch;
+    size_t sequences = batch->num_sequences;
     const size_t expected[NUM_AXES] = {
-        batch->num_sequences, attn_model_get_info(decoder->request.model)->num_heads,
-        batch->query_lens[0], batch->key_lens[0]};
+        sequences, attn_model_get_info(decoder->request.model)->num_heads,
+        wire_common_len(batch->query_lens, sequences),
+        wire_common_len(batch->key_lens, sequences)};
     size_t shape[NUM_AXES] = {1, 1, 1, 1};
 
-    for (size_t b = 1; b < batch->num_sequences; b++) {
-        pace_add(1);
-        if (batch->query_lens[b] != expected[QUERIES] ||
-            batch->key_lens[b] != expected[KEYS])
-            return wire_problem_set(
-                problem, WIRE_E_SHAPE_MISMATCH, bias->value->name,
-                "%s was sent with sequences of several lengths; send one sequence at a "
-                "time, or sequences of equal lengths",
-                bias->value->name);
-    }
+    if (expected[QUERIES] == SIZE_MAX || expected[KEYS] == SIZE_MAX)
+        return wire_problem_set(
+            problem, WIRE_E_SHAPE_MISMATCH, bias->value->name,
+            "%s was sent with sequences of several lengths; send one sequence at a time, "
+            "or sequences of equal lengths",
+            bias->value->name);
     for (size_t axis = 0; axis < bias->rank; axis++) {
         size_t i = NUM_AXES - bias->rank + axis, size = bias->shape[axis];
         if (size != expected[i] && (size != 1 || i == KEYS))

@@ -48,7 +48,6 @@ static bool find_stored_layer(struct wire_decoder *decoder) {
     char word[WIRE_WORD_MAX + 1];
     struct wire_span name;
 
-    decoder->need.given = true;
     if (source->input->capture == NULL)
         return true;
     if (!wire_read_name(source, &source->values[WIRE_FIELD_LAYER], word, &name) ||
@@ -77,6 +76,8 @@ bool wire_decode(struct wire_decoder *decoder, size_t extra) {
     const struct wire_source *source = decoder->source;
     bool given = wire_is_given(source);
 
+    decoder->tensors.keys_sent = wire_is_sent(source, WIRE_FIELD_KEYS);
+    decoder->tensors.values_sent = wire_is_sent(source, WIRE_FIELD_VALUES);
     return (given ? find_stored_layer(decoder) : find_model(decoder)) &&
            wire_fields_reserve(decoder, extra) &&
            read_phase(decoder, WIRE_PHASE_OPTIONS) &&

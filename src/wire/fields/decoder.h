@@ -16,12 +16,6 @@ struct wire_tensors {
     bool keys_sent, values_sent;
 };
 
-/* The results that a request names in need. */
-struct wire_need {
-    bool given;            /* it is a request without a model, which has no outputs */
-    bool has[NUM_RESULTS]; /* of several that share a word, the first */
-};
-
 /* A number for each head, in the arena or body of a request. */
 struct wire_head_list {
     const float *numbers; /* [count]; NULL: left out */
@@ -36,16 +30,14 @@ struct wire_given {
     struct wire_head_list sinks, slopes;
     /* The layer that has what the request leaves out; NULL: tensors are sent. */
     const struct capture_layer *stored;
-    bool rows_sent;       /* query_rows was sent */
     size_t query_rows[2]; /* the stored queries that are used: the first, and the end */
-    bool queries_sent;    /* others are sent instead */
 };
 
 /* A request that is being read. */
 struct wire_decoder {
     const struct wire_source *source;
     struct wire_request request;
-    struct wire_need need;
+    bool needs[NUM_RESULTS]; /* named in need; of several that share a word, the first */
     struct wire_given given; /* without a model */
     struct wire_tensors tensors;
 };

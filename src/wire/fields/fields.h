@@ -9,48 +9,11 @@ struct wire_decoder;
 struct wire_source;
 struct wire_value;
 
-/* Only names for fields; the table has their order. */
+/* The rows of the table. */
 enum wire_field_id {
-    WIRE_FIELD_MODEL,
-    WIRE_FIELD_LAYER,
-    WIRE_FIELD_QUERIES,
-    WIRE_FIELD_KEYS,
-    WIRE_FIELD_VALUES,
-    WIRE_FIELD_QUERY_LENS,
-    WIRE_FIELD_KEY_LENS,
-    WIRE_FIELD_VALID_LENS,
-    WIRE_FIELD_POSITIONS,
-    WIRE_FIELD_KEY_POSITIONS,
-    WIRE_FIELD_CAUSAL,
-    WIRE_FIELD_PREFIX_LENS,
-    WIRE_FIELD_WINDOW,
-    WIRE_FIELD_NEED,
-    WIRE_FIELD_NEED_WEIGHTS,
-    WIRE_FIELD_HEAD_MASK,
-    WIRE_FIELD_WEIGHTS_HEADS,
-    WIRE_FIELD_WEIGHTS_QUERIES,
-    WIRE_FIELD_TIMEOUT_MS,
-    WIRE_FIELD_TIMEOUT,
-    WIRE_FIELD_BINARY_OUTPUT,
-    WIRE_FIELD_CODEC,
-    WIRE_FIELD_PRIORITY,
-    WIRE_FIELD_SPANS,
-    WIRE_FIELD_TOP_K,
-    WIRE_FIELD_TOP_IN,
-    WIRE_FIELD_TARGETS,
-    WIRE_FIELD_TOKEN_IDS,
-    WIRE_FIELD_BLOCK,
-    WIRE_FIELD_ROW_WEIGHTS,
-    WIRE_FIELD_NUM_HEADS,
-    WIRE_FIELD_NUM_KV_HEADS,
-    WIRE_FIELD_SCALE,
-    WIRE_FIELD_SOFTCAP,
-    WIRE_FIELD_SINKS,
-    WIRE_FIELD_SLOPES,
-    WIRE_FIELD_BIAS,
-    WIRE_FIELD_ATTN_MASK,
-    WIRE_FIELD_QUERY_ROWS,
-    WIRE_FIELD_SELF_ATTENTION,
+#define WIRE_FIELD(name, ...) WIRE_FIELD_##name,
+#include "wire/fields/fields.inc"
+#undef WIRE_FIELD
     WIRE_NUM_FIELDS
 };
 
@@ -101,7 +64,6 @@ struct wire_field {
     const char *limit;
 };
 
-/* The fields, in the order in which errors list them. */
 extern const struct wire_field wire_fields[WIRE_NUM_FIELDS];
 
 /* Returns the field of that name among those of `requests` and `kinds`, or NULL. */

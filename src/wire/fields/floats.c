@@ -18,10 +18,8 @@ bool wire_flat_read(const struct wire_source *source, const struct wire_value *v
     size_t room = value->text.commas + 1;
     float *list = arena_alloc(source->input->arena, room, sizeof *list);
 
-    if (list == NULL) {
-        wire_problem_set_no_memory(source->problem);
-        return false;
-    }
+    if (list == NULL)
+        return wire_problem_set_no_memory(source->problem);
     if (!wire_row_read(&cursor, &place, words, list, list + room, ret_count))
         return false;
     *ret_list = list;
@@ -103,13 +101,11 @@ static bool read_lists(const struct wire_source *source, enum wire_words words,
     if (!wire_tensor_read(&cursor, &shaped->value->text, name, &form,
                           source->input->arena, &tensor))
         return false;
-    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY) {
-        wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, name,
-                         "%s has lists of several lengths on one level; send as many "
-                         "everywhere",
-                         name);
-        return false;
-    }
+    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY)
+        return wire_problem_set(source->problem, WIRE_E_UNEVEN_ROWS, name,
+                                "%s has lists of several lengths on one level; send as "
+                                "many everywhere",
+                                name);
 
     size_t *shape = shaped->shape;
     if (levels > 2)

@@ -138,27 +138,25 @@ bool wire_given_read(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
     const struct wire_given *given = &decoder->given;
     struct wire_tensors *tensors = &decoder->tensors;
-    bool queries_sent;
 
     if (given->num_kv_heads > 0 && given->num_heads == 0)
         return wire_problem_set(source->problem, WIRE_E_MISSING_KEY, "num_heads",
                                 "num_kv_heads was sent without num_heads; send both, or "
                                 "none where heads are an axis");
     if (!wire_tensor_read_field(source, WIRE_FIELD_QUERIES, WIRE_LEVELS_UNBATCHED,
-                                WIRE_LEVELS_BATCHED, &queries_sent, &tensors->queries))
+                                WIRE_LEVELS_BATCHED, &tensors->queries))
         return explain_rank(source);
-    if (!queries_sent)
+    if (!wire_is_sent(source, WIRE_FIELD_QUERIES))
         return refuse_missing_tensor(source, "queries");
 
     size_t levels =
         tensors->queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
-    if (!wire_tensor_read_field(source, WIRE_FIELD_KEYS, levels, levels,
-                                &tensors->keys_sent, &tensors->keys))
+    if (!wire_tensor_read_field(source, WIRE_FIELD_KEYS, levels, levels, &tensors->keys))
         return false;
     if (!tensors->keys_sent)
         return refuse_missing_tensor(source, "keys");
     return wire_tensor_read_field(source, WIRE_FIELD_VALUES, levels, levels,
-                                  &tensors->values_sent, &tensors->values) &&
+                                  &tensors->values) &&
            wire_tensors_check_lens(decoder);
 }
 
@@ -167,16 +165,16 @@ bool wire_given_read(struct wire_decoder *decoder) {
 /* Sets what the reply has. */
 static bool apply_need(struct wire_decoder *decoder) {
     const struct wire_source *source = decoder->source;
-    struct wire_need *need = &decoder->need;
+    bool *needs = decoder->needs;
     bool has_values = decoder->tensors.values_sent;
 
     if (!wire_is_sent(source, WIRE_FIELD_NEED))
-        need->has[has_values ? RESULT_HEADS : RESULT_WEIGHTS] = true;
-    if (need->has[RESULT_HEADS] && !has_values)
+        needs[has_values ? RESULT_HEADS : RESULT_WEIGHTS] = true;
+    if (needs[RESULT_HEADS] && !has_values)
         return wire_problem_set(source->problem, WIRE_E_MISSING_KEY, "values",
                                 "need has heads, which are sums of values; send values, "
                                 "or leave heads out");
-    wire_need_apply(need, &decoder->request.batch);
+    wire_need_apply(decoder);
     return true;
 }
 

@@ -145,12 +145,7 @@ static int64_t read_array_integer(const struct wire_value *value, size_t i) {
 
 /* Returns where number `i` is. */
 static struct wire_place place_of_number(const struct wire_value *value, size_t i) {
-    struct wire_place place = {.field = value->name, .depth = value->rank};
-    for (size_t axis = value->rank; axis-- > 0;) {
-        place.index[axis] = i % value->shape[axis];
-        i /= value->shape[axis];
-    }
-    return place;
+    return wire_place_of(value->name, value->shape, value->rank, i);
 }
 
 /* Writes number `i`, and returns its size. */
@@ -193,14 +188,13 @@ static bool read_integer_at(const struct wire_source *source,
 }
 
 /* Refuses integer `i`, which is out of the limit. */
-static bool refuse_integer_at(const struct wire_source *source,
-                              const struct wire_value *value, size_t i,
-                              const struct wire_limit *limit) {
-    const struct wire_place place = place_of_number(value, i);
+static bool refuse_integer_at(const struct wire_integer_list *list, size_t i) {
+    const struct wire_place place = place_of_number(list->value, i);
     char text[NUMBER_BYTES];
-    size_t digits = print_array_number(value, i, text);
-    return wire_refuse_int_range(&place, text, digits, limit->text, limit->least,
-                                 limit->max, source->problem);
+    size_t digits = print_array_number(list->value, i, text);
+    return wire_refuse_int_range(&place, text, digits, list->limit.text,
+                                 list->limit.least, list->limit.max,
+                                 list->source->problem);
 }
 
 /* Where the next position of three axes goes, of sequences without padding: from [3,
@@ -228,17 +222,15 @@ static bool read_array(struct wire_integer_list *list) {
     const struct wire_source *source = list->source;
     bool spreads = wire_form_has(list->form, WIRE_AXIS_SECTIONS) && list->rows->unpadded;
     struct spread spread = {0, 0};
-    struct wire_limit limit;
 
-    limit.text[0] = '\0';
     for (size_t i = 0; i < value->count; i++) {
         size_t *number =
             &list->numbers[spreads ? spread_next(list->rows, &spread, i) : i];
         pace_add(sizeof(size_t));
         if (!read_integer_at(source, value, i, list->from_end, number))
             return false;
-        if (list->allow != NULL && !list->allow(list, i, *number, &limit))
-            return limit.text[0] != '\0' && refuse_integer_at(source, value, i, &limit);
+        if (list->allow != NULL && !list->allow(list, i, *number))
+            return list->limit.text[0] != '\0' && refuse_integer_at(list, i);
     }
     list->count = value->count;
     return true;
@@ -250,17 +242,14 @@ static bool read_array(struct wire_integer_list *list) {
 static bool read_next(struct wire_integer_list *list, struct wire_cursor *cursor,
                       struct wire_place *place) {
     size_t i = list->count++, *number = &list->numbers[i];
-    struct wire_limit limit;
     struct wire_span text;
 
-    limit.text[0] = '\0';
-    if (!(list->from_end ? wire_index_read : wire_uint_read)(cursor, place, list->levels,
-                                                             number, &text))
+    if (!wire_integer_read(cursor, place, list->levels, list->from_end, number, &text))
         return false;
-    return list->allow == NULL || list->allow(list, i, *number, &limit) ||
-           (limit.text[0] != '\0' &&
-            wire_refuse_index_range(cursor, place, &text, limit.text, limit.least,
-                                    limit.max));
+    return list->allow == NULL || list->allow(list, i, *number) ||
+           (list->limit.text[0] != '\0' &&
+            wire_refuse_index_range(cursor, place, &text, list->limit.text,
+                                    list->limit.least, list->limit.max));
 }
 
 /* Returns how many elements the list at `place` must have; SIZE_MAX: any number. */
@@ -373,21 +362,21 @@ static bool read_element(struct wire_cursor *cursor, struct wire_place *place,
            refuse_count(list, cursor, place, expected, count);
 }
 
-/* Finds the form by the levels of lists, where nulls may stand for pairs. */
+/* Finds the form by the levels of lists, where nulls may stand for pairs. The first form
+ * has the most. */
 static bool find_levels_with_nulls(struct wire_integer_list *list,
                                    struct wire_cursor *cursor) {
     struct wire_place place = {.field = list->value->name};
     struct wire_cursor ahead = *cursor;
-    size_t levels = wire_cursor_levels(&ahead), max = 0;
+    size_t levels = wire_cursor_levels(&ahead), most = list->forms[0].rank;
 
-    list->levels = levels == 3 || (levels == 2 && !wire_cursor_at_number(&ahead)) ? 3 : 2;
+    list->levels =
+        levels == 3 || (levels == 2 && wire_cursor_number_end(&ahead) == NULL) ? 3 : 2;
     list->form = find_form(list, list->levels);
     if (list->form != NULL)
         return true;
-    for (size_t i = 0; i < list->num_forms; i++)
-        max = list->forms[i].rank > max ? list->forms[i].rank : max;
     wire_cursor_locate(cursor, &place);
-    return wire_refuse_levels(&place, max, max, list->levels, cursor->problem);
+    return wire_refuse_levels(&place, most, most, list->levels, cursor->problem);
 }
 
 /* Finds the form by the levels of lists. Three axes are not offered to who has fewer
@@ -426,7 +415,7 @@ static bool read_bare(struct wire_integer_list *list, struct wire_cursor *cursor
     while (!last) {
         place.index[0] = list->count;
         wire_cursor_next(cursor);
-        if (!wire_cursor_at_number(cursor))
+        if (wire_cursor_number_end(cursor) == NULL)
             break;
         if (!read_next(list, cursor, &place))
             return false;

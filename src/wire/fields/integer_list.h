@@ -22,13 +22,6 @@ struct wire_form {
 
 #define WIRE_LIMIT_MAX 80 /* bytes, with the terminator */
 
-/* Why an integer is refused. */
-struct wire_limit {
-    int64_t least;
-    size_t max;
-    char text[WIRE_LIMIT_MAX]; /* "there are 12 heads" */
-};
-
 struct wire_integer_list {
     const struct wire_source *source;
     const struct wire_value *value;
@@ -37,13 +30,18 @@ struct wire_integer_list {
     const struct wire_form *forms;  /* [num_forms]; of several, the first that fits */
     size_t num_forms;
     const char *pair; /* what a pair must have, for errors */
-    bool from_end;    /* negative integers count from the end, see wire_index_read() */
+    bool from_end;    /* negative integers count from the end, see wire_integer_read() */
     bool nulls;       /* null stands for the pair 0, 0 */
-    /* Whether integer `i` may have that value. Else sets *ret_limit, or the problem of
+    /* Whether integer `i` may have that value. Else sets list->limit, or the problem of
      * the source. Called in the order of the list; NULL: all may. */
-    bool (*allow)(struct wire_integer_list *list, size_t i, size_t number,
-                  struct wire_limit *ret_limit);
+    bool (*allow)(struct wire_integer_list *list, size_t i, size_t number);
     void *context;
+    /* Why an integer is refused; "": not because of its value. */
+    struct {
+        int64_t least;
+        size_t max;
+        char text[WIRE_LIMIT_MAX]; /* "there are 12 heads" */
+    } limit;
 
     /* Set by reading. */
     const struct wire_form *form; /* the one that it has */

@@ -65,58 +65,63 @@ bool wire_read_bool(struct wire_decoder *decoder, const struct wire_field *field
 /* --- need --- */
 
 /* Returns whether a request can have the word of a result. */
-static bool has_word(const struct wire_need *need, enum result_id id) {
+static bool has_word(const struct wire_decoder *decoder, enum result_id id) {
     return result_table[id].word != NULL &&
-           !(need->given && (result_table[id].kinds & RESULT_PROJECTED) != 0);
+           !(wire_is_given(decoder->source) &&
+             (result_table[id].kinds & RESULT_PROJECTED) != 0);
 }
 
 /* Lists the words that a request can have, those that need a projection first. */
-static void list_words(const struct wire_need *need, char ret_text[WORDS_BYTES]) {
+static void list_words(const struct wire_decoder *decoder, char ret_text[WORDS_BYTES]) {
     const char *words[NUM_RESULTS];
     size_t count = 0;
 
     for (int i = 0; i < 2 * NUM_RESULTS; i++) {
         enum result_id id = i % NUM_RESULTS;
         bool projected = (result_table[id].kinds & RESULT_PROJECTED) != 0;
-        if (has_word(need, id) && projected == (i < NUM_RESULTS))
+        if (has_word(decoder, id) && projected == (i < NUM_RESULTS))
             words[count++] = result_table[id].word;
     }
     wire_names_print(ret_text, WORDS_BYTES, words, count, "and");
 }
 
 /* Adds a word: Unknown output, Duplicate output. */
-static bool add_word(struct wire_need *need, const char *word, size_t size,
-                     struct wire_problem *ret_problem) {
+static bool add_word(struct wire_decoder *decoder, const char *word, size_t size) {
+    struct wire_problem *problem = decoder->source->problem;
     enum result_id id = 0;
     char words[WORDS_BYTES];
 
     while (id < NUM_RESULTS &&
-           !(has_word(need, id) && strlen(result_table[id].word) == size &&
+           !(has_word(decoder, id) && strlen(result_table[id].word) == size &&
              memcmp(result_table[id].word, word, size) == 0))
         id++;
     if (id == NUM_RESULTS) {
-        list_words(need, words);
-        return wire_problem_set(
-            ret_problem, WIRE_E_UNKNOWN_OUTPUT, "need", "need has '%.*s'; use %s%s",
-            size < 64 ? (int)size : 64, word, words,
-            need->given ? " (heads are the outputs: nothing projects them)" : "");
+        list_words(decoder, words);
+        return wire_problem_set(problem, WIRE_E_UNKNOWN_OUTPUT, "need",
+                                "need has '%.*s'; use %s%s", size < 64 ? (int)size : 64,
+                                word, words,
+                                wire_is_given(decoder->source)
+                                    ? " (heads are the outputs: nothing projects them)"
+                                    : "");
     }
-    if (need->has[id])
-        return wire_problem_set(ret_problem, WIRE_E_DUPLICATE_OUTPUT, "need",
+    if (decoder->needs[id])
+        return wire_problem_set(problem, WIRE_E_DUPLICATE_OUTPUT, "need",
                                 "need has '%s' twice; send each word once",
                                 result_table[id].word);
-    need->has[id] = true;
+    decoder->needs[id] = true;
     return true;
 }
 
-void wire_need_apply(const struct wire_need *need, attn_request *batch) {
-    batch->omit_outputs = !need->has[RESULT_OUTPUTS];
-    if (need->has[RESULT_WEIGHTS] && batch->need_weights == ATTN_WEIGHTS_NONE)
+void wire_need_apply(struct wire_decoder *decoder) {
+    attn_request *batch = &decoder->request.batch;
+
+    batch->omit_outputs = !decoder->needs[RESULT_OUTPUTS];
+    if (decoder->needs[RESULT_WEIGHTS] && batch->need_weights == ATTN_WEIGHTS_NONE)
         batch->need_weights = ATTN_WEIGHTS_ALL;
     for (enum result_id id = 0; id < NUM_RESULTS; id++) {
         bool *flag = result_flag(batch, id);
         if (flag != NULL && result_table[id].word != NULL)
-            *flag = need->has[id];
+            *flag = decoder->needs[id];
     }
 }
 
@@ -130,7 +135,7 @@ static bool read_need_word(struct wire_cursor *cursor, struct wire_place *place,
     if (!wire_cursor_skip(cursor, place->depth, &span) ||
         !wire_word_read(cursor, &span, place->field, word))
         return false;
-    return add_word(context, word, strlen(word), cursor->problem);
+    return add_word(context, word, strlen(word));
 }
 
 /* Reads words with commas between them. */
@@ -140,7 +145,7 @@ static bool read_need_words(struct wire_decoder *decoder, const char *at) {
         size_t end = strcspn(at, ","), size = end;
         while (size > 0 && at[size - 1] == ' ')
             size--;
-        if (!add_word(&decoder->need, at, size, decoder->source->problem))
+        if (!add_word(decoder, at, size))
             return false;
         at += end;
         more = *at++ == ',';
@@ -156,13 +161,12 @@ bool wire_read_need(struct wire_decoder *decoder, const struct wire_field *field
     size_t count;
 
     (void)field;
-    if (!(wire_has_strings(source)
-              ? read_need_words(decoder, value->text.start)
-              : wire_list_read(&cursor, &place, 1, SIZE_MAX, read_need_word,
-                               &decoder->need, &count)))
+    if (!(wire_has_strings(source) ? read_need_words(decoder, value->text.start)
+                                   : wire_list_read(&cursor, &place, 1, SIZE_MAX,
+                                                    read_need_word, decoder, &count)))
         return false;
     if (!wire_is_given(source))
-        wire_need_apply(&decoder->need, &decoder->request.batch);
+        wire_need_apply(decoder);
     return true;
 }
 
@@ -232,7 +236,7 @@ bool wire_read_name(const struct wire_source *source, const struct wire_value *v
     if (value->text.start == NULL || wire_has_strings(source))
         return true;
     if (value == &source->values[WIRE_FIELD_LAYER] && *value->text.start != '"')
-        return wire_uint_read(&cursor, &place, 0, &number, ret_name);
+        return wire_integer_read(&cursor, &place, 0, false, &number, ret_name);
     if (!wire_word_read(&cursor, &value->text, value->name, word))
         return false;
     *ret_name = (struct wire_span){word, word + strlen(word), 0, 0};
@@ -258,7 +262,7 @@ static bool read_double(const struct wire_source *source, const struct wire_valu
 
     if (!check_number(source, value))
         return false;
-    if (!wire_cursor_at_number(&cursor))
+    if (wire_cursor_number_end(&cursor) == NULL)
         return wire_refuse_value_type(&cursor, &place, "number");
     *ret_number = (double)INFINITY;
     snprintf(ret_text, WIRE_WORD_MAX + 1, "a number of too many digits");
@@ -330,7 +334,7 @@ bool wire_read_integer(struct wire_decoder *decoder, const struct wire_field *fi
     struct wire_span text;
 
     return check_number(decoder->source, value) &&
-           wire_uint_read(&cursor, &place, 0, to, &text) &&
+           wire_integer_read(&cursor, &place, 0, false, to, &text) &&
            ((*to >= field->min && *to <= field->max) ||
             wire_refuse_index_range(&cursor, &place, &text, field->limit,
                                     (int64_t)field->min, field->max));

@@ -23,27 +23,27 @@ bool wire_reduce_check_need(const struct wire_decoder *decoder) {
     static const struct {
         enum wire_field_id id;
         enum result_id result;
-        const char *option, *word, *example; /* an example NULL: it may be left out */
+        const char *option, *example; /* an example NULL: it may be left out */
     } pairs[] = {
-        {WIRE_FIELD_SPANS, RESULT_SPAN_WEIGHTS, "spans", "spans",
+        {WIRE_FIELD_SPANS, RESULT_SPAN_WEIGHTS, "spans",
          "[[0,4],[4,9]], the first key of each span and its end"},
-        {WIRE_FIELD_TOP_K, RESULT_TOP_KEYS, "top_k", "top",
+        {WIRE_FIELD_TOP_K, RESULT_TOP_KEYS, "top_k",
          "how many of the largest weights of a row you want"},
-        {WIRE_FIELD_TOP_IN, RESULT_TOP_KEYS, "top_in", "top", NULL},
-        {WIRE_FIELD_TARGETS, RESULT_TARGET_WEIGHTS, "targets", "target",
+        {WIRE_FIELD_TOP_IN, RESULT_TOP_KEYS, "top_in", NULL},
+        {WIRE_FIELD_TARGETS, RESULT_TARGET_WEIGHTS, "targets",
          "a range [first,end] or null for each query"},
-        {WIRE_FIELD_BLOCK, RESULT_BLOCK_WEIGHTS, "block", "blocks",
+        {WIRE_FIELD_BLOCK, RESULT_BLOCK_WEIGHTS, "block",
          "how many queries and keys make a block"},
-        {WIRE_FIELD_ROW_WEIGHTS, RESULT_RECEIVED, "row_weights", "received", NULL},
+        {WIRE_FIELD_ROW_WEIGHTS, RESULT_RECEIVED, "row_weights", NULL},
     };
     struct wire_problem *problem = decoder->source->problem;
 
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         bool sent = wire_is_sent(decoder->source, pairs[i].id);
-        bool wanted = decoder->need.has[pairs[i].result] ||
+        bool wanted = decoder->needs[pairs[i].result] ||
                       (pairs[i].id == WIRE_FIELD_TARGETS && sent &&
                        decoder->source->input->targets_alone);
-        const char *option = pairs[i].option, *word = pairs[i].word;
+        const char *option = pairs[i].option, *word = result_table[pairs[i].result].word;
         if (wanted && !sent && pairs[i].example != NULL)
             return wire_problem_set(problem, WIRE_E_MISSING_KEY, option,
                                     "need has %s, but %s was left out; send %s, or leave "
@@ -203,11 +203,13 @@ bool wire_read_targets(struct wire_decoder *decoder, const struct wire_field *fi
     return true;
 }
 
-static bool allow_id(struct wire_integer_list *list, size_t i, size_t number,
-                     struct wire_limit *ret_limit) {
-    (void)list, (void)i;
-    *ret_limit = (struct wire_limit){0, INT32_MAX, "an id is a number of a token"};
-    return number <= INT32_MAX;
+static bool allow_id(struct wire_integer_list *list, size_t i, size_t number) {
+    (void)i;
+    if (number <= INT32_MAX)
+        return true;
+    list->limit.max = INT32_MAX;
+    strcpy(list->limit.text, "an id is a number of a token");
+    return false;
 }
 
 /* Reads ids of tokens, which only the analysis of heads uses. */
@@ -283,8 +285,7 @@ static bool check_row_weights(const struct wire_decoder *decoder, const float *l
     size_t i = pace_finite_end(list, heads * rows);
     if (i == heads * rows)
         return true;
-    const struct wire_place place = {
-        "row_weights", rank, {rank == 2 ? i / rows : i, i % rows}, 0, 0};
+    const struct wire_place place = wire_place_of("row_weights", shape, rank, i);
     return wire_refuse_not_finite(&place, list[i], problem);
 }
 

@@ -38,7 +38,7 @@ wire_field_reader wire_read_timeout;    /* microseconds, which become ns; 0: non
 
 /* Sets what the results are that the request needs. Where need_weights was set already,
  * it stays. */
-void wire_need_apply(const struct wire_need *need, attn_request *batch);
+void wire_need_apply(struct wire_decoder *decoder);
 
 /* Reads the true, false or "mean" at `span`: Wrong type, Malformed JSON, Out of memory.
  * *ret_need is untouched when the span is empty. */
@@ -122,11 +122,10 @@ bool wire_reduce_check_top(const struct wire_decoder *decoder);
 wire_field_reader wire_check_lens;
 
 /* Reads a tensor, which must have from `min` to `max` axes (WIRE_LEVELS_...) besides that
- * of heads. *ret_sent is false, and nothing is read, when the request does not have it.
- * Where the request states shapes, rows are not read yet. */
+ * of heads. Reads nothing when the request does not have it. Where the request states
+ * shapes, rows are not read yet. */
 bool wire_tensor_read_field(const struct wire_source *source, enum wire_field_id id,
-                            size_t min, size_t max, bool *ret_sent,
-                            struct wire_tensor *ret_tensor);
+                            size_t min, size_t max, struct wire_tensor *ret_tensor);
 
 /* Reads the rows that wire_tensor_read_field() has left. */
 bool wire_tensor_rows_read(struct wire_decoder *decoder);

@@ -24,8 +24,7 @@ struct lens_state {
 };
 
 /* wire_integer_list.allow: a length is at most that of the keys. */
-static bool allow_len(struct wire_integer_list *list, size_t i, size_t number,
-                      struct wire_limit *ret_limit) {
+static bool allow_len(struct wire_integer_list *list, size_t i, size_t number) {
     struct lens_state *state = list->context;
 
     if (!wire_form_has(list->form, WIRE_AXIS_ROWS))
@@ -35,9 +34,8 @@ static bool allow_len(struct wire_integer_list *list, size_t i, size_t number,
     size_t max = state->tensors->keys.lens[state->sequence];
     if (number <= max)
         return true;
-    ret_limit->least = 0;
-    ret_limit->max = max;
-    snprintf(ret_limit->text, sizeof ret_limit->text, "its sequence has %zu key%s", max,
+    list->limit.max = max;
+    snprintf(list->limit.text, sizeof list->limit.text, "its sequence has %zu key%s", max,
              plural_of(max));
     return false;
 }
@@ -116,15 +114,12 @@ bool wire_read_prefix_lens(struct wire_decoder *decoder, const struct wire_field
 /* --- positions --- */
 
 /* wire_integer_list.allow */
-static bool allow_position(struct wire_integer_list *list, size_t i, size_t number,
-                           struct wire_limit *ret_limit) {
-    (void)list;
+static bool allow_position(struct wire_integer_list *list, size_t i, size_t number) {
     (void)i;
     if (number <= ATTN_POSITION_MAX)
         return true;
-    ret_limit->least = 0;
-    ret_limit->max = ATTN_POSITION_MAX;
-    strcpy(ret_limit->text, "positions are counted from 0 and have 31 bits");
+    list->limit.max = ATTN_POSITION_MAX;
+    strcpy(list->limit.text, "positions are counted from 0 and have 31 bits");
     return false;
 }
 
@@ -209,7 +204,6 @@ bool wire_read_query_rows(struct wire_decoder *decoder, const struct wire_field 
     list.pair = "the first row and the end";
     if (!wire_integer_list_read(&list))
         return false;
-    given->rows_sent = true;
     memcpy(given->query_rows, list.numbers, sizeof given->query_rows);
     return true;
 }

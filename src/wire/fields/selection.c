@@ -44,8 +44,7 @@ static bool check_ends(const struct wire_integer_list *list, const attn_request 
 }
 
 /* wire_integer_list.allow: an index that exists, and was not there before. */
-static bool allow_index(struct wire_integer_list *list, size_t i, size_t index,
-                        struct wire_limit *ret_limit) {
+static bool allow_index(struct wire_integer_list *list, size_t i, size_t index) {
     struct indices *indices = list->context;
     size_t limit = indices->limit, from_end = 0 - index;
 
@@ -56,9 +55,9 @@ static bool allow_index(struct wire_integer_list *list, size_t i, size_t index,
         *seen = true;
         return true;
     }
-    ret_limit->least = indices->from_end ? -(int64_t)limit : 0;
-    ret_limit->max = limit - 1;
-    snprintf(ret_limit->text, sizeof ret_limit->text, "there %s %zu %s%s%s",
+    list->limit.least = indices->from_end ? -(int64_t)limit : 0;
+    list->limit.max = limit - 1;
+    snprintf(list->limit.text, sizeof list->limit.text, "there %s %zu %s%s%s",
              limit == 1 ? "is" : "are", limit, indices->from_end ? "row" : "head",
              plural_of(limit),
              indices->from_end ? " of queries in the shortest sequence" : "");

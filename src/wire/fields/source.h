@@ -27,7 +27,7 @@ struct wire_source {
     unsigned requests; /* one of WIRE_TO_...; WIRE_OIP_... */
     bool has_arrays;   /* some values may be arrays, of numbers that were not checked */
     struct wire_value values[WIRE_NUM_FIELDS]; /* by id */
-    uint64_t sent; /* a bit for each row of the table, of these values */
+    uint64_t sent;                             /* a bit for each of these that is set */
 };
 
 _Static_assert(WIRE_NUM_FIELDS <= 64, "bits of wire_source.sent");
@@ -35,7 +35,7 @@ _Static_assert(WIRE_NUM_FIELDS <= 64, "bits of wire_source.sent");
 /* Notes that a field is sent, and returns its value, to be set. */
 static inline struct wire_value *wire_source_set(struct wire_source *source,
                                                  const struct wire_field *field) {
-    source->sent |= UINT64_C(1) << (field - wire_fields);
+    source->sent |= UINT64_C(1) << field->id;
     source->values[field->id].name = field->name;
     return &source->values[field->id];
 }

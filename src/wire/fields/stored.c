@@ -66,20 +66,27 @@ void wire_stored_set_options(struct wire_decoder *decoder) {
 
 /* --- tensors --- */
 
-static bool check_query_rows(struct wire_given *given, struct wire_problem *ret_problem) {
+/* Whether the request has queries in the place of the stored ones. */
+static bool sends_queries(const struct wire_decoder *decoder) {
+    return wire_is_sent(decoder->source, WIRE_FIELD_QUERIES);
+}
+
+static bool check_query_rows(struct wire_decoder *decoder) {
+    struct wire_given *given = &decoder->given;
+    struct wire_problem *problem = decoder->source->problem;
     size_t count = given->stored->num_queries, *rows = given->query_rows;
 
-    if (!given->rows_sent) {
+    if (!wire_is_sent(decoder->source, WIRE_FIELD_QUERY_ROWS)) {
         rows[0] = 0;
         rows[1] = count;
     }
     if (rows[0] < rows[1] && rows[1] <= count)
         return true;
-    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "query_rows",
+    wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, "query_rows",
                      "query_rows is not a range of the %zu queries that are stored; send "
                      "[first, end] with first below end, and end at most %zu",
                      count, count);
-    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[0,%zu]", count);
+    wire_range_print(problem->expected, 0, count);
     return false;
 }
 
@@ -115,13 +122,13 @@ static bool read_stored_queries(struct wire_decoder *decoder, size_t *lens) {
     const struct capture_layer *layer = given->stored;
 
     if (!wire_tensor_read_field(source, WIRE_FIELD_QUERIES, WIRE_LEVELS_UNBATCHED,
-                                WIRE_LEVELS_UNBATCHED, &given->queries_sent, queries))
+                                WIRE_LEVELS_UNBATCHED, queries))
         return false;
-    if (given->queries_sent && given->rows_sent)
+    if (sends_queries(decoder) && wire_is_sent(source, WIRE_FIELD_QUERY_ROWS))
         return wire_problem_set(source->problem, WIRE_E_UNKNOWN_KEY, "query_rows",
                                 "query_rows chooses stored queries, but queries are "
                                 "sent; remove one of them");
-    if (given->queries_sent) { /* of which nothing says what they are */
+    if (sends_queries(decoder)) { /* of which nothing says what they are */
         decoder->request.batch.keys_are_queries &=
             wire_is_sent(source, WIRE_FIELD_SELF_ATTENTION);
         return true;
@@ -130,7 +137,7 @@ static bool read_stored_queries(struct wire_decoder *decoder, size_t *lens) {
         return wire_problem_set(source->problem, WIRE_E_MISSING_KEY, "queries",
                                 "layer '%.40s' is kept without queries; send some",
                                 layer->name);
-    if (!check_query_rows(given, source->problem) || !reserve_queries(source, given))
+    if (!check_query_rows(decoder) || !reserve_queries(source, given))
         return false;
     *lens = given->query_rows[1] - given->query_rows[0];
     *queries = make_tensor(lens, layer->num_heads, layer->packed.head_size);
@@ -171,7 +178,7 @@ bool wire_stored_set_rows(struct wire_decoder *decoder) {
 
     batch->packed = &layer->packed;
     batch->key_positions = layer->key_positions;
-    if (given->queries_sent)
+    if (sends_queries(decoder))
         return true;
     if (decoder->source->input->targets_alone && layer->targets != NULL &&
         !wire_is_sent(decoder->source, WIRE_FIELD_TARGETS))
@@ -215,7 +222,7 @@ bool wire_stored_set_bias(struct wire_decoder *decoder) {
                                 "without one; ask POST /v1/captures/NAME/attention for "
                                 "entropy, received or target",
                                 layer->name);
-    if (given->queries_sent && rows > 1)
+    if (sends_queries(decoder) && rows > 1)
         return wire_problem_set(problem, WIRE_E_MISSING_KEY, "bias",
                                 "the stored bias has a row for each stored query, but "
                                 "other queries are sent; send their bias, or zeros");

@@ -146,7 +146,6 @@ struct model_tensor {
     const char *field, *size_name; /* what the model calls its width */
     size_t width;
     struct wire_tensor *tensor;
-    bool *sent;
     const struct wire_tensor *before; /* stands in when it is left out; NULL: none */
 };
 
@@ -182,9 +181,9 @@ static bool read_model_tensor(const struct wire_decoder *decoder,
     size_t min = first || !batched ? WIRE_LEVELS_UNBATCHED : WIRE_LEVELS_BATCHED;
     size_t max = first || batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
 
-    if (!wire_tensor_read_field(decoder->source, at->id, min, max, at->sent, at->tensor))
+    if (!wire_tensor_read_field(decoder->source, at->id, min, max, at->tensor))
         return false;
-    if (!*at->sent)
+    if (!wire_is_sent(decoder->source, at->id))
         return stand_in(decoder, at);
     if (!has_sequences(decoder, at->tensor))
         return refuse_num_sequences(decoder, at->tensor, at->field);
@@ -198,14 +197,11 @@ bool wire_tensors_read(struct wire_decoder *decoder) {
     const attn_model_info *model = attn_model_get_info(decoder->request.model);
     struct wire_tensors *tensors = &decoder->tensors;
     struct wire_tensor *queries = &tensors->queries, *keys = &tensors->keys;
-    bool queries_sent;
     const struct model_tensor all[] = {
-        {WIRE_FIELD_QUERIES, "queries", "query_size", model->width.query, queries,
-         &queries_sent, NULL},
-        {WIRE_FIELD_KEYS, "keys", "key_size", model->width.key, keys, &tensors->keys_sent,
-         queries},
+        {WIRE_FIELD_QUERIES, "queries", "query_size", model->width.query, queries, NULL},
+        {WIRE_FIELD_KEYS, "keys", "key_size", model->width.key, keys, queries},
         {WIRE_FIELD_VALUES, "values", "value_size", model->width.value, &tensors->values,
-         &tensors->values_sent, keys},
+         keys},
     };
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
@@ -312,11 +308,13 @@ static float number_at(const struct wire_tensor *tensor, size_t i) {
     return number;
 }
 
-/* Checks the rows of a tensor that the mask does not hide. */
-static bool check_sequences(const struct wire_tensor *tensor, enum wire_field_id id,
-                            const char *field, const attn_request *batch,
-                            struct wire_problem *ret_problem) {
-    size_t first_query = 0, first_key = 0, first_row = 0, width = tensor->width, at = 0;
+/* Checks the rows of a tensor, the numbers of `value`, that the mask does not hide. What
+ * was sent as text is finite, so only an array can be refused. */
+static bool check_sequences(const struct wire_decoder *decoder,
+                            const struct wire_tensor *tensor, enum wire_field_id id,
+                            const struct wire_value *value) {
+    const attn_request *batch = &decoder->request.batch;
+    size_t first_query = 0, first_key = 0, width = tensor->width, at = 0;
 
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         struct mask mask;
@@ -326,23 +324,16 @@ static bool check_sequences(const struct wire_tensor *tensor, enum wire_field_id
             bool reached = is_reached(&mask, &reach, id, row);
             size_t i = reached ? finite_end(tensor, at, width) : width;
             if (i < width) {
-                size_t size = tensor->heads > 0 ? width / tensor->heads : width;
-                struct wire_place place = {.field = field};
-                if (tensor->batched && !tensor->unpadded)
-                    place.index[place.depth++] = b;
-                place.index[place.depth++] = row + (tensor->unpadded ? first_row : 0);
-                if (tensor->heads > 0)
-                    place.index[place.depth++] = i / size;
-                place.index[place.depth++] = i % size;
+                const struct wire_place place =
+                    wire_place_of(value->name, value->shape, value->rank, at + i);
                 return wire_refuse_not_finite(&place, number_at(tensor, at + i),
-                                              ret_problem);
+                                              decoder->source->problem);
             }
             pace_add(1);
         }
         pace_add(REACH_STEPS);
         first_query += batch->query_lens[b];
         first_key += batch->key_lens[b];
-        first_row += tensor->lens[b];
     }
     return true;
 }
@@ -365,10 +356,9 @@ static bool check_head_mask_finite(const struct wire_request *request,
 
 bool wire_finite_check(const struct wire_decoder *decoder) {
     const struct wire_tensors *tensors = &decoder->tensors;
-    struct wire_problem *problem = decoder->source->problem;
-    const attn_request *batch = &decoder->request.batch;
+    const struct wire_value *values = decoder->source->values;
 
-    if (!check_head_mask_finite(&decoder->request, problem))
+    if (!check_head_mask_finite(&decoder->request, decoder->source->problem))
         return false;
     /* Nearly always, there is nothing to hide. */
     if (is_finite(&tensors->queries) &&
@@ -376,10 +366,11 @@ bool wire_finite_check(const struct wire_decoder *decoder) {
         (!tensors->values_sent || is_finite(&tensors->values)))
         return true;
 
-    const char *keys = tensors->keys_sent ? "keys" : "queries";
-    const char *values = tensors->values_sent ? "values" : keys;
-    return check_sequences(&tensors->queries, WIRE_FIELD_QUERIES, "queries", batch,
-                           problem) &&
-           check_sequences(&tensors->keys, WIRE_FIELD_KEYS, keys, batch, problem) &&
-           check_sequences(&tensors->values, WIRE_FIELD_VALUES, values, batch, problem);
+    const struct wire_value *queries = &values[WIRE_FIELD_QUERIES];
+    const struct wire_value *keys =
+        tensors->keys_sent ? &values[WIRE_FIELD_KEYS] : queries;
+    return check_sequences(decoder, &tensors->queries, WIRE_FIELD_QUERIES, queries) &&
+           check_sequences(decoder, &tensors->keys, WIRE_FIELD_KEYS, keys) &&
+           check_sequences(decoder, &tensors->values, WIRE_FIELD_VALUES,
+                           tensors->values_sent ? &values[WIRE_FIELD_VALUES] : keys);
 }

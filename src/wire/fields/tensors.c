@@ -44,20 +44,16 @@ static bool check_key_lens(const struct wire_source *source) {
 
 bool wire_check_lens(struct wire_decoder *decoder, const struct wire_field *field,
                      const struct wire_value *value) {
-    static const struct {
-        enum wire_field_id lens, tensor;
-    } pairs[] = {{WIRE_FIELD_QUERY_LENS, WIRE_FIELD_QUERIES},
-                 {WIRE_FIELD_KEY_LENS, WIRE_FIELD_KEYS},
-                 {WIRE_FIELD_KEY_LENS, WIRE_FIELD_VALUES}};
     const struct wire_source *source = decoder->source;
     size_t rank = WIRE_LEVELS_UNBATCHED + (size_t)wire_has_heads_axis(source);
+    bool of_keys = field->id == WIRE_FIELD_KEY_LENS;
 
     (void)value;
-    if (field->id == WIRE_FIELD_KEY_LENS && !check_key_lens(source))
+    if (of_keys && !check_key_lens(source))
         return false;
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        const struct wire_value *tensor = &source->values[pairs[i].tensor];
-        if (pairs[i].lens == field->id && wire_value_is_sent(tensor) &&
+    for (enum wire_field_id id = WIRE_FIELD_QUERIES; id <= WIRE_FIELD_VALUES; id++) {
+        const struct wire_value *tensor = &source->values[id];
+        if (of_keys == (id != WIRE_FIELD_QUERIES) && wire_value_is_sent(tensor) &&
             !wire_rank_check(source, tensor, rank, rank,
                              "[sum of its lengths, width], without a batch axis, or "
                              "leave its lengths out"))
@@ -88,8 +84,7 @@ struct lens_sum {
 };
 
 /* wire_integer_list.allow: at least 1. */
-static bool add_len(struct wire_integer_list *list, size_t i, size_t len,
-                    struct wire_limit *ret_limit) {
+static bool add_len(struct wire_integer_list *list, size_t i, size_t len) {
     struct lens_sum *sum = list->context;
 
     (void)i;
@@ -98,9 +93,9 @@ static bool add_len(struct wire_integer_list *list, size_t i, size_t len,
             sum->sum = INT64_MAX;
         return true;
     }
-    ret_limit->least = 1;
-    ret_limit->max = sum->num_rows;
-    snprintf(ret_limit->text, sizeof ret_limit->text, "its tensor has %zu row%s",
+    list->limit.least = 1;
+    list->limit.max = sum->num_rows;
+    snprintf(list->limit.text, sizeof list->limit.text, "its tensor has %zu row%s",
              sum->num_rows, plural_of(sum->num_rows));
     return false;
 }
@@ -206,14 +201,12 @@ static bool make_shaped_tensor(const struct wire_source *source,
 }
 
 bool wire_tensor_read_field(const struct wire_source *source, enum wire_field_id id,
-                            size_t min, size_t max, bool *ret_sent,
-                            struct wire_tensor *ret_tensor) {
+                            size_t min, size_t max, struct wire_tensor *ret_tensor) {
     const struct wire_value *value = &source->values[id];
     const struct wire_cursor cursor = wire_value_cursor(source, value);
     const struct wire_tensor_form form = {min, max, .heads = wire_has_heads_axis(source)};
 
-    *ret_sent = wire_value_is_sent(value);
-    if (!*ret_sent)
+    if (!wire_value_is_sent(value))
         return true;
     if (value->shape != NULL)
         return make_shaped_tensor(source, value, min, max, ret_tensor);
@@ -222,15 +215,13 @@ bool wire_tensor_read_field(const struct wire_source *source, enum wire_field_id
 }
 
 bool wire_tensor_rows_read(struct wire_decoder *decoder) {
-    static const enum wire_field_id ids[] = {WIRE_FIELD_QUERIES, WIRE_FIELD_KEYS,
-                                             WIRE_FIELD_VALUES};
     struct wire_tensors *tensors = &decoder->tensors;
     struct wire_tensor *const all[] = {&tensors->queries, &tensors->keys,
                                        &tensors->values};
     const struct wire_source *source = decoder->source;
 
-    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
-        const struct wire_value *value = &source->values[ids[i]];
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const struct wire_value *value = &source->values[WIRE_FIELD_QUERIES + i];
         struct wire_tensor *tensor = all[i];
         if (tensor->stored || tensor->rows != NULL)
             continue; /* those of text are read with their shape */

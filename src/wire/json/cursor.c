@@ -123,10 +123,15 @@ bool wire_refuse_syntax(const struct wire_cursor *cursor, const struct wire_plac
 
 /* --- types --- */
 
+const char *wire_cursor_number_end(const struct wire_cursor *cursor) {
+    const char *end = wire_number_end(cursor->at, cursor->end);
+    return end != NULL && !is_word_char(wire_peek(end, cursor->end)) ? end : NULL;
+}
+
 /* Returns the type of the number at the cursor, or NULL when there is none. */
 static const char *number_type(const struct wire_cursor *cursor) {
-    const char *end = wire_number_end(cursor->at, cursor->end);
-    if (end == NULL || is_word_char(wire_peek(end, cursor->end)))
+    const char *end = wire_cursor_number_end(cursor);
+    if (end == NULL)
         return NULL;
     for (const char *c = cursor->at; c < end; c++) {
         if (*c == '.' || (*c | 0x20) == 'e')
@@ -152,10 +157,6 @@ const char *wire_cursor_type(const struct wire_cursor *cursor) {
     default:
         return number_type(cursor);
     }
-}
-
-bool wire_cursor_at_number(const struct wire_cursor *cursor) {
-    return number_type(cursor) != NULL;
 }
 
 bool wire_refuse_value_type(const struct wire_cursor *cursor, struct wire_place *place,

@@ -54,8 +54,8 @@ bool wire_cursor_skip(struct wire_cursor *cursor, size_t depth,
  * "object", "boolean" or "null"; NULL when there is no value. */
 const char *wire_cursor_type(const struct wire_cursor *cursor);
 
-/* Whether the value at the cursor is a number. */
-bool wire_cursor_at_number(const struct wire_cursor *cursor);
+/* Returns the end of the number at the cursor; NULL when the value is another. */
+const char *wire_cursor_number_end(const struct wire_cursor *cursor);
 
 /* Returns how many lists are nested along the first elements, 0 when there is no list.
  * Moves the cursor to the first element of the innermost list, or to its ']'. */

@@ -25,7 +25,7 @@ static bool open_list(struct wire_cursor *cursor, struct wire_place *place,
         wire_cursor_locate(cursor, place);
         return wire_refuse_empty(place, cursor->problem);
     }
-    if (wire_cursor_at_number(cursor)) {
+    if (wire_cursor_number_end(cursor) != NULL) {
         wire_cursor_locate(cursor, place);
         return wire_refuse_levels(place, levels, levels, place->depth, cursor->problem);
     }
@@ -38,7 +38,7 @@ bool wire_levels_read(const struct wire_cursor *cursor, const char *field, size_
     struct wire_place place = {.field = field};
 
     size_t levels = wire_cursor_levels(&ahead);
-    if (levels > max || (levels < min && wire_cursor_at_number(&ahead))) {
+    if (levels > max || (levels < min && wire_cursor_number_end(&ahead) != NULL)) {
         wire_cursor_locate(cursor, &place);
         return wire_refuse_levels(&place, min, max, levels, cursor->problem);
     }
@@ -148,8 +148,9 @@ static bool parse_whole(const char *at, const char *end, size_t *ret_value) {
     return value == 0 || power >= 0;
 }
 
-bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
-                    size_t *ret_number, struct wire_span *ret_text) {
+bool wire_integer_read(struct wire_cursor *cursor, struct wire_place *place,
+                       size_t levels, bool from_end, size_t *ret_number,
+                       struct wire_span *ret_text) {
     bool minus = wire_cursor_next(cursor) == '-';
     if (wire_peek(cursor->at, cursor->end) == '[') {
         struct wire_cursor inner = *cursor;
@@ -158,36 +159,23 @@ bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t
         return wire_refuse_levels(place, levels, levels, got, cursor->problem);
     }
 
-    if (!wire_cursor_at_number(cursor))
+    const char *end = wire_cursor_number_end(cursor);
+    if (end == NULL)
         return wire_refuse_value_type(cursor, place, "integer");
 
-    *ret_text =
-        (struct wire_span){cursor->at, wire_number_end(cursor->at, cursor->end), 0, 0};
+    *ret_text = (struct wire_span){cursor->at, end, 0, 0};
     if (!parse_whole(ret_text->start + minus, ret_text->end, ret_number)) {
         wire_cursor_locate(cursor, place);
         return wire_refuse_fraction(place, ret_text->start,
                                     (size_t)(ret_text->end - ret_text->start),
                                     cursor->problem);
     }
+    if (from_end && *ret_number > PTRDIFF_MAX)
+        *ret_number = (size_t)PTRDIFF_MIN;
     if (minus && *ret_number > 0)
-        *ret_number = SIZE_MAX;
-    pace_add((size_t)(ret_text->end - cursor->at) + 1);
-    cursor->at = ret_text->end;
-    return true;
-}
-
-bool wire_index_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
-                     size_t *ret_index, struct wire_span *ret_text) {
-    size_t index = 0;
-
-    if (!wire_uint_read(cursor, place, levels, &index, ret_text))
-        return false;
-    bool minus = *ret_text->start == '-';
-    if (minus)
-        (void)parse_whole(ret_text->start + 1, ret_text->end, &index); /* it is whole */
-    if (index > PTRDIFF_MAX)
-        index = (size_t)PTRDIFF_MIN;
-    *ret_index = minus ? 0 - index : index;
+        *ret_number = from_end ? 0 - *ret_number : SIZE_MAX;
+    pace_add((size_t)(end - cursor->at) + 1);
+    cursor->at = end;
     return true;
 }
 

@@ -35,15 +35,12 @@ bool wire_list_check(struct wire_cursor *cursor, struct wire_place *place,
 
 /* Reads the integer at `place`; `levels` is as above. A point or an exponent is allowed
  * where the number is whole (3.0, 30e-1), since JSON has only one type of numbers.
- * *ret_number is SIZE_MAX when the integer is larger, or negative. *ret_text is its
- * text. */
-bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
-                    size_t *ret_number, struct wire_span *ret_text);
-
-/* Reads an index that may count from the end: a negative one is that modulo 2^64.
- * *ret_index is that of PTRDIFF_MIN, which no list has, when it is too large or small. */
-bool wire_index_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
-                     size_t *ret_index, struct wire_span *ret_text);
+ * *ret_number is SIZE_MAX when the integer is larger, or negative. With `from_end` it is
+ * an index that may count from the end: a negative one is that modulo 2^64, and one that
+ * is too large or small PTRDIFF_MIN, which no list has. *ret_text is its text. */
+bool wire_integer_read(struct wire_cursor *cursor, struct wire_place *place,
+                       size_t levels, bool from_end, size_t *ret_number,
+                       struct wire_span *ret_text);
 
 /* Sets the problem and returns false: the integer at `place`, with that text, is not
  * within `min`..`max`. `limit` is the reason for that ("its sequence has 6 keys"). */

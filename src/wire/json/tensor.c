@@ -3,7 +3,6 @@
  * at once. */
 #include "wire/json/tensor.h"
 
-#include "base/pace.h"
 #include "base/size.h"
 
 /* A tensor that is being read. */
@@ -131,13 +130,4 @@ bool wire_tensor_read(const struct wire_cursor *cursor, const struct wire_span *
     reader.tensor.width = reader.size * (form->heads ? reader.tensor.heads : 1);
     *ret_tensor = reader.tensor;
     return true;
-}
-
-size_t wire_tensor_len(const struct wire_tensor *tensor) {
-    for (size_t b = 1; b < tensor->num_sequences; b++) {
-        pace_add(1);
-        if (tensor->lens[b] != tensor->lens[0])
-            return WIRE_SHAPE_ANY;
-    }
-    return tensor->lens[0];
 }

@@ -24,6 +24,3 @@ struct wire_tensor_form {
 bool wire_tensor_read(const struct wire_cursor *cursor, const struct wire_span *span,
                       const char *field, const struct wire_tensor_form *form,
                       struct arena *arena, struct wire_tensor *ret_tensor);
-
-/* Returns the length that all sequences have, or WIRE_SHAPE_ANY when they differ. */
-size_t wire_tensor_len(const struct wire_tensor *tensor);

@@ -2,7 +2,6 @@
 /* write.c: escapes strings, and replaces bytes that are not UTF-8. */
 #include "wire/json/write.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,8 +79,4 @@ void wire_json_add_string(struct buf *body, const char *text) {
 
 char *wire_json_put_number(char *out, float number) {
     return isfinite(number) ? out + wire_float_print(number, out) : stpcpy(out, "null");
-}
-
-char *wire_json_put_index(char *out, int64_t index) {
-    return index >= 0 ? out + sprintf(out, "%" PRId64, index) : stpcpy(out, "null");
 }

@@ -5,8 +5,6 @@
 #include "base/buf.h"
 #include "wire/decimal/print.h"
 
-#include <stdint.h>
-
 #define WIRE_JSON_BYTE_MAX 6 /* bytes that one byte of a string can become: \u001f */
 
 /* Adds `text` as a JSON string, quotes included. Bytes that are not UTF-8 become '?'. */
@@ -19,6 +17,3 @@ char *wire_json_put_string(char *out, const char *text);
 /* Writes a number to `out`, which has room for WIRE_FLOAT_PRINT_ROOM bytes; null when it
  * is not finite. Returns the end. */
 char *wire_json_put_number(char *out, float number);
-
-/* Prints an index of 0..INT32_MAX; null when it is negative. */
-char *wire_json_put_index(char *out, int64_t index);

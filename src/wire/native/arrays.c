@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arrays.c: finds the fields of a request of a program: options as JSON, and arrays in
+/* arrays.c: reads a request of the server, or of a program, whose fields may be arrays in
  * its memory. An array with gaps between its rows is copied, and becomes float32 on the
  * way where it is read as such. */
 #include "base/pace.h"
@@ -194,7 +194,7 @@ bool wire_arrays_read(const struct wire_input *input, const attn_array *arrays,
 
     if (!wire_native_scan(input, &source, ret_problem))
         return false;
-    source.has_arrays = true;
+    source.has_arrays = arrays != NULL;
     for (size_t i = 0; i < num_arrays; i++) {
         if (!find_array(&arrays[i], &source))
             return false;
@@ -203,4 +203,9 @@ bool wire_arrays_read(const struct wire_input *input, const attn_array *arrays,
         return false;
     *ret_request = decoder.request;
     return true;
+}
+
+bool wire_native_read(const struct wire_input *input, struct wire_request *ret_request,
+                      struct wire_problem *ret_problem) {
+    return wire_arrays_read(input, NULL, 0, ret_request, ret_problem);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decode.c: finds the fields of a native request, and has them read. */
-#include "wire/fields/decoder.h"
+/* decode.c: finds the fields of a native request. */
 #include "wire/native/native.h"
 
 bool wire_native_scan(const struct wire_input *input, struct wire_source *ret_source,
@@ -24,16 +23,5 @@ bool wire_native_scan(const struct wire_input *input, struct wire_source *ret_so
     *ret_source = (struct wire_source){
         .input = input, .problem = ret_problem, .text = body, .requests = requests};
     wire_fields_take(members, ret_source);
-    return true;
-}
-
-bool wire_native_read(const struct wire_input *input, struct wire_request *ret_request,
-                      struct wire_problem *ret_problem) {
-    struct wire_source source;
-    struct wire_decoder decoder = {.source = &source};
-
-    if (!wire_native_scan(input, &source, ret_problem) || !wire_decode(&decoder, 0))
-        return false;
-    *ret_request = decoder.request;
     return true;
 }

@@ -11,6 +11,8 @@
 #include "wire/native/native.h"
 #include "wire/reply.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define LIST_BYTES 3 /* [ ] and a comma */
@@ -102,6 +104,11 @@ static char *close_row(struct native_encoder *encoder, char *out) {
     return out;
 }
 
+/* Prints an index of 0..INT32_MAX; null when it is negative. */
+static char *put_index(char *out, int64_t index) {
+    return index >= 0 ? out + sprintf(out, "%" PRId64, index) : stpcpy(out, "null");
+}
+
 /* Prints numbers of a result with a comma after each. */
 static char *put_numbers(const struct native_encoder *encoder, size_t count, char *out) {
     const struct result *row = &result_table[encoder->id];
@@ -110,7 +117,7 @@ static char *put_numbers(const struct native_encoder *encoder, size_t count, cha
     if (!row->nullable)
         return wire_floats_print((const float *)all + encoder->next, count, out);
     for (size_t i = encoder->next; i < encoder->next + count; i++) {
-        out = row->integers ? wire_json_put_index(out, ((const int64_t *)all)[i])
+        out = row->integers ? put_index(out, ((const int64_t *)all)[i])
                             : wire_json_put_number(out, ((const float *)all)[i]);
         *out++ = ',';
     }

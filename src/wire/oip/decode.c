@@ -13,7 +13,7 @@ static bool set_needs(const struct wire_oip_scan *scan, struct wire_decoder *dec
 
     for (size_t i = 0; i < scan->reply.num_outputs; i++) {
         enum result_id which = scan->reply.outputs[i].which;
-        decoder->need.has[which] = true;
+        decoder->needs[which] = true;
         named = named || which == RESULT_WEIGHTS;
     }
     if (!wire_need_weights_read(&cursor, &value->text, &batch->need_weights))
@@ -25,7 +25,7 @@ static bool set_needs(const struct wire_oip_scan *scan, struct wire_decoder *dec
                     "leave one of them out"
                   : "need_weights asks for weights, but outputs does not have "
                     "attention_weights; add it, or leave need_weights out");
-    wire_need_apply(&decoder->need, batch);
+    wire_need_apply(decoder);
     return true;
 }
 

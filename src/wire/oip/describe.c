@@ -43,13 +43,9 @@ static void print_tensor(const struct model_tensor *tensor, bool config,
                       config ? "{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"dims\":"
                              : "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":",
                       tensor->name, tensor->datatype);
-    for (size_t i = 0; i < tensor->rank; i++) {
-        buf_append_text(body, i == 0 ? "[" : ",");
-        if (tensor->shape[i] == ANY)
-            buf_append_text(body, "-1");
-        else
-            buf_append_format(body, "%zu", tensor->shape[i]);
-    }
+    for (size_t i = 0; i < tensor->rank; i++)
+        buf_append_format(body, "%c%td", i == 0 ? '[' : ',',
+                          tensor->shape[i] == ANY ? -1 : (ptrdiff_t)tensor->shape[i]);
     buf_append_text(body, config && tensor->optional ? "],\"optional\":true}" : "]}");
 }
 

@@ -3,7 +3,6 @@
  *
  * A reply is a few segments: JSON that is ready from the start, numbers that are printed
  * as JSON, and binary data. */
-#include "base/endian.h"
 #include "base/pace.h"
 #include "base/size.h"
 #include "wire/json/write.h"
@@ -22,15 +21,15 @@
 
 /* --- sizes --- */
 
-/* Returns the most bytes of JSON without numbers. The id is a part of the body, so this
- * cannot overflow. */
-static size_t text_bytes_max(const struct wire_request *request) {
+/* Returns the most bytes of JSON without numbers, which is all that the arena holds. The
+ * id is a part of the body, so this cannot overflow. */
+static size_t oip_reply_memory(const struct wire_request *request) {
     return TEXT_BYTES + NAME_BYTES + request->oip->id_size +
            request->oip->num_outputs * OUTPUT_BYTES;
 }
 
 static size_t oip_reply_bound(const struct wire_request *request) {
-    size_t bytes = text_bytes_max(request);
+    size_t bytes = oip_reply_memory(request);
     struct wire_reply reply;
 
     wire_reply_init(&reply, request, &(attn_result){0});
@@ -39,11 +38,6 @@ static size_t oip_reply_bound(const struct wire_request *request) {
             &bytes, wire_reply_count(&reply, request->oip->outputs[i].which),
             request->oip->outputs[i].binary ? sizeof(float) : WIRE_NUMBER_BYTES);
     return bytes;
-}
-
-/* The arena holds only text: numbers are encoded from the result. */
-static size_t oip_reply_memory(const struct wire_request *request) {
-    return text_bytes_max(request);
 }
 
 /* --- the start of a reply --- */
@@ -63,7 +57,7 @@ static char *put_output(char *out, const struct wire_reply *reply, enum result_i
     return stpcpy(out, "],\"data\":[");
 }
 
-/* Makes the segments of the JSON. `out` has room for text_bytes_max(). */
+/* Makes the segments of the JSON. `out` has room for oip_reply_memory(). */
 static void make_json(const struct wire_oip_reply *wanted, const struct wire_reply *reply,
                       struct wire_segments *segments, char *out) {
     const char *start = out;
@@ -127,7 +121,7 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
                              const attn_result *result, struct wire_reply_head *ret_head,
                              struct wire_problem *ret_problem) {
     struct wire_segments *encoder = arena_alloc(arena, 1, sizeof *encoder);
-    char *text = arena_alloc(arena, text_bytes_max(request), 1);
+    char *text = arena_alloc(arena, oip_reply_memory(request), 1);
     struct wire_reply reply;
     if (encoder == NULL || text == NULL) {
         wire_problem_set_no_memory(ret_problem);

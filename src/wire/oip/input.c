@@ -21,15 +21,14 @@
 /* How elements are stored in binary data. */
 struct oip_type {
     const char *name;
-    size_t size;         /* bytes of an element */
     const char *dtype;   /* its name in base/dtype.h */
     bool is_binary_only; /* never in JSON */
 };
 
 static const struct oip_type types[] = {
-    {"FP32", 4, "F32", false},  {"FP16", 2, "F16", false},  {"FP64", 8, "F64", false},
-    {"BF16", 2, "BF16", true},  {"INT32", 4, "I32", false}, {"INT64", 8, "I64", false},
-    {"BOOL", 1, "BOOL", false},
+    {"FP32", "F32", false},  {"FP16", "F16", false},  {"FP64", "F64", false},
+    {"BF16", "BF16", true},  {"INT32", "I32", false}, {"INT64", "I64", false},
+    {"BOOL", "BOOL", false},
 };
 
 enum { NAME, SHAPE, DATATYPE, PARAMETERS, DATA, NUM_MEMBERS };
@@ -73,15 +72,13 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
 
     const struct wire_field *field = wire_field_find(word, WIRE_OIP_INPUT, WIRE_LISTS);
     const char *remedy = wire_name_remedy(word, false);
-    if (field == NULL && remedy != NULL)
-        return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
-                                "%s has the name '%.*s'; %s (options are parameters)",
-                                whose, NAME_SHOWN_MAX, word, remedy);
     if (field == NULL) {
         wire_fields_list(WIRE_OIP_INPUT, WIRE_LISTS, known, sizeof known);
-        return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
-                                "%s has the name '%.*s'; use one of %s", whose,
-                                NAME_SHOWN_MAX, word, known);
+        return wire_problem_set(
+            cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
+            remedy != NULL ? "%s has the name '%.*s'; %s (options are parameters)"
+                           : "%s has the name '%.*s'; use one of %s",
+            whose, NAME_SHOWN_MAX, word, remedy != NULL ? remedy : known);
     }
     if (source->values[field->id].dtype != NULL)
         return wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, field->name,
@@ -157,7 +154,7 @@ static bool read_size(struct wire_cursor *cursor, struct wire_place *place,
                                 "%s has a shape of more than %d dimensions; send at most "
                                 "%d",
                                 input->name, WIRE_OIP_RANK_MAX, WIRE_OIP_RANK_MAX);
-    if (!wire_uint_read(cursor, place, 1, &size, &text))
+    if (!wire_integer_read(cursor, place, 1, false, &size, &text))
         return false;
     if (size == 0 || size == SIZE_MAX)
         return wire_problem_set(
@@ -205,8 +202,8 @@ static bool take_binary_data(const struct wire_cursor *cursor,
     struct wire_cursor there = wire_cursor_at(cursor, span);
     struct wire_place place = {.field = "binary_data_size"};
     struct wire_span text;
-    size_t size, needed = input->count * type->size;
-    if (!wire_uint_read(&there, &place, 0, &size, &text))
+    size_t size, needed = input->count * (input->dtype->bits / 8);
+    if (!wire_integer_read(&there, &place, 0, false, &size, &text))
         return false;
 
     if (size != needed)
@@ -267,11 +264,19 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
         input->name, input->count, plural_of(input->count), data->commas + 1);
 }
 
-bool wire_oip_codec_check(const struct wire_cursor *cursor,
-                          const struct wire_span *span) {
+bool wire_oip_parameters_scan(const struct wire_cursor *cursor,
+                              const struct wire_span *span, size_t depth,
+                              const struct wire_keys *keys, size_t codec,
+                              struct wire_span *ret_values) {
+    struct wire_cursor there = wire_cursor_at(cursor, span);
+    struct wire_place place = {.field = "parameters"};
     char word[WIRE_WORD_MAX + 1] = "np";
 
-    if (span->start != NULL && !wire_word_read(cursor, span, "content_type", word))
+    memset(ret_values, 0, keys->count * sizeof *ret_values);
+    if (span->start != NULL && !wire_object_scan(&there, &place, depth, keys, ret_values))
+        return false;
+    if (ret_values[codec].start != NULL &&
+        !wire_word_read(cursor, &ret_values[codec], "content_type", word))
         return false;
     return strcmp(word, "np") == 0 ||
            wire_problem_set(cursor->problem, WIRE_E_WRONG_DTYPE, "content_type",
@@ -283,21 +288,15 @@ bool wire_oip_codec_check(const struct wire_cursor *cursor,
 bool wire_oip_input_scan(struct wire_cursor *cursor, struct wire_place *place,
                          void *context) {
     struct wire_oip_scan *scan = context;
-    struct wire_span members[NUM_MEMBERS], options[NUM_PARAMETERS] = {{0}};
-    struct wire_place parameters_place = {.field = "parameters"};
+    struct wire_span members[NUM_MEMBERS], options[NUM_PARAMETERS];
     const struct wire_field *field = wire_fields;
     const struct oip_type *type = types;
 
     if (!wire_object_scan(cursor, place, INPUT_DEPTH, &input_keys, members) ||
-        !find_input(cursor, &members[NAME], place->index[0], &scan->source, &field))
+        !find_input(cursor, &members[NAME], place->index[0], &scan->source, &field) ||
+        !wire_oip_parameters_scan(cursor, &members[PARAMETERS], INPUT_DEPTH + 1,
+                                  &input_parameter_keys, CODEC, options))
         return false;
-    if (members[PARAMETERS].start != NULL) {
-        struct wire_cursor parameters = wire_cursor_at(cursor, &members[PARAMETERS]);
-        if (!wire_object_scan(&parameters, &parameters_place, INPUT_DEPTH + 1,
-                              &input_parameter_keys, options) ||
-            !wire_oip_codec_check(cursor, &options[CODEC]))
-            return false;
-    }
 
     struct wire_value *input = &scan->source.values[field->id];
     if (wire_value_is_sent(input)) /* by a parameter */

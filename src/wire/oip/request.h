@@ -34,7 +34,10 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
  * commas. A name may appear once. */
 wire_element_reader wire_oip_input_scan;
 
-/* Checks the codec that a client of MLServer states at `span`, which may be empty. It is
- * "np", since tensors are arrays of numbers: Wrong dtype, Wrong type, Malformed JSON, Out
- * of memory. */
-bool wire_oip_codec_check(const struct wire_cursor *cursor, const struct wire_span *span);
+/* Scans the parameters at `span`, which may be empty; ret_values[keys->count] are then
+ * empty too. What a client of MLServer states at `codec`, one of these, is "np", since
+ * tensors are arrays of numbers: Wrong dtype, and as wire_object_scan(). */
+bool wire_oip_parameters_scan(const struct wire_cursor *cursor,
+                              const struct wire_span *span, size_t depth,
+                              const struct wire_keys *keys, size_t codec,
+                              struct wire_span *ret_values);

@@ -52,21 +52,15 @@ static bool find_parameters(const struct wire_cursor *cursor,
     struct wire_keys keys = {.owner = "a request's parameters",
                              .where = " (tensors are inputs)"};
     struct wire_span members[WIRE_NUM_FIELDS];
-    struct wire_place place = {.field = "parameters"};
-    const struct wire_value *binary = &source->values[WIRE_FIELD_BINARY_OUTPUT];
-    if (span->start == NULL)
-        return true;
 
-    struct wire_cursor there = wire_cursor_at(cursor, span);
     wire_fields_set_keys(WIRE_OIP_PARAMETER, WIRE_OPTION | WIRE_INTEGERS, &keys);
-    if (!wire_object_scan(&there, &place, 2, &keys, members))
+    if (!wire_oip_parameters_scan(cursor, span, 2, &keys, WIRE_FIELD_CODEC, members))
         return false;
     wire_fields_take(members, source);
     source->values[WIRE_FIELD_WEIGHTS_HEADS].bare = true;
     source->values[WIRE_FIELD_WEIGHTS_QUERIES].bare = true;
-    return wire_oip_codec_check(cursor, &source->values[WIRE_FIELD_CODEC].text) &&
-           wire_bool_read(cursor, &binary->text, "binary_data_output",
-                          &scan->binary_output);
+    return wire_bool_read(cursor, &members[WIRE_FIELD_BINARY_OUTPUT],
+                          "binary_data_output", &scan->binary_output);
 }
 
 /* --- lists of objects --- */
@@ -122,8 +116,7 @@ static bool read_output_element(struct wire_cursor *cursor, struct wire_place *p
     struct wire_oip_scan *scan = context;
     size_t index = place->index[0];
     struct wire_oip_reply *reply = &scan->reply;
-    struct wire_span members[2], options[2] = {{0}};
-    struct wire_place parameters = {.field = "parameters"};
+    struct wire_span members[2], options[2];
     enum result_id which = RESULT_OUTPUTS;
 
     if (!wire_object_scan(cursor, place, 3, &output_keys, members) ||
@@ -138,12 +131,9 @@ static bool read_output_element(struct wire_cursor *cursor, struct wire_place *p
                 index, result_table[which].name);
     }
 
-    if (members[1].start != NULL) {
-        struct wire_cursor there = wire_cursor_at(cursor, &members[1]);
-        if (!wire_object_scan(&there, &parameters, 4, &output_parameter_keys, options) ||
-            !wire_oip_codec_check(cursor, &options[1]))
-            return false;
-    }
+    if (!wire_oip_parameters_scan(cursor, &members[1], 4, &output_parameter_keys, 1,
+                                  options))
+        return false;
 
     size_t i = reply->num_outputs++; /* fits, as they differ */
     reply->outputs[i].which = which;
@@ -183,14 +173,11 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
     struct wire_oip_binary *binary = &ret_scan->binary;
     struct wire_oip_reply *reply = &ret_scan->reply;
 
-    *reply = (struct wire_oip_reply){0};
-    *binary = (struct wire_oip_binary){0};
-    ret_scan->binary_output = false;
-    ret_scan->source = (struct wire_source){.input = input,
-                                            .problem = ret_problem,
-                                            .text = body,
-                                            .requests = WIRE_OIP_INPUT,
-                                            .has_arrays = true};
+    *ret_scan = (struct wire_oip_scan){.source = {.input = input,
+                                                  .problem = ret_problem,
+                                                  .text = body,
+                                                  .requests = WIRE_OIP_INPUT,
+                                                  .has_arrays = true}};
     if (split)
         *binary = (struct wire_oip_binary){(const unsigned char *)end,
                                            input->size - input->json_size};

@@ -2,7 +2,6 @@
 /* encode.c: writes a reply in safetensors: a header, the lengths of the sequences where a
  * batch has no padding, and the results. Integers come first, so that every tensor
  * begins at a multiple of the size of its elements. */
-#include "base/endian.h"
 #include "base/size.h"
 #include "safetensors/header.h"
 #include "wire/json/write.h"

@@ -44,7 +44,7 @@ static void locate_linear(const struct locator *locator, size_t which,
         error_keep(locator->error, ATTN_E_FORMAT,
                    "tensor '%.120s' is a bias that %s%s%.*s does not have; is it the "
                    "config.json of this model?",
-                   bias_name, family->type, keys != NULL ? " without " : "",
+                   bias_name, locator->type, keys != NULL ? " without " : "",
                    keys != NULL ? (int)strcspn(keys, "=") : 0, keys);
     locator_check(locator, linear->bias, rows, VECTOR);
 }
@@ -316,13 +316,14 @@ static void check_module(const struct locator *locator) {
         if (!is_known_tensor(locator, tensor, tensor->name + size))
             error_keep(locator->error, ATTN_E_UNSUPPORTED,
                        "tensor '%.120s' is not known of family %s: %s", tensor->name,
-                       locator->family->type, describe_unknown(tensor->name + size));
+                       locator->type, describe_unknown(tensor->name + size));
     }
 }
 
 attn_status locate_tensors(const struct match *match, const struct match_stack *stack,
                            const struct tensor_view *tensors, struct layer *layer) {
     const struct locator locator = {.family = match->family,
+                                    .type = match->type,
                                     .stack = stack,
                                     .tensors = tensors,
                                     .layer = layer,

@@ -18,8 +18,7 @@ const struct safetensors_tensor *locator_find(const struct locator *locator, siz
 
 void locator_refuse_missing(const struct locator *locator, const char *name) {
     error_keep(locator->error, ATTN_E_FORMAT,
-               "tensor '%.120s' is missing; family %s has it", name,
-               locator->family->type);
+               "tensor '%.120s' is missing; family %s has it", name, locator->type);
 }
 
 void locator_check(const struct locator *locator, const struct safetensors_tensor *tensor,

@@ -9,6 +9,7 @@
 /* All but the layer is borrowed; its tensors are filled in. */
 struct locator {
     const struct family *family;
+    const char *type; /* of the family, as in struct match */
     const struct match_stack *stack;
     const struct tensor_view *tensors;
     struct layer *layer;

@@ -46,7 +46,7 @@ static void refuse_norm_bias(const struct locator *locator,
     if (norm->bias != NULL)
         error_keep(locator->error, ATTN_E_UNSUPPORTED,
                    "tensor '%.120s' is a bias that family %s does not have",
-                   norm->bias->name, locator->family->type);
+                   norm->bias->name, locator->type);
 }
 
 /* Finds the norm before the layer, under the first of its names that exists. */

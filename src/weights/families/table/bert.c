@@ -129,25 +129,20 @@ static void add_relative_keys(const struct layer_source *source, struct layer *l
     {.part = "", .layer = "encoder.layer.#.", .module = "crossattention.", \
      .names = NAMES_BERT, .norm = second_norm, KEYS_COMMON, SIZES(h, w, n), \
      .present = if_cross, .cross = true}}
-#define BERT(type_name, h, w, n) { \
-    .type = type_name, .biases.always = "qkvo", .weights.ignored = BEHIND_OUTPUT, \
+#define BERT(h, w, n, ...) { \
+    .types = {__VA_ARGS__}, .biases.always = "qkvo", .weights.ignored = BEHIND_OUTPUT, \
     .stacks = STACKS_BERT(MASK_IF_DECODER, NULL, NULL, "add_cross_attention", h, w, n), \
     .demands = "position_embedding_type=absolute"}
 /* With a norm before, inside the module. */
 #define BERT_NORM(type_name, name, eps, h, w, n) { \
-    .type = type_name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps), \
+    .types = {type_name}, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps), \
     .stacks = STACKS_BERT(MASK_IF_DECODER, "attention." name, "crossattention." name, \
         "add_cross_attention", h, w, n), .demands = "position_embedding_type=absolute"}
 /* With one weight of queries, keys and values, and rotated. */
 #define BERT_ROTATED(type_name, path, inside, qkv, output, value, ...) \
-    .type = type_name, .weights.split = SPLIT_BLOCKS, .biases.as_stored = "qkvo", \
+    .types = {type_name}, .weights.split = SPLIT_BLOCKS, .biases.as_stored = "qkvo", \
     .stacks = {STACK(KEYS_GPT, path, inside, NULL, __VA_ARGS__, MASK_NONE, \
         PACKED(qkv, output))}, BASE_OF("rotary_emb_base rope_theta", value)
-#define WAV2VEC2(name) { \
-    .type = name, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
-    .norms.before_if = "do_stable_layer_norm", \
-    .stacks = {STACK(KEYS_COMMON, "encoder.layers.#.", "attention.", "layer_norm", 12, \
-        768, 12, MASK_NONE, NAMES_PROJ("out_proj"))}}
 #define MODERNBERT \
     .biases.if_set = "qkvo", .biases.keys = "attention_bias", \
     LAYER_NORM("norm_eps", 1e-5), .adjust = drop_first_norm, \
@@ -157,21 +152,15 @@ static void add_relative_keys(const struct layer_source *source, struct layer *l
     .windows.period_keys = "global_attn_every_n_layers=3"
 
 const struct family families_bert[] = {
-    BERT("bert", 12, 768, 12),
-    BERT("roberta", 12, 768, 12),
-    BERT("xlm-roberta", 12, 768, 12),
-    BERT("camembert", 12, 768, 12),
-    BERT("layoutlm", 12, 768, 12),
-    BERT("electra", 4, 256, 12),
-    BERT("data2vec-text", 12, 768, 12),
-    BERT("ernie", 12, 768, 12),
-    BERT("rembert", 18, 1152, 32),
-    BERT("splinter", 12, 768, 12),
+    BERT(12, 768, 12, "bert", "roberta", "xlm-roberta", "camembert", "layoutlm",
+         "data2vec-text", "ernie", "splinter"),
+    BERT(4, 256, 12, "electra"),
+    BERT(18, 1152, 32, "rembert"),
     BERT_NORM("megatron-bert", "ln", 1e-12, 16, 1024, 24),
     BERT_NORM("roberta-prelayernorm", "LayerNorm", 1e-12, 12, 768, 12),
     BERT_NORM("xlm-roberta-xl", "self_attn_layer_norm", 1e-5, 32, 2560, 36),
     {   /* in decoders each layer also attends to an image */
-        .type = "blip_text_model", .biases.always = "qkvo",
+        .types = {"blip_text_model"}, .biases.always = "qkvo",
         .weights.ignored = BEHIND_OUTPUT,
         .stacks = STACKS_BERT(MASK_UNLESS_ENCODER, NULL, NULL, "is_decoder=true", 8, 768,
                               12)},
@@ -189,56 +178,56 @@ const struct family families_bert[] = {
                    "rope_parameters.rope_type=ntk|default"},
     {   BERT_ROTATED("jina_embeddings_v3", "encoder.layers.#.", "mixer.", "Wqkv",
         "out_proj", 20000, 16, 1024, 24)},
-    {   .type = "eurobert", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+    {   .types = {"eurobert"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "input_layernorm", 12, 768, 12, MASK_NONE, NAMES_PROJ("o_proj"))},
         .sizes.kv_keys = "num_key_value_heads", .sizes.head_keys = "head_dim", BIASES,
         RMS(1e-5), ROTATION},
-    {   .type = "albert", .stacks = {STACK(KEYS("num_attention_heads", "hidden_size",
+    {   .types = {"albert"}, .stacks = {STACK(KEYS("num_attention_heads", "hidden_size",
         "num_hidden_groups"), "encoder.albert_layer_groups.#.albert_layers.0.",
         "attention.", NULL, 64, 4096, 1, MASK_NONE, {"query", "key", "value", "dense"})},
         .demands = "inner_group_num=1 position_embedding_type=absolute",
         .biases.always = "qkvo", .weights.ignored = NORM_BEHIND},
-    {   .type = "distilbert", .stacks = {STACK(KEYS("n_heads num_attention_heads",
+    {   .types = {"distilbert"}, .stacks = {STACK(KEYS("n_heads num_attention_heads",
         "dim hidden_size", "n_layers num_hidden_layers"), "transformer.layer.#.",
         "attention.", NULL, 12, 768, 6, MASK_NONE,
         {"q_lin", "k_lin", "v_lin", "out_lin"})}, .biases.always = "qkvo"},
-    {   .type = "esm", .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.", "attention.",
+    {   .types = {"esm"}, .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.", "attention.",
         "attention.LayerNorm", 12, 768, 12, MASK_IF_DECODER, NAMES_BERT)},
         .demands = "position_embedding_type=absolute|rotary add_cross_attention=false",
         .biases.always = "qkvo", .weights.ignored = NORM_BEHIND
         " self.rotary_embeddings.inv_freq", LAYER_NORM("layer_norm_eps", 1e-12), ROTATION,
         .rotation.plain = true, .rotation.only_if = is_rotary},
-    {   .type = "roformer", .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
+    {   .types = {"roformer"}, .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
         "attention.", NULL, 12, 768, 12, MASK_IF_DECODER, NAMES_BERT)},
         .demands = "add_cross_attention=false", .biases.always = "qkvo",
         .weights.ignored = BEHIND_OUTPUT, ROTATION, .rotation.plain = true, NEIGHBOURS,
         .adjust = rotate_values},
-    {   .type = "modernbert", .stacks = {STACK(KEYS_COMMON, "layers.#.", "attn.",
+    {   .types = {"modernbert"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "attn.",
         "attn_norm", 12, 768, 22, MASK_NONE, PACKED("Wqkv", "Wo"))},
         .weights.split = SPLIT_BLOCKS, MODERNBERT},
-    {   .type = "modernbert-decoder", .stacks = {STACK(KEYS_COMMON, "layers.#.", "attn.",
-        "attn_norm", 12, 768, 22, MASK_CAUSAL, NAMES_PROJ("Wo"))}, MODERNBERT},
-    {   .type = "mpnet", .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.", "attention.",
-        NULL, 12, 768, 12, MASK_NONE, {"attn.q", "attn.k", "attn.v", "attn.o"})},
-        .biases.always = "qkvo", .weights.ignored = NORM_BEHIND,
-        .distance.kind = ATTN_BIAS_BUCKETS,
+    {   .types = {"modernbert-decoder"}, .stacks = {STACK(KEYS_COMMON, "layers.#.",
+        "attn.", "attn_norm", 12, 768, 22, MASK_CAUSAL, NAMES_PROJ("Wo"))}, MODERNBERT},
+    {   .types = {"mpnet"}, .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
+        "attention.", NULL, 12, 768, 12, MASK_NONE,
+        {"attn.q", "attn.k", "attn.v", "attn.o"})}, .biases.always = "qkvo",
+        .weights.ignored = NORM_BEHIND, .distance.kind = ATTN_BIAS_BUCKETS,
         .distance.table = "/encoder.relative_attention_bias.weight"},
-    {   .type = "deberta-v2", .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
+    {   .types = {"deberta-v2"}, .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
         "attention.", NULL, 24, 1536, 24, MASK_NONE, {"self.query_proj", "self.key_proj",
         "self.value_proj", "output.dense"})}, .biases.always = "qkvorR",
         .weights.ignored = BEHIND_OUTPUT, .adjust = add_content,
         .distance.table = "/encoder.rel_embeddings.weight"},
-    {   .type = "wav2vec2-bert", .stacks = {STACK(KEYS_COMMON, "encoder.layers.#.",
+    {   .types = {"wav2vec2-bert"}, .stacks = {STACK(KEYS_COMMON, "encoder.layers.#.",
         "self_attn.", "self_attn_layer_norm", 16, 1024, 24, MASK_NONE, {"linear_q",
         "linear_k", "linear_v", "linear_out"})}, .biases.always = "qkvo",
         LAYER_NORM("layer_norm_eps", 1e-5), .adjust = add_relative_keys,
         .demands = "position_embeddings_type=relative_key",
         .distance.table = "distance_embedding.weight"},
-    WAV2VEC2("wav2vec2"),
-    WAV2VEC2("hubert"),
-    WAV2VEC2("unispeech"),
-    WAV2VEC2("data2vec-audio"),
-    {.type = NULL},
+    {   .types = {"wav2vec2", "hubert", "unispeech", "data2vec-audio"},
+        .stacks = {STACK(KEYS_COMMON, "encoder.layers.#.", "attention.", "layer_norm", 12,
+        768, 12, MASK_NONE, NAMES_PROJ("out_proj"))}, .biases.always = "qkvo",
+        LAYER_NORM("layer_norm_eps", 1e-5), .norms.before_if = "do_stable_layer_norm"},
+    {.types = {NULL}},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

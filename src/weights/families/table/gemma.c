@@ -15,14 +15,15 @@ static size_t halve_gemma3_window(const struct layer_source *layer) {
            (layer->causal || !config_get_bool(layer->section, "is_causal=true"));
 }
 
-/* Lets the last layers, as many as `keys` count, take keys and values of the last layer
- * of their kind before them. */
-static void borrow_keys(const struct layer_source *source, const char *keys,
-                        struct layer *layer) {
+/* Norms values, and lets the last layers take keys and values of the last layer of their
+ * kind before them. */
+static void adjust_gemma(const struct layer_source *source, struct layer *layer) {
     const struct config_section *section = source->section;
     struct layer_source lender = *source;
-    size_t count = config_get_index(section, keys), end = source->num_layers - count;
+    size_t count = config_get_index(section, source->family->layers.shared_keys);
+    size_t end = source->num_layers - count;
 
+    layer->info.value_norm.kind = ATTN_NORM_RMS;
     if (count >= source->num_layers) {
         error_keep(
             section->error, ATTN_E_VALUE,
@@ -43,16 +44,6 @@ static void borrow_keys(const struct layer_source *source, const char *keys,
             "layer %zu takes keys of an earlier layer of its kind, but there is "
             "none before the last %zu; correct num_kv_shared_layers or layer_types",
             source->index, count);
-}
-
-static void adjust_gemma3n(const struct layer_source *source, struct layer *layer) {
-    layer->info.value_norm.kind = ATTN_NORM_RMS;
-    borrow_keys(source, "num_kv_shared_layers=15", layer);
-}
-
-static void adjust_gemma4(const struct layer_source *source, struct layer *layer) {
-    layer->info.value_norm.kind = ATTN_NORM_RMS;
-    borrow_keys(source, "num_kv_shared_layers", layer);
 }
 
 /* Reads sizes of this layer that differ from those of others: from its object in
@@ -101,41 +92,38 @@ static void read_embedding_sizes(const struct layer_source *source, struct layer
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
-#define GEMMA2(type_name) { \
-    LLAMA(type_name, 8, 2304, 26, 4, 256), BIASES, .norms.plus_one = true, RMS(1e-6), \
-    .scores.root_keys = "query_pre_attn_scalar=256", ROTATION, \
-    PERIODS(kind_slides_unless_last, 4096, "=2"), \
-    .scores.softcap_keys = "attn_logit_softcapping"}
 static const struct layer_rotation gemma4_rotation = {
     .type = ROTATION_PROPORTIONAL, .factor = 1};
 /* Values are normed, and the last layers take those of earlier ones. */
 #define GEMMA3N(type_name, w, n, kv, period_of_full) \
     LLAMA(type_name, 8, w, n, kv, 256), BIASES, RMS(1e-6), HEAD_NORMS, \
     .scores.scale = 1, BASE(1e6), LOCAL_BASE("rope_local_base_freq", 10000), \
-    PERIODS(kind_slides_unless_last, 512, "=" #period_of_full)
+    PERIODS(kind_slides_unless_last, 512, "=" #period_of_full), .adjust = adjust_gemma
 
 const struct family families_gemma[] = {
     {   LLAMA("gemma", 16, 3072, 28, 16, 256), BIASES, .norms.plus_one = true, RMS(1e-6),
         ROTATION},
-    GEMMA2("gemma2"),
-    GEMMA2("vaultgemma"),
-    {   .type = "gemma3_text", .stacks = {STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 8,
+    {   LLAMAS(8, 2304, 26, 4, 256, "gemma2", "vaultgemma"), BIASES, RMS(1e-6), ROTATION,
+        .norms.plus_one = true, .scores.root_keys = "query_pre_attn_scalar=256",
+        PERIODS(kind_slides_unless_last, 4096, "=2"),
+        .scores.softcap_keys = "attn_logit_softcapping"},
+    {   .types = {"gemma3_text"}, .stacks = {STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 8,
         2304, 26)}, BIASES, HEADS(4, 256),
         .scores.root_keys = "query_pre_attn_scalar=256", .norms.plus_one = true,
         RMS(1e-6), HEAD_NORMS, BASE(1e6), LOCAL_BASE("rope_local_base_freq", 10000),
         WINDOWS(kind_slides_unless_last, 4096), .windows.length = halve_gemma3_window,
         .windows.period_keys = "sliding_window_pattern=6"},
-    {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .adjust = adjust_gemma3n,
-        .ignored = "query_pre_attn_scalar"},
+    {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .ignored = "query_pre_attn_scalar",
+        .layers.shared_keys = "num_kv_shared_layers=15"},
     {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .rotation.unset = &gemma4_rotation,
         .rotation.part = 0.25, .sizes.adjust = read_gemma4_sizes,
-        .adjust = adjust_gemma4},
-    {   .type = "embedding_gemma2_text", .stacks = {STACK_DECODER(MASK_NONE, 4, 512, 24)},
-        BIASES, HEADS(2, 256), RMS(1e-6), HEAD_NORMS, .scores.scale = 1, BASE(1e6),
+        .layers.shared_keys = "num_kv_shared_layers"},
+    {   .types = {"embedding_gemma2_text"}, .stacks = {STACK_DECODER(MASK_NONE, 4, 512,
+        24)}, BIASES, HEADS(2, 256), RMS(1e-6), HEAD_NORMS, .scores.scale = 1, BASE(1e6),
         LOCAL_BASE("rope_local_base_freq", 10000), .sizes.adjust = read_embedding_sizes,
         PERIODS(kind_slides_unless_last, 512, "sliding_window_pattern=6"),
-        .adjust = adjust_gemma4},
-    {.type = NULL},
+        .layers.shared_keys = "num_kv_shared_layers", .adjust = adjust_gemma},
+    {.types = {NULL}},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

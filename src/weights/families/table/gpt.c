@@ -76,119 +76,114 @@ static void scale_by_layer(const struct layer_source *source, struct layer *laye
 
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
+/* GPT-2's names. */
+#define STACK_GPT(before, h, w, n, mask_of, ...) \
+    STACK(KEYS_GPT, "h.#.", "attn.", before, h, w, n, mask_of, __VA_ARGS__)
+#define C_ATTN PACKED("c_attn", "c_proj")
+/* As a Conv1D of transformers has them. */
+#define CONV1D \
+    .weights.split = SPLIT_BLOCKS, .weights.transposed = true, .biases.always = "qkvo"
+#define LAYER_NORM_EPSILON LAYER_NORM("layer_norm_epsilon", 1e-5)
 /* With the keys of the code that came with the weights before transformers had it. */
-#define FALCON(type_name) \
-    .type = type_name, .stacks = {STACK(KEYS("num_attention_heads n_head", \
+#define FALCON(...) \
+    .types = {__VA_ARGS__}, .stacks = {STACK(KEYS("num_attention_heads n_head", \
         "hidden_size n_embed", "num_hidden_layers n_layer"), "h.#.", "self_attention.", \
         "ln_attn input_layernorm", 71, 4544, 32, MASK_CAUSAL, \
         PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS, \
     .biases.if_set = "qkvo", .biases.keys = "bias", \
-    LAYER_NORM("layer_norm_epsilon", 1e-5), ROTATION, .rotation.only_if = has_no_alibi, \
+    LAYER_NORM_EPSILON, ROTATION, .rotation.only_if = has_no_alibi, \
     .adjust = read_falcon_alibi
 
 const struct family families_gpt[] = {
-    {   .type = "gpt2",
-        .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 12, 768, 12, MASK_CAUSAL,
-        PACKED("c_attn", "c_proj")),
+    {   .types = {"gpt2"}, CONV1D, .weights.ignored = "bias masked_bias",
+        .stacks = {STACK_GPT("ln_1", 12, 768, 12, MASK_CAUSAL, C_ATTN),
                    {.part = "", .layer = "h.#.", .module = "crossattention.", KEYS_GPT,
                     SIZES(12, 768, 12), .names = {"q_attn", "c_attn", "c_attn", "c_proj"},
                     .norm = "ln_cross_attn", .present = "add_cross_attention",
-                    .cross = true}}, .weights.split = SPLIT_BLOCKS,
-        .weights.transposed = true, .biases.always = "qkvo", .adjust = scale_by_layer,
-        .weights.ignored = "bias masked_bias", LAYER_NORM("layer_norm_epsilon", 1e-5)},
+                    .cross = true}}, LAYER_NORM_EPSILON, .adjust = scale_by_layer},
     {   /* Karpathy's; the same names, but weights are [out, in] and biases optional */
-        .type = "nanogpt",
-        .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 12, 768, 12, MASK_CAUSAL,
-        PACKED("c_attn", "c_proj"))},
-        .weights.split = SPLIT_BLOCKS, BIASES_IF("qkvo", "bias=true"),
-        .weights.ignored = "bias", LAYER_NORM(NULL, 1e-5)},
-    {   .type = "opt", .stacks = {STACK(KEYS_COMMON, "decoder.layers.#.", "self_attn.",
+        .types = {"nanogpt"}, .weights.split = SPLIT_BLOCKS, .weights.ignored = "bias",
+        .stacks = {STACK_GPT("ln_1", 12, 768, 12, MASK_CAUSAL, C_ATTN)},
+        BIASES_IF("qkvo", "bias=true"), LAYER_NORM(NULL, 1e-5)},
+    {   .types = {"opt"}, .stacks = {STACK(KEYS_COMMON, "decoder.layers.#.", "self_attn.",
         "self_attn_layer_norm", 12, 768, 12, MASK_CAUSAL, NAMES_PROJ("out_proj"))},
         BIASES_IF("qkvo", "enable_bias=true"), LAYER_NORM(NULL, 1e-5),
         .norms.before_if = "do_layer_norm_before=true"},
-    {   .type = "gpt_neo", .stacks = {STACK(KEYS("num_heads num_attention_heads",
+    {   .types = {"gpt_neo"}, .stacks = {STACK(KEYS("num_heads num_attention_heads",
         "hidden_size", "num_layers num_hidden_layers"), "h.#.", "attn.attention.", "ln_1",
         16, 2048, 24, MASK_CAUSAL, NAMES_PROJ("out_proj"))}, .biases.always = "o",
-        .weights.ignored = "bias masked_bias", .scores.scale = 1,
-        LAYER_NORM("layer_norm_epsilon", 1e-5), .windows.slides = is_gpt_neo_local,
-        .layers.types_keys = "", .windows.keys = "window_size=256",
-        .ignored = "sliding_window"},
-    {   .type = "gpt_neox", .stacks = {STACK(KEYS_COMMON, "layers.#.", "attention.",
+        .weights.ignored = "bias masked_bias", .scores.scale = 1, LAYER_NORM_EPSILON,
+        .windows.slides = is_gpt_neo_local, .windows.keys = "window_size=256",
+        .layers.types_keys = "", .ignored = "sliding_window"},
+    {   .types = {"gpt_neox"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "attention.",
         "input_layernorm", 64, 6144, 44, MASK_CAUSAL,
         PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
         BIASES_IF("qkvo", "attention_bias=true"), .weights.ignored = "bias masked_bias",
         LAYER_NORM("layer_norm_eps", 1e-5), BASE_OF("rotary_emb_base", 10000),
         PART_OF("rotary_pct", 0.25)},
-    {   .type = "gptj", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 16, 4096, 28,
-        MASK_CAUSAL, NAMES_PROJ("out_proj"))}, .weights.ignored = "bias masked_bias",
-        LAYER_NORM("layer_norm_epsilon", 1e-5), .rotation.plain = true, NEIGHBOURS,
-        .rotation.base = 10000, .rotation.dims_keys = "rotary_dim=64"},
-    {   FALCON("falcon"), .sizes.adjust = read_falcon_heads},
-    {   FALCON("RefinedWebModel"), .sizes.adjust = read_falcon_heads}, /* falcon-7b */
+    {   .types = {"gptj"}, .weights.ignored = "bias masked_bias", LAYER_NORM_EPSILON,
+        .stacks = {STACK_GPT("ln_1", 16, 4096, 28, MASK_CAUSAL, NAMES_PROJ("out_proj"))},
+        .rotation.base = 10000, .rotation.plain = true, NEIGHBOURS,
+        .rotation.dims_keys = "rotary_dim=64"},
+    {   FALCON("falcon", "RefinedWebModel"), .sizes.adjust = read_falcon_heads},
     {   /* falcon-40b, which implies new_decoder_architecture */
         FALCON("RefinedWeb"), .sizes.kv_keys = "num_kv_heads n_head_kv"},
-    {   .type = "bloom", .stacks = {STACK(KEYS("n_head num_attention_heads",
+    {   .types = {"bloom"}, .stacks = {STACK(KEYS("n_head num_attention_heads",
         "hidden_size n_embed", "n_layer num_hidden_layers"), "h.#.", "self_attention.",
         "input_layernorm", 8, 64, 2, MASK_CAUSAL, PACKED("query_key_value", "dense"))},
         .weights.split = SPLIT_GROUPS, .biases.always = "qkvo",
-        .distance.kind = ATTN_BIAS_ALIBI, LAYER_NORM("layer_norm_epsilon", 1e-5)},
-    {   .type = "mpt",
+        .distance.kind = ATTN_BIAS_ALIBI, LAYER_NORM_EPSILON},
+    {   .types = {"mpt"},
         .stacks = {STACK(KEYS("n_heads num_attention_heads", "d_model hidden_size",
         "n_layers num_hidden_layers"), "blocks.#.", "attn.", "norm_1", 16, 2048, 24,
         MASK_CAUSAL, PACKED("Wqkv", "out_proj"))},
         .demands = "attn_config.attn_type=multihead_attention attn_config.qk_ln=false "
                    "attn_config.alibi=true "
                    "attn_config.kv_n_heads=null attn_config.prefix_lm=false",
-        .weights.split = SPLIT_BLOCKS,
+        .weights.split = SPLIT_BLOCKS, LAYER_NORM_EPSILON,
         .scores.scale_keys = "attn_config.softmax_scale",
-        LAYER_NORM("layer_norm_epsilon", 1e-5),
         .scores.clip_keys = "attn_config.clip_qkv", .distance.kind = ATTN_BIAS_ALIBI},
-    {   .type = "openai-gpt", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", NULL, 12, 768,
-        12, MASK_ALWAYS_CAUSAL, PACKED("c_attn", "c_proj"))},
-        .weights.split = SPLIT_BLOCKS, .weights.transposed = true,
-        .weights.ignored = "bias", .biases.always = "qkvo"},
-    {   .type = "imagegpt", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 8, 512,
-        24, MASK_ALWAYS_CAUSAL, PACKED("c_attn", "c_proj"))},
-        .weights.split = SPLIT_BLOCKS, .weights.transposed = true,
-        .weights.ignored = "bias masked_bias", .biases.always = "qkvo",
+    {   .types = {"openai-gpt"}, CONV1D, .weights.ignored = "bias",
+        .stacks = {STACK_GPT(NULL, 12, 768, 12, MASK_ALWAYS_CAUSAL, C_ATTN)}},
+    {   .types = {"imagegpt"}, CONV1D, .weights.ignored = "bias masked_bias",
+        .stacks = {STACK_GPT("ln_1", 8, 512, 24, MASK_ALWAYS_CAUSAL, C_ATTN)},
         .adjust = scale_by_layer, .demands = "add_cross_attention=false",
         RMS_NORM("layer_norm_epsilon", 1e-5)},
-    {   .type = "gpt_bigcode", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 12,
-        768, 12, MASK_CAUSAL, PACKED("c_attn", "c_proj"))},
-        .weights.split = SPLIT_ONE_KEY, .weights.ignored = "bias",
-        .biases.always = "qkvo", .sizes.adjust = share_one_key_head,
-        .adjust = scale_unless_off, .demands = "add_cross_attention=false",
-        LAYER_NORM("layer_norm_epsilon", 1e-5)},
-    {   .type = "codegen", .stacks = {STACK(KEYS_GPT, "h.#.", "attn.", "ln_1", 16, 4096,
-        28, MASK_CAUSAL, PACKED("qkv_proj", "out_proj"))},
-        .weights.split = SPLIT_QUARTERS, .weights.ignored = "causal_mask",
-        LAYER_NORM("layer_norm_epsilon", 1e-5), .rotation.plain = true, NEIGHBOURS,
-        .rotation.base = 10000, .rotation.dims_keys = "rotary_dim=64"},
-    {   .type = "ctrl", .stacks = {STACK(KEYS_GPT, "h.#.", "multi_head_attention.",
+    {   .types = {"gpt_bigcode"}, .weights.split = SPLIT_ONE_KEY,
+        .stacks = {STACK_GPT("ln_1", 12, 768, 12, MASK_CAUSAL, C_ATTN)},
+        .weights.ignored = "bias", .biases.always = "qkvo", LAYER_NORM_EPSILON,
+        .sizes.adjust = share_one_key_head, .adjust = scale_unless_off,
+        .demands = "add_cross_attention=false"},
+    {   .types = {"codegen"}, .weights.split = SPLIT_QUARTERS, LAYER_NORM_EPSILON,
+        .stacks = {STACK_GPT("ln_1", 16, 4096, 28, MASK_CAUSAL,
+        PACKED("qkv_proj", "out_proj"))}, .weights.ignored = "causal_mask",
+        .rotation.base = 10000, .rotation.plain = true, NEIGHBOURS,
+        .rotation.dims_keys = "rotary_dim=64"},
+    {   .types = {"ctrl"}, .stacks = {STACK(KEYS_GPT, "h.#.", "multi_head_attention.",
         "layernorm1", 16, 1280, 48, MASK_CAUSAL, {"Wq", "Wk", "Wv", "dense"})},
         .biases.always = "qkvo", LAYER_NORM("layer_norm_epsilon", 1e-6)},
-    {   .type = "biogpt", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+    {   .types = {"biogpt"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "self_attn_layer_norm", 16, 1024, 24, MASK_CAUSAL, NAMES_PROJ("out_proj"))},
         .biases.always = "qkvo", LAYER_NORM(NULL, 1e-5)},
-    {   .type = "xglm", .stacks = {STACK(KEYS("attention_heads num_attention_heads",
+    {   .types = {"xglm"}, .stacks = {STACK(KEYS("attention_heads num_attention_heads",
         "d_model hidden_size", "num_layers num_hidden_layers"), "layers.#.", "self_attn.",
         "self_attn_layer_norm", 16, 1024, 24, MASK_CAUSAL, NAMES_PROJ("out_proj"))},
         .biases.always = "qkvo", .demands = "add_cross_attention=false",
         LAYER_NORM(NULL, 1e-5)},
-    {   .type = "gpt_neox_japanese", .stacks = {STACK(KEYS_COMMON, "layers.#.",
+    {   .types = {"gpt_neox_japanese"}, .stacks = {STACK(KEYS_COMMON, "layers.#.",
         "attention.", "input_layernorm", 32, 2560, 32, MASK_CAUSAL,
         PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
         .weights.ignored = "dense_bias bias masked_bias",
         LAYER_NORM("layer_norm_eps", 1e-5), BASE_OF("rotary_emb_base", 10000),
         PART_OF("rotary_pct", 1)},
-    {   .type = "dbrx", .stacks = {STACK(KEYS("n_heads num_attention_heads",
+    {   .types = {"dbrx"}, .stacks = {STACK(KEYS("n_heads num_attention_heads",
         "d_model hidden_size", "n_layers num_hidden_layers"), "blocks.#.",
         "norm_attn_norm.attn.", "norm_attn_norm.norm_1", 16, 2048, 24, MASK_CAUSAL,
         PACKED("Wqkv", "out_proj"))}, .weights.split = SPLIT_BLOCKS,
         .sizes.kv_keys = "attn_config.kv_n_heads=1", LAYER_NORM(NULL, 1e-5),
         BASE_OF("rope_theta,attn_config.rope_theta", 10000),
         .scores.clip_keys = "attn_config.clip_qkv"},
-    {.type = NULL},
+    {.types = {NULL}},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

@@ -45,7 +45,7 @@ static bool is_rope(const struct layer_source *layer) {
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define OTHER_MIXERS .layers.without = "linear_attention conv mamba mlp moe"
 #define LFM2(type_name, w) { \
-    .type = type_name, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
+    .types = {type_name}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
         "operator_norm", 32, w, 32, MASK_CAUSAL, NAMES_PROJ("out_proj"))}, OTHER_MIXERS, \
     .layers.list_keys = "full_attn_idxs", HEADS(8, 0), RMS_NORM("norm_eps", 1e-5), \
     NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_RMS), BASE(1e6)}
@@ -77,8 +77,8 @@ const struct family families_hybrid[] = {
         .layers.attends = mllama_attends},
     {   LLAMA("minimax", 32, 4096, 32, 8, 0), OTHER_MIXERS, .layers.period_keys = "=2",
         RMS(1e-5), BASE(1e6), .windows.keys = "sliding_window"},
-    {   .type = "nemotron_h", .stacks = {STACK(KEYS_COMMON, "layers.#.", "mixer.", "norm",
-        32, 4096, 4, MASK_CAUSAL, NAMES_PROJ("o_proj"))}, HEADS(8, 128),
+    {   .types = {"nemotron_h"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "mixer.",
+        "norm", 32, 4096, 4, MASK_CAUSAL, NAMES_PROJ("o_proj"))}, HEADS(8, 128),
         .biases.as_stored = "qkvo", .ignored = "sliding_window", OTHER_MIXERS,
         .layers.types_keys = "layers_block_type layer_types",
         .layers.attends = nemotron_attends,
@@ -87,7 +87,7 @@ const struct family families_hybrid[] = {
     {   QWEN_GATED("qwen3_next", 2048, 48, 2)},
     QWEN35("qwen3_5_text", 4096, 32, 4),
     QWEN35("qwen3_5_moe_text", 2048, 40, 2),
-    {.type = NULL},
+    {.types = {NULL}},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

@@ -234,46 +234,36 @@ static const struct layer_rotation gpt_oss_rotation = {
 #define QWEN_WINDOW(which, from) \
     .windows.slides = which, .windows.only_if = "use_sliding_window", \
     .windows.keys = "sliding_window=4096", .windows.from_keys = "max_window_layers=" #from
-#define QWEN2(type_name) { \
-    LLAMA(type_name, 32, 4096, 32, 32, 0), .biases.always = "qkv", RMS(1e-6), ROTATION, \
-    QWEN_WINDOW(slides_from, 28)}
 #define PHI3(type_name, kv) { \
-    .type = type_name, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
+    .types = {type_name}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
     "input_layernorm", 32, 3072, 32, MASK_CAUSAL, PACKED("qkv_proj", "o_proj"))}, \
     .weights.split = SPLIT_BLOCKS, HEADS(kv, 0), RMS(1e-5), ROTATION, PART(1), \
     .rotation.words = "su=longrope yarn=longrope", .rotation.adjust = preset_phi3, \
     WINDOW(0)}
 #define QWEN3(type_name, stack, kv, d, which) { \
-    .type = type_name, .stacks = {stack}, HEADS(kv, d), BIASES, RMS(1e-6), HEAD_NORMS, \
-    ROTATION, QWEN_WINDOW(which, 28)}
+    .types = {type_name}, .stacks = {stack}, HEADS(kv, d), BIASES, RMS(1e-6), \
+    HEAD_NORMS, ROTATION, QWEN_WINDOW(which, 28)}
 
 /* Without a norm before. */
 #define STACK_NO_NORM(h, w, n) \
     STACK(KEYS_COMMON, "layers.#.", "self_attn.", NULL, h, w, n, MASK_CAUSAL, \
         NAMES_PROJ("o_proj"))
 #define OLMO2(type_name, value, h, w) \
-    .type = type_name, .stacks = {STACK_NO_NORM(h, w, 32)}, HEADS(0, 0), \
+    .types = {type_name}, .stacks = {STACK_NO_NORM(h, w, 32)}, HEADS(0, 0), \
     BIASES, .norms.eps_keys = "rms_norm_eps", \
     .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true
 #define EXAONE4(type_name, stack) \
-    .type = type_name, .stacks = {stack}, HEADS(32, 0), RMS(1e-5), HEAD_NORMS, ROTATION, \
-    PERIODS(exaone_slides, 4096, "sliding_window_pattern=4"), \
+    .types = {type_name}, .stacks = {stack}, HEADS(32, 0), RMS(1e-5), HEAD_NORMS, \
+    ROTATION, PERIODS(exaone_slides, 4096, "sliding_window_pattern=4"), \
     .rotation.only_if = exaone_rotates
-#define GLM(type_name) { \
-    LLAMA(type_name, 32, 4096, 40, 2, 128), BIASES_IF("qkv", "attention_bias=true"), \
-    RMS(1.5625e-07), ROTATION, PART(0.5), NEIGHBOURS}
 #define ERNIE45(type_name, h, w, n, kv, d) { \
     LLAMA(type_name, h, w, n, kv, d), BIASES_IF("qkvo", "use_bias"), RMS(1e-5), \
     BASE(500000), NEIGHBOURS}
-#define GRANITE(type_name, otherwise) { \
-    LLAMA(type_name, 32, 4096, 32, 0, 0), BIASES, RMS(1e-6), ROTATION, \
+#define GRANITE(otherwise, ...) { \
+    LLAMAS(32, 4096, 32, 0, 0, __VA_ARGS__), BIASES, RMS(1e-6), ROTATION, \
     .scores.scale_keys = "attention_multiplier", .scores.scale = otherwise}
 /* Texts of models with images, whose positions have three axes. */
 #define SECTIONS(order) .rotation.sections = order, .rotation.words = "mrope=default"
-#define QWEN2_VL(type_name) { \
-    LLAMA(type_name, 64, 8192, 80, 8, 0), \
-    .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS), \
-    .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(slides_from, 80)}
 #define QWEN3_VL(type_name, h, w, n, d) { \
     LLAMA(type_name, h, w, n, h, d), .ignored = "sliding_window", BIASES, RMS(1e-6), \
     HEAD_NORMS, BASE(500000), SECTIONS(SECTIONS_INTERLEAVED), \
@@ -286,10 +276,6 @@ static const struct layer_rotation ministral3_rotation = {
     .type = ROTATION_YARN, .base = 1e6, .factor = 16, .beta_fast = 32, .beta_slow = 1,
     .truncate = true, .mscale = 1, .mscale_all_dim = 1, .original_positions = 16384,
     .query_beta = 0.1};
-#define HUNYUAN(type_name) { \
-    LLAMA(type_name, 32, 4096, 32, 0, 0), \
-    BIASES, RMS(1e-5), NORMS_OF_HEADS("query_layernorm", "key_layernorm", \
-    ATTN_NORM_RMS), ROTATION, .rotation.adjust = fix_base, .adjust = norm_rotated_heads}
 LLAMA3_UNSET(apertus_rotation, 12e6, 8, 8192);
 LLAMA3_UNSET(cwm_rotation, 1e6, 16, 8192);
 
@@ -299,18 +285,19 @@ const struct family families_llama[] = {
         .demands = "model_type=llama"},
     {   LLAMA("mistral", 32, 4096, 32, 8, 0), RMS(1e-6), ROTATION, WINDOW(4096)},
     {   LLAMA("mixtral", 32, 4096, 32, 8, 0), RMS(1e-5), BASE(1e6), WINDOW(0)},
-    QWEN2("qwen2"),
-    QWEN2("mimo"),
+    {   LLAMAS(32, 4096, 32, 32, 0, "qwen2", "mimo"), .biases.always = "qkv", RMS(1e-6),
+        ROTATION, QWEN_WINDOW(slides_from, 28)},
     {   LLAMA("qwen2_moe", 16, 2048, 24, 16, 0), BIASES_IF("qkv", "qkv_bias=true"),
         RMS(1e-6), ROTATION, QWEN_WINDOW(slides_before, 28)},
     QWEN3("qwen3", STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 32, 4096, 32), 32, 128,
           slides_from), /* voyage-4-nano has its key, which transformers does not read */
     QWEN3("qwen3_moe", STACK_LLAMA(32, 2048, 24), 4, 0, NULL),
-    QWEN2_VL("qwen2_vl_text"),
-    QWEN2_VL("qwen2_5_vl_text"),
+    {   LLAMAS(64, 8192, 80, 8, 0, "qwen2_vl_text", "qwen2_5_vl_text"),
+        .biases.always = "qkv", RMS(1e-5), BASE(1e6), SECTIONS(SECTIONS_BLOCKS),
+        .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(slides_from, 80)},
     QWEN3_VL("qwen3_vl_text", 32, 4096, 32, 128),
     QWEN3_VL("qwen3_vl_moe_text", 16, 2048, 24, 0),
-    {   .type = "phi", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+    {   .types = {"phi"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "input_layernorm", 32, 2048, 24, MASK_CAUSAL, NAMES_PROJ("dense"))},
         .biases.always = "qkvo", HEADS(0, 0), LAYER_NORM("layer_norm_eps", 1e-5),
         NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_LAYER),
@@ -335,18 +322,19 @@ const struct family families_llama[] = {
         LAYER_NORM("layer_norm_eps", 1e-5),
         NORMS_OF_HEADS("q_layernorm.norms.#", "k_layernorm.norms.#", ATTN_NORM_LAYER),
         .norms.heads_if = "qk_layernorm", .norms.heads_each = true, ROTATION, PART(0.25)},
-    {   .type = "persimmon", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+    {   .types = {"persimmon"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "input_layernorm", 64, 4096, 36, MASK_CAUSAL,
         PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
         .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5),
         NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_LAYER),
         .norms.heads_if = "qk_layernorm=true", ROTATION, PART(0.5)},
-    HUNYUAN("hunyuan_v1_dense"),
-    HUNYUAN("hunyuan_v1_moe"),
+    {   LLAMAS(32, 4096, 32, 0, 0, "hunyuan_v1_dense", "hunyuan_v1_moe"), BIASES,
+        RMS(1e-5), NORMS_OF_HEADS("query_layernorm", "key_layernorm", ATTN_NORM_RMS),
+        ROTATION, .rotation.adjust = fix_base, .adjust = norm_rotated_heads},
     {   LLAMA("llama4_text", 40, 5120, 48, 8, 128), BIASES, RMS(1e-5), BASE(500000),
         NEIGHBOURS, .rotation.only_if = is_rotated_by_list, .adjust = adjust_llama4},
     {   /* no norm has a weight */
-        .type = "nanochat", .stacks = {STACK_NO_NORM(6, 768, 12)}, HEADS(0, 0),
+        .types = {"nanochat"}, .stacks = {STACK_NO_NORM(6, 768, 12)}, HEADS(0, 0),
         BIASES, RMS(1e-6), .norms.bare = true,
         ROTATION, .adjust = adjust_nanochat},
     {   LLAMA("olmoe", 16, 2048, 16, 0, 0), BIASES, RMS(1e-5), HEAD_NORMS,
@@ -363,17 +351,17 @@ const struct family families_llama[] = {
         .layers.without = "linear_attention", .layers.period_keys = "=4",
         .layers.last = true},
     {   /* the norm before it has neither weight nor bias */
-        .type = "olmo", .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0),
+        .types = {"olmo"}, .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0),
         BIASES, LAYER_NORM(NULL, 1e-5), .norms.bare = true,
         ROTATION, .scores.clip_keys = "clip_qkv"},
     {   LLAMA("gpt_oss", 64, 2880, 36, 8, 64), BIASES_IF("qkvo", "attention_bias=true"),
         RMS(1e-5), BASE(150000), .rotation.unset = &gpt_oss_rotation,
         PERIODS(kind_slides_unless_last, 128, "=2"), .scores.sinks = "sinks"},
-    {   .type = "apertus", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+    {   .types = {"apertus"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "attention_layernorm", 32, 4096, 32, MASK_CAUSAL, NAMES_PROJ("o_proj"))},
         HEADS(0, 0), BIASES, RMS(1e-5), HEAD_NORMS, BASE(12e6),
         .rotation.unset = &apertus_rotation},
-    {   .type = "afmoe", .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
+    {   .types = {"afmoe"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
         "input_layernorm", 16, 2048, 32, MASK_CAUSAL,
         {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})}, HEADS(0, 128), BIASES,
         RMS(1e-5), HEAD_NORMS, ROTATION, .rotation.only_if = has_window,
@@ -394,11 +382,11 @@ const struct family families_llama[] = {
     {   EXAONE4("exaone4", STACK_NO_NORM(32, 4096, 32))},
     {   EXAONE4("exaone_moe", STACK_LLAMA(32, 4096, 32))},
     {   /* another mixer gets the norm's output besides, so the norm stays outside */
-        .type = "falcon_h1", .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(8, 0),
+        .types = {"falcon_h1"}, .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(8, 0),
         BIASES, ROTATION,
         .adjust = scale_falcon_keys},
-    GLM("glm"),
-    GLM("glm4"),
+    {   LLAMAS(32, 4096, 40, 2, 128, "glm", "glm4"), ROTATION, PART(0.5), NEIGHBOURS,
+        BIASES_IF("qkv", "attention_bias=true"), RMS(1.5625e-07)},
     {   LLAMA("glm4_moe", 96, 4096, 46, 8, 0), BIASES_IF("qkv", "attention_bias"),
         RMS(1e-5), HEAD_NORMS, .norms.heads_if = "use_qk_norm", ROTATION, PART(0.5),
         MORE_LAYERS},
@@ -408,14 +396,12 @@ const struct family families_llama[] = {
     {   LLAMA("glm4v_moe_text", 96, 4096, 46, 8, 0),
         BIASES_IF("qkv", "attention_bias=true"), RMS(1e-5), ROTATION, PART(0.5),
         SECTIONS(SECTIONS_BLOCKS), .rotation.section_sizes = {8, 12, 12}, MORE_LAYERS},
-    GRANITE("granite", 1),
-    GRANITE("granitemoe", 1),
-    GRANITE("granitemoeshared", 1),
+    GRANITE(1, "granite", "granitemoe", "granitemoeshared"),
     {   LLAMA("granite_swa", 20, 2560, 24, 4, 0), BIASES, RMS(1e-5), ROTATION,
         .scores.scale_keys = "attention_multiplier", .scores.scale = 1,
         .scores.sinks = "sinks", PERIODS(kind_slides_unless_first, 128, "=4"),
         .rotation.only_if = has_base, .rotation.adjust = set_base},
-    GRANITE("hyperclovax", 0),
+    GRANITE(0, "hyperclovax"),
     {   LLAMA("helium", 20, 2560, 24, 20, 128), BIASES_IF("qkv", "attention_bias"),
         RMS(1e-8), BASE(100000), NEIGHBOURS},
     {   LLAMA("hy_v3", 64, 4096, 80, 8, 128), BIASES, RMS(1e-5), HEAD_NORMS,
@@ -438,7 +424,7 @@ const struct family families_llama[] = {
         .rotation.only_if = is_rotated_by_list, WINDOWS(smollm_slides, 0)},
     {   LLAMA("solar_open", 64, 4096, 48, 8, 128), BIASES_IF("qkv", "attention_bias"),
         RMS(1e-5), BASE(1e6)},
-    {.type = NULL},
+    {.types = {NULL}},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

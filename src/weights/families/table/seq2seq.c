@@ -34,11 +34,11 @@ static void find_own_table(const struct layer_source *source, struct layer *laye
     STACK_SEQ2SEQ("decoder", "self", KEYS_DECODER, norm, h, w, n_decoder, mask_of, 0), \
     STACK_SEQ2SEQ("decoder", "encoder", KEYS_DECODER, cross, h, w, n_decoder, \
                   MASK_NONE, 1)}
-#define BART(type_name, h, w, n) { \
-    .type = type_name, .stacks = STACKS_SEQ2SEQ(NULL, NULL, h, w, n, n), \
+#define BART(h, w, n, ...) { \
+    .types = {__VA_ARGS__}, .stacks = STACKS_SEQ2SEQ(NULL, NULL, h, w, n, n), \
     .biases.always = "qkvo"}
-#define MBART(type_name, h, w, n_encoder, n_decoder) { \
-    .type = type_name, .biases.always = "qkvo", LAYER_NORM(NULL, 1e-5), \
+#define MBART(h, w, n_encoder, n_decoder, ...) { \
+    .types = {__VA_ARGS__}, .biases.always = "qkvo", LAYER_NORM(NULL, 1e-5), \
     .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm", \
                              h, w, n_encoder, n_decoder)}
 /* Stacks with keys of Llama, which moonshine and t5gemma have. */
@@ -65,7 +65,7 @@ static void find_own_table(const struct layer_source *source, struct layer *laye
      .layers_keys = keys_of_layers, SIZES(h, 512, n), .mask = mask_of, .cross = is_cross}
 #define KEYS_T5 "num_layers num_hidden_layers"
 #define T5(type_name, h, n) \
-    .type = type_name, .scores.scale = 1, \
+    .types = {type_name}, .scores.scale = 1, \
     .sizes.head_keys = "d_kv head_dim=64", \
     .stacks = {STACK_T5("encoder", "0", "SelfAttention", MASK_NONE, false, KEYS_T5, \
                         h, n), \
@@ -79,29 +79,26 @@ static void find_own_table(const struct layer_source *source, struct layer *laye
     .distance.max_keys = "relative_attention_max_distance"
 
 const struct family families_seq2seq[] = {
-    {   .type = "whisper", .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm",
+    {   .types = {"whisper"}, .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm",
         "encoder_attn_layer_norm", 6, 384, 4, 4), .biases.always = "qvo",
         LAYER_NORM(NULL, 1e-5)},
-    BART("bart", 16, 1024, 12),
-    BART("marian", 16, 1024, 12),
-    BART("plbart", 12, 768, 6),
-    BART("blenderbot-small", 16, 512, 8),
-    MBART("mbart", 16, 1024, 12, 12),
-    MBART("pegasus", 16, 1024, 12, 12),
-    MBART("m2m_100", 16, 1024, 12, 12),
-    MBART("blenderbot", 32, 2560, 2, 24),
-    MBART("speech_to_text", 4, 256, 12, 6),
+    BART(16, 1024, 12, "bart", "marian"),
+    BART(12, 768, 6, "plbart"),
+    BART(16, 512, 8, "blenderbot-small"),
+    MBART(16, 1024, 12, 12, "mbart", "pegasus", "m2m_100"),
+    MBART(32, 2560, 2, 24, "blenderbot"),
+    MBART(4, 256, 12, 6, "speech_to_text"),
     {   /* queries, keys and values all differ; positions are in the first two */
-        .type = "detr", .biases.always = "qkvo",
+        .types = {"detr"}, .biases.always = "qkvo",
         .stacks = STACKS_MASKED(MASK_NONE, NULL, NULL, 8, 256, 6, 6)},
-    {   .type = "moonshine", BIASES_IF("qkv", "attention_bias"),
+    {   .types = {"moonshine"}, BIASES_IF("qkv", "attention_bias"),
         .stacks = {STACK_MOONSHINE("encoder", "self", OF_ENCODER, "input_layernorm",
         MASK_NONE, false), STACK_MOONSHINE("decoder", "self", OF_DECODER,
         "input_layernorm", MASK_CAUSAL, false), STACK_MOONSHINE("decoder", "encoder",
         OF_DECODER, "post_attention_layernorm", MASK_NONE, true)}, LAYER_NORM(NULL, 1e-5),
         ROTATION, NEIGHBOURS, PART(0.9),
         .rotation.adjust = round_dims},
-    {   .type = "t5gemma", .stacks = {STACK_T5GEMMA("encoder", "self",
+    {   .types = {"t5gemma"}, .stacks = {STACK_T5GEMMA("encoder", "self",
         "pre_self_attn_layernorm", MASK_NONE, false), STACK_T5GEMMA("decoder", "self",
         "pre_self_attn_layernorm", MASK_CAUSAL, false), STACK_T5GEMMA("decoder", "cross",
         "pre_cross_attn_layernorm", MASK_NONE, true)}, BIASES,
@@ -112,7 +109,7 @@ const struct family families_seq2seq[] = {
     {   T5("t5", 8, 6)},
     {   T5("mt5", 6, 8)},
     {   T5("umt5", 6, 8), .adjust = find_own_table},
-    {.type = NULL},
+    {.types = {NULL}},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

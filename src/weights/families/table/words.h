@@ -29,8 +29,9 @@
     .sizes.kv_keys = "num_key_value_heads=" #kv, .sizes.head_keys = "head_dim=" #d
 #define BIASES_IF(letters, key) .biases.if_set = letters, .biases.keys = key
 #define BIASES BIASES_IF("qkvo", "attention_bias")
-#define LLAMA(type_name, h, w, n, kv, d) \
-    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d)
+#define LLAMA(type_name, h, w, n, kv, d) LLAMAS(h, w, n, kv, d, type_name)
+#define LLAMAS(h, w, n, kv, d, ...) \
+    .types = {__VA_ARGS__}, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d)
 #define BASE_OF(keys, value) .rotation.base_keys = keys, .rotation.base = value
 #define BASE(value) BASE_OF("rope_theta", value)
 #define LOCAL_BASE(keys, value) \
