@@ -100,4 +100,4 @@ def open_link(kept_view):
         return kept_view.follow(fragment) if kept_view.is_open() else kept_view.open(fragment)
 
     yield start
-    assert not kept_view.problems, kept_view.problems
+    kept_view.check()

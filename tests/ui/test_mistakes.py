@@ -121,6 +121,20 @@ def test_link_to_a_model_that_is_not_there_says_so(open_view):
     expect(page.locator("#notice")).to_contain_text("no model other")
 
 
+def test_link_that_follows_a_move_at_once_is_no_error(open_view):
+    """What the move has postponed meets the state of the link and the run of before."""
+    page, held = open_view("#model=journey&row=3&key=0"), []
+    page.route("**/v1/attention", lambda route: held.append(route))
+    page.evaluate("""() => {
+        document.getElementById('heatmap').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowUp', bubbles: true }));
+        location.hash = '#model=d2l&sequence=1'; }""")
+    page.wait_for_timeout(500)
+    assert len(held) == 1
+    held[0].continue_()
+    page.unroute("**/v1/attention")
+    expect(page.locator("#facts")).to_contain_text("d2l")
+
+
 @pytest.mark.parametrize("model, typed, words", [
     ("journey", "your Journey, starts.", ["Your", "journey", "starts"]),
     ("patterns", "The cat slept!", ["the", "cat", "slept"]),

@@ -640,7 +640,7 @@ def folder_view(browser, folder_server):
 @pytest.fixture
 def folder_page(folder_view):
     yield folder_view.follow("#model=my.whisper.decoder.0")
-    assert not folder_view.problems, folder_view.problems
+    folder_view.check()
 
 
 def test_folder_is_chosen_and_then_its_layer(folder_page):

@@ -146,7 +146,7 @@ class View:
         self.context = context_of(browser, server.url, json.dumps(options, sort_keys=True))
         self.page = self.context.new_page()
         self.server, self.problems = server, []
-        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error.stack or error}"))
         self.page.on("dialog", lambda dialog: (self.problems.append(f"dialog: {dialog.message}"),
                                                dialog.dismiss()))
         self.page.on("console", self.note_console)
@@ -192,4 +192,9 @@ class View:
     def close(self):
         self.page.unroute_all(behavior="wait")  # a stand-in may have a request in hand
         self.page.close()
-        assert not self.problems, self.problems
+        self.check()
+
+    def check(self):
+        """Fails once for what was noted."""
+        problems, self.problems = self.problems, []
+        assert not problems, problems
