@@ -132,17 +132,6 @@ ATTN_API bool attn_heads_are_finite(const attn_heads *heads, size_t *ret_head);
 ATTN_API void attn_heads_describe(const attn_heads *heads, size_t head,
                                   attn_head *ret_head);
 
-/* Returns the relative change of the outputs when all heads h with left_out[h] are left
- * out together; 0 when all outputs are 0. Thread-safe. */
-ATTN_API double attn_heads_change(const attn_heads *heads, const bool *left_out);
-
-/* Orders the heads by which to leave out first, greedily: each is the one that, left out
- * besides those before it, changes the outputs least (the lowest number among equals).
- * ret_changes[i] is the relative change without heads ret_order[0..i]; both are [H].
- * Takes H^3 steps. Thread-safe; does not allocate. */
-ATTN_API void attn_heads_order(const attn_heads *heads, size_t *ret_order,
-                               double *ret_changes);
-
 #ifdef __cplusplus
 }
 #endif

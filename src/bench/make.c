@@ -86,14 +86,14 @@ void bench_layer_count(const attn_model *model, const attn_request *request,
                        struct bench_report *report) {
     const attn_model_info *info = &model->info;
     double sequences = (double)report->sequences, pairs = 0;
-    struct mask_keys reached = {report->key_len, 0}; /* keys that any query attends to */
+    struct range reached = {report->key_len, 0}; /* keys that any query attends to */
     struct mask mask;
 
     mask_init(&mask, request, 0, 0, 0);
     for (size_t q = 0; q < report->query_len; q++) {
-        struct mask_keys keys = mask_find_keys(&mask, 0, q);
+        struct range keys = mask_find_keys(&mask, 0, q);
         if (keys.first == keys.end) /* the query attends to all alike */
-            keys = (struct mask_keys){0, report->key_len};
+            keys = (struct range){0, report->key_len};
         pairs += (double)(keys.end - keys.first);
         reached.first = keys.first < reached.first ? keys.first : reached.first;
         reached.end = keys.end > reached.end ? keys.end : reached.end;

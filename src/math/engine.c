@@ -51,12 +51,11 @@ static void release_weight(float **owned) {
 static attn_status fold_linear(const attn_model_info *info, const float *additive,
                                struct linear *linear, float **ret_folded) {
     size_t a_size = info->width.additive, d_size = info->width.score, in = linear->in;
-    size_t rows = linear->out, weights, bytes;
+    size_t rows = linear->out, weights, floats;
 
-    if (!size_mul(rows, in, &weights) || !size_add(weights, rows, &bytes) ||
-        !size_mul(bytes, sizeof(float), &bytes))
+    if (!size_mul(rows, in, &weights) || !size_add(weights, rows, &floats))
         return ATTN_E_OVERFLOW;
-    float *folded = malloc(bytes);
+    float *folded = calloc(floats, sizeof *folded);
     if (folded == NULL)
         return ATTN_E_NOMEM;
 
@@ -67,8 +66,6 @@ static attn_status fold_linear(const attn_model_info *info, const float *additiv
         if (linear->bias != NULL)
             fold_product(additive, linear->bias + h * d_size, NULL, a_size, d_size, 1,
                          bias + h * a_size);
-        else
-            memset(bias + h * a_size, 0, a_size * sizeof *bias);
     }
     linear->weight = folded;
     linear->bias = bias;
@@ -397,24 +394,15 @@ static void project_by_blas(const struct linear *linear, struct range columns,
 
 void engine_project(const struct engine *engine, const struct linear *linear,
                     struct range columns, const struct range *depth, size_t num_depths,
-                    const float *x, size_t x_ld, size_t rows, float *y, size_t y_ld) {
-    size_t step = engine->kernels->columns;
+                    const float *x, size_t x_ld, bool split, size_t rows, float *y,
+                    size_t y_ld) {
+    const struct kernels *kernels = engine->kernels;
+    size_t step = kernels->columns;
 
     if (engine->native)
-        engine->kernels->project(&linear->panels, columns.first / step,
-                                 (columns.end + step - 1) / step, depth, num_depths, x,
-                                 x_ld, rows, y, y_ld);
+        (split ? kernels->project_split : kernels->project)(
+            &linear->panels, columns.first / step, (columns.end + step - 1) / step, depth,
+            num_depths, x, x_ld, rows, y, y_ld);
     else
         project_by_blas(linear, columns, depth, num_depths, x, x_ld, rows, y, y_ld);
-}
-
-void engine_project_split(const struct engine *engine, const struct linear *linear,
-                          struct range columns, const struct range *depth,
-                          size_t num_depths, const float *x, size_t x_ld, size_t rows,
-                          float *y, size_t y_ld) {
-    size_t step = engine->kernels->columns;
-
-    engine->kernels->project_split(&linear->panels, columns.first / step,
-                                   (columns.end + step - 1) / step, depth, num_depths, x,
-                                   x_ld, rows, y, y_ld);
 }

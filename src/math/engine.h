@@ -80,7 +80,7 @@ attn_status engine_check_attention(const struct engine *engine, size_t head_size
                                    double *ret_difference);
 
 /* Returns whether rows are converted before they are projected: by convert_bf16(), or by
- * split(), which engine_project_split() reads. */
+ * split(). */
 static inline bool engine_converts(const struct engine *engine) {
     return engine->native &&
            (engine->kernels->convert_bf16 != NULL || engine->kernels->split != NULL);
@@ -95,14 +95,10 @@ size_t engine_step(const struct engine *engine, const struct linear *linear);
  * Only the words of x in `depth` [num_depths] are summed; the ranges are in order, and
  * none is empty unless it is alone. Rows of x are x_ld floats apart, rows of y are y_ld.
  * x is float32, or what kernels->convert_bf16() made of it when the kernels have that
- * function. Thread-safe for distinct columns or rows. With the native engine the bits of
+ * function; or with `split` what kernels->split() made, whose sums have another order.
+ * Thread-safe for distinct columns or rows. With the native engine the bits of
  * a number depend on its row of x and on `depth` alone. */
 void engine_project(const struct engine *engine, const struct linear *linear,
                     struct range columns, const struct range *depth, size_t num_depths,
-                    const float *x, size_t x_ld, size_t rows, float *y, size_t y_ld);
-
-/* Projects rows that kernels->split() made, with sums in another order. */
-void engine_project_split(const struct engine *engine, const struct linear *linear,
-                          struct range columns, const struct range *depth,
-                          size_t num_depths, const float *x, size_t x_ld, size_t rows,
-                          float *y, size_t y_ld);
+                    const float *x, size_t x_ld, bool split, size_t rows, float *y,
+                    size_t y_ld);

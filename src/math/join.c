@@ -11,33 +11,63 @@
 
 #include <string.h>
 
-/* The size of a batch, and which of its inputs are one tensor. */
-struct join_shape {
-    size_t num_sequences, num_queries, num_keys;
-    bool same_keys;                /* keys are queries */
-    bool same_values;              /* values are keys */
-    bool positions, key_positions; /* are given */
-    bool axes, key_axes;           /* likewise, of three axes */
+/* The arrays that are copied. Their order is that of the memory. */
+enum array {
+    QUERY_LENS,
+    KEY_LENS,
+    VALID_LENS,
+    POSITIONS,
+    KEY_POSITIONS,
+    AXIS_POSITIONS,
+    AXIS_KEY_POSITIONS,
+    QUERIES,
+    KEYS,
+    VALUES,
+    NUM_ARRAYS
 };
 
-static struct join_shape shape_of(const attn_model *model, const attn_request *request) {
-    const attn_model_info *info = &model->info;
-    struct join_shape shape = {.num_sequences = request->num_sequences};
+/* Those of a request; NULL, of no floats: it has none, or keys are its queries, or values
+ * its keys. But every request has floats of valid_lens. */
+struct arrays {
+    const void *from[NUM_ARRAYS];
+    size_t floats[NUM_ARRAYS];
+};
 
-    for (size_t s = 0; s < request->num_sequences; s++) {
-        shape.num_queries += request->query_lens[s];
-        shape.num_keys += request->key_lens[s];
+static struct arrays arrays_of(const attn_model *model, const attn_request *request) {
+    const attn_model_info *info = &model->info;
+    const size_t words = sizeof(size_t) / sizeof(float);
+    size_t sequences = request->num_sequences, queries = 0, keys = 0;
+
+    for (size_t s = 0; s < sequences; s++) {
+        queries += request->query_lens[s];
+        keys += request->key_lens[s];
     }
-    shape.same_keys = request->keys == request->queries &&
-                      info->width.key == info->width.query &&
-                      shape.num_keys == shape.num_queries;
-    shape.same_values =
+    bool same_keys = request->keys == request->queries &&
+                     info->width.key == info->width.query && keys == queries;
+    bool same_values =
         request->values == request->keys && info->width.value == info->width.key;
-    shape.positions = request->positions != NULL;
-    shape.key_positions = request->key_positions != NULL;
-    shape.axes = request->axis_positions != NULL;
-    shape.key_axes = request->axis_key_positions != NULL;
-    return shape;
+    const struct {
+        const void *from;
+        size_t rows, width;
+    } list[NUM_ARRAYS] = {
+        [QUERY_LENS] = {request->query_lens, sequences, words},
+        [KEY_LENS] = {request->key_lens, sequences, words},
+        [POSITIONS] = {request->positions, queries, words},
+        [KEY_POSITIONS] = {request->key_positions, keys, words},
+        [AXIS_POSITIONS] = {request->axis_positions, queries, ATTN_AXES * words},
+        [AXIS_KEY_POSITIONS] = {request->axis_key_positions, keys, ATTN_AXES * words},
+        [QUERIES] = {request->queries, queries, info->width.query},
+        [KEYS] = {same_keys ? NULL : request->keys, keys, info->width.key},
+        [VALUES] = {same_values ? NULL : request->values, keys, info->width.value},
+    };
+    struct arrays arrays = {.floats[VALID_LENS] = size_product(queries, words)};
+
+    for (enum array i = 0; i < NUM_ARRAYS; i++) {
+        arrays.from[i] = list[i].from;
+        if (list[i].from != NULL)
+            arrays.floats[i] = size_product(list[i].rows, list[i].width);
+    }
+    return arrays;
 }
 
 /* Whether the mask of a request is more than how many keys each query attends to, from
@@ -59,17 +89,13 @@ static bool wants_joined(const attn_request *request) {
 /* Writes what joined requests must have in common: all of a request, but for what
  * join_pack() joins. So a member that nobody thought of here must be equal, too. */
 static void find_common(const attn_request *request, attn_request *ret_common) {
-    static const size_t given[1];
-
     memcpy(ret_common, request, sizeof *request); /* also what is between members */
     ret_common->num_sequences = 0;
     ret_common->query_lens = ret_common->key_lens = ret_common->valid_lens = NULL;
     ret_common->valid_lens_per_query = false;
     ret_common->queries = ret_common->keys = ret_common->values = NULL;
-    ret_common->positions = request->positions != NULL ? given : NULL;
-    ret_common->key_positions = request->key_positions != NULL ? given : NULL;
-    ret_common->axis_positions = request->axis_positions != NULL ? given : NULL;
-    ret_common->axis_key_positions = request->axis_key_positions != NULL ? given : NULL;
+    ret_common->positions = ret_common->key_positions = NULL;
+    ret_common->axis_positions = ret_common->axis_key_positions = NULL;
     ret_common->causal = needs_mask(request) && request->causal;
     ret_common->prefix_lens = needs_mask(request) ? request->prefix_lens : NULL;
     ret_common->num_weights_heads = ret_common->num_weights_queries = 0; /* of none */
@@ -78,11 +104,16 @@ static void find_common(const attn_request *request, attn_request *ret_common) {
 }
 
 uint64_t join_hash(const attn_model *model, const attn_request *request) {
+    const struct arrays arrays = arrays_of(model, request);
     attn_request common;
     find_common(request, &common);
     uint64_t hash = hash_bytes(HASH_START, &model, sizeof model);
     hash = hash_bytes(hash, &common, sizeof common);
 
+    for (enum array i = 0; i < NUM_ARRAYS; i++) {
+        bool given = arrays.from[i] != NULL;
+        hash = hash_bytes(hash, &given, sizeof given);
+    }
     for (size_t h = 0; h < model->info.num_heads; h++) {
         float factor = mask_head_factor(request, h) + 0.0F; /* -0 becomes 0 */
         hash = hash_bytes(hash, &factor, sizeof factor);
@@ -92,12 +123,15 @@ uint64_t join_hash(const attn_model *model, const attn_request *request) {
 
 bool join_possible(const attn_model *model, const attn_request *a,
                    const attn_request *b) {
-    struct join_shape of_a = shape_of(model, a), of_b = shape_of(model, b);
+    const struct arrays of_a = arrays_of(model, a), of_b = arrays_of(model, b);
     attn_request common_a, common_b;
 
-    if (!model->engine.native || model->info.projection.given || !wants_joined(a) ||
-        of_a.same_keys != of_b.same_keys || of_a.same_values != of_b.same_values)
+    if (!model->engine.native || model->info.projection.given || !wants_joined(a))
         return false;
+    for (enum array i = 0; i < NUM_ARRAYS; i++) {
+        if ((of_a.from[i] == NULL) != (of_b.from[i] == NULL))
+            return false;
+    }
     find_common(a, &common_a);
     find_common(b, &common_b);
     if (memcmp((const char *)&common_a, (const char *)&common_b, sizeof common_a) != 0)
@@ -109,67 +143,33 @@ bool join_possible(const attn_model *model, const attn_request *a,
     return true;
 }
 
-/* Adds up the requests' sizes, which saturate. */
-static struct join_shape add_shapes(const attn_model *model,
-                                    const attn_request *const *requests, size_t count) {
-    struct join_shape sum = shape_of(model, requests[0]);
-
-    for (size_t i = 1; i < count; i++) {
-        struct join_shape shape = shape_of(model, requests[i]);
-        size_add_saturating(&sum.num_sequences, shape.num_sequences);
-        size_add_saturating(&sum.num_queries, shape.num_queries);
-        size_add_saturating(&sum.num_keys, shape.num_keys);
-    }
-    return sum;
-}
-
-/* Where the next request is copied to. */
-struct join_position {
-    size_t *query_lens, *key_lens, *valid_lens;
-    size_t *positions, *key_positions, *axes, *key_axes;
-    float *queries, *keys, *values;
-};
-
-/* Takes the arrays of a joined batch. Returns their floats; SIZE_MAX: more than fit. */
-static size_t join_lay_out(const attn_model_info *info, const struct join_shape *shape,
-                           void *memory, struct join_position *ret_to) {
-    const size_t words = sizeof(size_t) / sizeof(float);
-    size_t queries = shape->num_queries, keys = shape->num_keys;
+/* Takes the arrays of a joined batch, of which each has what all requests have of it.
+ * Returns their floats; SIZE_MAX: more than fit. */
+static size_t join_lay_out(const attn_model *model, const attn_request *const *requests,
+                           size_t count, void *memory, void *ret_to[NUM_ARRAYS]) {
+    struct arrays sum = arrays_of(model, requests[0]);
     struct reserve block = {memory, 0};
-    struct join_position to;
 
-    to.query_lens = reserve_take(&block, shape->num_sequences, words);
-    to.key_lens = reserve_take(&block, shape->num_sequences, words);
-    to.valid_lens = reserve_take(&block, queries, words);
-    to.positions = reserve_take(&block, shape->positions ? queries : 0, words);
-    to.key_positions = reserve_take(&block, shape->key_positions ? keys : 0, words);
-    to.axes = reserve_take(&block, shape->axes ? queries : 0, ATTN_AXES * words);
-    to.key_axes = reserve_take(&block, shape->key_axes ? keys : 0, ATTN_AXES * words);
-    to.queries = reserve_take(&block, queries, info->width.query);
-    to.keys = reserve_take(&block, shape->same_keys ? 0 : keys, info->width.key);
-    to.values = reserve_take(&block, shape->same_values ? 0 : keys, info->width.value);
-    if (shape->same_keys)
-        to.keys = to.queries;
-    if (shape->same_values)
-        to.values = to.keys;
-    *ret_to = to;
+    for (size_t r = 1; r < count; r++) {
+        const struct arrays arrays = arrays_of(model, requests[r]);
+        for (enum array i = 0; i < NUM_ARRAYS; i++)
+            size_add_saturating(&sum.floats[i], arrays.floats[i]);
+    }
+    for (enum array i = 0; i < NUM_ARRAYS; i++)
+        ret_to[i] = sum.floats[i] > 0 ? reserve_take(&block, sum.floats[i], 1) : NULL;
     return block.floats;
 }
 
 size_t join_bytes(const attn_model *model, const attn_request *const *requests,
                   size_t count) {
-    const struct join_shape shape = add_shapes(model, requests, count);
-    struct join_position to;
-    size_t bytes;
+    void *to[NUM_ARRAYS];
+    size_t floats = join_lay_out(model, requests, count, NULL, to), bytes;
 
-    return size_mul(join_lay_out(&model->info, &shape, NULL, &to), sizeof(float), &bytes)
-               ? bytes
-               : SIZE_MAX;
+    return size_mul(floats, sizeof(float), &bytes) ? bytes : SIZE_MAX;
 }
 
-/* Writes where the keys end that each query of a request attends to; returns where these
- * lengths end. */
-static size_t *write_valid_lens(const attn_request *request, size_t *to) {
+/* Writes where the keys end that each query of a request attends to. */
+static void write_valid_lens(const attn_request *request, size_t *to) {
     size_t first_query = 0, first_key = 0;
 
     for (size_t s = 0; s < request->num_sequences; s++) {
@@ -180,68 +180,48 @@ static size_t *write_valid_lens(const attn_request *request, size_t *to) {
         first_query += request->query_lens[s];
         first_key += request->key_lens[s];
     }
-    return to;
 }
 
-/* Copies `count` integers where there are any, and moves *to past them. */
-static void copy_integers(const size_t *integers, size_t count, size_t **to) {
-    if (integers == NULL)
-        return;
-    pace_copy(*to, integers, count * sizeof(size_t));
-    *to += count;
-}
-
-/* Copies one request, and moves the position past it. */
+/* Copies one request, and moves where the next one goes past it. */
 static void copy_request(const attn_model *model, const attn_request *request,
-                         struct join_position *to) {
-    const attn_model_info *info = &model->info;
-    struct join_shape shape = shape_of(model, request);
-    size_t queries = shape.num_queries * info->width.query;
-    size_t keys = shape.num_keys * info->width.key;
-    size_t values = shape.num_keys * info->width.value;
+                         float *to[NUM_ARRAYS]) {
+    const struct arrays arrays = arrays_of(model, request);
 
-    copy_integers(request->query_lens, shape.num_sequences, &to->query_lens);
-    copy_integers(request->key_lens, shape.num_sequences, &to->key_lens);
-    to->valid_lens = write_valid_lens(request, to->valid_lens);
-    copy_integers(request->positions, shape.num_queries, &to->positions);
-    copy_integers(request->key_positions, shape.num_keys, &to->key_positions);
-    copy_integers(request->axis_positions, ATTN_AXES * shape.num_queries, &to->axes);
-    copy_integers(request->axis_key_positions, ATTN_AXES * shape.num_keys, &to->key_axes);
-
-    pace_copy(to->queries, request->queries, queries * sizeof(float));
-    if (!shape.same_keys)
-        pace_copy(to->keys, request->keys, keys * sizeof(float));
-    if (!shape.same_values)
-        pace_copy(to->values, request->values, values * sizeof(float));
-    to->queries += queries;
-    to->keys += keys;
-    to->values += values;
+    write_valid_lens(request, (size_t *)(void *)to[VALID_LENS]);
+    for (enum array i = 0; i < NUM_ARRAYS; i++) {
+        if (arrays.from[i] != NULL)
+            pace_copy(to[i], arrays.from[i], arrays.floats[i] * sizeof(float));
+        to[i] += arrays.floats[i];
+    }
 }
 
 void join_pack(const attn_model *model, const attn_request *const *requests, size_t count,
                void *memory, attn_request *ret_joined) {
-    const struct join_shape shape = add_shapes(model, requests, count);
-    struct join_position to;
+    float *next[NUM_ARRAYS];
+    void *to[NUM_ARRAYS];
 
-    join_lay_out(&model->info, &shape, memory, &to); /* fits, as in join_bytes() */
+    join_lay_out(model, requests, count, memory, to); /* fits, as in join_bytes() */
     *ret_joined = *requests[0];
-    ret_joined->num_sequences = shape.num_sequences;
-    ret_joined->query_lens = to.query_lens;
-    ret_joined->key_lens = to.key_lens;
-    ret_joined->queries = to.queries;
-    ret_joined->keys = to.keys;
-    ret_joined->values = to.values;
-    ret_joined->valid_lens = to.valid_lens;
+    ret_joined->num_sequences = 0;
+    ret_joined->query_lens = to[QUERY_LENS];
+    ret_joined->key_lens = to[KEY_LENS];
+    ret_joined->queries = to[QUERIES];
+    ret_joined->keys = to[KEYS] != NULL ? to[KEYS] : to[QUERIES];
+    ret_joined->values = to[VALUES] != NULL ? to[VALUES] : ret_joined->keys;
+    ret_joined->valid_lens = to[VALID_LENS];
     ret_joined->valid_lens_per_query = true;
-    ret_joined->positions = shape.positions ? to.positions : NULL;
-    ret_joined->key_positions = shape.key_positions ? to.key_positions : NULL;
-    ret_joined->axis_positions = shape.axes ? to.axes : NULL;
-    ret_joined->axis_key_positions = shape.key_axes ? to.key_axes : NULL;
+    ret_joined->positions = to[POSITIONS];
+    ret_joined->key_positions = to[KEY_POSITIONS];
+    ret_joined->axis_positions = to[AXIS_POSITIONS];
+    ret_joined->axis_key_positions = to[AXIS_KEY_POSITIONS];
     ret_joined->causal = needs_mask(requests[0]) && requests[0]->causal;
     ret_joined->prefix_lens = needs_mask(requests[0]) ? requests[0]->prefix_lens : NULL;
 
-    for (size_t i = 0; i < count; i++)
-        copy_request(model, requests[i], &to);
+    memcpy(next, to, sizeof next);
+    for (size_t i = 0; i < count; i++) {
+        ret_joined->num_sequences += requests[i]->num_sequences;
+        copy_request(model, requests[i], next);
+    }
 }
 
 attn_result join_take(attn_result *rest, const attn_sizes *sizes) {

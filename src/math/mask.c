@@ -81,7 +81,7 @@ static size_t count_keys_before(const struct mask *mask, size_t count, size_t po
     size_t first = 0;
 
     if (mask->key_positions == NULL)
-        return position < count ? position : count;
+        return size_min(position, count);
     while (first < count) {
         size_t middle = first + (count - first) / 2;
         if (mask->key_positions[middle] < position)
@@ -102,16 +102,15 @@ bool mask_attends(const struct mask *mask, size_t query, size_t key) {
     return is_allowed(mask, mask_find_allowed(mask, query), key);
 }
 
-struct mask_keys mask_bound_keys(const struct mask *mask, size_t query) {
+struct range mask_bound_keys(const struct mask *mask, size_t query) {
     size_t valid = mask->valid_lens != NULL ? mask->valid_lens[query] : mask->valid_len;
     const struct mask_allowed allowed = mask_find_allowed(mask, query);
-    struct mask_keys keys = {0, valid};
+    struct range keys = {0, valid};
 
     if (!mask->by_pair && compares_positions(mask)) {
-        size_t prefix = mask->prefix_len < valid ? mask->prefix_len : valid;
-        prefix = count_keys_before(mask, prefix, allowed.prefix_high + 1);
-        keys.end = count_keys_before(mask, valid, allowed.high + 1);
-        keys.end = keys.end > prefix ? keys.end : prefix;
+        size_t prefix = count_keys_before(mask, size_min(mask->prefix_len, valid),
+                                          allowed.prefix_high + 1);
+        keys.end = size_max(count_keys_before(mask, valid, allowed.high + 1), prefix);
         keys.first = count_keys_before(mask, keys.end, allowed.low);
     }
     return keys;
@@ -130,7 +129,7 @@ static bool is_hidden(const struct comparison *c, size_t key) {
 }
 
 /* Returns the first key of a range that is not hidden, or its end. */
-static size_t find_first(const struct comparison *c, struct mask_keys keys) {
+static size_t find_first(const struct comparison *c, struct range keys) {
     for (size_t start = keys.first; start < keys.end; start = keys.first) {
         size_t end = keys.end - start < PACE_PIECE ? keys.end : start + PACE_PIECE;
         while (keys.first < end && is_hidden(c, keys.first))
@@ -143,7 +142,7 @@ static size_t find_first(const struct comparison *c, struct mask_keys keys) {
 }
 
 /* Returns where the last key that is not hidden ends, or where the range begins. */
-static size_t find_end(const struct comparison *c, struct mask_keys keys) {
+static size_t find_end(const struct comparison *c, struct range keys) {
     for (size_t start = keys.end; start > keys.first; start = keys.end) {
         size_t end = start - keys.first < PACE_PIECE ? keys.first : start - PACE_PIECE;
         while (keys.end > end && is_hidden(c, keys.end - 1))
@@ -155,10 +154,10 @@ static size_t find_end(const struct comparison *c, struct mask_keys keys) {
     return keys.end;
 }
 
-struct mask_keys mask_find_keys(const struct mask *mask, size_t head, size_t query) {
+struct range mask_find_keys(const struct mask *mask, size_t head, size_t query) {
     const struct comparison c = {mask, mask_find_allowed(mask, query),
                                  mask_bias(mask, head, query)};
-    struct mask_keys keys = mask_bound_keys(mask, query);
+    struct range keys = mask_bound_keys(mask, query);
 
     if (!mask->by_pair && c.bias == NULL)
         return keys;
@@ -167,8 +166,7 @@ struct mask_keys mask_find_keys(const struct mask *mask, size_t head, size_t que
     return keys;
 }
 
-struct mask_sum mask_sum_keys(const struct mask *mask, size_t query,
-                              struct mask_keys keys) {
+struct mask_sum mask_sum_keys(const struct mask *mask, size_t query, struct range keys) {
     const struct mask_allowed allowed = mask_find_allowed(mask, query);
     struct mask_sum sum = {0, 0};
 

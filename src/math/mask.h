@@ -9,6 +9,9 @@
  * keys of a query are one range of rows. */
 #pragma once
 
+#include "base/size.h"
+#include "math/kernels/kernels.h"
+
 #include <attnd/attention.h>
 
 /* The masks of one sequence. Its arrays belong to the request. */
@@ -28,10 +31,13 @@ struct mask {
     size_t bias_head_ld, bias_row_ld;
 };
 
-/* Rows first..end of the keys of a sequence; none when these are equal. */
-struct mask_keys {
-    size_t first, end;
-};
+/* Returns the part of a range that is in first..end; perhaps an empty one. */
+static inline struct range range_clip(struct range range, size_t first, size_t end) {
+    struct range part = {size_max(first, range.first), size_min(end, range.end)};
+
+    part.end = size_max(part.first, part.end);
+    return part;
+}
 
 /* Sets up the masks of a sequence; `first_query` and `first_key` are its first rows in
  * the batch. Reads key_positions once when the masks depend on them. */
@@ -42,11 +48,11 @@ void mask_init(struct mask *mask, const attn_request *request, size_t sequence,
  * are none, the query attends to all Tk keys alike or, where the model has sinks, to
  * nothing. `query` is its row in the sequence. Takes time in proportion to the range when
  * mask->by_pair is set, and to what a bias masks at its ends. */
-struct mask_keys mask_find_keys(const struct mask *mask, size_t head, size_t query);
+struct range mask_find_keys(const struct mask *mask, size_t head, size_t query);
 
 /* Returns a range with all keys that a query attends to, at once or by bisection: where
  * mask->by_pair is set, all that valid_lens allow; and whatever the bias is. */
-struct mask_keys mask_bound_keys(const struct mask *mask, size_t query);
+struct range mask_bound_keys(const struct mask *mask, size_t query);
 
 /* Positions that a query attends to, both included. */
 struct mask_allowed {
@@ -65,8 +71,7 @@ struct mask_sum {
 };
 
 /* Adds up what a query attends to of a range of keys, which valid_lens allow. */
-struct mask_sum mask_sum_keys(const struct mask *mask, size_t query,
-                              struct mask_keys keys);
+struct mask_sum mask_sum_keys(const struct mask *mask, size_t query, struct range keys);
 
 /* Returns whether positions are one apart, as they are when they are NULL. */
 bool mask_is_even(const size_t *positions, size_t count);
@@ -79,15 +84,6 @@ static inline size_t mask_position(const struct mask *mask, size_t query) {
 /* Returns the position of a key, by its row in the sequence. */
 static inline size_t mask_key_position(const struct mask *mask, size_t key) {
     return mask->key_positions != NULL ? mask->key_positions[key] : key;
-}
-
-/* Whether the keys of a sequence are its queries, so that a row is the same token in
- * both. `first_query` and `first_key` are its first rows in the batch. */
-static inline bool mask_keys_are_queries(const attn_request *request, size_t sequence,
-                                         size_t first_query, size_t first_key) {
-    return (request->keys_are_queries ||
-            (request->keys == request->queries && first_key == first_query)) &&
-           request->key_lens[sequence] == request->query_lens[sequence];
 }
 
 /* Returns the bias [Tk] of a head and a query, by its row in the sequence, or NULL. */

@@ -147,23 +147,26 @@ static void set_defaults(attn_model_info *info) {
         info->linears[i].bias = info->linears[i].bias && info->linears[i].weight;
 }
 
-/* Allocates the lists of a rotation that the model has. */
+/* Allocates the lists of a rotation that the model has, one after the other. */
 static bool create_rotation(attn_model *model) {
     struct model_rotation *rotation = &model->rotation;
     size_t count = model->info.rotation.size / 2;
-    bool sections = model_has_sections(&model->info);
 
     if (count == 0)
         return true;
+    double *end = calloc(1, rotation_bytes(&model->info));
+    if (end == NULL)
+        return false;
     rotation->magnitude = 1;
-    rotation->frequencies = calloc(count, sizeof *rotation->frequencies);
-    if (has_long_frequencies(&model->info))
-        rotation->long_frequencies = calloc(count, sizeof *rotation->long_frequencies);
-    if (sections)
-        rotation->axis_of = calloc(count, sizeof *rotation->axis_of);
-    return rotation->frequencies != NULL &&
-           (rotation->long_frequencies != NULL || !has_long_frequencies(&model->info)) &&
-           (rotation->axis_of != NULL || !sections);
+    rotation->frequencies = end;
+    end += count;
+    if (has_long_frequencies(&model->info)) {
+        rotation->long_frequencies = end;
+        end += count;
+    }
+    if (model_has_sections(&model->info))
+        rotation->axis_of = (unsigned char *)end;
+    return true;
 }
 
 attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model) {
@@ -215,9 +218,7 @@ void attn_model_destroy(attn_model *model) {
         return;
     engine_deinit(&model->engine);
     release_arrays(model, MODEL_NUM_ARRAYS);
-    free(model->rotation.frequencies);
-    free(model->rotation.long_frequencies);
-    free(model->rotation.axis_of);
+    free(model->rotation.frequencies); /* and the lists behind them */
     free(model);
 }
 

@@ -62,9 +62,16 @@ static bool trial_init(struct trial *trial, const attn_model_info *info, size_t 
     return true;
 }
 
+static attn_status refuse_warm_up(const attn_model *model, attn_status status,
+                                  attn_error *ret_error) {
+    error_set(ret_error, status, "model '%s': warm-up: %s", model->info.name,
+              attn_status_text(status));
+    return status;
+}
+
 /* Runs the trial `runs` times with the model's engine. */
 static attn_status trial_run(struct trial *trial, const attn_model *model, int runs,
-                             float **ret_outputs) {
+                             float **ret_outputs, attn_error *ret_error) {
     const attn_request request = {.num_sequences = 1,
                                   .query_lens = &trial->rows,
                                   .key_lens = &trial->rows,
@@ -76,7 +83,7 @@ static attn_status trial_run(struct trial *trial, const attn_model *model, int r
 
     attn_status status = attn_plan(model, &request, &trial->sizes, NULL);
     if (status != ATTN_OK)
-        return status;
+        return refuse_warm_up(model, status, ret_error);
     free(trial->scratch);
     trial->scratch = aligned_alloc(ATTN_ALIGNMENT, trial->sizes.scratch_bytes);
     *ret_outputs = malloc(trial->sizes.outputs * sizeof **ret_outputs);
@@ -84,7 +91,7 @@ static attn_status trial_run(struct trial *trial, const attn_model *model, int r
         trial->heads = malloc(trial->sizes.heads * sizeof *trial->heads);
     if (trial->scratch == NULL || *ret_outputs == NULL ||
         (trial->need_heads && trial->heads == NULL))
-        return ATTN_E_NOMEM;
+        return refuse_warm_up(model, ATTN_E_NOMEM, ret_error);
     for (int i = 0; i < runs; i++) {
         int64_t begun = clock_now_ns();
         attn_run(model, &request, &trial->sizes, trial->scratch,
@@ -101,17 +108,10 @@ attn_status model_try(const attn_model *model, double *ret_flops, double *ret_ns
     attn_status status = ATTN_E_NOMEM;
 
     if (trial_init(&trial, &model->info, ROWS_TO_TIME))
-        status = trial_run(&trial, model, RUNS_TO_TIME, &trial.outputs);
+        status = trial_run(&trial, model, RUNS_TO_TIME, &trial.outputs, NULL);
     *ret_flops = trial.sizes.flops;
     *ret_ns = trial.fastest_ns;
     trial_deinit(&trial);
-    return status;
-}
-
-static attn_status refuse_warm_up(const attn_model *model, attn_status status,
-                                  attn_error *ret_error) {
-    error_set(ret_error, status, "model '%s': warm-up: %s", model->info.name,
-              attn_status_text(status));
     return status;
 }
 
@@ -204,9 +204,9 @@ static attn_status pack_and_compare(attn_model *model, const attn_engine_options
     attn_status status = model_pack(model, options, ret_error);
     if (status != ATTN_OK)
         return status;
-    status = trial_run(trial, model, 1, &trial->outputs);
+    status = trial_run(trial, model, 1, &trial->outputs, ret_error);
     if (status != ATTN_OK)
-        return refuse_warm_up(model, status, ret_error);
+        return status;
 
     bool bf16 = model->engine.kernels->k_step == 2;
     model->info.engine.difference = relative_difference(
@@ -231,10 +231,8 @@ attn_status model_prepare_to_serve(attn_model *model, const attn_engine_options 
         status = refuse_warm_up(model, ATTN_E_NOMEM, ret_error);
     if (status == ATTN_OK) {
         trial.need_heads = asked.kernels->k_step == 2;
-        status = trial_run(&trial, model, 1, &trial.expected);
-        if (status != ATTN_OK)
-            refuse_warm_up(model, status, ret_error);
-        else if (trial.need_heads)
+        status = trial_run(&trial, model, 1, &trial.expected, ret_error);
+        if (status == ATTN_OK && trial.need_heads)
             trial.largest_sum = find_largest_sum(model, trial.heads);
         trial.need_heads = false;
     }

@@ -228,10 +228,10 @@ void catalogue_reload(struct catalogue *catalogue, const atomic_bool *stopping) 
 
 /* --- one model, by request --- */
 
-static bool refuse_change(struct wire_problem *problem, const char *verb,
-                          const char *name, const char *reason) {
+static bool refuse_load(struct wire_problem *problem, const char *name,
+                        const char *reason) {
     return wire_problem_set(problem, WIRE_E_MODEL_NOT_CHANGED, "model",
-                            "failed to %s '%s': %s", verb, name, reason);
+                            "failed to load '%s': %s", name, reason);
 }
 
 /* Refuses a name that no entry has. A folder's own name is refused; only its layers are
@@ -281,12 +281,11 @@ bool catalogue_load(struct catalogue *catalogue, const char *name,
     attn_error error;
 
     if (load_find(catalogue->config, catalogue->specs, &found, &error) != ATTN_OK)
-        return refuse_change(ret_problem, "load", name, error.text);
+        return refuse_load(ret_problem, name, error.text);
     struct model_entry *entry = list_find(&found, name);
     bool done = false;
     if (entry == NULL && old != NULL && list_has_lost(&found, old)) {
-        refuse_change(ret_problem, "load", name,
-                      "its folder cannot be read now; the log says why");
+        refuse_load(ret_problem, name, "its folder cannot be read now; the log says why");
     } else if (entry == NULL) {
         refuse_unknown(&found, name, ret_problem);
     } else if (old != NULL && old->model != NULL && entry_is_same(old, entry)) {
@@ -295,7 +294,7 @@ bool catalogue_load(struct catalogue *catalogue, const char *name,
         load_entry(catalogue, entry, NULL);
         bool loaded = entry->is_new;
         if (!loaded)
-            refuse_change(ret_problem, "load", name, entry_reason(entry));
+            refuse_load(ret_problem, name, entry_reason(entry));
         done = publish_entry(catalogue, entry, ret_problem) && loaded;
     }
     list_deinit(&found);

@@ -8,8 +8,6 @@
 #include <limits.h>
 #include <sys/stat.h>
 
-struct folder;
-
 /* A model that the options name. */
 struct model_entry {
     char name[NAME_MAX + 1];

@@ -81,23 +81,22 @@ void load_specs_free(struct model_spec *specs, size_t count) {
 
 /* --- what the options name --- */
 
-/* Adds an entry, with its file where there is one. `path` is NULL for a built-in model.
- * Returns NULL when memory is short. */
+/* Adds an entry of what `asked` names, with its file where there is one. Returns NULL
+ * when memory is short. */
 static struct model_entry *add_entry(struct found_models *found, const char *name,
-                                     const char *path, const struct model_spec *spec) {
-    struct model_entry *entry = list_add(&found->list, name, path);
+                                     const struct model_spec *asked) {
+    struct model_entry *entry = list_add(&found->list, name, asked->path);
     if (entry == NULL)
         return NULL;
-    entry->spec = spec;
-    if (path != NULL && stat(path, &entry->file) != 0)
+    entry->spec = asked->text != NULL ? asked : NULL; /* that of --model-dir has none */
+    if (stat(asked->path, &entry->file) != 0)
         entry->file = (struct stat){0}; /* load_model() says why */
     return entry;
 }
 
 /* Adds the layers of a folder, which `asked` names. */
 static attn_status add_layers(struct found_models *found, const struct model_spec *asked,
-                              const struct model_spec *spec, struct folder *folder,
-                              attn_error *ret_error) {
+                              struct folder *folder, attn_error *ret_error) {
     struct stat state;
     size_t count;
 
@@ -106,7 +105,7 @@ static attn_status add_layers(struct found_models *found, const struct model_spe
     for (size_t i = 0; i < count; i++) {
         char name[NAME_MAX + 1];
         snprintf(name, sizeof name, "%s.%s", asked->name, layers[i].part);
-        struct model_entry *entry = add_entry(found, name, asked->path, spec);
+        struct model_entry *entry = add_entry(found, name, asked);
         if (entry == NULL)
             return no_memory(ret_error);
         entry->is_layer = true;
@@ -118,9 +117,9 @@ static attn_status add_layers(struct found_models *found, const struct model_spe
 }
 
 /* Adds what `asked` names: one entry for a file, or for each layer of a folder. A folder
- * that cannot be served is one entry, with the error. `spec` is `asked` or NULL. */
+ * that cannot be served is one entry, with the error. */
 static attn_status add_asked(struct found_models *found, const struct model_spec *asked,
-                             const struct model_spec *spec, attn_error *ret_error) {
+                             attn_error *ret_error) {
     const attn_engine_options engine =
         compute_engine_options(&found->config->compute, asked->precision, true);
     struct folder *folder = NULL;
@@ -131,7 +130,7 @@ static attn_status add_asked(struct found_models *found, const struct model_spec
         status = folder_check_models(folder, &engine, machine_memory(""), &found->bytes,
                                      &error);
     if (status == ATTN_OK && folder != NULL)
-        status = add_layers(found, asked, spec, folder, &error);
+        status = add_layers(found, asked, folder, &error);
     bool has_layers = status == ATTN_OK && folder != NULL;
     folder_close(folder);
     if (status == ATTN_E_NOMEM) /* which is not the folder's fault */
@@ -139,7 +138,7 @@ static attn_status add_asked(struct found_models *found, const struct model_spec
     if (has_layers)
         return ATTN_OK;
 
-    struct model_entry *entry = add_entry(found, asked->name, asked->path, spec);
+    struct model_entry *entry = add_entry(found, asked->name, asked);
     if (entry == NULL)
         return no_memory(ret_error);
     entry->error = error;
@@ -174,7 +173,7 @@ static attn_status add_model_entry(struct found_models *found, const char *file,
             return ATTN_OK;
         name[strlen(name) - strlen(MODEL_SUFFIX)] = '\0';
     }
-    return add_asked(found, &asked, NULL, ret_error);
+    return add_asked(found, &asked, ret_error);
 }
 
 static attn_status refuse_folder(const char *path, int number, attn_error *ret_error) {
@@ -222,11 +221,11 @@ attn_status load_find(const struct config *config, const struct model_spec *spec
     attn_status status = ATTN_OK;
 
     for (size_t i = 0; i < config->models.count && status == ATTN_OK; i++)
-        status = add_asked(&found, &specs[i], &specs[i], ret_error);
+        status = add_asked(&found, &specs[i], ret_error);
     if (status == ATTN_OK && config->model_dir != NULL)
         status = add_model_dir(&found, ret_error);
     for (size_t i = 0; config->demo && i < sizeof demos / sizeof demos[0]; i++) {
-        if (status == ATTN_OK && add_entry(&found, demos[i], NULL, NULL) == NULL)
+        if (status == ATTN_OK && list_add(&found.list, demos[i], NULL) == NULL)
             status = no_memory(ret_error);
     }
 

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "safetensors/parse.h"
-#include "weights/families/folder.h"
 #include "weights/families/tensors.h"
 
 #include <errno.h>
@@ -68,9 +67,9 @@ static const struct spec_key {
     {SPEC("qkv", TEXT, FILE, options.qkv), {NULL}},
     {SPEC("o", TEXT, FILE, options.o), {NULL}},
     {SPEC("transposed", TEXT, FILE, options.transposed), {"true", "false"}},
-    {SPEC("layers", TEXT, FOLDER, layers), {NULL}},
-    {SPEC("layer", TEXT, FOLDER, layer), {NULL}},
-    {SPEC("pre_norm", TEXT, FOLDER, pre_norm), {"true", "false"}},
+    {SPEC("layers", TEXT, FOLDER, folder.layers), {NULL}},
+    {SPEC("layer", TEXT, FOLDER, folder.layer), {NULL}},
+    {SPEC("pre_norm", TEXT, FOLDER, folder.pre_norm), {"true", "false"}},
 };
 
 /* Sets the option of `pair`, KEY=VALUE, and cuts it at the '='. Errors begin with
@@ -121,9 +120,10 @@ static attn_status parse_pair(char *pair, const char *option, const char *text,
 /* Returns whether `pair` goes on with the list of layers, which the comma between them
  * has cut; then puts the comma back. */
 static bool continues_layers(char *pair, const struct model_spec *spec) {
-    size_t size = spec->layers == NULL ? 0 : strlen(spec->layers);
+    const char *layers = spec->folder.layers;
+    size_t size = layers == NULL ? 0 : strlen(layers);
 
-    if (size == 0 || spec->layers + size + 1 != pair || strchr(pair, '=') != NULL)
+    if (size == 0 || layers + size + 1 != pair || strchr(pair, '=') != NULL)
         return false;
     pair[-1] = ',';
     return true;
@@ -274,15 +274,11 @@ attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_
             "%.160s: %s of a folder comes from its config.json; leave it out", spec->path,
             spec->file_key);
 
-    const struct folder_options folder_options = {
-        .layers = spec->layers,
-        .layer = spec->layer,
-        .prefix = options->prefix,
-        .causal = options->causal,
-        .pre_norm = spec->pre_norm,
-        .context_length = options->context_length,
-    };
-    return folder_open(spec->path, &folder_options, ret_folder, ret_error);
+    struct folder_options wanted = spec->folder;
+    wanted.prefix = options->prefix;
+    wanted.causal = options->causal;
+    wanted.context_length = options->context_length;
+    return folder_open(spec->path, &wanted, ret_folder, ret_error);
 }
 
 /* Returns whether a path could be the name of a model at Hugging Face, "gpt2" or

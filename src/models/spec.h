@@ -3,6 +3,8 @@
  * NAME=, an operand; and opens the folder that it names, which has many layers. */
 #pragma once
 
+#include "weights/families/folder.h"
+
 #include <attnd/model.h>
 
 struct model_spec {
@@ -14,10 +16,7 @@ struct model_spec {
     /* The first key that only files, or only folders, have; constants; NULL: none. A
      * flag that is false does not count. */
     const char *file_key, *folder_key;
-    /* Of a folder alone: */
-    const char *layers; /* "0-3,7"; NULL: all */
-    const char *layer;  /* one, by its name: "decoder.3.cross"; NULL: all */
-    const char *pre_norm;
+    struct folder_options folder; /* without those that files have, too */
 };
 
 /* Parses a value of --model when `named`, else an operand of attnd inspect.
@@ -34,8 +33,6 @@ attn_status model_spec_read(const char *path, const char *keys,
 
 /* Frees the memory; a zeroed struct is fine. */
 void model_spec_deinit(struct model_spec *spec);
-
-struct folder;
 
 /* Opens the folder that `spec` asks for. *ret_folder becomes NULL when the path is that
  * of a file; a key that only folders have is refused then. Errors, with one line: those

@@ -33,7 +33,7 @@ static size_t list_prefixes(const struct tensor_view *all, const struct layout *
         prefix[prefix_size] = '\0';
         bool inside = strncmp(prefix, under, before) == 0 &&
                       (before == 0 || under[before - 1] == '.' || prefix[before] == '.');
-        struct tensor_view view = tensor_view_make(all->tensors, all->count, prefix);
+        struct tensor_view view = tensor_view_make(all, prefix);
         if (!inside || !layout_fits(layout, &view))
             continue;
         const char *comma = count++ > 0 ? ", " : "";
@@ -372,7 +372,7 @@ attn_status layout_recognise(const struct safetensors *file,
     bool own = complete_options(file, &chosen);
 
     *ret_layout = (struct layout){.name = NULL};
-    *ret_view = tensor_view_make(all.tensors, all.count, chosen.prefix);
+    *ret_view = tensor_view_make(&all, chosen.prefix);
     attn_status status = own ? find_own_layout(&chosen, ret_view, ret_layout, ret_error)
                              : find_known_layout(&all, ret_view, chosen.prefix,
                                                  chosen.layout, ret_layout, ret_error);

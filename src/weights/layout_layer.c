@@ -7,7 +7,6 @@
 #include "weights/layer/make.h"
 #include "weights/layout.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* A layer whose tensors are searched. H heads have size D; M is the width between the

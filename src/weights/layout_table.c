@@ -25,8 +25,9 @@ const struct layout layout_table[LAYOUT_TABLE_SIZE] = {
     },
     {   /* the same with kdim or vdim */
         .name = "torch",
-        .linears = {[LINEAR_QUERY] = {"q_proj_weight"}, [LINEAR_KEY] = {"k_proj_weight"},
-                    [LINEAR_VALUE] = {"v_proj_weight"},
+        .linears = {[LINEAR_QUERY] = {"q_proj_weight", NULL},
+                    [LINEAR_KEY] = {"k_proj_weight", NULL},
+                    [LINEAR_VALUE] = {"v_proj_weight", NULL},
                     [LINEAR_PACKED] = {NULL, "in_proj_bias"},
                     [LINEAR_OUTPUT] = LINEAR("out_proj")},
         .refused = {"bias_k", "bias_v"},

@@ -72,7 +72,7 @@ static bool propose_layer(const struct safetensors *file,
     while (at > name && at[-1] != '.')
         at--;
     snprintf(prefix, sizeof prefix, "%.*s", (int)(at - name), name);
-    view = tensor_view_make(tensors->tensors, tensors->count, prefix);
+    view = tensor_view_make(tensors, prefix);
     if (!find_output(&view, turned, parts))
         return false;
     if (packed) {

@@ -11,6 +11,7 @@ import attnd
 import numpy as np
 import pytest
 from attnd._safetensors import from_safetensors
+from attnd.prune import order_heads
 
 from checkpoints import additive_tensors, random_tensors, write_layer
 from folders import FOLDERS, copy_folder
@@ -205,6 +206,11 @@ def test_heads_that_share_a_key_head_go_together(tmp_path):
 
 
 # --- what is chosen ---
+
+def test_equal_heads_go_by_their_number():
+    order, changes = order_heads(np.diag([2.0, 1, 2, 1]), 6 ** 0.5, 1)
+    assert order == [1, 3, 0, 2] and changes[-1] == pytest.approx(1)
+
 
 def greedy_order(parts, outputs):
     """Returns [(head, change)]: each head is the one whose loss, with those before it, is least."""

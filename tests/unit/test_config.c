@@ -344,8 +344,8 @@ static void test_list_of_layers_may_have_commas(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         assert_int_equal(model_spec_parse(lists[i][0], true, &spec, NULL), ATTN_OK);
-        assert_string_equal(spec.layers, lists[i][1]);
-        assert_string_equal(spec.pre_norm, "true");
+        assert_string_equal(spec.folder.layers, lists[i][1]);
+        assert_string_equal(spec.folder.pre_norm, "true");
         model_spec_deinit(&spec);
     }
 }

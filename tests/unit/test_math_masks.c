@@ -41,7 +41,7 @@ static void compare_mask(const attn_request *request) {
     struct mask mask;
     mask_init(&mask, request, 0, 0, 0);
     for (size_t q = 0; q < request->query_lens[0]; q++) {
-        const struct mask_keys keys = mask_find_keys(&mask, 0, q);
+        const struct range keys = mask_find_keys(&mask, 0, q);
         size_t valid =
             request->valid_lens != NULL ? request->valid_lens[q] : request->key_lens[0];
         assert_true(keys.first <= keys.end && keys.end <= valid);

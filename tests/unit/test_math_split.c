@@ -47,15 +47,15 @@ static void project(const attn_model *model, const struct range *depth, size_t n
 
     if (set->split == NULL) {
         engine_project(engine, &engine->linears[ATTN_VALUE], all, depth, num_depths, x,
-                       in, rows, y, OUT);
+                       in, false, rows, y, OUT);
         return;
     }
     size_t ld = engine->linears[ATTN_VALUE].panels.steps * set->step_words + 16;
     float *split = aligned_alloc(64, rows * ld * sizeof *split);
     assert_non_null(split);
     set->split(x, in, rows, in, depth, num_depths, &engine->split_range, split, ld);
-    engine_project_split(engine, &engine->linears[ATTN_VALUE], all, depth, num_depths,
-                         split, ld, rows, y, OUT);
+    engine_project(engine, &engine->linears[ATTN_VALUE], all, depth, num_depths, split,
+                   ld, true, rows, y, OUT);
     free(split);
 }
 

@@ -202,25 +202,6 @@ static void test_short_sequences_have_no_tags(void **state) {
     assert_string_equal(head.tags[0].name, "even");
 }
 
-/* Three heads: 1 and 2 cancel each other, so both can go once one of them has gone. */
-static void test_order_is_greedy_on_the_change(void **state) {
-    (void)state;
-    double gram[] = {2, 0, 0, 0, 3, -3, 0, -3, 3.5};
-    const attn_heads heads = {.num_heads = 3, .gram = gram, .squared_norm = 4};
-    size_t order[3];
-    double changes[3];
-
-    attn_heads_order(&heads, order, changes);
-    assert_int_equal(order[0], 0);
-    assert_int_equal(order[1], 1);
-    assert_int_equal(order[2], 2);
-    assert_true(fabs(changes[0] - sqrt(2.0 / 4)) < 1e-12);
-    assert_true(fabs(changes[1] - sqrt(5.0 / 4)) < 1e-12);
-    assert_true(fabs(changes[2] - sqrt(2.5 / 4)) < 1e-12);
-    const bool both[] = {false, true, true};
-    assert_true(fabs(attn_heads_change(&heads, both) - sqrt(0.5 / 4)) < 1e-12);
-}
-
 static void test_outputs_of_0_have_no_change(void **state) {
     (void)state;
     double gram = 0;
@@ -242,7 +223,6 @@ int main(void) {
         cmocka_unit_test(test_second_tag_describes_what_marked_keys_leave),
         cmocka_unit_test(test_rest_is_compared_with_even_weights_of_its_rows),
         cmocka_unit_test(test_short_sequences_have_no_tags),
-        cmocka_unit_test(test_order_is_greedy_on_the_change),
         cmocka_unit_test(test_outputs_of_0_have_no_change),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

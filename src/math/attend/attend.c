@@ -8,6 +8,7 @@
 #include "math/attend/reduce.h"
 #include "math/mask.h"
 #include "math/plan/rules.h"
+#include "math/run/pass.h"
 
 #include <string.h>
 
@@ -26,25 +27,6 @@ static bool is_idle(const struct panel_work *work, const struct query_panel *pan
     return !sums && !work->weighs && run->panel_sums == NULL && run->lse == NULL;
 }
 
-/* The outputs of a head that is left out are 0. Its values were not projected. Heads that
- * are not scored have no rows; the first panel clears their outputs. */
-static void clear_left_out(const struct panel_work *work,
-                           const struct query_panel *panel) {
-    const struct run *run = work->run;
-    size_t size = run->model->info.width.head, hidden = run->plan->layer.hidden;
-    size_t query_len = run->request->query_lens[work->at.sequence];
-
-    if (!run->plan->layer.sums)
-        return;
-    for (size_t c = 0; panel->factor == 0.0F && c < work->num_queries; c++)
-        memset(panel->outputs + c * panel->outputs_ld, 0, size * sizeof *panel->outputs);
-    for (size_t h = work->range.first; work->panel == 0 && h < work->range.end; h++) {
-        float *to = run->context + work->at.first_query * hidden + h * size;
-        for (size_t q = 0; ranges_find(run->scored, h) == SIZE_MAX && q < query_len; q++)
-            memset(to + q * hidden, 0, size * sizeof *to);
-    }
-}
-
 /* Returns where the sums of a head go. */
 static attn_head_sums *find_sums(const struct panel_work *work) {
     const struct run *run = work->run;
@@ -55,7 +37,7 @@ static attn_head_sums *find_sums(const struct panel_work *work) {
 
 /* Attends to all keys. Writes the outputs, the scores and weights that are wanted, what
  * these are reduced to, and sums where run->panel_sums is set. */
-static void attend_panel(const struct panel_work *work, const struct head_rows *rows) {
+static void attend_panel(const struct panel_work *work, const struct query_panel *rows) {
     const struct query_panel panel = work_describe(work, rows);
     attn_head_sums *sums = work->run->panel_sums != NULL ? find_sums(work) : NULL;
 
@@ -65,14 +47,13 @@ static void attend_panel(const struct panel_work *work, const struct head_rows *
         chunks_score(work, &panel);
     if (!is_idle(work, &panel))
         chunks_attend(work, &panel, sums);
-    clear_left_out(work, &panel);
     if (work->weighs && plan_wants(work->run->plan, RESULT_REDUCED))
         reduce_panel(work);
 }
 
 /* Attends to the chunk of the keys that `work` is at; see chunks_attend_one(). */
 static void attend_panel_chunk(const struct panel_work *work,
-                               const struct head_rows *rows, float *partials) {
+                               const struct query_panel *rows, float *partials) {
     const struct query_panel whole = work_describe(work, rows);
     if (!is_idle(work, &whole))
         chunks_attend_one(work, &whole, partials);
@@ -80,12 +61,11 @@ static void attend_panel_chunk(const struct panel_work *work,
 
 /* Does the rest of attend_panel(), when every chunk was attended to. */
 static void merge_panel(const struct panel_work *work, float *partials) {
-    const struct head_rows rows = work->kind->rows(work->run, &work->at, work->heads);
+    const struct query_panel rows = work->kind->rows(work->run, &work->at, work->heads);
     const struct query_panel whole = work_describe(work, &rows);
 
     if (!is_idle(work, &whole))
         chunks_merge(work, &whole, partials);
-    clear_left_out(work, &whole);
     if (work->weighs && plan_wants(work->run->plan, RESULT_REDUCED))
         reduce_panel(work);
 }
@@ -105,7 +85,7 @@ static void add_to_mean(size_t head, size_t num_heads, const float *one, size_t 
  * thread's scratch. */
 static void attend_to_mean(struct panel_work *work) {
     const struct run *run = work->run;
-    const struct head_rows rows = work->kind->rows(run, &work->at, work->heads);
+    const struct query_panel rows = work->kind->rows(run, &work->at, work->heads);
     size_t key_len = work->mask->key_len;
     float *means[KERNEL_COLUMNS_MAX] = {NULL};
 
@@ -165,7 +145,7 @@ static float *copy_rows(const float *from, size_t from_ld, size_t rows, size_t w
 }
 
 /* Copies keys in panels, without what is between them. */
-static float *copy_panels(const struct head_rows *rows, size_t key_len, size_t width,
+static float *copy_panels(const struct query_panel *rows, size_t key_len, size_t width,
                           float *to) {
     size_t whole = key_len / KEY_BLOCK, rest = key_len % KEY_BLOCK;
 
@@ -176,13 +156,13 @@ static float *copy_panels(const struct head_rows *rows, size_t key_len, size_t w
 
 /* Gathers strided rows in the thread's scratch when enough panels will read them. Caches
  * and their prefetchers do badly with rows that are a power of two apart. */
-static struct head_rows gather_rows(const struct run *run,
-                                    const struct sequence_position *at, size_t heads,
-                                    size_t panels, size_t thread) {
+static struct query_panel gather_rows(const struct run *run,
+                                      const struct sequence_position *at, size_t heads,
+                                      size_t panels, size_t thread) {
     const struct engine *engine = &run->model->engine;
     const struct plan_layer *layer = &run->plan->layer;
     const struct work_kind *kind = work_find_kind(at);
-    const struct head_rows rows = kind->rows(run, at, heads);
+    struct query_panel rows = kind->rows(run, at, heads);
     size_t key_len = run->request->key_lens[at->sequence];
     size_t k_step = engine->kernels->k_step, head_size = run->model->info.width.head;
     size_t key_width = engine->score_size; /* in words */
@@ -199,11 +179,11 @@ static struct head_rows gather_rows(const struct run *run,
                         : copy_rows(rows.keys, rows.keys_ld, key_len, key_width, keys);
     copy_rows(rows.values, rows.values_ld, (key_len + k_step - 1) / k_step, head_size,
               values);
-    return (struct head_rows){.keys = keys,
-                              .values = values,
-                              .keys_ld = key_width,
-                              .values_ld = head_size,
-                              .keys_in_panels = rows.keys_in_panels};
+    rows.keys = keys;
+    rows.values = values;
+    rows.keys_ld = key_width;
+    rows.values_ld = head_size;
+    return rows;
 }
 
 /* Returns where the results of the chunks of an item's panel begin. */
@@ -227,7 +207,7 @@ static void attend_items(const struct run *run, const struct sequence_position *
         /* As many items of these heads as are left. */
         size_t head = first_head + item / head_items;
         size_t end = size_min((item / head_items + 1) * head_items, items.end);
-        struct head_rows rows =
+        struct query_panel rows =
             gather_rows(run, at, head, (end - item) / all.chunks, thread);
         for (; item < end; item++) {
             struct panel_work work;
@@ -274,27 +254,21 @@ static void merge_items(const struct run *run, const struct sequence_position *a
     }
 }
 
-/* --- conversion to bfloat16 --- */
+/* --- steps --- */
 
-static size_t count_conversions(const struct run *run, size_t sequence) {
-    bool projected = work_find_kind(&run->sequences[sequence])->projected;
-    return projected ? run->model->info.num_kv_heads : 0;
-}
+/* Converts projected keys, in place: each head of a row is a row of its own. */
+static void convert_keys(const struct run *run) {
+    size_t size = run->model->engine.score_size;
+    struct row_pass pass = {.from = run->keys,
+                            .to = run->keys,
+                            .rows = run->plan->batch.projected_keys *
+                                    run->model->info.num_kv_heads,
+                            .width = size,
+                            .to_ld = size,
+                            .kernels = run->model->engine.kernels};
 
-/* Converts projected keys of some key heads, in place. */
-static void convert_items(const struct run *run, const struct sequence_position *at,
-                          struct range heads, size_t thread) {
-    const struct engine *engine = &run->model->engine;
-    size_t ld = run->plan->keys.ld, head_ld = run->plan->keys.head_ld;
-    float *keys = run->keys + at->first_projected * ld;
-
-    (void)thread;
-    for (size_t head = heads.first; head < heads.end; head++) {
-        if (ranges_find(run->key_heads, head) != SIZE_MAX)
-            engine->kernels->convert_bf16(keys + head * head_ld, ld,
-                                          run->request->key_lens[at->sequence],
-                                          engine->score_size, keys + head * head_ld, ld);
-    }
+    if (pass.rows > 0)
+        run_pass(run, RUN_CONVERT_FLOPS, &pass);
 }
 
 /* Attends where weights add up over the queries of a head. Its panels wait for those
@@ -333,10 +307,7 @@ static void attend_in_phase(const struct run *run) {
     /* Keys in panels, and values, were converted before they were moved. */
     if (engine->kernels->convert_bf16 != NULL && engine->additive_score == NULL &&
         !plan->layer.key_panels)
-        run_items(run,
-                  RUN_CONVERT_FLOPS * (double)plan->batch.projected_keys *
-                      (double)plan->layer.key_width,
-                  count_conversions, convert_items);
+        convert_keys(run);
     if (plan_wants(plan, RESULT_SUMMED)) {
         attend_in_steps(run);
         return;

@@ -6,6 +6,7 @@
 #include "base/pace.h"
 #include "base/size.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
@@ -16,7 +17,6 @@
 struct tile {
     const struct panel_work *work;
     const attn_model *model;
-    struct range rows; /* of the panel */
     struct range keys; /* those that any row attends to, from the panel's first on */
     size_t row_step, key_step; /* floats from one row, or key, to the next */
     float *data;
@@ -52,7 +52,7 @@ static void find_positions(struct tile *t, size_t first) {
     for (size_t k = t->keys.first; k < t->keys.end; k++)
         t->key_at[k - t->keys.first] =
             narrow_position(mask_key_position(mask, first + k));
-    for (size_t c = t->rows.first; c < t->rows.end; c++) {
+    for (size_t c = 0; c < t->work->num_queries; c++) {
         size_t query = work->row_queries[c], head = work->row_heads[c];
         struct mask_allowed allowed = mask_find_allowed(mask, query);
 
@@ -118,8 +118,8 @@ static void fill_rows(const struct tile *t) {
     const float scale = (float)t->model->info.score.scale;
     size_t count = t->keys.end - t->keys.first;
 
-    for (size_t c = t->rows.first; c < t->rows.end; c++) {
-        float *to = t->data + (c - t->rows.first) * t->row_step + t->keys.first;
+    for (size_t c = 0; c < t->work->num_queries; c++) {
+        float *to = t->data + c * t->row_step + t->keys.first;
         const int32_t at = t->at[c], low = t->low[c];
         const float slope = t->slope[c], *table = t->table[c];
         const float own = rounded_product(slope, at);
@@ -167,11 +167,12 @@ static void fill_keys(const struct tile *t, bool biased) {
 /* Returns which positional rows the distances of some keys from the queries have. */
 static struct range find_position_rows(const struct tile *t, struct range keys) {
     const int32_t farthest = narrow_position(t->model->info.score.bias_distance);
-    const float *table = t->table[t->rows.first];
+    const struct model_array *all_heads = &t->model->arrays[MODEL_DISTANCE_BIAS];
+    const float *table = all_heads->numbers + farthest;
     struct range rows = {SIZE_MAX, 0};
     int32_t at[2] = {INT32_MAX, 0}; /* the least and the largest of the queries */
 
-    for (size_t c = t->rows.first; c < t->rows.end; c++) {
+    for (size_t c = 0; c < t->work->num_queries; c++) {
         at[0] = t->at[c] < at[0] ? t->at[c] : at[0];
         at[1] = t->at[c] > at[1] ? t->at[c] : at[1];
     }
@@ -193,7 +194,7 @@ static void score_positions(const struct tile *t, const float *x, size_t x_ld,
                             float *scores) {
     const struct model_array *array = &t->model->arrays[which];
     const attn_model_info *info = &t->model->info;
-    size_t first = t->work->row_heads[t->rows.first] * info->width.score;
+    size_t first = t->work->row_heads[0] * info->width.score;
     size_t width = part.end - part.first, ends[KERNEL_FEW_MAX];
     float *rows[KERNEL_FEW_MAX];
 
@@ -254,7 +255,7 @@ static void fill_content(const struct tile *t, const struct query_panel *panel) 
         run_thread(t->work->run, t->work->thread, t->work->run->thread.positions);
     float *of_keys = of_queries + room, *unpacked = of_keys + room;
 
-    score_positions(t, panel->queries, panel->queries_ld, t->rows.end - t->rows.first,
+    score_positions(t, panel->queries, panel->queries_ld, t->work->num_queries,
                     MODEL_POSITION_KEYS, rows, of_queries);
     for (struct range keys = t->keys; keys.first < t->keys.end; keys.first = keys.end) {
         keys.end = size_min(keys.first + KERNEL_FEW_MAX, t->keys.end);
@@ -264,16 +265,15 @@ static void fill_content(const struct tile *t, const struct query_panel *panel) 
         score_positions(t, unpacked, size, keys.end - keys.first, MODEL_POSITION_QUERIES,
                         part, of_keys);
 
-        for (size_t c = t->rows.first; c < t->rows.end; c++) {
-            size_t r = c - t->rows.first;
-            const float *of_query = of_queries + r * (rows.end - rows.first);
+        for (size_t c = 0; c < t->work->num_queries; c++) {
+            const float *of_query = of_queries + c * (rows.end - rows.first);
             for (size_t k = keys.first; k < keys.end; k++) {
                 const float *of_key =
                     of_keys + (k - keys.first) * (part.end - part.first);
                 int32_t distance = t->key_at[k - t->keys.first] - t->at[c];
                 size_t row = (size_t)look_up(t->table[c], farthest, distance);
                 float term = of_query[row - rows.first] + of_key[row - part.first];
-                t->data[r * t->row_step + k * t->key_step] =
+                t->data[c * t->row_step + k * t->key_step] =
                     term + (term - term); /* never -INFINITY */
             }
         }
@@ -292,8 +292,8 @@ static void copy_to_keys(const struct tile *t, size_t first, struct range keys, 
     const struct panel_work *work = t->work;
     const size_t *heads = work->row_heads, *queries = work->row_queries;
 
-    for (size_t c = t->rows.first, end; c < t->rows.end; c = end) {
-        for (end = c + 1; end < t->rows.end && heads[end] == heads[c] &&
+    for (size_t c = 0, end; c < work->num_queries; c = end) {
+        for (end = c + 1; end < work->num_queries && heads[end] == heads[c] &&
                           queries[end] == queries[c] + (end - c);
              end++)
             continue;
@@ -310,8 +310,8 @@ static void copy_given(const struct tile *t, size_t first, bool few) {
 
     if (!few)
         copy_to_keys(t, first, t->keys, t->data + from * t->key_step, t->key_step);
-    for (size_t c = t->rows.first; few && c < t->rows.end; c++)
-        memcpy(t->data + (c - t->rows.first) * t->row_step + from,
+    for (size_t c = 0; few && c < work->num_queries; c++)
+        memcpy(t->data + c * t->row_step + from,
                mask_bias(work->mask, work->row_heads[c], work->row_queries[c]) + first +
                    from,
                bytes);
@@ -323,10 +323,10 @@ static void copy_given(const struct tile *t, size_t first, bool few) {
 static void add_to_rows(const struct tile *t, size_t first) {
     const struct panel_work *work = t->work;
 
-    for (size_t c = t->rows.first; c < t->rows.end; c++) {
+    for (size_t c = 0; c < t->work->num_queries; c++) {
         const float *bias =
             mask_bias(work->mask, work->row_heads[c], work->row_queries[c]) + first;
-        float *to = t->data + (c - t->rows.first) * t->row_step;
+        float *to = t->data + c * t->row_step;
         for (size_t k = t->keys.first; k < t->keys.end; k++)
             to[k] = add_to(to[k], bias[k], t->lowest);
     }
@@ -343,7 +343,7 @@ static void add_to_keys(const struct tile *t, size_t first) {
         copy_to_keys(t, first, keys, biases[0], KERNEL_COLUMNS_MAX);
         for (size_t k = keys.first; k < keys.end; k++) {
             float *to = t->data + k * t->key_step;
-            for (size_t c = t->rows.first; c < t->rows.end; c++)
+            for (size_t c = 0; c < t->work->num_queries; c++)
                 to[c] = add_to(to[c], biases[k - keys.first][c], t->lowest);
         }
     }
@@ -367,30 +367,28 @@ static void fill_by_position(struct tile *tile, size_t first, bool few, float *l
     else if (!from_line || work->mask->by_pair)
         fill_keys(tile, !from_line);
     if (few || !from_line || work->mask->by_pair)
-        pace_add((tile->rows.end - tile->rows.first) *
-                 (tile->keys.end - tile->keys.first) / (work->mask->by_pair ? 1 : 2));
+        pace_add(work->num_queries * (tile->keys.end - tile->keys.first) /
+                 (work->mask->by_pair ? 1 : 2));
 }
 
-/* Fills the tile of some rows of a panel, which attend to some keys of the sequence. */
-static void fill_tile(const struct panel_work *work, struct range rows, struct range keys,
-                      size_t first, bool few, bool scores, struct query_panel *panel) {
+void bias_fill(const struct panel_work *work, size_t first, bool few, bool scores,
+               struct query_panel *panel) {
     const struct run *run = work->run;
     const attn_bias kind = run->model->info.score.bias;
-    size_t columns = work->kernels->columns, num_rows = rows.end - rows.first;
+    size_t columns = work->kernels->columns, num_rows = work->num_queries;
     /* No row attends to a key after these. */
-    size_t key_len =
-        panel->key_len < KERNEL_CHUNK_KEYS ? panel->key_len : KERNEL_CHUNK_KEYS;
+    size_t key_len = size_min(panel->key_len, KERNEL_CHUNK_KEYS);
     size_t end = first + key_len;
     /* Whole vectors of any set. */
     size_t row =
         (key_len + KERNEL_COLUMNS_MAX - 1) / KERNEL_COLUMNS_MAX * KERNEL_COLUMNS_MAX;
     struct tile tile;
 
+    assert(num_rows > 0);
     tile.work = work;
     tile.model = run->model;
-    tile.rows = rows;
-    tile.keys.first = keys.first > first ? keys.first - first : 0;
-    tile.keys.end = (keys.end < end ? keys.end : end) - first;
+    tile.keys.first = work->keys.first > first ? work->keys.first - first : 0;
+    tile.keys.end = size_min(work->keys.end, end) - first;
     /* The kernels begin with a whole word. */
     tile.keys.first -= tile.keys.first % work->kernels->k_step;
     tile.row_step = few ? row : 1;
@@ -419,16 +417,4 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
         (few ? add_to_rows : add_to_keys)(&tile, first);
     if (given)
         pace_add(num_rows * (tile.keys.end - tile.keys.first));
-}
-
-void bias_fill(const struct panel_work *work, size_t first, bool few, bool scores,
-               struct query_panel *panel) {
-    fill_tile(work, (struct range){0, work->num_queries}, work->keys, first, few, scores,
-              panel);
-}
-
-void bias_fill_row(const struct panel_work *work, size_t first, size_t c,
-                   struct query_panel *panel) {
-    const struct range keys = {work->first_keys[c], work->end_keys[c]};
-    fill_tile(work, (struct range){c, c + 1}, keys, first, true, false, panel);
 }

@@ -12,7 +12,3 @@
  * scratch, until the thread fills another. */
 void bias_fill(const struct panel_work *work, size_t first, bool few, bool scores,
                struct query_panel *panel);
-
-/* Fills the tile of row `c` alone, for attend_few(). */
-void bias_fill_row(const struct panel_work *work, size_t first, size_t c,
-                   struct query_panel *panel);

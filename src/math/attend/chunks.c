@@ -6,7 +6,6 @@
 #include "math/attend/bias.h"
 #include "math/attend/merge.h"
 #include "math/attend/tokens.h"
-#include "math/plan/rules.h"
 
 #include <float.h>
 #include <math.h>
@@ -111,6 +110,7 @@ static void score_single_keys(const struct panel_work *work,
         size_t key = work->first_keys[c], first = key / KEY_BLOCK * KEY_BLOCK;
         size_t left = whole->key_len - first, from = key - first, end = from + 1;
         struct query_panel one = *whole;
+        struct panel_work row = *work;
         float sum;
 
         if (!work->uniform[c] || work->keyless[c])
@@ -128,7 +128,11 @@ static void score_single_keys(const struct panel_work *work,
         one.max = ret_scores + c;
         one.sum = &sum;
         one.sums = NULL;
-        bias_fill_row(work, first, c, &one);
+        row.num_queries = 1;
+        row.row_heads[0] = work->row_heads[c];
+        row.row_queries[0] = work->row_queries[c];
+        row.keys = (struct range){key, key + 1};
+        bias_fill(&row, first, true, false, &one);
         work->kernels->attend_few(&one);
         if (isnan(sum))
             ret_scores[c] = NAN;
@@ -334,14 +338,12 @@ static void clear_weights(const struct panel_work *work, const struct chunks *ch
 }
 
 /* Writes the outputs of row `c` from its weighted sum of values, which may be there
- * already. A head that is left out has outputs of 0, also where its group has no sums. */
+ * already. Nothing writes to those of a head that is left out. */
 static void write_output(const struct panel_work *work, const struct query_panel *panel,
                          size_t c, const float *from, float sum) {
     const struct row_outputs row = work_outputs(work, panel, c);
     float share = 1.0F / sum;
 
-    if (row.factor == 0.0F && work->run->plan->layer.sums)
-        memset(row.to, 0, work->run->model->info.width.head * sizeof *row.to);
     for (size_t d = 0; row.factor != 0.0F && d < panel->head_size; d++)
         row.to[d] = from[d] * share * row.factor;
 }
@@ -355,8 +357,10 @@ static void finish_chunks(const struct panel_work *work, const struct query_pane
     float factors[KERNEL_COLUMNS_MAX];
     double rests[KERNEL_COLUMNS_MAX] = {0};
 
+    bool needs_factors = work->weighs || chunks->sums != NULL;
+
     add_sinks(work, total->max, total->sum);
-    for (size_t i = chunks->range.first; i < chunks->range.end; i++) {
+    for (size_t i = chunks->range.first; needs_factors && i < chunks->range.end; i++) {
         partial_factors(work->kernels, work->num_queries, chunks->max + i * chunks->step,
                         total, factors);
         if (work->weighs)
@@ -370,9 +374,8 @@ static void finish_chunks(const struct panel_work *work, const struct query_pane
     if (work->weighs && work->run->weights != NULL) /* reductions do not look there */
         clear_weights(work, chunks);
 
-    for (size_t c = 0; c < work->num_queries; c++) {
+    for (size_t c = 0; c < work->num_queries; c++)
         write_output(work, whole, c, total->outputs + c * size, total->sum[c]);
-    }
     write_lse(work, total->max, total->sum, singles);
 }
 
@@ -420,46 +423,26 @@ static void attend_chunks(const struct panel_work *work, const struct query_pane
     finish_chunks(work, whole, &chunks, &total, singles, sums);
 }
 
-/* Attends to all keys as one chunk. */
+/* Attends to all keys at once, where what the kernels write is final. */
 static void attend_whole(const struct panel_work *work, struct query_panel panel,
                          attn_head_sums *sums) {
-    float max[KERNEL_COLUMNS_MAX], sum[KERNEL_COLUMNS_MAX], singles[KERNEL_COLUMNS_MAX];
-    float weight_sums[KERNEL_COLUMNS_MAX], shares[KERNEL_COLUMNS_MAX];
     double rests[KERNEL_COLUMNS_MAX] = {0};
     struct panel_sums of_panel;
 
     panel.sums = sums != NULL ? &of_panel : NULL;
-    bool final = work->run->lse == NULL && work->kind->outputs == NULL &&
-                 !work->run->model->info.score.sinks;
-    if (!final) {
-        panel.max = max;
-        panel.sum = sum;
-        score_single_keys(work, &panel, singles);
-    }
     run_kernel(work, 0, &panel);
-    if (!final) {
-        memcpy(weight_sums, sum, sizeof sum);
-        add_sinks(work, max, sum);
-    }
-    for (size_t c = 0; !final && c < work->num_queries; c++) {
-        shares[c] = 1.0F / sum[c];
-        write_output(work, &panel, c, panel.outputs + c * panel.outputs_ld, sum[c]);
-        for (size_t k = 0; work->weighs && work->weights[c] != NULL && k < panel.key_len;
-             k++)
-            work->weights[c][k] *= shares[c];
-    }
     if (sums != NULL) {
-        add_panel_sums(work, &of_panel, final ? NULL : shares, weight_sums, true, rests,
-                       sums);
+        add_panel_sums(work, &of_panel, NULL, NULL, true, rests, sums);
         add_rests(work, rests, sums);
     }
-    if (!final)
-        write_lse(work, max, sum, singles);
 }
 
 void chunks_attend(const struct panel_work *work, const struct query_panel *whole,
                    attn_head_sums *sums) {
-    if (find_chunks(work).end > 1)
+    bool final = work->run->lse == NULL && !work->kind->gathers &&
+                 !work->run->model->info.score.sinks;
+
+    if (find_chunks(work).end > 1 || !final)
         attend_chunks(work, whole, sums);
     else
         attend_whole(work, *whole, sums);

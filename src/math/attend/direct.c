@@ -4,10 +4,9 @@
  * layer that changes its keys after their projection could still sum values directly. */
 #include "math/attend/attend.h"
 
+#include "base/size.h"
 #include "math/mask.h"
 #include "math/run/run.h"
-
-#include <string.h>
 
 /* Some queries of one head of a direct sequence. */
 struct direct_rows {
@@ -30,12 +29,12 @@ static struct direct_rows find_rows(const struct run *run,
                                     const struct sequence_position *at, size_t item) {
     size_t query_len = run->request->query_lens[at->sequence];
     size_t all = head_items(run, at->sequence), head = item / all;
-    size_t first = item % all * PLAN_DIRECT_ROWS, left = query_len - first;
+    size_t first = item % all * PLAN_DIRECT_ROWS;
     size_t index = ranges_find(run->scored, head);
 
     return (struct direct_rows){
         .head = head,
-        .count = left < PLAN_DIRECT_ROWS ? left : PLAN_DIRECT_ROWS,
+        .count = size_min(query_len - first, PLAN_DIRECT_ROWS),
         .rows = index == SIZE_MAX
                     ? NULL
                     : run->direct + (at->first_direct + index * query_len + first) *
@@ -87,13 +86,12 @@ static void project_sums(const struct run *run, const struct direct_rows *d,
     if (engine->kernels->convert_bf16 != NULL)
         engine->kernels->convert_bf16(d->rows, plan->scratch.direct_ld, d->count,
                                       value_size, d->rows, plan->scratch.direct_ld);
-    columns.end = (columns.end + step - 1) / step * step;
-    if (columns.end > engine->linears[ATTN_VALUE].out)
-        columns.end = engine->linears[ATTN_VALUE].out;
+    columns.end =
+        size_min((columns.end + step - 1) / step * step, engine->linears[ATTN_VALUE].out);
     size_t width = columns.end - columns.first;
     /* The tile begins with column columns.first of y. */
     engine_project(engine, &engine->linears[ATTN_VALUE], columns, &words, 1, d->rows,
-                   plan->scratch.direct_ld, d->count, tile - columns.first, width);
+                   plan->scratch.direct_ld, false, d->count, tile - columns.first, width);
 
     for (size_t r = 0; r < d->count; r++) {
         const float *from = tile + r * width + first - columns.first;
@@ -103,20 +101,12 @@ static void project_sums(const struct run *run, const struct direct_rows *d,
     }
 }
 
-/* The outputs of a head that is left out are 0. */
 static void sums_items(const struct run *run, const struct sequence_position *at,
                        struct range items, size_t thread) {
-    size_t head_size = run->model->info.width.head;
-
     for (size_t item = items.first; item < items.end; item++) {
         const struct direct_rows d = find_rows(run, at, item);
-        float *to = run->context + d.query * run->plan->layer.hidden + d.head * head_size;
-        if (mask_head_factor(run->request, d.head) != 0.0F) {
+        if (mask_head_factor(run->request, d.head) != 0.0F)
             project_sums(run, &d, thread);
-            continue;
-        }
-        for (size_t r = 0; r < d.count; r++)
-            memset(to + r * run->plan->layer.hidden, 0, head_size * sizeof *to);
     }
 }
 

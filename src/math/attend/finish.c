@@ -32,8 +32,13 @@ struct row_set {
     struct ranges heads;     /* those that were projected */
     const size_t *positions; /* of the rows, or NULL */
     const size_t *axes;      /* [ATTN_AXES, count], likewise */
-    size_t count;
+    size_t count, size;      /* rows, and numbers of a head */
+    bool norms, whole;       /* heads are normed, all of a row at once */
+    bool own;                /* each head has weights of its own */
+    bool last;               /* heads are normed after the rotation */
     struct norm norm;
+    float clip; /* what is normed is clipped to it; 0: it is not */
+    void (*rotate)(const struct rotation_angles *angles, float *head); /* NULL: none */
     bool scaled; /* they are multiplied by the factor of their position */
 };
 
@@ -151,16 +156,13 @@ static const struct rotation_angles *turn_row(struct finishing *p,
 }
 
 /* Norms one head of a row, of which `by` is the scale of a norm over all heads. */
-static void norm_head(const attn_model_info *info, const struct norm *norm,
-                      struct norm_scale by, size_t head, float *x) {
-    size_t size = info->width.score;
-    bool whole = info->head_norm.whole, own = whole || info->head_norm.per_head;
-
-    if (!whole)
-        by = norm_find(norm, x, 1, 0);
-    norm_apply(norm, by, own ? head * size : 0, size, x, x);
-    if (info->projection.clip_last && info->projection.clip > 0)
-        norm_clip((float)info->projection.clip, size, x);
+static void norm_head(const struct row_set *rows, struct norm_scale by, size_t head,
+                      float *x) {
+    if (!rows->whole)
+        by = norm_find(&rows->norm, x, 1, 0);
+    norm_apply(&rows->norm, by, rows->own ? head * rows->size : 0, rows->size, x, x);
+    if (rows->clip > 0)
+        norm_clip(rows->clip, rows->size, x);
 }
 
 /* Returns the factor of queries at a position. */
@@ -170,52 +172,31 @@ static float find_factor(const attn_model_info *info, size_t position) {
     return (float)(1 + info->query_factor.beta * log1p((double)steps));
 }
 
-/* Norms, rotates and scales row `r` of the sequence: a query or key. */
+/* Norms, rotates and scales row `r` of the sequence. */
 static void finish_row(struct finishing *p, const struct row_set *rows, size_t r) {
-    const attn_model_info *info = &p->run->model->info;
     const struct ranges heads = rows->heads;
     const struct norm *norm = &rows->norm;
     size_t position = rows->positions != NULL ? rows->positions[r] : r;
-    bool norms = info->head_norm.kind != ATTN_NORM_NONE, last = info->head_norm.last;
     float *row = rows->rows + r * rows->row_ld;
     const struct rotation_angles *angles = NULL;
-    float factor = rows->scaled ? find_factor(info, position) : 1.0F;
+    float factor = rows->scaled ? find_factor(&p->run->model->info, position) : 1.0F;
     struct norm_scale by = {0};
 
-    if (norms && info->head_norm.whole)
-        by = norm_find(norm, row, norm->size / info->width.score, rows->head_ld);
-    if (info->rotation.size > 0)
+    if (rows->norms && rows->whole)
+        by = norm_find(norm, row, norm->size / rows->size, rows->head_ld);
+    if (rows->rotate != NULL)
         angles = turn_row(p, rows, r);
     for (size_t i = 0; i < heads.count; i++) {
         for (size_t h = heads.items[i].first; h < heads.items[i].end; h++) {
             float *x = row + h * rows->head_ld;
-            if (norms && !last)
-                norm_head(info, norm, by, h, x);
+            if (rows->norms && !rows->last)
+                norm_head(rows, by, h, x);
             if (angles != NULL)
-                rotate_apply(angles, x);
-            if (norms && last)
-                norm_head(info, norm, by, h, x);
-            for (size_t k = 0; rows->scaled && k < info->width.score; k++)
+                rows->rotate(angles, x);
+            if (rows->norms && rows->last)
+                norm_head(rows, by, h, x);
+            for (size_t k = 0; rows->scaled && k < rows->size; k++)
                 x[k] *= factor;
-        }
-    }
-}
-
-/* Norms and rotates row `r` of the sequence's values. */
-static void finish_value(struct finishing *p, const struct row_set *values, size_t r) {
-    const attn_model_info *info = &p->run->model->info;
-    const struct ranges heads = values->heads;
-    const struct rotation_angles *angles =
-        info->rotation.values ? turn_row(p, values, r) : NULL;
-    float *row = values->rows + r * values->row_ld;
-
-    for (size_t i = 0; i < heads.count; i++) {
-        for (size_t h = heads.items[i].first; h < heads.items[i].end; h++) {
-            float *x = row + h * values->head_ld;
-            if (info->value_norm.kind != ATTN_NORM_NONE)
-                norm_row(&values->norm, x, x);
-            if (angles != NULL)
-                rotate_apply_neighbours(angles, x);
         }
     }
 }
@@ -251,69 +232,80 @@ static void store_pairs(const struct finishing *p, const struct row_set *values,
 
     for (size_t i = 0; i < heads.count; i++) {
         for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
-            kernels->pack_pairs_bf16(values->rows + h * values->head_ld +
-                                         first * values->row_ld,
-                                     values->row_ld, count, values->norm.size,
-                                     to + h * pairs->head_ld, pairs->ld);
+            kernels->pack_pairs_bf16(
+                values->rows + h * values->head_ld + first * values->row_ld,
+                values->row_ld, count, values->size, to + h * pairs->head_ld, pairs->ld);
     }
 }
 
-/* Describes the projected values of a sequence, as rows. */
+/* Describes the projected values of a sequence, but for positions. */
 static struct row_set find_value_set(const struct finishing *p) {
     const struct run *run = p->run;
     const attn_model_info *info = &run->model->info;
-    const struct plan *plan = run->plan;
-    size_t size = info->width.head, ld = plan->values.ld;
+    size_t size = info->width.head, ld = run->plan->values.ld;
+    size_t keys = run->plan->batch.projected_keys;
 
-    return (struct row_set){
-        .rows = run->value_rows + p->at->first_projected * ld,
-        .row_ld = ld,
-        .head_ld = plan->layer.by_head ? plan->batch.projected_keys * size : size,
-        .heads = run->summed_keys,
-        .positions = positions_from(run->request->key_positions, p->at->first_key),
-        .axes = axes_from(run->request->axis_key_positions, p->at->first_key),
-        .count = run->request->key_lens[p->at->sequence],
-        .norm = {.centred = info->value_norm.kind == ATTN_NORM_LAYER,
-                 .eps = info->value_norm.eps,
-                 .size = size}};
+    return (struct row_set){.rows = run->value_rows + p->at->first_projected * ld,
+                            .row_ld = ld,
+                            .head_ld = run->plan->layer.by_head ? keys * size : size,
+                            .heads = run->summed_keys,
+                            .size = size,
+                            .norms = info->value_norm.kind != ATTN_NORM_NONE,
+                            .norm = {.centred = info->value_norm.kind == ATTN_NORM_LAYER,
+                                     .eps = info->value_norm.eps,
+                                     .size = size},
+                            .rotate =
+                                info->rotation.values ? rotate_apply_neighbours : NULL};
 }
 
-/* Describes the projected queries or keys of a sequence, both as rows. */
-static struct row_set find_row_set(const struct finishing *p, bool keys) {
+/* Describes the projected queries, keys or values of a sequence, as rows. */
+static struct row_set find_row_set(const struct finishing *p, attn_linear which) {
     const struct run *run = p->run;
-    const attn_model *model = run->model;
-    const attn_model_info *info = &model->info;
-    const struct plan *plan = run->plan;
+    const struct model_array *arrays = run->model->arrays;
+    const attn_model_info *info = &run->model->info;
     const attn_request *request = run->request;
-    struct norm norm = {.centred = info->head_norm.kind == ATTN_NORM_LAYER,
-                        .eps = info->head_norm.eps,
-                        .weight = keys ? model->arrays[MODEL_KEY_NORM].numbers
-                                       : model->arrays[MODEL_QUERY_NORM].numbers,
-                        .bias = keys ? model->arrays[MODEL_KEY_NORM_BIAS].numbers
-                                     : model->arrays[MODEL_QUERY_NORM_BIAS].numbers,
-                        .size = info->width.score};
+    const struct plan *plan = run->plan;
+    const struct plan_layer *layer = &plan->layer;
+    size_t query = p->at->first_query, key = p->at->first_key;
+    bool of_queries = which == ATTN_QUERY, whole = info->head_norm.whole;
+    struct row_set set = {.size = info->width.score,
+                          .norms = info->head_norm.kind != ATTN_NORM_NONE,
+                          .whole = whole,
+                          .own = whole || info->head_norm.per_head,
+                          .last = info->head_norm.last,
+                          .norm = {.centred = info->head_norm.kind == ATTN_NORM_LAYER,
+                                   .eps = info->head_norm.eps,
+                                   .size = info->width.score},
+                          .rotate = info->rotation.size > 0 ? rotate_apply : NULL};
 
-    if (info->head_norm.whole)
-        norm.size = keys ? plan->layer.key_width : plan->layer.score_width;
-    if (keys)
-        return (struct row_set){run->keys + p->at->first_projected * plan->keys.ld,
-                                plan->keys.ld,
-                                plan->keys.head_ld,
-                                run->key_heads,
-                                positions_from(request->key_positions, p->at->first_key),
-                                axes_from(request->axis_key_positions, p->at->first_key),
-                                request->key_lens[p->at->sequence],
-                                norm,
-                                false};
-    return (struct row_set){run->queries + p->at->first_query * plan->layer.score_width,
-                            plan->layer.score_width,
-                            info->width.score,
-                            run->query_heads,
-                            positions_from(request->positions, p->at->first_query),
-                            axes_from(request->axis_positions, p->at->first_query),
-                            request->query_lens[p->at->sequence],
-                            norm,
-                            info->query_factor.length > 0};
+    if (info->projection.clip_last)
+        set.clip = (float)info->projection.clip;
+    if (which == ATTN_VALUE) {
+        set = find_value_set(p);
+    } else if (of_queries) {
+        set.rows = run->queries + query * layer->score_width;
+        set.row_ld = layer->score_width;
+        set.head_ld = set.size;
+        set.heads = run->query_heads;
+        set.norm.weight = arrays[MODEL_QUERY_NORM].numbers;
+        set.norm.bias = arrays[MODEL_QUERY_NORM_BIAS].numbers;
+        set.norm.size = whole ? layer->score_width : set.size;
+        set.scaled = info->query_factor.length > 0;
+    } else {
+        set.rows = run->keys + p->at->first_projected * plan->keys.ld;
+        set.row_ld = plan->keys.ld;
+        set.head_ld = plan->keys.head_ld;
+        set.heads = run->key_heads;
+        set.norm.weight = arrays[MODEL_KEY_NORM].numbers;
+        set.norm.bias = arrays[MODEL_KEY_NORM_BIAS].numbers;
+        set.norm.size = whole ? layer->key_width : set.size;
+    }
+    set.positions = of_queries ? positions_from(request->positions, query)
+                               : positions_from(request->key_positions, key);
+    set.axes = of_queries ? axes_from(request->axis_positions, query)
+                          : axes_from(request->axis_key_positions, key);
+    set.count = (of_queries ? request->query_lens : request->key_lens)[p->at->sequence];
+    return set;
 }
 
 /* Items are blocks of keys and values, then blocks of queries. */
@@ -337,8 +329,9 @@ static void finish_items(const struct run *run, const struct sequence_position *
         rotate_init(&p.picked, &p.rotation,
                     rotation + ATTN_AXES * ROTATE_FLOATS(num_pairs));
     p.tile = run_thread(run, thread, run->thread.tile);
-    const struct row_set keys = find_row_set(&p, true), queries = find_row_set(&p, false);
-    const struct row_set values = find_value_set(&p);
+    const struct row_set keys = find_row_set(&p, ATTN_KEY),
+                         queries = find_row_set(&p, ATTN_QUERY);
+    const struct row_set values = find_row_set(&p, ATTN_VALUE);
     bool pairs = run->model->engine.kernels->pack_pairs_bf16 != NULL;
 
     for (size_t item = items.first; item < items.end; item++) {
@@ -353,7 +346,7 @@ static void finish_items(const struct run *run, const struct sequence_position *
             if (plan->batch.any_scores)
                 finish_row(&p, rows, r);
             if (of_values)
-                finish_value(&p, &values, r);
+                finish_row(&p, &values, r);
         }
         if (of_keys && plan->batch.any_scores && plan->layer.key_panels)
             store_panels(&p, rows, first, end - first);

@@ -24,14 +24,6 @@ struct row {
     size_t heads, rows;   /* how many of them the sequence has */
 };
 
-/* Returns the part of a range in which the row may have weights; perhaps an empty one. */
-static struct range clip_range(const struct row *row, size_t first, size_t end) {
-    struct range range = {size_max(first, row->keys.first), size_min(end, row->keys.end)};
-
-    range.end = size_max(range.first, range.end);
-    return range;
-}
-
 /* Returns the number of the row, where each head of a sequence has so many. */
 static size_t find_row(const struct row *row) {
     return row->work->at.first_row * row->heads + row->head * row->rows + row->query;
@@ -47,7 +39,7 @@ static size_t find_pair(const struct row *row) {
 /* Returns the sum of weights in a range. The order of the sum depends on nothing but
  * where the range begins. */
 static double sum_range(const struct row *row, size_t first, size_t end) {
-    const struct range range = clip_range(row, first, end);
+    const struct range range = range_clip(row->keys, first, end);
     return row->work->kernels->sum_floats(row->weights + range.first,
                                           range.end - range.first);
 }
@@ -81,7 +73,7 @@ static void sum_spans(const struct row *row) {
     if (reduce->spans_per_sequence)
         spans += 2 * row->work->at.sequence * count;
     for (size_t i = 0; i < count; i++) {
-        const struct range range = clip_range(row, spans[2 * i], spans[2 * i + 1]);
+        const struct range range = range_clip(row->keys, spans[2 * i], spans[2 * i + 1]);
         if (!many)
             to[i] = (float)sum_range(row, range.first, range.end);
         else
@@ -146,17 +138,6 @@ static void sift_down(struct top *top, size_t i, struct top_key added) {
     top->keys[i] = added;
 }
 
-/* Puts `added` at the end of the heap, or above it. */
-static void push(struct top *top, struct top_key added) {
-    size_t i = top->count++;
-    for (size_t parent = (i - 1) / 2; i > 0 && is_below(added, top->keys[parent]);
-         parent = (i - 1) / 2) {
-        top->keys[i] = top->keys[parent];
-        i = parent;
-    }
-    top->keys[i] = added;
-}
-
 /* Whether the row attends to a key of its range, whose weight may be too small to be
  * told from 0. */
 static bool is_attended(const struct row *row, size_t key) {
@@ -181,8 +162,10 @@ static bool find_top_keys(const struct row *row, struct range range, size_t size
         if (isnan(row->weights[k]))
             return false;
         if (is_attended(row, k))
-            push(top, (struct top_key){row->weights[k], (int32_t)k});
+            top->keys[top->count++] = (struct top_key){row->weights[k], (int32_t)k};
     }
+    for (size_t i = top->count / 2; i-- > 0;) /* makes them a heap */
+        sift_down(top, i, top->keys[i]);
     for (; k < range.end; k++) {
         k += kernels->find_larger(row->weights + k, range.end - k, top->keys[0].weight);
         if (k == range.end)
@@ -224,7 +207,8 @@ static void find_top(const struct row *row) {
     for (size_t i = 0; i < ranges; i++, first += k) {
         struct range range = row->keys;
         if (reduce->top_in != NULL)
-            range = clip_range(row, reduce->top_in[2 * i], reduce->top_in[2 * i + 1]);
+            range =
+                range_clip(row->keys, reduce->top_in[2 * i], reduce->top_in[2 * i + 1]);
         write_top(row, range, k, to->top_weights + first, to->top_keys + first);
         pace_add((range.end - range.first) / RANGE_KEYS_PER_STEP);
     }

@@ -9,13 +9,13 @@
 
 #include <attnd/heads.h>
 
-/* Whether a row of queries is the same token as the key of its number. */
+/* Whether a row of queries is the same token as the key of its number: keys are queries,
+ * or both have ids. */
 static inline bool tokens_are_shared(const attn_request *request,
                                      const struct sequence_position *at) {
-    size_t s = at->sequence;
-    return mask_keys_are_queries(request, s, at->first_query, at->first_key) ||
-           (request->reduce.token_ids != NULL &&
-            request->key_lens[s] == request->query_lens[s]);
+    bool same = request->keys == request->queries && at->first_key == at->first_query;
+    return (request->keys_are_queries || same || request->reduce.token_ids != NULL) &&
+           request->key_lens[at->sequence] == request->query_lens[at->sequence];
 }
 
 /* Adds the weights of row `row` of [keys] on offsets, times f, and again those on marked

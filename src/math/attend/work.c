@@ -21,21 +21,20 @@ static void find_keys(struct panel_work *work) {
 
     work->keys = (struct range){mask->key_len, 0};
     for (size_t c = 0; c < work->num_queries; c++) {
-        struct mask_keys keys =
+        struct range keys =
             mask_find_keys(mask, work->row_heads[c], work->row_queries[c]);
         size_t count = keys.end - keys.first;
 
         work->keyless[c] = count == 0;
         if (count == 0)
-            keys = (struct mask_keys){0, sinks ? 0 : mask->key_len};
+            keys = (struct range){0, sinks ? 0 : mask->key_len};
         /* A single key gets all the weight, even if its score overflows. */
         work->uniform[c] = count <= 1 && !sinks;
         work->first_keys[c] = keys.first;
         work->end_keys[c] = keys.end;
-        if (keys.first < keys.end && keys.first < work->keys.first)
-            work->keys.first = keys.first;
-        if (keys.end > work->keys.end)
-            work->keys.end = keys.end;
+        if (keys.first < keys.end)
+            work->keys.first = size_min(work->keys.first, keys.first);
+        work->keys.end = size_max(work->keys.end, keys.end);
     }
     if (work->keys.end == 0)
         work->keys.first = 0;
@@ -121,9 +120,9 @@ void work_init(struct panel_work *work, const struct run *run,
 
 /* --- the kinds of sequences --- */
 
-static struct head_rows find_projected_rows(const struct run *run,
-                                            const struct sequence_position *at,
-                                            size_t heads) {
+static struct query_panel find_projected_rows(const struct run *run,
+                                              const struct sequence_position *at,
+                                              size_t heads) {
     const struct plan *plan = run->plan;
     size_t shared = plan->layer.shared[at->kind];
     size_t head = heads * shared / plan->layer.group, row = at->first_projected;
@@ -132,7 +131,7 @@ static struct head_rows find_projected_rows(const struct run *run,
     size_t value_head = plan->layer.packs_values ? head - run->phase.first : head;
     size_t key_word = key_head * plan->keys.head_ld + row * plan->keys.ld;
 
-    return (struct head_rows){
+    return (struct query_panel){
         .keys = run->keys + (plan->layer.keys_in_bf16 ? key_word / 2 : key_word),
         .keys_ld = plan->keys.ld,
         .values = run->values + value_head * plan->values.head_ld +
@@ -143,13 +142,13 @@ static struct head_rows find_projected_rows(const struct run *run,
     };
 }
 
-static struct head_rows find_request_rows(const struct run *run,
-                                          const struct sequence_position *at,
-                                          size_t heads) {
+static struct query_panel find_request_rows(const struct run *run,
+                                            const struct sequence_position *at,
+                                            size_t heads) {
     const attn_model_info *info = &run->model->info;
 
     (void)heads;
-    return (struct head_rows){
+    return (struct query_panel){
         .keys = run->request->keys + at->first_key * info->width.key,
         .keys_ld = info->width.key,
         .values = run->request->values + at->first_key * info->width.value,
@@ -192,15 +191,6 @@ static void describe_group(const struct panel_work *work, struct query_panel *pa
     panel->factor = 1.0F;
 }
 
-static struct row_outputs find_group_outputs(const struct panel_work *work, size_t c) {
-    const struct run *run = work->run;
-    size_t row = work->at.first_query + work->row_queries[c], head = work->row_heads[c];
-
-    return (struct row_outputs){
-        run->context + row * run->plan->layer.hidden + head * run->model->info.width.head,
-        run->plan->layer.sums ? mask_head_factor(run->request, head) : 0.0F};
-}
-
 /* The rows of a direct sequence. Their outputs are not final, so they are not multiplied
  * by the factors of their heads. */
 static void describe_direct(const struct panel_work *work, struct query_panel *panel) {
@@ -232,40 +222,32 @@ static double find_missing_score(const struct panel_work *work, size_t c) {
 
 const struct work_kind *work_find_kind(const struct sequence_position *at) {
     static const struct work_kind kinds[] = {
-        [SEQUENCE_HEADWISE] = {true, find_projected_rows, describe_head, NULL, NULL},
-        [SEQUENCE_GROUPED] = {true, find_projected_rows, describe_group,
-                              find_group_outputs, NULL},
-        [SEQUENCE_DIRECT] = {false, find_request_rows, describe_direct, NULL,
+        [SEQUENCE_HEADWISE] = {true, false, find_projected_rows, describe_head, NULL},
+        [SEQUENCE_GROUPED] = {true, true, find_projected_rows, describe_group, NULL},
+        [SEQUENCE_DIRECT] = {false, false, find_request_rows, describe_direct,
                              find_missing_score},
     };
     return &kinds[at->kind];
 }
 
 struct query_panel work_describe(const struct panel_work *work,
-                                 const struct head_rows *rows) {
+                                 const struct query_panel *rows) {
     const struct run *run = work->run;
     const attn_model_info *info = &run->model->info;
+    struct query_panel panel = *rows;
 
-    struct query_panel panel = {
-        .num_queries = work->num_queries,
-        .keys = rows->keys,
-        .keys_ld = rows->keys_ld,
-        .keys_in_panels = rows->keys_in_panels,
-        .keys_in_bf16 = rows->keys_in_bf16,
-        .values = rows->values,
-        .values_ld = rows->values_ld,
-        .key_len = work->mask->key_len,
-        .end_keys = work->end_keys,
-        .first_keys = work->first_keys,
-        .uniform = work->uniform,
-        .additive_score = run->model->engine.additive_score,
-        .score_size = run->model->engine.score_size,
-        .scale = (float)info->score.scale,
-        .softcap = (float)info->score.softcap,
-        .weights = work->weighs ? work->weights : NULL,
-        .position = (ptrdiff_t)work_first(work),
-        .scratch = run_thread(run, work->thread, run->thread.kernels),
-    };
+    panel.num_queries = work->num_queries;
+    panel.key_len = work->mask->key_len;
+    panel.end_keys = work->end_keys;
+    panel.first_keys = work->first_keys;
+    panel.uniform = work->uniform;
+    panel.additive_score = run->model->engine.additive_score;
+    panel.score_size = run->model->engine.score_size;
+    panel.scale = (float)info->score.scale;
+    panel.softcap = (float)info->score.softcap;
+    panel.weights = work->weighs ? work->weights : NULL;
+    panel.position = (ptrdiff_t)work_first(work);
+    panel.scratch = run_thread(run, work->thread, run->thread.kernels);
     if (run->panel_sums != NULL)
         panel.to_mark = run->to_mark + work->at.first_key;
     if (run->ids != NULL && tokens_are_shared(run->request, &work->at))
@@ -276,7 +258,13 @@ struct query_panel work_describe(const struct panel_work *work,
 
 struct row_outputs work_outputs(const struct panel_work *work,
                                 const struct query_panel *panel, size_t c) {
-    if (work->kind->outputs != NULL)
-        return work->kind->outputs(work, c);
-    return (struct row_outputs){panel->outputs + c * panel->outputs_ld, panel->factor};
+    const struct run *run = work->run;
+    size_t row = work->at.first_query + work->row_queries[c], head = work->row_heads[c];
+
+    if (!work->kind->gathers)
+        return (struct row_outputs){panel->outputs + c * panel->outputs_ld,
+                                    panel->factor};
+    return (struct row_outputs){
+        run->context + row * run->plan->layer.hidden + head * run->model->info.width.head,
+        run->plan->layer.sums ? mask_head_factor(run->request, head) : 0.0F};
 }

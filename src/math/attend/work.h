@@ -6,13 +6,6 @@
 #include "math/mask.h"
 #include "math/run/run.h"
 
-/* Keys and values of one head of one sequence. */
-struct head_rows {
-    const float *keys, *values;
-    size_t keys_ld, values_ld;         /* from one row of words to the next */
-    bool keys_in_panels, keys_in_bf16; /* see struct query_panel */
-};
-
 /* Where the outputs of a row go, and what they are multiplied by; 0 leaves them out. */
 struct row_outputs {
     float *to;
@@ -24,13 +17,13 @@ struct panel_work;
 /* How sequences of one kind differ from those of another. */
 struct work_kind {
     bool projected; /* keys and values are, and converted where the kernels say so */
-    /* Returns keys and values of the heads that attend together, as they were written. */
-    struct head_rows (*rows)(const struct run *run, const struct sequence_position *at,
-                             size_t heads);
+    bool gathers; /* queries; their outputs are not final where the kernels write them */
+    /* Returns a panel with the keys and values of the heads that attend together, as they
+     * were written, and with nothing else. */
+    struct query_panel (*rows)(const struct run *run, const struct sequence_position *at,
+                               size_t heads);
     /* Points a panel at its queries and outputs. */
     void (*describe)(const struct panel_work *work, struct query_panel *panel);
-    /* Returns where the outputs of row `c` go. NULL: where the kernels write them. */
-    struct row_outputs (*outputs)(const struct panel_work *work, size_t c);
     /* Returns the constant q.b_k that direct sequences leave out of all scores of row
      * `c`. NULL: they lack nothing. */
     double (*missing_score)(const struct panel_work *work, size_t c);
@@ -81,10 +74,11 @@ bool work_find_selected(const struct panel_work *work, size_t c, size_t *ret_hea
  * where its chunks are tasks. */
 float *work_weights_room(const struct panel_work *work, size_t c);
 
-/* Describes the panel over all keys for the kernels, but for biases. The rows of a group
- * are gathered in the thread's scratch, and what the kernels write there is not final. */
+/* Describes the panel over all keys for the kernels, but for biases; `rows` has its keys
+ * and values. The rows of a group are gathered in the thread's scratch, and what the
+ * kernels write there is not final. */
 struct query_panel work_describe(const struct panel_work *work,
-                                 const struct head_rows *rows);
+                                 const struct query_panel *rows);
 
 /* Returns where the outputs of row `c` go, of a panel that is described. */
 struct row_outputs work_outputs(const struct panel_work *work,

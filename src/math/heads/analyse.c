@@ -6,7 +6,6 @@
 #include "math/attend/attend.h"
 #include "math/attend/tokens.h"
 #include "math/heads/parts.h"
-#include "math/mask.h"
 #include "math/plan/plan.h"
 #include "math/reserve.h"
 #include "math/run/run.h"

@@ -63,32 +63,14 @@ static void copy_inputs(const struct strip *s) {
 static void multiply_head(const struct strip *s, size_t head, size_t first, size_t width,
                           float *part) {
     const struct engine *engine = &s->run->model->engine;
-    const struct linear *to_output = &engine->linears[ATTN_OUTPUT];
-    struct range words = head_words(s->run, head);
-    size_t columns = engine->kernels->columns, depth = words.end - words.first;
+    const struct range columns = {first, first + width}, words = head_words(s->run, head);
     const float *inputs =
         s->inputs + head * PLAN_HEAD_ROWS * s->run->plan->scratch.head_ld;
-    const struct range all = {0, depth};
+    const struct linear linear = run_output_without_bias(s->run);
 
-    if (!engine->native) {
-        const struct linear some = {.weight = to_output->weight + first * to_output->in +
-                                              words.first,
-                                    .out = columns,
-                                    .in = to_output->in};
-        engine_project(engine, &some, (struct range){0, width}, &all, 1, inputs, depth,
-                       s->rows, part, columns);
-        return;
-    }
-
-    static const float no_bias[KERNEL_COLUMNS_MAX];
-    const struct panels *panels = &to_output->panels;
-    size_t step_words = engine->kernels->step_words;
-    const struct panels some = {.data = panels->data + first * panels->steps * step_words,
-                                .bias = no_bias,
-                                .out = columns,
-                                .steps = panels->steps};
-    engine->kernels->project(&some, 0, 1, &words, 1, inputs - words.first,
-                             depth * engine->kernels->k_step, s->rows, part, columns);
+    engine_project(engine, &linear, columns, &words, 1, inputs - words.first,
+                   (words.end - words.first) * engine->kernels->k_step, false, s->rows,
+                   part - first, engine->kernels->columns);
 }
 
 /* Sums up the contributions and the bias: columns first..first+width of the outputs. */
@@ -121,7 +103,7 @@ static void multiply_parts(const struct strip *s) {
     memset(s->products, 0, (num_heads + 1) * (num_heads + 1) * sizeof *s->products);
     for (size_t first = 0; first < out; first += columns) {
         size_t width = out - first < columns ? out - first : columns;
-        if (width < columns && !engine->native)
+        if (width < columns)
             memset(s->parts, 0, num_heads * size * sizeof *s->parts);
         for (size_t h = 0; h < num_heads; h++)
             multiply_head(s, h, first, width, s->parts + h * size);

@@ -16,7 +16,7 @@
 struct even_row {
     const struct mask *mask;
     size_t row;
-    struct mask_keys keys;
+    struct range keys;
     bool by_pair; /* of the range, only keys that the mask allows */
     double count, share;
     const int32_t *to_mark, *ids; /* [Tk] of the sequence; see struct run */
@@ -33,13 +33,11 @@ static bool attends(const struct even_row *r, size_t key) {
  * and of k - i for k from i on, are a number of keys times the mean of the first and the
  * last. */
 static void add_range(const struct even_row *r, attn_head_sums *even) {
-    struct mask_keys keys = r->keys;
+    struct range keys = r->keys, prefix = range_clip(keys, 0, r->row + 1);
+    size_t below = range_clip(keys, 0, r->row).end;
     double i = (double)r->row;
-    size_t below = r->row < keys.end ? r->row : keys.end;
-    size_t prefix = r->row < keys.end ? r->row + 1 : keys.end;
 
-    even->prefix += prefix > keys.first ? (double)(prefix - keys.first) * r->share : 0;
-    below = below > keys.first ? below : keys.first;
+    even->prefix += (double)(prefix.end - prefix.first) * r->share;
     even->distance += (double)(below - keys.first) * r->share *
                       (2 * i - (double)keys.first - (double)below + 1) / 2;
     even->distance += (double)(keys.end - below) * r->share *
@@ -49,15 +47,13 @@ static void add_range(const struct even_row *r, attn_head_sums *even) {
 /* Returns how many keys of a range that is looked at pair by pair a row attends to; adds
  * as add_range() where `even` is set. */
 static size_t add_pairs(const struct even_row *r, attn_head_sums *even) {
-    struct mask_keys keys = r->keys;
-    size_t middle = r->row < keys.end ? r->row + 1 : keys.end;
+    struct range keys = r->keys;
+    size_t middle = range_clip(keys, 0, r->row + 1).end;
     double i = (double)r->row;
-
-    middle = middle > keys.first ? middle : keys.first;
     const struct mask_sum below = mask_sum_keys(r->mask, r->row,
-                                                (struct mask_keys){keys.first, middle}),
+                                                (struct range){keys.first, middle}),
                           above = mask_sum_keys(r->mask, r->row,
-                                                (struct mask_keys){middle, keys.end});
+                                                (struct range){middle, keys.end});
     if (even != NULL) {
         even->prefix += (double)below.count * r->share;
         even->distance += r->share * (i * (double)below.count - (double)below.rows +
@@ -93,21 +89,20 @@ static size_t add_marked(const struct even_row *r, attn_head_sums *even) {
  * one that has, to a place of ids. Returns how many there are. */
 static size_t add_id_place(const struct even_row *r, size_t first, size_t end,
                            size_t back, size_t place, attn_head_sums *even) {
+    const struct range part = range_clip(r->keys, first, end);
     int32_t own = r->ids[r->row], count = 0, marked = 0;
 
-    first = first > r->keys.first ? first : r->keys.first;
-    end = end < r->keys.end ? end : r->keys.end;
-    for (size_t k = first; !r->by_pair && k < end; k++) {
+    for (size_t k = part.first; !r->by_pair && k < part.end; k++) {
         int32_t alike = r->ids[k - back] == own;
         count += alike;
         marked += alike & (r->to_mark[k] == 0);
     }
-    for (size_t k = first; r->by_pair && k < end; k++) {
+    for (size_t k = part.first; r->by_pair && k < part.end; k++) {
         int32_t alike = r->ids[k - back] == own && attends(r, k);
         count += alike;
         marked += alike & (r->to_mark[k] == 0);
     }
-    pace_add(end > first ? (end - first) / IDS_PER_STEP : 0);
+    pace_add((part.end - part.first) / IDS_PER_STEP);
     even->at[place] += r->share * count;
     even->marked_at[place] += r->share * marked;
     return (size_t)count;
@@ -140,7 +135,7 @@ static unsigned add_even_row(struct even_row r, bool sinks, attn_head_sums *even
         return 0;
     r.by_pair = r.mask->by_pair && r.keys.first < r.keys.end;
     if (r.keys.first == r.keys.end)
-        r.keys = (struct mask_keys){0, r.mask->key_len};
+        r.keys = (struct range){0, r.mask->key_len};
     r.count = (double)(r.by_pair ? add_pairs(&r, NULL) : r.keys.end - r.keys.first);
     r.share = 1 / r.count;
 

@@ -9,7 +9,7 @@
  * sums does not depend on the threads.
  *
  * A strip of rows is one task. Its products go to run->plan->strip_products, and it needs
- * run->plan->scratch.thread_floats of a thread's scratch. */
+ * run->plan->arrays.thread_floats of a thread's scratch. */
 void heads_contribute(const struct run *run, double *gram, double *squared_norm);
 
 /* Marks keys and copies ids, run->to_mark and run->ids, before the attention. */

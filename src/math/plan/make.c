@@ -12,7 +12,6 @@
 #include "math/plan/rules.h"
 
 #include <limits.h>
-#include <stdint.h>
 #include <string.h>
 
 /* Operations that take as long as a pair that is masked by itself, with the search for

@@ -46,18 +46,22 @@ static void write_rows(const struct run *run, size_t rows, float *to, size_t to_
         memcpy(to + r * to_ld, run->one_head + r * hidden, hidden * sizeof *to);
 }
 
+struct linear run_output_without_bias(const struct run *run) {
+    struct linear linear = run->model->engine.linears[ATTN_OUTPUT];
+    linear.bias = NULL;
+    linear.panels.bias = run->no_bias;
+    return linear;
+}
+
 void run_contribute(const struct run *run, float *contributions) {
     const attn_request *request = run->request;
     const attn_model_info *info = &run->model->info;
     size_t heads = run->plan->wanted.num_selected, out = info->width.out;
     size_t k_step = run->model->engine.kernels->k_step;
     size_t words = (run->plan->layer.hidden + k_step - 1) / k_step;
-    struct linear linear = run->model->engine.linears[ATTN_OUTPUT];
+    const struct linear linear = run_output_without_bias(run);
     const struct range all = {0, words};
 
-    linear.bias = NULL;
-    linear.panels.bias = run->no_bias;
-    memset(run->no_bias, 0, (out + KERNEL_COLUMNS_MAX) * sizeof *run->no_bias);
     for (size_t i = 0; i < heads; i++, contributions += out) {
         size_t head = run->plan->wanted.selects_heads ? request->weights_heads[i] : i;
         size_t rows = copy_rows_of_head(run, head);

@@ -13,16 +13,9 @@ static size_t count_pack_items(const struct run *run, size_t sequence) {
     return (run->request->key_lens[sequence] - 1) / KEY_BLOCK + 1;
 }
 
-/* Rows of keys of one head. */
-struct key_rows {
-    const float *from;
-    size_t ld;
-};
-
-/* Makes `count` encoded keys of a head float32, from row `first` of the batch on. Returns
- * where they are: in `to`. */
-static struct key_rows decode_keys(const struct run *run, size_t head, size_t first,
-                                   size_t count, float *to) {
+/* Makes `count` encoded keys of a head float32, from row `first` of the batch on. */
+static void decode_keys(const struct run *run, size_t head, size_t first, size_t count,
+                        float *to) {
     const struct dtype *type = dtype_find(run->request->keys_type);
     size_t size = run->model->engine.score_size, bytes = type->bits / 8;
     size_t width = run->plan->layer.key_width;
@@ -31,7 +24,6 @@ static struct key_rows decode_keys(const struct run *run, size_t head, size_t fi
     from += (first * width + head * size) * bytes;
     for (size_t k = 0; k < count; k++)
         type->to_float(from + k * width * bytes, size, to + k * size);
-    return (struct key_rows){to, size};
 }
 
 /* Makes `count` numbers of a kept head float32, from number `first` of its head on. */
@@ -48,21 +40,24 @@ static void pack_keys(const struct run *run, size_t head, size_t first, size_t c
                       float *tile, float *to) {
     const struct plan_layer *layer = &run->plan->layer;
     const attn_request *request = run->request;
-    size_t size = run->model->engine.score_size, width = layer->key_width;
+    size_t size = run->model->engine.score_size, ld = size;
     const struct attn_packed *packed = request->packed;
-    struct key_rows rows;
+    float *decoded = layer->key_panels ? tile : to;
+    const float *from = decoded;
 
     if (packed != NULL) {
         widen_packed(packed->keys, packed_head_ld(packed, size), head, first * size,
                      count * size, to);
         return;
     }
-    if (request->encoded_keys != NULL)
-        rows = decode_keys(run, head, first, count, layer->key_panels ? tile : to);
-    else
-        rows = (struct key_rows){request->keys + first * width + head * size, width};
+    if (request->encoded_keys != NULL) {
+        decode_keys(run, head, first, count, decoded);
+    } else {
+        ld = layer->key_width;
+        from = request->keys + first * ld + head * size;
+    }
     if (layer->key_panels)
-        run->model->engine.kernels->transpose(rows.from, rows.ld, count, size, to, count);
+        run->model->engine.kernels->transpose(from, ld, count, size, to, count);
 }
 
 /* Copies `count` values of a head, from row `first` of the batch on. */

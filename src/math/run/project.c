@@ -77,9 +77,8 @@ static void project_columns(const struct projections *p, const struct projection
             /* Where column 0 would be, if the head had the columns before it too. */
             y += head * (place->head_rows - 1) * place->unit;
         }
-        (split && engine->native ? engine_project_split : engine_project)(
-            engine, item->linear, part, p->depth.items, p->depth.count, x, p->part_ld,
-            count, y, y_ld);
+        engine_project(engine, item->linear, part, p->depth.items, p->depth.count, x,
+                       p->part_ld, split, count, y, y_ld);
         for (size_t r = 0; item->clip > 0.0F && r < count; r++)
             norm_clip(item->clip, part.end - part.first, y + r * y_ld + part.first);
         if (item->form == PLACE_KEY_PANELS)

@@ -92,7 +92,6 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
     run->own_plan.wanted.info = &model->info;
     run->own_plan.wanted.request = request;
     run->phase = (struct range){0, run->plan->layer.phase_heads};
-    run->thread_floats = run->plan->arrays.thread_floats;
 
     /* Arrays in scratch memory, and what is elsewhere. */
     const struct plan *plan = run->plan;
@@ -100,6 +99,9 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         float *array = (float *)scratch + plan->arrays.items[i].first;
         memcpy((char *)run + plan->arrays.items[i].member, &array, sizeof array);
     }
+    if (run->no_bias != NULL)
+        memset(run->no_bias, 0,
+               (model->info.width.out + KERNEL_COLUMNS_MAX) * sizeof *run->no_bias);
     run->blocks = run->received + plan->batch.results[RESULT_RECEIVED];
     if (run->value_rows == NULL)
         run->value_rows = run->values;

@@ -26,12 +26,19 @@ static inline void ranges_add(struct ranges *ranges, struct range *items, size_t
     items[ranges->count - 1].end = item + 1;
 }
 
+/* Returns how many items below `item` are in the ranges. */
+static inline size_t ranges_below(struct ranges ranges, size_t item) {
+    size_t count = 0;
+    for (size_t i = 0; i < ranges.count && ranges.items[i].first < item; i++) {
+        size_t end = ranges.items[i].end < item ? ranges.items[i].end : item;
+        count += end - ranges.items[i].first;
+    }
+    return count;
+}
+
 /* Returns how many items all ranges have together. */
 static inline size_t ranges_total(struct ranges ranges) {
-    size_t total = 0;
-    for (size_t i = 0; i < ranges.count; i++)
-        total += ranges.items[i].end - ranges.items[i].first;
-    return total;
+    return ranges_below(ranges, SIZE_MAX);
 }
 
 /* Returns item number `index` of all ranges together. */
@@ -44,23 +51,8 @@ static inline size_t ranges_item(struct ranges ranges, size_t index) {
 
 /* Returns which of the items of all ranges `item` is, or SIZE_MAX. */
 static inline size_t ranges_find(struct ranges ranges, size_t item) {
-    size_t before = 0;
-    for (size_t i = 0; i < ranges.count && ranges.items[i].first <= item; i++) {
-        if (item < ranges.items[i].end)
-            return before + item - ranges.items[i].first;
-        before += ranges.items[i].end - ranges.items[i].first;
-    }
-    return SIZE_MAX;
-}
-
-/* Returns how many items below `item` are in the ranges. */
-static inline size_t ranges_below(struct ranges ranges, size_t item) {
-    size_t count = 0;
-    for (size_t i = 0; i < ranges.count && ranges.items[i].first < item; i++) {
-        size_t end = ranges.items[i].end < item ? ranges.items[i].end : item;
-        count += end - ranges.items[i].first;
-    }
-    return count;
+    size_t before = ranges_below(ranges, item);
+    return ranges_below(ranges, item + 1) > before ? before : SIZE_MAX;
 }
 
 /* Arrays of a thread's scratch. Four steps have the same memory in turn. */
@@ -145,8 +137,7 @@ struct run {
     struct range *ranges;                /* PLAN_RANGES lists of them */
     struct sequence_position *sequences; /* [B] */
     size_t *first_items;      /* [B + 1]: items before each sequence, see run_items() */
-    struct run_thread thread; /* of thread 0; others have theirs thread_floats apart */
-    size_t thread_floats;
+    struct run_thread thread; /* of thread 0; see run_thread() for others */
     struct plan own_plan;
 };
 
@@ -163,7 +154,7 @@ static inline int32_t run_find_query(const struct run *run, size_t sequence,
 
 /* Returns a thread's own, of an array of run->thread. */
 static inline float *run_thread(const struct run *run, size_t thread, float *array) {
-    return array + thread * run->thread_floats;
+    return array + thread * run->plan->arrays.thread_floats;
 }
 
 /* Returns the share of operations that the key heads of this phase have. */
@@ -216,7 +207,7 @@ void run_project_inputs(const struct run *run);
 void run_pack_keys(const struct run *run);
 
 /* The last of the second step: gates the heads' outputs, and norms them, where the layer
- * does. Those of heads that are left out are 0, and stay so. */
+ * does. Makes those of heads that are left out 0. */
 void run_finish_sums(const struct run *run);
 
 /* Projects all queries, keys and values once more, to where `result` has them. */
@@ -233,6 +224,9 @@ void run_project_rows(const struct run *run, const struct linear *linear, const 
 /* The third step: projects the heads' outputs to `outputs` [sum of Tq, out_size]. Only
  * for models with an output projection. */
 void run_project_outputs(const struct run *run, float *outputs);
+
+/* Returns the output projection without its bias. It borrows run->no_bias. */
+struct linear run_output_without_bias(const struct run *run);
 
 /* Projects the outputs of each selected head by itself, without the bias, for the
  * selected queries: `contributions` is that of attn_result. */

@@ -120,7 +120,7 @@ static void take_outputs(const struct plan *plan, struct layout *layout) {
          {AT(query_indices), by_row, 2, batch->longest_query_len, 1},
          {AT(received), true, 1, sums, FLOATS(double)},
          {AT(one_head), true, 1, contributing, hidden},
-         {AT(no_bias), true, plan->request->need_contributions, 1,
+         {AT(no_bias), of_heads || plan->request->need_contributions, 1, 1,
           out + KERNEL_COLUMNS_MAX},
          {AT(partials), true, 1, scratch->num_partials, scratch->partial_floats},
          {AT(shared_weights), true, scratch->shared_panels, batch->panel_rows,
@@ -146,7 +146,9 @@ static void take_threads(const struct plan *plan, struct layout *layout) {
                   request->bias != NULL;
     size_t score_size = plan->model->engine.score_size, head_size = info->width.head;
     size_t longest = batch->longest_key_len, keys = size_min(longest, KERNEL_CHUNK_KEYS);
-    size_t chunks = plan->scratch.max_chunks > 1 ? plan->scratch.max_chunks : 0;
+    bool merges = plan->scratch.max_chunks > 1 || batch->grouped || request->need_lse ||
+                  info->score.sinks; /* see chunks_attend() */
+    size_t chunks = merges ? plan->scratch.max_chunks : 0;
     size_t num_rows = batch->panel_rows, heads = of_heads ? info->num_heads : 0;
     size_t kernels = kernel_scratch_bytes(batch->score_size, batch->result_size, keys,
                                           of_heads || weighs);
@@ -155,7 +157,7 @@ static void take_threads(const struct plan *plan, struct layout *layout) {
     size_t angles = model_has_sections(info) ? ATTN_AXES + 1 : 1;
 
     TAKE(&attention, {AT(thread.kernels), true, 1, kernels / sizeof(float), 1},
-         {AT(thread.total), true, chunks > 0, 2 * num_rows, batch->result_size + 1},
+         {AT(thread.total), true, merges, 2 * num_rows, batch->result_size + 1},
          {AT(thread.chunks), true, 1, chunks,
           2 * num_rows + (of_heads ? FLOATS(struct panel_sums) : 0)},
          {AT(thread.queries), true, batch->grouped, num_rows,

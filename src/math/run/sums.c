@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sums.c: what becomes of the heads' outputs before they are projected: they are gated,
- * and normed. Rows are independent. */
+ * and normed; those of heads that are left out are 0. Rows are independent. */
 #include "math/run/run.h"
 
 #include "base/size.h"
 #include "math/rows/norm.h"
+
+#include <string.h>
 
 #define LOG2_E 1.4426950408889634F
 
@@ -36,7 +38,23 @@ static void gate_row(const struct run *run, size_t row) {
     }
 }
 
-/* Gates and norms a strip of rows. */
+/* Whether outputs are wanted, and heads are left out. */
+static bool leaves_out(const struct run *run) {
+    const struct plan_layer *layer = &run->plan->layer;
+    return layer->sums && layer->num_summed < run->model->info.num_heads;
+}
+
+/* Makes the outputs of heads that are left out 0: nothing else writes there. */
+static void clear_left_out(const struct run *run, float *row) {
+    size_t size = run->model->info.width.head;
+
+    for (size_t h = 0; h < run->model->info.num_heads; h++) {
+        if (ranges_find(run->summed, h) == SIZE_MAX)
+            memset(row + h * size, 0, size * sizeof *row);
+    }
+}
+
+/* Clears, gates and norms a strip of rows. */
 static void finish_strip(void *data, size_t index, size_t thread) {
     const struct run *run = *(const struct run *const *)data;
     const attn_model *model = run->model;
@@ -50,6 +68,8 @@ static void finish_strip(void *data, size_t index, size_t thread) {
     (void)thread;
     for (; row < end; row++) {
         float *numbers = run->context + row * hidden;
+        if (leaves_out(run))
+            clear_left_out(run, numbers);
         if (run->plan->layer.gates)
             gate_row(run, row);
         if (run->plan->layer.norms_sums)
@@ -58,10 +78,12 @@ static void finish_strip(void *data, size_t index, size_t thread) {
 }
 
 void run_finish_sums(const struct run *run) {
+    const struct plan_layer *layer = &run->plan->layer;
     size_t rows = run->plan->batch.num_queries;
+    double cleared = leaves_out(run) ? (double)rows * (double)layer->hidden : 0;
 
-    if (run->plan->layer.gates || run->plan->layer.norms_sums)
-        share_tasks(run->request->parallel, run->plan->flops.finish_sums,
+    if (cleared > 0 || layer->gates || layer->norms_sums)
+        share_tasks(run->request->parallel, run->plan->flops.finish_sums + cleared,
                     (rows - 1) / run->model->engine.kernels->strip_rows + 1, finish_strip,
                     &run);
 }

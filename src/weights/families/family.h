@@ -80,6 +80,7 @@ struct family_layers {
     /* The first layer of each period attends; NULL: all do. Of `attends`: its key. */
     const char *period_keys;
     bool last;               /* the last of each period, instead */
+    const char *offset_keys; /* the one of each period that has this number, instead */
     const char *shared_keys; /* how many of the last layers borrow keys and values */
 };
 
@@ -128,6 +129,7 @@ struct family_norms {
     const char *query, *key; /* names in the module; NULL: none */
     const char *heads_if;    /* a key: they exist where it is true; NULL: always */
     bool heads_whole;        /* over all heads together */
+    bool heads_last;         /* behind the rotation */
     bool heads_each;         /* each head has weights: [H, D]; or where the names have a
                                 '#', which is the number of the head, [D] each */
 };
@@ -137,6 +139,7 @@ struct family_rotation {
     const char *base_keys;
     double base; /* when absent; 0: the family does not rotate */
     bool (*only_if)(const struct layer_source *layer); /* it rotates; NULL: all do */
+    const char *only_type; /* layers rotate if position_embedding_type is this, or NULL */
     const char *interleaved; /* a key: where it is true, pairs are neighbours */
     bool plain;              /* config.json has no object of scaling */
     const char *local_keys;  /* the base of layers with a window */
@@ -150,6 +153,7 @@ struct family_rotation {
     unsigned char section_sizes[ATTN_AXES]; /* when that is absent; 0, 0, 0: it may not */
     const char *words; /* WORD=TYPE: other words for a rope_type, separated by spaces */
     bool query_beta;   /* the object has a factor of queries, see attn_model_info */
+    size_t original_positions; /* before scaling, when absent beside its object; or 0 */
     /* The scaling when config.json has none, and the base, unless that is 0. */
     const struct layer_rotation *unset;
     /* Corrects base, type and dims, which must be even then, before scaling is read.
@@ -169,7 +173,8 @@ struct family_windows {
     /* Makes the window of a layer of what `keys` say; or NULL. */
     size_t (*length)(const struct layer_source *layer);
     const char *from_keys;   /* the first layer with a window, or without one */
-    const char *period_keys; /* every period-th has none */
+    const char *period_keys; /* the last layer of each period has none */
+    bool first;              /* the first of each period, instead */
 };
 
 /* Changes of a score before softmax, but for biases by distance. */
@@ -186,6 +191,7 @@ struct family_scores {
 struct family_distance {
     attn_bias kind;
     const char *table;    /* in layer 0's module; behind a '/': under the prefix */
+    bool each;            /* in the module of each layer, instead */
     const char *max_keys; /* of the farthest distance; NULL: it and the number of buckets
                              are fixed, whatever the rows of the table */
 };

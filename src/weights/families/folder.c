@@ -248,12 +248,10 @@ static attn_status check_keys(const struct folder *folder, const struct match *m
     const char *type = match->type, *ignored = match->family->ignored;
     attn_status status = attention_keys_check_class(folder->config, type, ret_error);
 
-    for (size_t i = 0; i < match->num_stacks && status == ATTN_OK; i++) {
-        const struct config_section *section = &match->stacks[i].section;
-        status = attention_keys_check(asked, section->object, type, ignored, ret_error);
-        if (status == ATTN_OK)
-            status =
-                attention_keys_check(asked, section->override, type, ignored, ret_error);
+    for (size_t i = 0; i < 2 * match->num_stacks && status == ATTN_OK; i++) {
+        const struct config_section *section = &match->stacks[i / 2].section;
+        const json_t *object = i % 2 == 0 ? section->object : section->override;
+        status = attention_keys_check(asked, object, type, ignored, ret_error);
     }
     return status;
 }

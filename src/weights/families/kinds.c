@@ -68,7 +68,9 @@ bool kind_attends(const struct layer_source *layer) {
         return true;
     size_t period = config_get_count(layer->section, layers->period_keys,
                                      config_default(layers->period_keys, 1));
-    return layer->index % period == (layers->last ? period - 1 : 0);
+    return layer->index % period ==
+           (layers->last ? period - 1
+                         : config_get_index(layer->section, layers->offset_keys));
 }
 
 bool kind_is_listed(const struct layer_source *layer, const char *wanted, bool *ret_is) {
@@ -96,22 +98,13 @@ bool kind_slides(const struct layer_source *layer) {
                                                                : windows->slides(layer);
 }
 
-/* Returns whether the layer, of numbers from `first` on, is none of every period-th. A
- * text such as "LLLG" in place of a period has L for such layers. */
-static bool is_between(const struct layer_source *layer, size_t first) {
+bool kind_slides_in_period(const struct layer_source *layer) {
     const char *keys = layer->family->windows.period_keys;
+    size_t begin = layer->family->windows.first ? 0 : 1; /* the number of layer 0 */
     const char *text = json_string_value(config_find(layer->section, keys, NULL));
 
     if (text != NULL && text[0] != '\0')
         return text[layer->index % strlen(text)] == 'L';
     size_t period = config_get_count(layer->section, keys, config_default(keys, 1));
-    return (layer->index + first) % period != 0;
-}
-
-bool kind_slides_unless_last(const struct layer_source *layer) {
-    return is_between(layer, 1);
-}
-
-bool kind_slides_unless_first(const struct layer_source *layer) {
-    return is_between(layer, 0);
+    return (layer->index + begin) % period != 0;
 }

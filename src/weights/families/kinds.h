@@ -21,6 +21,6 @@ bool kind_is_listed(const struct layer_source *layer, const char *wanted, bool *
 /* Returns whether the layer has its window, where that is not 0. */
 bool kind_slides(const struct layer_source *layer);
 
-/* Rules of windows, see struct family_windows: all but each period's last or first. */
-bool kind_slides_unless_last(const struct layer_source *layer);
-bool kind_slides_unless_first(const struct layer_source *layer);
+/* The rule of windows by a period, see struct family_windows. A text such as "LLLG" in
+ * place of the period has L for layers with a window. */
+bool kind_slides_in_period(const struct layer_source *layer);

@@ -125,18 +125,14 @@ static attn_status check_layers(const struct match *match,
 static void refuse_no_attention(const struct family *family,
                                 const struct config_section *section, size_t num_layers) {
     const struct family_layers *layers = &family->layers;
-    const char *const keys[] = {kind_count_layers(family, section) == 0 ? NULL
-                                : layers->types_keys != NULL ? layers->types_keys
-                                                             : "layer_types",
-                                layers->list_keys, layers->period_keys};
-    const char *named = "layer_types";
+    const char *named = layers->types_keys;
 
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (keys[i] != NULL && config_find(section, keys[i], NULL) != NULL) {
-            named = keys[i];
-            break;
-        }
+    if (kind_count_layers(family, section) == 0) {
+        bool listed = config_find(section, layers->list_keys, NULL) != NULL;
+        named = listed ? layers->list_keys : layers->period_keys;
     }
+    if (named == NULL || config_find(section, named, NULL) == NULL)
+        named = "layer_types";
     error_keep(section->error, ATTN_E_VALUE,
                "by %.*s none of %zu layers has attention; is it the config.json of this "
                "model?",

@@ -315,6 +315,8 @@ void rotation_read(const struct layer_source *layer, size_t head_size,
         read_turning(&source, head_size, ret_rotation);
     else
         ret_rotation->dims = read_rotation_dims(&source, head_size);
+    if (family->original_positions > 0)
+        ret_rotation->original_positions = family->original_positions;
     if (family->adjust != NULL)
         family->adjust(layer, &source.inside, ret_rotation);
     size_t dims = ret_rotation->dims;

@@ -116,37 +116,33 @@ static attn_status list_shards(struct folder_tensors *tensors, const char *path,
     return ATTN_OK;
 }
 
-/* Python that converts folder sys.argv[1]. */
-#define SCRIPT_CONVERT                                                                   \
-    "import sys; from transformers import AutoModel; "                                   \
+/* Python that converts a folder. */
+#define CONVERT                                                                          \
+    ": python3 -c \"import sys; from transformers import AutoModel; "                    \
     "AutoModel.from_pretrained(sys.argv[1])"                                             \
-    ".save_pretrained(sys.argv[1] + '-converted')"
+    ".save_pretrained(sys.argv[1] + '-converted')\" FOLDER"
 
 /* A folder may have these instead of model.safetensors; each has a remedy. */
 static const struct {
-    const char *name;
-    const char *remedy; /* with a line of Python, where `python` is not NULL */
-    const char *python;
+    const char *name, *remedy;
+    bool needs_config; /* the remedy does */
 } other_weights[] = {
-    {"pytorch_model.bin", "has a pickle only; convert it with", SCRIPT_CONVERT},
-    {"pytorch_model.bin.index.json", "has pickles only; convert them with",
-     SCRIPT_CONVERT},
+    {"pytorch_model.bin", "has a pickle only; convert it with" CONVERT, true},
+    {"pytorch_model.bin.index.json", "has pickles only; convert them with" CONVERT, true},
     {"adapter_model.safetensors",
      "has an adapter only; merge it into its base model with peft's merge_and_unload(), "
      "and save that",
-     NULL},
+     false},
     {"consolidated.safetensors",
      "has weights under the names of Meta and Mistral; give the folder with "
      "model.safetensors",
-     NULL},
+     false},
     {"consolidated.00.pth",
-     "has weights under Meta's names; give the folder with "
-     "model.safetensors",
-     NULL},
+     "has weights under Meta's names; give the folder with model.safetensors", false},
     {"tf_model.h5",
      "has weights of TensorFlow only; give a folder with safetensors, which transformers "
      "4 makes by from_tf=True",
-     NULL},
+     false},
 };
 
 /* Returns whether the file at `path` is one of another program, which ret_error says. */
@@ -226,16 +222,10 @@ attn_status folder_tensors_refuse(const char *path, const char *otherwise,
         return ATTN_E_FORMAT;
     for (size_t i = 0; !has_weights && i < sizeof other_weights / sizeof other_weights[0];
          i++) {
-        const char *remedy = other_weights[i].remedy;
-        const char *python = other_weights[i].python;
-        if (!config_has_file(path, other_weights[i].name) ||
-            (python != NULL &&
-             !config_has_file(path, "config.json"))) /* transformers needs it */
-            continue;
-        if (python == NULL)
-            return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s", remedy);
-        return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s: python3 -c \"%s\" FOLDER",
-                         remedy, python);
+        if (config_has_file(path, other_weights[i].name) &&
+            (!other_weights[i].needs_config || config_has_file(path, "config.json")))
+            return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s",
+                             other_weights[i].remedy);
     }
     attn_status status = has_weights ? ATTN_OK : refuse_largest(path, ret_error);
     if (status != ATTN_OK || otherwise == NULL)

@@ -195,6 +195,7 @@ static void read_norms(const struct layer_source *source, struct layer *layer) {
     layer->info.head_norm.kind = family->norms.heads;
     layer->info.head_norm.eps = eps;
     layer->info.head_norm.whole = family->norms.heads_whole;
+    layer->info.head_norm.last = family->norms.heads_last;
     layer->info.head_norm.per_head = family->norms.heads_each;
 }
 
@@ -211,6 +212,7 @@ static void read_distance_bias(const struct layer_source *source, struct layer *
         return;
 
     bias->table_columns = layer->info.num_heads;
+    bias->table_layer = family->distance.each ? source->index : 0;
     bias->both_sides = source->stack->stack->mask == MASK_NONE;
     bias->table_rows =
         config_get_count(section, "relative_attention_num_buckets", BUCKETS);
@@ -251,10 +253,15 @@ void traits_name(const struct match_stack *stack, size_t index,
 /* Reads positions, and what scales by them. */
 static void read_rotation(const struct layer_source *source, struct layer *layer) {
     const struct match *match = source->match;
-    const struct family *family = source->family;
+    const struct family_rotation *rotation = &source->family->rotation;
+    bool rotates =
+        !layer->cross && (rotation->only_if == NULL || rotation->only_if(source));
 
-    if (!layer->cross &&
-        (family->rotation.only_if == NULL || family->rotation.only_if(source)))
+    if (rotates && rotation->only_type != NULL)
+        rotates = wordlist_has_value(
+            rotation->only_type,
+            config_find(source->section, "position_embedding_type", NULL));
+    if (rotates)
         rotation_read(source, layer->info.width.score, &layer->rotation);
     if (match->text != NULL && match->text->any_mask &&
         layer->rotation.type == ROTATION_DYNAMIC)
@@ -274,6 +281,8 @@ static void read_bounds(const struct layer_source *source, struct layer *layer) 
     if (scores->softcap_keys != NULL && !config_is_null(section, scores->softcap_keys))
         layer->info.score.softcap = config_get_number(section, scores->softcap_keys, 50);
     layer->info.projection.clip = config_get_number(section, scores->clip_keys, 0);
+    layer->info.projection.clip_last =
+        layer->info.projection.clip > 0 && layer->info.head_norm.kind != ATTN_NORM_NONE;
     layer->sinks_name = scores->sinks;
 }
 
@@ -291,7 +300,6 @@ static void complete_traits(struct layer *layer) {
     info->rotation.axes = rotation->sections != SECTIONS_NONE ? ATTN_AXES : 1;
     info->rotation.grid = rotation->grid;
     info->rotation.grid_first = rotation->grid_first;
-    info->rotation.values = rotation->values;
 }
 
 attn_status traits_read(const struct match *match, const struct match_stack *stack,

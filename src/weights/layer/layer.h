@@ -50,7 +50,6 @@ struct layer_rotation {
     size_t dims;      /* R, the first numbers of a head; 0: the layer has no rotation */
     bool interleaved; /* pairs are neighbours, not R/2 apart */
     bool backward;    /* by the negative angle */
-    bool values;      /* values are rotated too */
     enum layer_sections sections;
     size_t section_sizes[ATTN_AXES]; /* pairs of each axis, R/2 in all */
     /* Patches on a side of an image, and the tokens before them; 0: none. Half of the

@@ -20,15 +20,13 @@ size_t tensor_view_lower(const struct tensor_view *view, const char *name) {
     return low;
 }
 
-struct tensor_view tensor_view_make(const struct safetensors_tensor *tensors,
-                                    size_t count, const char *prefix) {
-    const struct tensor_view all = {.tensors = tensors, .count = count};
-    size_t first = tensor_view_lower(&all, prefix), end = first, size = strlen(prefix);
+struct tensor_view tensor_view_make(const struct tensor_view *all, const char *prefix) {
+    size_t first = tensor_view_lower(all, prefix), end = first, size = strlen(prefix);
 
-    while (end < count && strncmp(tensors[end].name, prefix, size) == 0)
+    while (end < all->count && strncmp(all->tensors[end].name, prefix, size) == 0)
         end++;
     return (struct tensor_view){
-        .tensors = tensors + first, .count = end - first, .prefix_size = size};
+        .tensors = all->tensors + first, .count = end - first, .prefix_size = size};
 }
 
 struct tensor_view tensor_view_of(const struct safetensors *file) {
@@ -71,25 +69,24 @@ tensor_view_find_head(const struct tensor_view *of_heads,
 }
 
 /* Writes "[2,3]", with "any" for TENSOR_ANY when `expected`; a long shape is cut. */
-static void print_dims(const size_t *shape, size_t rank, bool expected, char *ret_text,
-                       size_t text_size) {
-    size_t used = (size_t)snprintf(ret_text, text_size, "[");
+static void print_dims(const size_t *shape, size_t rank, bool expected,
+                       char ret_text[SHAPE_TEXT_SIZE]) {
+    size_t used = (size_t)snprintf(ret_text, SHAPE_TEXT_SIZE, "[");
 
-    for (size_t i = 0; i < rank && used < text_size; i++) {
-        const char *comma = i == 0 ? "" : ",";
-        if (expected && shape[i] == TENSOR_ANY)
-            used += (size_t)snprintf(ret_text + used, text_size - used, "%sany", comma);
-        else
-            used += (size_t)snprintf(ret_text + used, text_size - used, "%s%zu", comma,
-                                     shape[i]);
+    for (size_t i = 0; i < rank && used < SHAPE_TEXT_SIZE; i++) {
+        char size[24] = "any";
+        if (!expected || shape[i] != TENSOR_ANY)
+            snprintf(size, sizeof size, "%zu", shape[i]);
+        used += (size_t)snprintf(ret_text + used, SHAPE_TEXT_SIZE - used, "%s%s",
+                                 i == 0 ? "" : ",", size);
     }
-    if (used < text_size)
-        snprintf(ret_text + used, text_size - used, "]");
+    if (used < SHAPE_TEXT_SIZE)
+        snprintf(ret_text + used, SHAPE_TEXT_SIZE - used, "]");
 }
 
 void tensor_print_shape(const struct safetensors_tensor *tensor,
                         char ret_text[SHAPE_TEXT_SIZE]) {
-    print_dims(tensor->shape, tensor->rank, false, ret_text, SHAPE_TEXT_SIZE);
+    print_dims(tensor->shape, tensor->rank, false, ret_text);
 }
 
 static bool is_size(size_t size, size_t expected) {
@@ -117,7 +114,7 @@ void tensor_fit(const struct safetensors_tensor *tensor, size_t *rows, size_t *c
                   (expected[0] != TENSOR_ANY || expected[1] != TENSOR_ANY) &&
                   is_size(shape[1], expected[0]) && is_size(shape[0], expected[1]);
     char want[SHAPE_TEXT_SIZE], got[SHAPE_TEXT_SIZE];
-    print_dims(expected, rank, true, want, sizeof want);
+    print_dims(expected, rank, true, want);
     tensor_print_shape(tensor, got);
     if (tensor->rank == rank && !filled)
         reason = "it must not be empty";

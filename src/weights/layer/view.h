@@ -15,9 +15,8 @@ struct tensor_view {
     const struct fp8 *fp8;
 };
 
-/* Returns those of `count` sorted tensors whose names begin with `prefix`, borrowed. */
-struct tensor_view tensor_view_make(const struct safetensors_tensor *tensors,
-                                    size_t count, const char *prefix);
+/* Returns those of all tensors whose names begin with `prefix`, borrowed. */
+struct tensor_view tensor_view_make(const struct tensor_view *all, const char *prefix);
 
 /* Returns all tensors of a file, borrowed. */
 struct tensor_view tensor_view_of(const struct safetensors *file);

@@ -224,14 +224,14 @@ bool wire_tensors_read(struct wire_decoder *decoder) {
 /* Between which rows of a sequence all are that its queries attend to. Where key
  * positions have no order, only lengths count: comparing all pairs could take minutes. */
 struct reach {
-    struct mask_keys keys, values;
+    struct range keys, values;
 };
 
 static struct reach find_reach(const struct mask *mask, size_t num_queries) {
     struct reach reach = {{mask->key_len, 0}, {0, mask->key_len}};
     bool any_uniform = false;
     for (size_t row = 0; row < num_queries; row++) {
-        const struct mask_keys keys = mask_bound_keys(mask, row);
+        const struct range keys = mask_bound_keys(mask, row);
         pace_add(REACH_STEPS);
         if (keys.first == keys.end) {
             any_uniform = true;
@@ -250,7 +250,7 @@ static struct reach find_reach(const struct mask *mask, size_t num_queries) {
 /* Whether the mask lets a row of a tensor take part. */
 static bool is_reached(const struct mask *mask, const struct reach *reach,
                        enum wire_field_id id, size_t row) {
-    struct mask_keys rows = id == WIRE_FIELD_KEYS ? reach->keys : reach->values;
+    struct range rows = id == WIRE_FIELD_KEYS ? reach->keys : reach->values;
     if (id == WIRE_FIELD_QUERIES) {
         rows = mask_bound_keys(mask, row);
         pace_add(REACH_STEPS);

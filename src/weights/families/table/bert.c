@@ -3,15 +3,9 @@
 #include "weights/families/table/words.h"
 
 #include <math.h>
-#include <string.h>
-
-static bool is_rotary(const struct layer_source *layer) {
-    const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
-    return json_is_string(type) && strcmp(json_string_value(type), "rotary") == 0;
-}
 
 static void rotate_values(const struct layer_source *source, struct layer *layer) {
-    layer->rotation.values = config_get_bool(source->section, "rotary_value");
+    layer->info.rotation.values = config_get_bool(source->section, "rotary_value");
 }
 
 /* Half of local_attention, or sliding_window, which is already half of it. */
@@ -124,18 +118,17 @@ static void add_relative_keys(const struct layer_source *source, struct layer *l
                       "output.LayerNorm.gamma output.LayerNorm.beta"
 /* The two stacks of BERT; the second exists in decoders. */
 #define STACKS_BERT(mask_of, first_norm, second_norm, if_cross, h, w, n) { \
-    STACK(KEYS_COMMON, "encoder.layer.#.", "attention.", first_norm, h, w, n, mask_of, \
-        NAMES_BERT), \
+    STACK_ENCODER(first_norm, h, w, n, mask_of, NAMES_BERT), \
     {.part = "", .layer = "encoder.layer.#.", .module = "crossattention.", \
      .names = NAMES_BERT, .norm = second_norm, KEYS_COMMON, SIZES(h, w, n), \
      .present = if_cross, .cross = true}}
 #define BERT(h, w, n, ...) { \
-    .types = {__VA_ARGS__}, .biases.always = "qkvo", .weights.ignored = BEHIND_OUTPUT, \
+    .types = {__VA_ARGS__}, BIASED, .weights.ignored = BEHIND_OUTPUT, \
     .stacks = STACKS_BERT(MASK_IF_DECODER, NULL, NULL, "add_cross_attention", h, w, n), \
     .demands = "position_embedding_type=absolute"}
 /* With a norm before, inside the module. */
 #define BERT_NORM(type_name, name, eps, h, w, n) { \
-    .types = {type_name}, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps), \
+    .types = {type_name}, BIASED, LAYER_NORM("layer_norm_eps", eps), \
     .stacks = STACKS_BERT(MASK_IF_DECODER, "attention." name, "crossattention." name, \
         "add_cross_attention", h, w, n), .demands = "position_embedding_type=absolute"}
 /* With one weight of queries, keys and values, and rotated. */
@@ -147,9 +140,9 @@ static void add_relative_keys(const struct layer_source *source, struct layer *l
     .biases.if_set = "qkvo", .biases.keys = "attention_bias", \
     LAYER_NORM("norm_eps", 1e-5), .adjust = drop_first_norm, \
     BASE_OF("global_rope_theta", 160000), LOCAL_BASE("local_rope_theta", 10000), \
-    .rotation.local_scaled = true, .windows.slides = kind_slides_unless_first, \
+    .rotation.local_scaled = true, .windows.slides = kind_slides_in_period, \
     .windows.keys = "local_attention=128", .windows.length = halve_window, \
-    .windows.period_keys = "global_attn_every_n_layers=3"
+    .windows.first = true, .windows.period_keys = "global_attn_every_n_layers=3"
 
 const struct family families_bert[] = {
     BERT(12, 768, 12, "bert", "roberta", "xlm-roberta", "camembert", "layoutlm",
@@ -160,8 +153,7 @@ const struct family families_bert[] = {
     BERT_NORM("roberta-prelayernorm", "LayerNorm", 1e-12, 12, 768, 12),
     BERT_NORM("xlm-roberta-xl", "self_attn_layer_norm", 1e-5, 32, 2560, 36),
     {   /* in decoders each layer also attends to an image */
-        .types = {"blip_text_model"}, .biases.always = "qkvo",
-        .weights.ignored = BEHIND_OUTPUT,
+        .types = {"blip_text_model"}, BIASED, .weights.ignored = BEHIND_OUTPUT,
         .stacks = STACKS_BERT(MASK_UNLESS_ENCODER, NULL, NULL, "is_decoder=true", 8, 768,
                               12)},
     {   BERT_ROTATED("nomic_bert", "encoder.layers.#.", "attn.", "Wqkv", "out_proj",
@@ -178,28 +170,26 @@ const struct family families_bert[] = {
                    "rope_parameters.rope_type=ntk|default"},
     {   BERT_ROTATED("jina_embeddings_v3", "encoder.layers.#.", "mixer.", "Wqkv",
         "out_proj", 20000, 16, 1024, 24)},
-    {   .types = {"eurobert"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
-        "input_layernorm", 12, 768, 12, MASK_NONE, NAMES_PROJ("o_proj"))},
+    {   .types = {"eurobert"}, .stacks = {STACK_DECODER(MASK_NONE, 12, 768, 12)},
         .sizes.kv_keys = "num_key_value_heads", .sizes.head_keys = "head_dim", BIASES,
         RMS(1e-5), ROTATION},
     {   .types = {"albert"}, .stacks = {STACK(KEYS("num_attention_heads", "hidden_size",
         "num_hidden_groups"), "encoder.albert_layer_groups.#.albert_layers.0.",
         "attention.", NULL, 64, 4096, 1, MASK_NONE, {"query", "key", "value", "dense"})},
         .demands = "inner_group_num=1 position_embedding_type=absolute",
-        .biases.always = "qkvo", .weights.ignored = NORM_BEHIND},
+        BIASED, .weights.ignored = NORM_BEHIND},
     {   .types = {"distilbert"}, .stacks = {STACK(KEYS("n_heads num_attention_heads",
         "dim hidden_size", "n_layers num_hidden_layers"), "transformer.layer.#.",
         "attention.", NULL, 12, 768, 6, MASK_NONE,
-        {"q_lin", "k_lin", "v_lin", "out_lin"})}, .biases.always = "qkvo"},
-    {   .types = {"esm"}, .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.", "attention.",
-        "attention.LayerNorm", 12, 768, 12, MASK_IF_DECODER, NAMES_BERT)},
+        {"q_lin", "k_lin", "v_lin", "out_lin"})}, BIASED},
+    {   .types = {"esm"}, .stacks = {STACK_ENCODER("attention.LayerNorm", 12, 768, 12,
+        MASK_IF_DECODER, NAMES_BERT)},
         .demands = "position_embedding_type=absolute|rotary add_cross_attention=false",
-        .biases.always = "qkvo", .weights.ignored = NORM_BEHIND
+        BIASED, .weights.ignored = NORM_BEHIND
         " self.rotary_embeddings.inv_freq", LAYER_NORM("layer_norm_eps", 1e-12), ROTATION,
-        .rotation.plain = true, .rotation.only_if = is_rotary},
-    {   .types = {"roformer"}, .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
-        "attention.", NULL, 12, 768, 12, MASK_IF_DECODER, NAMES_BERT)},
-        .demands = "add_cross_attention=false", .biases.always = "qkvo",
+        .rotation.plain = true, .rotation.only_type = "rotary"},
+    {   .types = {"roformer"}, BIASED, .demands = "add_cross_attention=false",
+        .stacks = {STACK_ENCODER(NULL, 12, 768, 12, MASK_IF_DECODER, NAMES_BERT)},
         .weights.ignored = BEHIND_OUTPUT, ROTATION, .rotation.plain = true, NEIGHBOURS,
         .adjust = rotate_values},
     {   .types = {"modernbert"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "attn.",
@@ -207,25 +197,23 @@ const struct family families_bert[] = {
         .weights.split = SPLIT_BLOCKS, MODERNBERT},
     {   .types = {"modernbert-decoder"}, .stacks = {STACK(KEYS_COMMON, "layers.#.",
         "attn.", "attn_norm", 12, 768, 22, MASK_CAUSAL, NAMES_PROJ("Wo"))}, MODERNBERT},
-    {   .types = {"mpnet"}, .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
-        "attention.", NULL, 12, 768, 12, MASK_NONE,
-        {"attn.q", "attn.k", "attn.v", "attn.o"})}, .biases.always = "qkvo",
+    {   .types = {"mpnet"}, .stacks = {STACK_ENCODER(NULL, 12, 768, 12, MASK_NONE,
+        {"attn.q", "attn.k", "attn.v", "attn.o"})}, BIASED,
         .weights.ignored = NORM_BEHIND, .distance.kind = ATTN_BIAS_BUCKETS,
         .distance.table = "/encoder.relative_attention_bias.weight"},
-    {   .types = {"deberta-v2"}, .stacks = {STACK(KEYS_COMMON, "encoder.layer.#.",
-        "attention.", NULL, 24, 1536, 24, MASK_NONE, {"self.query_proj", "self.key_proj",
-        "self.value_proj", "output.dense"})}, .biases.always = "qkvorR",
-        .weights.ignored = BEHIND_OUTPUT, .adjust = add_content,
-        .distance.table = "/encoder.rel_embeddings.weight"},
+    {   .types = {"deberta-v2"}, .stacks = {STACK_ENCODER(NULL, 24, 1536, 24, MASK_NONE,
+        {"self.query_proj", "self.key_proj", "self.value_proj", "output.dense"})},
+        .biases.always = "qkvorR", .weights.ignored = BEHIND_OUTPUT,
+        .adjust = add_content, .distance.table = "/encoder.rel_embeddings.weight"},
     {   .types = {"wav2vec2-bert"}, .stacks = {STACK(KEYS_COMMON, "encoder.layers.#.",
         "self_attn.", "self_attn_layer_norm", 16, 1024, 24, MASK_NONE, {"linear_q",
-        "linear_k", "linear_v", "linear_out"})}, .biases.always = "qkvo",
+        "linear_k", "linear_v", "linear_out"})}, BIASED,
         LAYER_NORM("layer_norm_eps", 1e-5), .adjust = add_relative_keys,
         .demands = "position_embeddings_type=relative_key",
         .distance.table = "distance_embedding.weight"},
     {   .types = {"wav2vec2", "hubert", "unispeech", "data2vec-audio"},
         .stacks = {STACK(KEYS_COMMON, "encoder.layers.#.", "attention.", "layer_norm", 12,
-        768, 12, MASK_NONE, NAMES_PROJ("out_proj"))}, .biases.always = "qkvo",
+        768, 12, MASK_NONE, NAMES_PROJ("out_proj"))}, BIASED,
         LAYER_NORM("layer_norm_eps", 1e-5), .norms.before_if = "do_stable_layer_norm"},
     {.types = {NULL}},
 };

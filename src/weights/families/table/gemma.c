@@ -98,21 +98,19 @@ static const struct layer_rotation gemma4_rotation = {
 #define GEMMA3N(type_name, w, n, kv, period_of_full) \
     LLAMA(type_name, 8, w, n, kv, 256), BIASES, RMS(1e-6), HEAD_NORMS, \
     .scores.scale = 1, BASE(1e6), LOCAL_BASE("rope_local_base_freq", 10000), \
-    PERIODS(kind_slides_unless_last, 512, "=" #period_of_full), .adjust = adjust_gemma
+    PERIODS(512, "=" #period_of_full), .adjust = adjust_gemma
 
 const struct family families_gemma[] = {
     {   LLAMA("gemma", 16, 3072, 28, 16, 256), BIASES, .norms.plus_one = true, RMS(1e-6),
         ROTATION},
     {   LLAMAS(8, 2304, 26, 4, 256, "gemma2", "vaultgemma"), BIASES, RMS(1e-6), ROTATION,
         .norms.plus_one = true, .scores.root_keys = "query_pre_attn_scalar=256",
-        PERIODS(kind_slides_unless_last, 4096, "=2"),
-        .scores.softcap_keys = "attn_logit_softcapping"},
+        PERIODS(4096, "=2"), .scores.softcap_keys = "attn_logit_softcapping"},
     {   .types = {"gemma3_text"}, .stacks = {STACK_DECODER(MASK_UNLESS_BIDIRECTIONAL, 8,
         2304, 26)}, BIASES, HEADS(4, 256),
         .scores.root_keys = "query_pre_attn_scalar=256", .norms.plus_one = true,
         RMS(1e-6), HEAD_NORMS, BASE(1e6), LOCAL_BASE("rope_local_base_freq", 10000),
-        WINDOWS(kind_slides_unless_last, 4096), .windows.length = halve_gemma3_window,
-        .windows.period_keys = "sliding_window_pattern=6"},
+        PERIODS(4096, "sliding_window_pattern=6"), .windows.length = halve_gemma3_window},
     {   GEMMA3N("gemma3n_text", 2048, 35, 2, 5), .ignored = "query_pre_attn_scalar",
         .layers.shared_keys = "num_kv_shared_layers=15"},
     {   GEMMA3N("gemma4_text", 2304, 30, 4, 6), .rotation.unset = &gemma4_rotation,
@@ -121,7 +119,7 @@ const struct family families_gemma[] = {
     {   .types = {"embedding_gemma2_text"}, .stacks = {STACK_DECODER(MASK_NONE, 4, 512,
         24)}, BIASES, HEADS(2, 256), RMS(1e-6), HEAD_NORMS, .scores.scale = 1, BASE(1e6),
         LOCAL_BASE("rope_local_base_freq", 10000), .sizes.adjust = read_embedding_sizes,
-        PERIODS(kind_slides_unless_last, 512, "sliding_window_pattern=6"),
+        PERIODS(512, "sliding_window_pattern=6"),
         .layers.shared_keys = "num_kv_shared_layers", .adjust = adjust_gemma},
     {.types = {NULL}},
 };

@@ -82,7 +82,12 @@ static void scale_by_layer(const struct layer_source *source, struct layer *laye
 #define C_ATTN PACKED("c_attn", "c_proj")
 /* As a Conv1D of transformers has them. */
 #define CONV1D \
-    .weights.split = SPLIT_BLOCKS, .weights.transposed = true, .biases.always = "qkvo"
+    .weights.split = SPLIT_BLOCKS, .weights.transposed = true, BIASED
+#define GPT_NEOX(type_name, h, w, n) \
+    .types = {type_name}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "attention.", \
+        "input_layernorm", h, w, n, MASK_CAUSAL, PACKED("query_key_value", "dense"))}, \
+    .weights.split = SPLIT_GROUPS, LAYER_NORM("layer_norm_eps", 1e-5), \
+    BASE_OF("rotary_emb_base", 10000)
 #define LAYER_NORM_EPSILON LAYER_NORM("layer_norm_epsilon", 1e-5)
 /* With the keys of the code that came with the weights before transformers had it. */
 #define FALCON(...) \
@@ -115,12 +120,10 @@ const struct family families_gpt[] = {
         .weights.ignored = "bias masked_bias", .scores.scale = 1, LAYER_NORM_EPSILON,
         .windows.slides = is_gpt_neo_local, .windows.keys = "window_size=256",
         .layers.types_keys = "", .ignored = "sliding_window"},
-    {   .types = {"gpt_neox"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "attention.",
-        "input_layernorm", 64, 6144, 44, MASK_CAUSAL,
-        PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
-        BIASES_IF("qkvo", "attention_bias=true"), .weights.ignored = "bias masked_bias",
-        LAYER_NORM("layer_norm_eps", 1e-5), BASE_OF("rotary_emb_base", 10000),
-        PART_OF("rotary_pct", 0.25)},
+    {   GPT_NEOX("gpt_neox", 64, 6144, 44), BIASES_IF("qkvo", "attention_bias=true"),
+        .weights.ignored = "bias masked_bias", PART_OF("rotary_pct", 0.25)},
+    {   GPT_NEOX("gpt_neox_japanese", 32, 2560, 32), PART_OF("rotary_pct", 1),
+        .weights.ignored = "dense_bias bias masked_bias"},
     {   .types = {"gptj"}, .weights.ignored = "bias masked_bias", LAYER_NORM_EPSILON,
         .stacks = {STACK_GPT("ln_1", 16, 4096, 28, MASK_CAUSAL, NAMES_PROJ("out_proj"))},
         .rotation.base = 10000, .rotation.plain = true, NEIGHBOURS,
@@ -131,7 +134,7 @@ const struct family families_gpt[] = {
     {   .types = {"bloom"}, .stacks = {STACK(KEYS("n_head num_attention_heads",
         "hidden_size n_embed", "n_layer num_hidden_layers"), "h.#.", "self_attention.",
         "input_layernorm", 8, 64, 2, MASK_CAUSAL, PACKED("query_key_value", "dense"))},
-        .weights.split = SPLIT_GROUPS, .biases.always = "qkvo",
+        .weights.split = SPLIT_GROUPS, BIASED,
         .distance.kind = ATTN_BIAS_ALIBI, LAYER_NORM_EPSILON},
     {   .types = {"mpt"},
         .stacks = {STACK(KEYS("n_heads num_attention_heads", "d_model hidden_size",
@@ -151,7 +154,7 @@ const struct family families_gpt[] = {
         RMS_NORM("layer_norm_epsilon", 1e-5)},
     {   .types = {"gpt_bigcode"}, .weights.split = SPLIT_ONE_KEY,
         .stacks = {STACK_GPT("ln_1", 12, 768, 12, MASK_CAUSAL, C_ATTN)},
-        .weights.ignored = "bias", .biases.always = "qkvo", LAYER_NORM_EPSILON,
+        .weights.ignored = "bias", BIASED, LAYER_NORM_EPSILON,
         .sizes.adjust = share_one_key_head, .adjust = scale_unless_off,
         .demands = "add_cross_attention=false"},
     {   .types = {"codegen"}, .weights.split = SPLIT_QUARTERS, LAYER_NORM_EPSILON,
@@ -161,21 +164,13 @@ const struct family families_gpt[] = {
         .rotation.dims_keys = "rotary_dim=64"},
     {   .types = {"ctrl"}, .stacks = {STACK(KEYS_GPT, "h.#.", "multi_head_attention.",
         "layernorm1", 16, 1280, 48, MASK_CAUSAL, {"Wq", "Wk", "Wv", "dense"})},
-        .biases.always = "qkvo", LAYER_NORM("layer_norm_epsilon", 1e-6)},
-    {   .types = {"biogpt"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
-        "self_attn_layer_norm", 16, 1024, 24, MASK_CAUSAL, NAMES_PROJ("out_proj"))},
-        .biases.always = "qkvo", LAYER_NORM(NULL, 1e-5)},
+        BIASED, LAYER_NORM("layer_norm_epsilon", 1e-6)},
+    {   .types = {"biogpt"}, .stacks = {STACK_SELF("self_attn_layer_norm", 16, 1024, 24,
+        MASK_CAUSAL, NAMES_PROJ("out_proj"))}, BIASED, LAYER_NORM(NULL, 1e-5)},
     {   .types = {"xglm"}, .stacks = {STACK(KEYS("attention_heads num_attention_heads",
         "d_model hidden_size", "num_layers num_hidden_layers"), "layers.#.", "self_attn.",
         "self_attn_layer_norm", 16, 1024, 24, MASK_CAUSAL, NAMES_PROJ("out_proj"))},
-        .biases.always = "qkvo", .demands = "add_cross_attention=false",
-        LAYER_NORM(NULL, 1e-5)},
-    {   .types = {"gpt_neox_japanese"}, .stacks = {STACK(KEYS_COMMON, "layers.#.",
-        "attention.", "input_layernorm", 32, 2560, 32, MASK_CAUSAL,
-        PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
-        .weights.ignored = "dense_bias bias masked_bias",
-        LAYER_NORM("layer_norm_eps", 1e-5), BASE_OF("rotary_emb_base", 10000),
-        PART_OF("rotary_pct", 1)},
+        BIASED, .demands = "add_cross_attention=false", LAYER_NORM(NULL, 1e-5)},
     {   .types = {"dbrx"}, .stacks = {STACK(KEYS("n_heads num_attention_heads",
         "d_model hidden_size", "n_layers num_hidden_layers"), "blocks.#.",
         "norm_attn_norm.attn.", "norm_attn_norm.norm_1", 16, 2048, 24, MASK_CAUSAL,

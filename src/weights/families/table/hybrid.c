@@ -4,12 +4,6 @@
 
 #include <string.h>
 
-static bool jamba_attends(const struct layer_source *layer) {
-    size_t period = config_get_count(layer->section, "attn_layer_period", 8);
-    return layer->index % period ==
-           config_get_index(layer->section, "attn_layer_offset=4");
-}
-
 /* By a text, where the layers with attention have a *. */
 static bool nemotron_attends(const struct layer_source *layer) {
     const char *pattern =
@@ -36,17 +30,12 @@ static bool mllama_attends(const struct layer_source *layer) {
     return true;
 }
 
-static bool is_rope(const struct layer_source *layer) {
-    const json_t *type = config_find(layer->section, "position_embedding_type", NULL);
-    return json_is_string(type) && strcmp(json_string_value(type), "rope") == 0;
-}
-
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define OTHER_MIXERS .layers.without = "linear_attention conv mamba mlp moe"
 #define LFM2(type_name, w) { \
-    .types = {type_name}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
-        "operator_norm", 32, w, 32, MASK_CAUSAL, NAMES_PROJ("out_proj"))}, OTHER_MIXERS, \
+    .types = {type_name}, .stacks = {STACK_SELF("operator_norm", 32, w, 32, \
+        MASK_CAUSAL, NAMES_PROJ("out_proj"))}, OTHER_MIXERS, \
     .layers.list_keys = "full_attn_idxs", HEADS(8, 0), RMS_NORM("norm_eps", 1e-5), \
     NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_RMS), BASE(1e6)}
 
@@ -67,10 +56,11 @@ const struct family families_hybrid[] = {
         .layers.list_keys = "attn_layer_indices", RMS(1e-5), ROTATION, PART(0.5)},
     {   LLAMA("granitemoehybrid", 32, 4096, 32, 0, 0), BIASES, OTHER_MIXERS,
         .layers.types_keys = "layer_types layers_block_type", RMS(1e-6), ROTATION,
-        .rotation.only_if = is_rope, .scores.scale_keys = "attention_multiplier",
+        .rotation.only_type = "rope", .scores.scale_keys = "attention_multiplier",
         .scores.scale = 1},
-    {   LLAMA("jamba", 32, 4096, 32, 8, 0), RMS(1e-6), .layers.attends = jamba_attends,
-        .layers.period_keys = "attn_layer_period"},
+    {   LLAMA("jamba", 32, 4096, 32, 8, 0), RMS(1e-6),
+        .layers.period_keys = "attn_layer_period=8",
+        .layers.offset_keys = "attn_layer_offset=4"},
     LFM2("lfm2", 2560),
     LFM2("lfm2_moe", 2048),
     {   LLAMA("mllama_text_model", 32, 4096, 40, 8, 0), RMS(1e-5), BASE(500000),

@@ -48,7 +48,7 @@ static void name_videomae_biases(const struct layer_source *source, struct layer
 #define STACK_VISION(name, section_name, h, w, n) \
     STACK_TOWER(name, section_name, "vision_model.", h, w, n, MASK_NONE)
 #define TOWER(eps, ...) \
-    .types = {__VA_ARGS__}, .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", eps)
+    .types = {__VA_ARGS__}, BIASED, LAYER_NORM("layer_norm_eps", eps)
 /* Text and images; what differs is the mask of the text, and eps. */
 #define TWO_TOWERS(eps, h, w, mask_of, ...) { \
     TOWER(eps, __VA_ARGS__), .stacks = {STACK_TEXT("text.", "text_config", h, w, 12, \

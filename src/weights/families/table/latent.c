@@ -45,7 +45,7 @@ static size_t read_mimo_window(const struct layer_source *layer) {
 }
 
 static bool mimo_slides(const struct layer_source *layer) {
-    return layer->index > 0 && kind_slides_unless_last(layer);
+    return layer->index > 0 && kind_slides_in_period(layer);
 }
 
 /* Only layers with a window have sinks. */

@@ -22,7 +22,7 @@ static bool has_window(const struct layer_source *layer) {
 
 /* A null window means full layers only. */
 static bool exaone_slides(const struct layer_source *layer) {
-    return layer->window > 0 && kind_slides_unless_last(layer);
+    return layer->window > 0 && kind_slides_in_period(layer);
 }
 
 static bool exaone_rotates(const struct layer_source *layer) {
@@ -140,28 +140,10 @@ static void fix_base(const struct layer_source *source,
     rotation->base *= pow(alpha, size / (size - 2));
 }
 
-static void norm_rotated_heads(const struct layer_source *source, struct layer *layer) {
-    (void)source;
-    layer->info.head_norm.last = true;
-}
-
 /* It rotates by the negative angle. */
 static void adjust_nanochat(const struct layer_source *source, struct layer *layer) {
     layer->rotation.backward = true;
     add_bare_norms(source, layer);
-}
-
-/* Positions before scaling, when they are absent beside its object. */
-static void preset_phi3(const struct layer_source *source,
-                        const struct config_section *inside,
-                        struct layer_rotation *rotation) {
-    (void)source, (void)inside;
-    rotation->original_positions = 4096;
-}
-
-static void clip_after_norms(const struct layer_source *source, struct layer *layer) {
-    (void)source;
-    layer->info.projection.clip_last = layer->info.projection.clip > 0;
 }
 
 static void norm_bitnet_outputs(const struct layer_source *source, struct layer *layer) {
@@ -235,10 +217,10 @@ static const struct layer_rotation gpt_oss_rotation = {
     .windows.slides = which, .windows.only_if = "use_sliding_window", \
     .windows.keys = "sliding_window=4096", .windows.from_keys = "max_window_layers=" #from
 #define PHI3(type_name, kv) { \
-    .types = {type_name}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.", \
-    "input_layernorm", 32, 3072, 32, MASK_CAUSAL, PACKED("qkv_proj", "o_proj"))}, \
+    .types = {type_name}, .stacks = {STACK_SELF("input_layernorm", 32, 3072, 32, \
+        MASK_CAUSAL, PACKED("qkv_proj", "o_proj"))}, \
     .weights.split = SPLIT_BLOCKS, HEADS(kv, 0), RMS(1e-5), ROTATION, PART(1), \
-    .rotation.words = "su=longrope yarn=longrope", .rotation.adjust = preset_phi3, \
+    .rotation.words = "su=longrope yarn=longrope", .rotation.original_positions = 4096, \
     WINDOW(0)}
 #define QWEN3(type_name, stack, kv, d, which) { \
     .types = {type_name}, .stacks = {stack}, HEADS(kv, d), BIASES, RMS(1e-6), \
@@ -246,15 +228,15 @@ static const struct layer_rotation gpt_oss_rotation = {
 
 /* Without a norm before. */
 #define STACK_NO_NORM(h, w, n) \
-    STACK(KEYS_COMMON, "layers.#.", "self_attn.", NULL, h, w, n, MASK_CAUSAL, \
-        NAMES_PROJ("o_proj"))
+    STACK_SELF(NULL, h, w, n, MASK_CAUSAL, NAMES_PROJ("o_proj"))
 #define OLMO2(type_name, value, h, w) \
-    .types = {type_name}, .stacks = {STACK_NO_NORM(h, w, 32)}, HEADS(0, 0), \
-    BIASES, .norms.eps_keys = "rms_norm_eps", \
-    .norms.eps = value, HEAD_NORMS, .norms.heads_whole = true
+    .types = {type_name}, .stacks = {STACK_NO_NORM(h, w, 32)}, HEADS(0, 0), BIASES, \
+    .norms.eps_keys = "rms_norm_eps", .norms.eps = value, HEAD_NORMS, \
+    .norms.heads_whole = true
 #define EXAONE4(type_name, stack) \
     .types = {type_name}, .stacks = {stack}, HEADS(32, 0), RMS(1e-5), HEAD_NORMS, \
-    ROTATION, PERIODS(exaone_slides, 4096, "sliding_window_pattern=4"), \
+    ROTATION, WINDOWS(exaone_slides, 4096), \
+    .windows.period_keys = "sliding_window_pattern=4", \
     .rotation.only_if = exaone_rotates
 #define ERNIE45(type_name, h, w, n, kv, d) { \
     LLAMA(type_name, h, w, n, kv, d), BIASES_IF("qkvo", "use_bias"), RMS(1e-5), \
@@ -297,9 +279,9 @@ const struct family families_llama[] = {
         .rotation.section_sizes = {16, 24, 24}, QWEN_WINDOW(slides_from, 80)},
     QWEN3_VL("qwen3_vl_text", 32, 4096, 32, 128),
     QWEN3_VL("qwen3_vl_moe_text", 16, 2048, 24, 0),
-    {   .types = {"phi"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
-        "input_layernorm", 32, 2048, 24, MASK_CAUSAL, NAMES_PROJ("dense"))},
-        .biases.always = "qkvo", HEADS(0, 0), LAYER_NORM("layer_norm_eps", 1e-5),
+    {   .types = {"phi"}, .stacks = {STACK_SELF("input_layernorm", 32, 2048, 24,
+        MASK_CAUSAL, NAMES_PROJ("dense"))}, BIASED, HEADS(0, 0),
+        LAYER_NORM("layer_norm_eps", 1e-5),
         NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_LAYER),
         .norms.heads_if = "qk_layernorm", ROTATION, PART(0.5)},
     PHI3("phi3", 0),
@@ -312,69 +294,62 @@ const struct family families_llama[] = {
         NEIGHBOURS, ROPE_GPTJ},
     {   LLAMA("cohere2", 64, 8192, 40, 0, 0), BIASES, LAYER_NORM("layer_norm_eps", 1e-5),
         ROTATION, NEIGHBOURS, .rotation.only_if = has_window,
-        PERIODS(kind_slides_unless_last, 4096, "sliding_window_pattern=4"), ROPE_GPTJ},
+        PERIODS(4096, "sliding_window_pattern=4"), ROPE_GPTJ},
     {   LLAMA("cohere2_moe", 64, 8192, 40, 0, 128), BIASES, ROTATION, NEIGHBOURS,
         LAYER_NORM("rms_norm_eps,layer_norm_eps", 1e-5), .adjust = choose_cohere_norm,
-        .rotation.only_if = cohere_rotates,
-        PERIODS(kind_slides_unless_last, 4096, "sliding_window_pattern=4"),
+        .rotation.only_if = cohere_rotates, PERIODS(4096, "sliding_window_pattern=4"),
         ROPE_GPTJ " first_k_dense_replace=null|0"},
     {   LLAMA("stablelm", 32, 2560, 32, 32, 0), BIASES_IF("qkv", "use_qkv_bias"),
         LAYER_NORM("layer_norm_eps", 1e-5),
         NORMS_OF_HEADS("q_layernorm.norms.#", "k_layernorm.norms.#", ATTN_NORM_LAYER),
         .norms.heads_if = "qk_layernorm", .norms.heads_each = true, ROTATION, PART(0.25)},
-    {   .types = {"persimmon"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
-        "input_layernorm", 64, 4096, 36, MASK_CAUSAL,
-        PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
-        .biases.always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5),
+    {   .types = {"persimmon"}, .stacks = {STACK_SELF("input_layernorm", 64, 4096, 36,
+        MASK_CAUSAL, PACKED("query_key_value", "dense"))}, .weights.split = SPLIT_GROUPS,
+        BIASED, LAYER_NORM("layer_norm_eps", 1e-5),
         NORMS_OF_HEADS("q_layernorm", "k_layernorm", ATTN_NORM_LAYER),
         .norms.heads_if = "qk_layernorm=true", ROTATION, PART(0.5)},
     {   LLAMAS(32, 4096, 32, 0, 0, "hunyuan_v1_dense", "hunyuan_v1_moe"), BIASES,
         RMS(1e-5), NORMS_OF_HEADS("query_layernorm", "key_layernorm", ATTN_NORM_RMS),
-        ROTATION, .rotation.adjust = fix_base, .adjust = norm_rotated_heads},
+        ROTATION, .rotation.adjust = fix_base, .norms.heads_last = true},
     {   LLAMA("llama4_text", 40, 5120, 48, 8, 128), BIASES, RMS(1e-5), BASE(500000),
         NEIGHBOURS, .rotation.only_if = is_rotated_by_list, .adjust = adjust_llama4},
     {   /* no norm has a weight */
         .types = {"nanochat"}, .stacks = {STACK_NO_NORM(6, 768, 12)}, HEADS(0, 0),
-        BIASES, RMS(1e-6), .norms.bare = true,
-        ROTATION, .adjust = adjust_nanochat},
+        BIASES, RMS(1e-6), .norms.bare = true, ROTATION, .adjust = adjust_nanochat},
     {   LLAMA("olmoe", 16, 2048, 16, 0, 0), BIASES, RMS(1e-5), HEAD_NORMS,
-        .norms.heads_whole = true, ROTATION, .scores.clip_keys = "clip_qkv",
-        .adjust = clip_after_norms},
+        .norms.heads_whole = true, ROTATION, .scores.clip_keys = "clip_qkv"},
     {   LLAMA("ministral3", 32, 4096, 34, 8, 128), RMS(1e-5), ROTATION,
         .rotation.unset = &ministral3_rotation, WINDOW(0), .rotation.query_beta = true},
     {   OLMO2("olmo2", 1e-5, 32, 4096), ROTATION},
     {   OLMO2("flex_olmo", 1e-6, 32, 4096), BASE(500000)},
     {   OLMO2("olmo3", 1e-5, 32, 4096), BASE(500000),
         /* the same base, but unscaled, in layers with a window */
-        LOCAL_BASE("rope_theta", 500000), PERIODS(kind_slides_unless_last, 4096, "=4")},
+        LOCAL_BASE("rope_theta", 500000), PERIODS(4096, "=4")},
     {   OLMO2("olmo_hybrid", 1e-6, 30, 3840), ROTATION, .rotation.only_if = olmo_rotates,
         .layers.without = "linear_attention", .layers.period_keys = "=4",
         .layers.last = true},
     {   /* the norm before it has neither weight nor bias */
         .types = {"olmo"}, .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(0, 0),
-        BIASES, LAYER_NORM(NULL, 1e-5), .norms.bare = true,
-        ROTATION, .scores.clip_keys = "clip_qkv"},
+        BIASES, LAYER_NORM(NULL, 1e-5), .norms.bare = true, ROTATION,
+        .scores.clip_keys = "clip_qkv"},
     {   LLAMA("gpt_oss", 64, 2880, 36, 8, 64), BIASES_IF("qkvo", "attention_bias=true"),
-        RMS(1e-5), BASE(150000), .rotation.unset = &gpt_oss_rotation,
-        PERIODS(kind_slides_unless_last, 128, "=2"), .scores.sinks = "sinks"},
-    {   .types = {"apertus"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
-        "attention_layernorm", 32, 4096, 32, MASK_CAUSAL, NAMES_PROJ("o_proj"))},
-        HEADS(0, 0), BIASES, RMS(1e-5), HEAD_NORMS, BASE(12e6),
-        .rotation.unset = &apertus_rotation},
-    {   .types = {"afmoe"}, .stacks = {STACK(KEYS_COMMON, "layers.#.", "self_attn.",
-        "input_layernorm", 16, 2048, 32, MASK_CAUSAL,
-        {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})}, HEADS(0, 128), BIASES,
-        RMS(1e-5), HEAD_NORMS, ROTATION, .rotation.only_if = has_window,
-        PERIODS(kind_slides_unless_last, 1024, "global_attn_every_n_layers=4")},
+        RMS(1e-5), BASE(150000), .rotation.unset = &gpt_oss_rotation, PERIODS(128, "=2"),
+        .scores.sinks = "sinks"},
+    {   .types = {"apertus"}, .stacks = {STACK_SELF("attention_layernorm", 32, 4096, 32,
+        MASK_CAUSAL, NAMES_PROJ("o_proj"))}, HEADS(0, 0), BIASES, RMS(1e-5), HEAD_NORMS,
+        BASE(12e6), .rotation.unset = &apertus_rotation},
+    {   .types = {"afmoe"}, .stacks = {STACK_SELF("input_layernorm", 16, 2048, 32,
+        MASK_CAUSAL, {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"})},
+        HEADS(0, 128), BIASES, RMS(1e-5), HEAD_NORMS, ROTATION,
+        .rotation.only_if = has_window, PERIODS(1024, "global_attn_every_n_layers=4")},
     {   /* with one of its own, transformers rounds rows and weights, too */
         LLAMA("bitnet", 20, 2560, 30, 5, 0),
         .demands = "quantization_config.quant_method=fp8|fbgemm_fp8|mxfp8|modelopt|"
                    "compressed-tensors",
-        BIASES, RMS(1e-5), .adjust = norm_bitnet_outputs,
-        BASE(500000)},
+        BIASES, RMS(1e-5), .adjust = norm_bitnet_outputs, BASE(500000)},
     {   LLAMA("arcee", 32, 2560, 32, 0, 0), BIASES, RMS(1e-5), ROTATION},
     {   LLAMA("cwm", 48, 6144, 64, 8, 128), RMS(1e-5), BASE(1e6),
-        .rotation.unset = &cwm_rotation, PERIODS(kind_slides_unless_first, 8192, "=4")},
+        .rotation.unset = &cwm_rotation, PERIODS(8192, "=4"), .windows.first = true},
     {   LLAMA("dots1", 32, 4608, 62, 32, 0), BIASES, RMS(1e-6), HEAD_NORMS, ROTATION,
         WINDOWS(slides_from, 4096), .windows.from_keys = "max_window_layers=62"},
     ERNIE45("ernie4_5", 16, 1024, 18, 2, 128),
@@ -383,8 +358,7 @@ const struct family families_llama[] = {
     {   EXAONE4("exaone_moe", STACK_LLAMA(32, 4096, 32))},
     {   /* another mixer gets the norm's output besides, so the norm stays outside */
         .types = {"falcon_h1"}, .stacks = {STACK_NO_NORM(32, 4096, 32)}, HEADS(8, 0),
-        BIASES, ROTATION,
-        .adjust = scale_falcon_keys},
+        BIASES, ROTATION, .adjust = scale_falcon_keys},
     {   LLAMAS(32, 4096, 40, 2, 128, "glm", "glm4"), ROTATION, PART(0.5), NEIGHBOURS,
         BIASES_IF("qkv", "attention_bias=true"), RMS(1.5625e-07)},
     {   LLAMA("glm4_moe", 96, 4096, 46, 8, 0), BIASES_IF("qkv", "attention_bias"),
@@ -399,7 +373,7 @@ const struct family families_llama[] = {
     GRANITE(1, "granite", "granitemoe", "granitemoeshared"),
     {   LLAMA("granite_swa", 20, 2560, 24, 4, 0), BIASES, RMS(1e-5), ROTATION,
         .scores.scale_keys = "attention_multiplier", .scores.scale = 1,
-        .scores.sinks = "sinks", PERIODS(kind_slides_unless_first, 128, "=4"),
+        .scores.sinks = "sinks", PERIODS(128, "=4"), .windows.first = true,
         .rotation.only_if = has_base, .rotation.adjust = set_base},
     GRANITE(0, "hyperclovax"),
     {   LLAMA("helium", 20, 2560, 24, 20, 128), BIASES_IF("qkv", "attention_bias"),

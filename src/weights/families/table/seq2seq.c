@@ -10,11 +10,6 @@ static void round_dims(const struct layer_source *source,
     rotation->dims -= rotation->dims % 2;
 }
 
-/* Each layer has a table of its own, not the first one alone. */
-static void find_own_table(const struct layer_source *source, struct layer *layer) {
-    layer->bias.table_layer = source->index;
-}
-
 /* clang-format off */
 /* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 /* The three stacks of encoder-decoder models. Keys without a side are the encoder's. */
@@ -36,9 +31,9 @@ static void find_own_table(const struct layer_source *source, struct layer *laye
                   MASK_NONE, 1)}
 #define BART(h, w, n, ...) { \
     .types = {__VA_ARGS__}, .stacks = STACKS_SEQ2SEQ(NULL, NULL, h, w, n, n), \
-    .biases.always = "qkvo"}
+    BIASED}
 #define MBART(h, w, n_encoder, n_decoder, ...) { \
-    .types = {__VA_ARGS__}, .biases.always = "qkvo", LAYER_NORM(NULL, 1e-5), \
+    .types = {__VA_ARGS__}, BIASED, LAYER_NORM(NULL, 1e-5), \
     .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm", \
                              h, w, n_encoder, n_decoder)}
 /* Stacks with keys of Llama, which moonshine and t5gemma have. */
@@ -89,26 +84,25 @@ const struct family families_seq2seq[] = {
     MBART(32, 2560, 2, 24, "blenderbot"),
     MBART(4, 256, 12, 6, "speech_to_text"),
     {   /* queries, keys and values all differ; positions are in the first two */
-        .types = {"detr"}, .biases.always = "qkvo",
+        .types = {"detr"}, BIASED,
         .stacks = STACKS_MASKED(MASK_NONE, NULL, NULL, 8, 256, 6, 6)},
     {   .types = {"moonshine"}, BIASES_IF("qkv", "attention_bias"),
         .stacks = {STACK_MOONSHINE("encoder", "self", OF_ENCODER, "input_layernorm",
         MASK_NONE, false), STACK_MOONSHINE("decoder", "self", OF_DECODER,
         "input_layernorm", MASK_CAUSAL, false), STACK_MOONSHINE("decoder", "encoder",
         OF_DECODER, "post_attention_layernorm", MASK_NONE, true)}, LAYER_NORM(NULL, 1e-5),
-        ROTATION, NEIGHBOURS, PART(0.9),
-        .rotation.adjust = round_dims},
+        ROTATION, NEIGHBOURS, PART(0.9), .rotation.adjust = round_dims},
     {   .types = {"t5gemma"}, .stacks = {STACK_T5GEMMA("encoder", "self",
         "pre_self_attn_layernorm", MASK_NONE, false), STACK_T5GEMMA("decoder", "self",
         "pre_self_attn_layernorm", MASK_CAUSAL, false), STACK_T5GEMMA("decoder", "cross",
         "pre_cross_attn_layernorm", MASK_NONE, true)}, BIASES,
         .sizes.head_keys = "head_dim=256",
         .scores.root_keys = "query_pre_attn_scalar=256", .norms.plus_one = true,
-        RMS(1e-6), ROTATION, PERIODS(kind_slides_unless_last, 4096, "=2"),
+        RMS(1e-6), ROTATION, PERIODS(4096, "=2"),
         .scores.softcap_keys = "attn_logit_softcapping"},
     {   T5("t5", 8, 6)},
     {   T5("mt5", 6, 8)},
-    {   T5("umt5", 6, 8), .adjust = find_own_table},
+    {   T5("umt5", 6, 8), .distance.each = true},
     {.types = {NULL}},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */

@@ -20,15 +20,20 @@
 #define STACK(keys, path, inside, before, h, w, n, mask_of, ...) \
     {.part = "", .layer = path, .module = inside, .norm = before, .names = __VA_ARGS__, \
      keys, SIZES(h, w, n), .mask = mask_of}
-/* Llama's names, which many share. */
-#define STACK_LLAMA(h, w, n) STACK_DECODER(MASK_CAUSAL, h, w, n)
+/* The same in places that many share: those of BERT, then those of Llama. */
+#define STACK_ENCODER(before, h, w, n, mask_of, ...) \
+    STACK(KEYS_COMMON, "encoder.layer.#.", "attention.", before, h, w, n, mask_of, \
+          __VA_ARGS__)
+#define STACK_SELF(before, h, w, n, mask_of, ...) \
+    STACK(KEYS_COMMON, "layers.#.", "self_attn.", before, h, w, n, mask_of, __VA_ARGS__)
 #define STACK_DECODER(mask_of, h, w, n) \
-    STACK(KEYS_COMMON, "layers.#.", "self_attn.", "input_layernorm", h, w, n, mask_of, \
-          NAMES_PROJ("o_proj"))
+    STACK_SELF("input_layernorm", h, w, n, mask_of, NAMES_PROJ("o_proj"))
+#define STACK_LLAMA(h, w, n) STACK_DECODER(MASK_CAUSAL, h, w, n)
 #define HEADS(kv, d) \
     .sizes.kv_keys = "num_key_value_heads=" #kv, .sizes.head_keys = "head_dim=" #d
 #define BIASES_IF(letters, key) .biases.if_set = letters, .biases.keys = key
 #define BIASES BIASES_IF("qkvo", "attention_bias")
+#define BIASED .biases.always = "qkvo"
 #define LLAMA(type_name, h, w, n, kv, d) LLAMAS(h, w, n, kv, d, type_name)
 #define LLAMAS(h, w, n, kv, d, ...) \
     .types = {__VA_ARGS__}, .stacks = {STACK_LLAMA(h, w, n)}, HEADS(kv, d)
@@ -49,7 +54,8 @@
 #define HEAD_NORMS NORMS_OF_HEADS("q_norm", "k_norm", ATTN_NORM_RMS)
 #define WINDOW(length) .windows.keys = "sliding_window=" #length
 #define WINDOWS(which, length) .windows.slides = which, WINDOW(length)
-#define PERIODS(which, length, keys) WINDOWS(which, length), .windows.period_keys = keys
+#define PERIODS(length, keys) \
+    WINDOWS(kind_slides_in_period, length), .windows.period_keys = keys
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
