@@ -170,7 +170,7 @@ function drawLarge() {
 }
 
 function drawLines() {
-  if (!page.run)
+  if (!page.run?.sequences[state.sequence])
     return;
   const box = byId("lines-box");
   const { svg, note, middle } = makeLines(describeShown().picture, Math.max(240, box.clientWidth),

@@ -18,6 +18,8 @@ function refuseSteps({ model, mask }, head, numKeys) {
 
 async function measureSteps() {
   const { run } = page, head = shownHead(), b = state.sequence, signal = beginTask("steps");
+  if (!run.sequences[b])
+    return; /* a link has changed the state, and its run is under way */
   const refusal = !run.model.capture && refuseSteps(run, head, run.sequences[b].numKeys);
   page.measured = null;
   if (run.model.capture)

@@ -19,10 +19,10 @@ from view import View, choose, expect_problem, forget_picture, move_by_keys, rea
 WORDS = "<s> ▁The ▁quick Ġbrown ĠfÃ¼x jumps ▁Über Ċ ▁the ▁dog".split()
 
 
-def make_request(rng, num_queries=10, num_keys=10, **options):
-    """Returns what a capture keeps of a call: four heads, of which two share keys."""
-    return {"queries": rng.normal(size=(num_queries, 4, 8)).astype(np.float32),
-            "keys": rng.normal(size=(num_keys, 2, 8)).astype(np.float32), **options}
+def make_request(rng, num_queries=10, num_keys=10, key_heads=2, **options):
+    """Returns what a capture keeps of a call: heads of which two share keys."""
+    return {"queries": rng.normal(size=(num_queries, 2 * key_heads, 8)).astype(np.float32),
+            "keys": rng.normal(size=(num_keys, key_heads, 8)).astype(np.float32), **options}
 
 
 def make_file(path, layers, tokens=None):
@@ -169,7 +169,7 @@ def mean_blocks(weights, size):
 
 def test_long_capture_is_drawn_as_blocks_and_zoomed(bare_page, tmp_path):
     page, rng = bare_page, np.random.default_rng(5)
-    request = make_request(rng, 2100, 2100, scale=0.5, causal=True, window=500)
+    request = make_request(rng, 2100, 2100, key_heads=1, scale=0.5, causal=True, window=500)
     tokens = [f"▁w{i}" for i in range(2100)]
     drop(page, "text.safetensors", make_file(tmp_path, {"7": request}, tokens))
     wait_for_about(page, "Layer 7")
@@ -181,25 +181,26 @@ def test_long_capture_is_drawn_as_blocks_and_zoomed(bare_page, tmp_path):
     np.testing.assert_array_equal(np.isnan(weights[0]), (keys > rows) | (keys < rows - 100))
     assert page.locator("#advice").is_hidden()
     assert "A cell is a block of 5 queries and 5 keys" in page.locator("#grid-note").inner_text()
-    _, row, key = move_by_blocks(page, "Home", *["ArrowRight"] * 100, *["ArrowUp"] * 52)
-    assert (row, key) == ("1000-1004", "500-504")
+    page.locator("#row").select_option("600-604")
+    _, row, key = move_by_blocks(page, "Home", *["ArrowRight"] * 20, "ArrowUp", "ArrowDown")
+    assert (row, key) == ("600-604", "100-104")
 
     forget_picture(page)
     page.locator("#zoom-in").click()
-    expect(page.locator("#rows")).to_have_value("970-1033")
-    expect(page.locator("#shown-keys")).to_have_value("470-533")
+    expect(page.locator("#rows")).to_have_value("570-633")
+    expect(page.locator("#shown-keys")).to_have_value("70-133")
     page.view.wait()
     weights, saved = read_weights(page)
-    assert saved["queries"][0] == "w970" and saved["keys"][0] == "w470" and saved["key_places"][-1] == 533
-    np.testing.assert_allclose(weights, exact[:, 970:1034, 470:534], atol=1e-6)
+    assert saved["queries"][0] == "w570" and saved["keys"][0] == "w70" and saved["key_places"][-1] == 133
+    np.testing.assert_allclose(weights, exact[:, 570:634, 70:134], atol=1e-6)
     weight, row, key = read_cell(page)
-    assert row == 1002 and abs(weight - np.nanmax(exact[0, 1002, 470:534])) < 5.1e-5
-    assert exact[0, 1002, key] == np.nanmax(exact[0, 1002, 470:534])
-    assert f"query w1002 (row 1002) → key w{key} ({key})" in page.locator("#readout").inner_text()
+    assert row == 602 and abs(weight - np.nanmax(exact[0, 602, 70:134])) < 5.1e-5
+    assert exact[0, 602, key] == np.nanmax(exact[0, 602, 70:134])
+    assert f"query w602 (row 602) → key w{key} ({key})" in page.locator("#readout").inner_text()
     assert page.locator("#zoom-in").is_hidden()
 
     choose(page, "shown-keys", "")
-    np.testing.assert_allclose(read_weights(page)[0], exact[:, 970:1034], atol=1e-6)
+    np.testing.assert_allclose(read_weights(page)[0], exact[:, 570:634], atol=1e-6)
     page.evaluate("document.getElementById('status').textContent = ''")
     forget_picture(page)
     page.locator("#zoom-out").click()
@@ -220,7 +221,7 @@ def test_short_capture_is_zoomed_by_keyboard(open_view, tmp_path):
     drop(page, "text.safetensors", make_file(tmp_path, {"7": request}))
     wait_for_about(page, "Layer 7")
     page.wait_for_timeout(200)
-    move_by_keys(page, "Home", *["ArrowRight"] * 99)
+    move_by_keys(page, "End")
     page.keyboard.press("Enter")
     expect(page.locator("#shown-keys")).to_have_value("36-99")
     expect(page.locator("#rows")).to_have_value("22-85")
@@ -280,7 +281,7 @@ def test_text_has_colours_of_what_tokens_receive_and_of_a_row(bare_page, tmp_pat
 
 def test_text_of_a_long_capture_asks_for_rows(open_view, tmp_path):
     page, rng = open_view("#model=journey"), np.random.default_rng(8)
-    request = make_request(rng, 2000, 2200, scale=0.5, causal=True, positions=np.arange(200, 2200))
+    request = make_request(rng, 2000, 2200, key_heads=1, scale=0.5, causal=True, positions=np.arange(200, 2200))
     forget_picture(page)
     drop(page, "text.safetensors", make_file(tmp_path, {"7": request}, [f"▁w{i}" for i in range(2200)]))
     wait_for_about(page, "Layer 7")
@@ -317,7 +318,7 @@ def test_text_of_word_pieces_has_spaces(open_view, tmp_path):
 
 def test_long_capture_with_a_sink_is_offered_the_logarithmic_scale(open_view, tmp_path):
     page, rng = open_view("#model=journey"), np.random.default_rng(12)
-    request = make_request(rng, 2100, 2100, scale=0.1, causal=True)
+    request = make_request(rng, 2100, 2100, key_heads=1, scale=0.1, causal=True)
     request["queries"][:, :, 0] = 50
     request["keys"][0, :, 0] = 8
     drop(page, "text.safetensors", make_file(tmp_path, {"0": request}))
@@ -349,8 +350,8 @@ def test_text_without_tokens_says_so(open_view, tmp_path):
     ({"0.queries": np.ones((2, 1, 4), np.float32)}, {"layers": "0 1"}, "layers is no JSON, but '0 1'"),
     ({"0.queries": np.ones((2, 1, 4), np.float32)}, {"layers": "{}"}, "layers is no list of names, but {}"),
 ])
-def test_capture_of_another_form_is_told_what_it_has(open_view, tensors, metadata, words):
-    page = open_view("#model=journey")
+def test_capture_of_another_form_is_told_what_it_has(open_link, tensors, metadata, words):
+    page = open_link("#model=journey")
     drop(page, "other.safetensors", make_safetensors(tensors, {name: "F32" for name in tensors}, metadata))
     text = expect_problem(page, "Malformed", "queries")
     assert words in text and "the Python package" in text

@@ -29,8 +29,8 @@ def make_npy(array, **options):
 # --- arrays of NumPy ---
 
 @pytest.mark.parametrize("dtype, version", [("<f4", (1, 0)), ("<f8", (2, 0)), ("<f2", (1, 0))])
-def test_array_is_the_queries_of_a_model_that_they_fit(open_view, server, dtype, version):
-    page, rows = open_view("#model=patterns"), np.array(JOURNEY_ROWS, dtype)
+def test_array_is_the_queries_of_a_model_that_they_fit(open_link, server, dtype, version):
+    page, rows = open_link("#model=patterns"), np.array(JOURNEY_ROWS, dtype)
     forget_picture(page)
     drop(page, "rows.npy", make_npy(rows, version=version))
     wait_for_about(page, "From rows.npy.")
@@ -47,8 +47,8 @@ def test_array_is_the_queries_of_a_model_that_they_fit(open_view, server, dtype,
     (make_npy(np.ones((2, 3)).T), "save np.ascontiguousarray(x)"),
     (make_npy(np.ones((2, 3)))[:-8], "it has 40 bytes of numbers, which is not shape (2, 3)"),
     (make_npy(np.ones((2, 3)))[:9], "rows.npy: ")])
-def test_array_that_is_not_read_is_told_why(open_view, content, words):
-    page = open_view("#model=journey")
+def test_array_that_is_not_read_is_told_why(open_link, content, words):
+    page = open_link("#model=journey")
     drop(page, "rows.npy", content)
     assert words in expect_problem(page, "Malformed file", "queries")
 
@@ -93,8 +93,8 @@ def test_saved_blocks_are_shown_again(open_view):
     assert page.locator("#zoom-in").is_hidden() and page.locator("#main img").count() == 0
 
 
-def test_json_that_only_resembles_a_saved_picture_is_a_request(open_view):
-    page = open_view("#model=journey")
+def test_json_that_only_resembles_a_saved_picture_is_a_request(open_link):
+    page = open_link("#model=journey")
     saved = json.loads(save(page, "json")[1])
     drop(page, "picture.json", json.dumps(saved | {"keys": saved["keys"][1:]}).encode())
     assert "is not a key of a request" in expect_problem(page, "Unknown key")
@@ -102,15 +102,15 @@ def test_json_that_only_resembles_a_saved_picture_is_a_request(open_view):
 
 # --- CSV ---
 
-def test_csv_of_the_page_is_told_what_to_drop_instead(open_view):
-    page = open_view("#model=journey")
+def test_csv_of_the_page_is_told_what_to_drop_instead(open_link):
+    page = open_link("#model=journey")
     drop(page, *save(page, "csv"))
     assert "is a CSV of this page, with the weights of one head; save the picture as JSON, and drop that" \
         in expect_problem(page, "Another format", "queries")
 
 
-def test_csv_of_rows_becomes_an_array_by_the_line_that_is_shown(open_view, tmp_path):
-    page = open_view("#model=journey")
+def test_csv_of_rows_becomes_an_array_by_the_line_that_is_shown(open_link, tmp_path):
+    page = open_link("#model=journey")
     (tmp_path / "q.csv").write_text("\n".join(",".join(map(str, row)) for row in JOURNEY_ROWS))
     drop(page, "q.csv", (tmp_path / "q.csv").read_bytes())
     _, command, script, name = shlex.split(expect_problem(page, "Another format", "queries").split("drop that: ")[1])
@@ -125,8 +125,8 @@ def test_csv_of_rows_becomes_an_array_by_the_line_that_is_shown(open_view, tmp_p
 # --- weights ---
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_weights_are_listed_with_their_layout_and_what_serves_them(open_view, tmp_path, layout):
-    page, rng = open_view("#model=journey"), np.random.default_rng(1)
+def test_weights_are_listed_with_their_layout_and_what_serves_them(open_link, tmp_path, layout):
+    page, rng = open_link("#model=journey"), np.random.default_rng(1)
     tensors = {name: np.asarray(value) for name, value in random_tensors(rng, layout, 2, 4).items()}
     path = tmp_path / "my layer.safetensors"
     path.write_bytes(make_safetensors(tensors, "F16"))
@@ -174,8 +174,8 @@ def test_queries_and_keys_by_head_are_a_capture(open_view, server):
     np.testing.assert_allclose(read_weights(page)[0], find_weights(request), atol=1e-6)
 
 
-def test_error_in_a_dropped_file_names_it(open_view):
-    page = open_view("#model=journey")
+def test_error_in_a_dropped_file_names_it(open_link):
+    page = open_link("#model=journey")
     drop(page, "rows.json", b"{'queries': [[1, 2, 3]]}")
     text = expect_problem(page, "Malformed JSON", "queries")
     assert "rows.json: line 1, column 2: " in text and "double quotes" in text

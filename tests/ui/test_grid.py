@@ -243,7 +243,7 @@ def test_saved_pictures_of_one_layer_are_light_and_have_its_words(open_view, col
 
 @pytest.mark.parametrize("options", [{"viewport": {"width": 1280, "height": 800}},
                                      {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
-                                     PHONE, PHONE | {"color_scheme": "dark"}])
+                                     PHONE])
 def test_all_heads_are_accessible_and_fit_the_window(open_view, tmp_path, options):
     page = open_view("#model=journey", **options)
     open_all(page, tmp_path, name=HOSTILE)

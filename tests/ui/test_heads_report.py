@@ -19,8 +19,8 @@ def read_column(page, title):
     return [row[table[0].index(title)] for row in table[1:]]
 
 
-def test_heads_are_sorted_by_the_column_that_is_chosen(open_view):
-    page = open_view("#model=patterns")
+def test_heads_are_sorted_by_the_column_that_is_chosen(open_link):
+    page = open_link("#model=patterns")
     expect(page.locator("#compare tbody tr")).to_have_count(8)
     page.get_by_role("button", name="Entropy, nats").click()
     entropies = [read_number(cell) for cell in read_column(page, "Entropy, nats")]
@@ -33,8 +33,8 @@ def test_heads_are_sorted_by_the_column_that_is_chosen(open_view):
 
 
 @pytest.mark.parametrize("fragment", ["#model=wide", "#model=d2l&source=random", "#model=wide&sort=entropy"])
-def test_noise_has_neither_tags_nor_a_table(open_view, fragment):
-    page = open_view(fragment)
+def test_noise_has_neither_tags_nor_a_table(open_link, fragment):
+    page = open_link(fragment)
     expect(page.locator("#compare-note")).to_contain_text("What heads do with random numbers says nothing of them")
     assert page.locator("#compare").is_hidden() and page.locator("#drop-least").is_hidden()
     assert set(page.locator("#grid .tags").all_inner_texts()) == {""}
@@ -56,8 +56,8 @@ def drop_capture(page, tmp_path, **options):
     return request
 
 
-def test_capture_that_no_server_keeps_has_sums(open_view, tmp_path):
-    page = open_view("#model=journey&sort=mass_on_first")
+def test_capture_that_no_server_keeps_has_sums(open_link, tmp_path):
+    page = open_link("#model=journey&sort=mass_on_first")
     request = drop_capture(page, tmp_path)
     expect(page.locator("#compare-note")).to_contain_text("attnd --capture-memory 1GiB")
     entropy, first = sum_up(request)

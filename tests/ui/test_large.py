@@ -47,10 +47,10 @@ def test_512_tokens_of_12_heads_are_smooth(open_view, browser):
     seen = set()
 
     def move_mouse():
-        for step in range(150):
-            page.mouse.move(box["x"] + box["width"] * (0.1 + 0.85 * step / 150),
-                            box["y"] + box["height"] * (0.2 + 0.7 * (step * 37 % 150) / 150))
-            if step % 10 == 0:
+        for step in range(75):
+            page.mouse.move(box["x"] + box["width"] * (0.1 + 0.85 * step / 75),
+                            box["y"] + box["height"] * (0.2 + 0.7 * (step * 37 % 75) / 75))
+            if step % 5 == 0:
                 seen.add(read_cell(page))
 
     frame, task = watch_frames(browser, page, move_mouse)
@@ -64,8 +64,8 @@ def test_512_tokens_of_12_heads_are_smooth(open_view, browser):
     print(f"while heads and rows were changed: {frame:.0f} ms, the longest task {task:.0f} ms")
 
 
-def test_too_many_tokens_are_named_and_rows_are_offered(open_view):
-    page = open_view("#model=wide")
+def test_too_many_tokens_are_named_and_rows_are_offered(open_link):
+    page = open_link("#model=wide")
     page.locator("#source").select_option("random")
     page.locator("#count").fill("3000")
     text = expect_problem(page, "Too large to draw", "rows")
@@ -78,8 +78,8 @@ def test_too_many_tokens_are_named_and_rows_are_offered(open_view):
     assert move_by_keys(page, "End")[2] == 2999
 
 
-def test_spread_and_last_rows_are_offered_of_a_causal_layer(open_view):
-    page = open_view("#model=wide&causal=true")
+def test_spread_and_last_rows_are_offered_of_a_causal_layer(open_link):
+    page = open_link("#model=wide&causal=true")
     page.locator("#source").select_option("random")
     page.locator("#count").fill("3000")
     expect_problem(page, "Too large to draw", "rows")
@@ -93,8 +93,8 @@ def test_spread_and_last_rows_are_offered_of_a_causal_layer(open_view):
     assert page.locator("#row option").last.inner_text() == "2999"
 
 
-def test_more_random_tokens_than_can_be_made_are_refused(open_view):
-    page = open_view("#model=wide")
+def test_more_random_tokens_than_can_be_made_are_refused(open_link):
+    page = open_link("#model=wide")
     page.locator("#source").select_option("random")
     page.locator("#count").fill("999999999")
     assert "up to 29,127 tokens" in expect_problem(page, "Too many tokens", "count")
@@ -111,8 +111,8 @@ def test_reply_beyond_the_limit_of_the_server_is_named(open_view):
     assert "--max-reply 8" in expect_problem(page, "Reply too large")
 
 
-def test_long_rows_are_drawn_as_lines_of_their_strongest_keys(open_view):
-    page = open_view("#model=wide&source=random&count=200&row=100")
+def test_long_rows_are_drawn_as_lines_of_their_strongest_keys(open_link):
+    page = open_link("#model=wide&source=random&count=200&row=100")
     assert page.locator("#lines-box path.line").count() <= 30
     assert "the 30 strongest of 200 keys" in page.locator("#lines-note").inner_text()
     choose(page, "heads", "3, 5")

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from server import ROOT
 from safetensors_file import read_safetensors
 from take_pictures import PICTURES
-from test_look import PHONE, assert_accessible, journey_projections, wait_for_steps
+from test_look import PHONE, assert_accessible, journey_projections, unfold_all, wait_for_steps
 from view import JOURNEY_ROWS, ask_journey, read_number, read_table, wait_until
 
 
@@ -24,9 +24,9 @@ def softmax(scores):
     return exps / exps.sum()
 
 
-def test_first_step_has_the_projections_as_numbers(open_view):
+def test_first_step_has_the_projections_as_numbers(open_link):
     """Against the weights in the repository."""
-    page = open_view("#model=journey&row=3&key=0&head=1")
+    page = open_link("#model=journey&row=3&key=0&head=1")
     wait_for_steps(page, 6)
     query, key, value = journey_projections()
     rows = np.array(JOURNEY_ROWS)
@@ -37,8 +37,8 @@ def test_first_step_has_the_projections_as_numbers(open_view):
     assert name == "q of with" and read_number(number) == pytest.approx((rows @ query.T)[3, 1], abs=6e-5)
 
 
-def test_long_projections_are_strips_with_their_numbers(open_view):
-    page = open_view("#model=d2l&row=1&head=2")
+def test_long_projections_are_strips_with_their_numbers(open_link):
+    page = open_link("#model=d2l&row=1&head=2")
     wait_for_steps(page, 6)
     strips = page.locator("#steps canvas.strip")
     assert strips.count() == 1 + 2 * 6  # q, and k and v of each key
@@ -51,8 +51,8 @@ def test_long_projections_are_strips_with_their_numbers(open_view):
             assert (blue > red) == (number > 0)
 
 
-def test_drawing_lights_the_step(open_view):
-    page = open_view("#model=journey&row=3&head=1")
+def test_drawing_lights_the_step(open_link):
+    page = open_link("#model=journey&row=3&head=1")
     wait_for_steps(page, 6)
     lit = []
     for _ in range(6):
@@ -62,8 +62,8 @@ def test_drawing_lights_the_step(open_view):
     assert "Lit is: Weighted sum." in page.locator("#layer-drawing svg").get_attribute("aria-label")
 
 
-def test_without_the_mask_the_hidden_keys_have_weights(open_view, server):
-    page = open_view("#model=journey&row=2&head=0&what=mask")
+def test_without_the_mask_the_hidden_keys_have_weights(open_link, server):
+    page = open_link("#model=journey&row=2&head=0&what=mask")
     expect(page.locator("#what-table tbody tr")).to_have_count(6)
     _, masked = ask_journey(server)
     _, whole = ask_journey(server, causal=False)
@@ -87,8 +87,8 @@ def test_scores_without_the_root_and_with_a_temperature(open_view):
     expect(page.locator("#what-text")).to_have_text("This cannot be computed: write a number above 0.")
 
 
-def test_another_token_is_what_the_server_says_of_the_other_sentence(open_view, server):
-    page = open_view("#model=journey&row=3&key=0&head=1&what=token&by=step")
+def test_another_token_is_what_the_server_says_of_the_other_sentence(open_link, server):
+    page = open_link("#model=journey&row=3&key=0&head=1&what=token&by=step")
     expect(page.locator("#what-table")).to_contain_text("Your → step")
     _, weights = ask_journey(server, queries=[JOURNEY_ROWS[5], *JOURNEY_ROWS[1:]])
     assert np.allclose(read_what_if(page)[:, 1], weights[1, 3], atol=6e-5)
@@ -107,7 +107,7 @@ def test_outputs_of_patterns_are_named_by_words(open_view):
 
 @pytest.mark.parametrize("options", [{"color_scheme": "dark"}, {"viewport": {"width": 1280, "height": 800}}, PHONE])
 def test_lesson_fits_and_is_accessible(open_view, options):
-    page = open_view("#model=d2l&row=1&head=1&what=temperature", **options)
+    page = open_view("#model=d2l&row=1&head=1&off=1&step=5&what=temperature", **options)
     wait_for_steps(page, 6)
     expect(page.locator("#what-table tbody tr")).to_have_count(6)
     width = page.evaluate("document.documentElement.clientWidth")
@@ -115,6 +115,7 @@ def test_lesson_fits_and_is_accessible(open_view, options):
     for part in ("#what", "#layer-drawing svg", "#steps"):
         box = page.locator(part).bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= width, part
+    unfold_all(page)
     assert_accessible(page)
 
 

@@ -18,8 +18,8 @@ from view import JOURNEY, View, choose, expect_problem, read_number, read_table,
 
 @pytest.mark.parametrize("fragment, step_of_all", [("#model=journey&valid=0&row=3&key=0", "All scores are alike"),
                                                    ("#model=d2l&valid=0&row=1&key=0", "All scores are alike")])
-def test_steps_of_a_row_without_a_valid_key_are_those_of_the_server(open_view, fragment, step_of_all):
-    page = open_view(f"{fragment}&step=5")
+def test_steps_of_a_row_without_a_valid_key_are_those_of_the_server(open_link, fragment, step_of_all):
+    page = open_link(f"{fragment}&step=5")
     wait_for_steps(page, 6)
     table = read_table(page, "#steps table")
     rows, total = table[1:7], table[-1]
@@ -36,8 +36,8 @@ def test_steps_of_a_row_without_a_valid_key_are_those_of_the_server(open_view, f
     expect(page.locator("#even-note")).to_be_visible()
 
 
-def test_rows_with_a_valid_key_have_no_such_note(open_view):
-    page = open_view("#model=journey&valid=1&row=3&key=0")
+def test_rows_with_a_valid_key_have_no_such_note(open_link):
+    page = open_link("#model=journey&valid=1&row=3&key=0")
     expect(page.locator("#even-note")).to_be_hidden()
 
 
@@ -58,8 +58,8 @@ def test_compute_leads_to_the_field_that_is_wrong(open_view):
     assert is_in_view(page, "#text") and is_in_view(page, "#text-error")
 
 
-def test_button_beside_the_title_leads_to_the_field(open_view):
-    page = open_view("#model=journey")
+def test_button_beside_the_title_leads_to_the_field(open_link):
+    page = open_link("#model=journey")
     page.locator("#rows").fill("17")
     expect_problem(page, "Out of range", "rows")
     page.get_by_role("button", name="Show where").click()
@@ -95,16 +95,16 @@ def test_sum_of_a_sentence_is_in_the_table_without_scrolling(open_view):
     assert page.locator("#steps").evaluate("box => box.scrollHeight <= box.clientHeight + 1")
 
 
-def test_sum_of_many_keys_stays_at_the_lower_edge(open_view):
-    page = open_view("#model=d2l&source=random&count=64&step=5&row=40&key=0")
+def test_sum_of_many_keys_stays_at_the_lower_edge(open_link):
+    page = open_link("#model=d2l&source=random&count=64&step=5&row=40&key=0")
     wait_for_steps(page, 64)
     assert page.locator("#steps").evaluate("""box => {
         const foot = box.querySelector('tfoot td').getBoundingClientRect(), edge = box.getBoundingClientRect();
         return box.scrollHeight > box.clientHeight && foot.bottom <= edge.bottom + 1; }""")
 
 
-def test_lines_are_scrolled_to_the_chosen_row(open_view):
-    page = open_view("#model=d2l&source=random&count=64&row=60&key=0")
+def test_lines_are_scrolled_to_the_chosen_row(open_link):
+    page = open_link("#model=d2l&source=random&count=64&row=60&key=0")
     assert page.locator("#lines-box").evaluate("""box => {
         const label = box.querySelector('text[font-weight="700"]').getBoundingClientRect();
         const edge = box.getBoundingClientRect();
@@ -121,12 +121,26 @@ def test_link_to_a_model_that_is_not_there_says_so(open_view):
     expect(page.locator("#notice")).to_contain_text("no model other")
 
 
+def test_link_that_follows_a_move_at_once_is_no_error(open_view):
+    """What the move has postponed meets the state of the link and the run of before."""
+    page, held = open_view("#model=journey&row=3&key=0"), []
+    page.route("**/v1/attention", lambda route: held.append(route))
+    page.evaluate("""() => {
+        document.getElementById('heatmap').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowUp', bubbles: true }));
+        location.hash = '#model=d2l&sequence=1'; }""")
+    page.wait_for_timeout(500)
+    assert len(held) == 1
+    held[0].continue_()
+    page.unroute("**/v1/attention")
+    expect(page.locator("#facts")).to_contain_text("d2l")
+
+
 @pytest.mark.parametrize("model, typed, words", [
     ("journey", "your Journey, starts.", ["Your", "journey", "starts"]),
     ("patterns", "The cat slept!", ["the", "cat", "slept"]),
     ("patterns", "“the cat”", None)])
-def test_words_of_a_sentence_are_known_without_case_and_marks(open_view, model, typed, words):
-    page = open_view(f"#model={model}")
+def test_words_of_a_sentence_are_known_without_case_and_marks(open_link, model, typed, words):
+    page = open_link(f"#model={model}")
     page.locator("#text").fill(typed)
     if words is None:
         assert "'“the' is not a word" in expect_problem(page, "Unknown word", "text")
@@ -135,8 +149,8 @@ def test_words_of_a_sentence_are_known_without_case_and_marks(open_view, model, 
     assert page.locator("#row option").all_inner_texts() == [f"{i} {word}" for i, word in enumerate(words)]
 
 
-def test_sentence_that_is_too_long_is_told_in_words(open_view):
-    page = open_view("#model=journey")
+def test_sentence_that_is_too_long_is_told_in_words(open_link):
+    page = open_link("#model=journey")
     page.locator("#text").fill(" ".join(JOURNEY + ["with"]))
     assert "7 words; this model takes 6" in expect_problem(page, "Too many words", "text")
 
@@ -144,8 +158,8 @@ def test_sentence_that_is_too_long_is_told_in_words(open_view):
 @pytest.mark.parametrize("text", ["{'queries': [[1, 2, 3]]}", '{"model": "journey", "queries": [[NaN, 2, 3]]}',
                                   '{"model": "journey", "queries": [[1e400, 2, 3]]}',
                                   '{"model": "journey", "queries": [[1, 2, 3],]}'])
-def test_pasted_json_is_judged_in_the_words_of_the_server(open_view, server, text):
-    page = open_view("#model=journey")
+def test_pasted_json_is_judged_in_the_words_of_the_server(open_link, server, text):
+    page = open_link("#model=journey")
     reply = requests.post(server.url + "/v1/attention", data=text, timeout=60,
                           headers={"Content-Type": "application/json"})
     assert reply.status_code == 400
@@ -157,8 +171,8 @@ def test_pasted_json_is_judged_in_the_words_of_the_server(open_view, server, tex
     ('{"queries": [[1, 2, 3],]}', "line 1, column 24: "), ('\n {"queries": [[1, 2, 3],]}', "line 2, column 25: "),
     ('{\n"queries": [[1, 2, 3],]}', "line 2, column 23: "), ('x {"queries": [[1, 2, 3]]}', "line 1, column 1: "),
     ("[[1, 2, 3],]", "line 1, column 12: "), ("queries", "line 1, column 7: ")])
-def test_place_in_pasted_json_is_that_of_what_was_typed(open_view, text, place):
-    page = open_view("#model=journey")
+def test_place_in_pasted_json_is_that_of_what_was_typed(open_link, text, place):
+    page = open_link("#model=journey")
     paste(page, text)
     assert f" {place}" in expect_problem(page, "Malformed JSON", "queries")
 
@@ -196,8 +210,8 @@ def test_error_of_an_earlier_text_does_not_come_back(open_view):
 @pytest.mark.parametrize("name, content, words", [
     ("notes.txt", b"hello", "notes.txt is no JSON, safetensors or capture"),
     ("rows.safetensors", b"", "rows.safetensors is empty")])
-def test_dropped_file_of_text_is_named(open_view, name, content, words):
-    page = open_view("#model=journey")
+def test_dropped_file_of_text_is_named(open_link, name, content, words):
+    page = open_link("#model=journey")
     drop(page, name, content)
     assert words in expect_problem(page, "Another format", "queries")
 

@@ -35,8 +35,8 @@ def wait_for_change(page, heads):
     return [read_number(number) / 100 for number in re.findall(r"([\d.]+) %", text)]
 
 
-def test_switching_a_head_off_says_how_far_the_outputs_move(open_view, server):
-    page = open_view("#model=journey")
+def test_switching_a_head_off_says_how_far_the_outputs_move(open_link, server):
+    page = open_link("#model=journey")
     expect(page.locator("#change")).to_have_text("All heads are on.")
     page.get_by_label("Head 1 on").uncheck()
     outputs, _ = ask_journey(server)
@@ -51,8 +51,8 @@ def read_outputs(page):
     return [[read_number(cell) for cell in row[1:]] for row in read_table(page, "#outputs tbody")]
 
 
-def test_outputs_are_those_of_the_book(open_view, server):
-    page = open_view("#model=journey&row=2&key=0")
+def test_outputs_are_those_of_the_book(open_link, server):
+    page = open_link("#model=journey&row=2&key=0")
     table = read_table(page, "#outputs table")
     assert table[:3] == [["Query", "0", "1"], ["Your", "0.3190", "0.4858"], ["journey", "0.2943", "0.3897"]]
     assert page.locator("#outputs tr[aria-current]").inner_text().startswith("starts")
@@ -67,8 +67,8 @@ def test_outputs_are_those_of_the_book(open_view, server):
     assert np.allclose(read_outputs(page), ask_journey(server)[0], atol=5.1e-5)
 
 
-def test_outputs_of_a_sequence_have_its_rows_and_first_numbers(open_view, server):
-    page = open_view("#model=d2l&sequence=1&rows=3,0")
+def test_outputs_of_a_sequence_have_its_rows_and_first_numbers(open_link, server):
+    page = open_link("#model=d2l&sequence=1&rows=3,0")
     saved = json.loads(save(page, "request")[1])
     del saved["weights_queries"], saved["need_weights"]
     outputs = np.array(server.attention(saved).json()["outputs"])
@@ -76,15 +76,15 @@ def test_outputs_of_a_sequence_have_its_rows_and_first_numbers(open_view, server
     assert "the first 6 of 100 numbers" in page.locator("#outputs-note").inner_text()
 
 
-def test_prediction_is_what_is_measured(open_view):
-    page = open_view("#model=patterns&off=0,3,4")
+def test_prediction_is_what_is_measured(open_link):
+    page = open_link("#model=patterns&off=0,3,4")
     expect(page.locator("#change")).to_contain_text("predicted")
     measured, predicted = wait_for_change(page, "heads 0, 3, 4")
     assert measured == pytest.approx(predicted, rel=2e-3) and measured > 0.05
 
 
-def test_report_is_that_of_the_server(open_view, server):
-    page = open_view("#model=journey")
+def test_report_is_that_of_the_server(open_link, server):
+    page = open_link("#model=journey")
     report = requests.post(server.url + "/v1/heads", timeout=60,
                            json={"model": "journey", "queries": JOURNEY_ROWS}).json()
     expect(page.locator("#compare tbody tr")).to_have_count(2)
@@ -175,8 +175,8 @@ def wait_for_about(page, text):
     page.view.wait()
 
 
-def test_pasted_request_is_computed(open_view, server):
-    page = open_view("#model=d2l")
+def test_pasted_request_is_computed(open_link, server):
+    page = open_link("#model=d2l")
     paste(page, json.dumps({"model": "journey", "queries": JOURNEY_ROWS[:3], "causal": False,
                             "weights_heads": [1], "weights_queries": [2, 0]}))
     expect(page.locator("#large-title")).to_have_text("Head 1")
@@ -198,8 +198,8 @@ def test_pasted_request_is_computed(open_view, server):
     ("[]", "", None, ""),
     ("null", "Wrong type", "queries", "JSON object"),
 ])
-def test_bad_request_is_reported_at_its_field(open_view, text, title, place, words):
-    page = open_view("#model=journey")
+def test_bad_request_is_reported_at_its_field(open_link, text, title, place, words):
+    page = open_link("#model=journey")
     paste(page, text)
     assert words in expect_problem(page, title, place)
     if place:
@@ -217,8 +217,8 @@ def test_bad_request_is_reported_at_its_field(open_view, text, title, place, wor
     ("rows", "17", "Out of range", "rows"),
     ("heads", "5", "Out of range", "heads"),
 ])
-def test_bad_option_is_reported_at_its_field(open_view, control, value, title, place):
-    page = open_view("#model=journey")
+def test_bad_option_is_reported_at_its_field(open_link, control, value, title, place):
+    page = open_link("#model=journey")
     page.locator(f"#{control}").fill(value)
     expect_problem(page, title, place)
 
@@ -228,8 +228,8 @@ def shown_errors(page):
     return page.eval_on_selector_all("form .error:not([hidden])", "all => all.map(error => error.id)")
 
 
-def test_error_of_a_field_that_was_mended_does_not_stay(open_view):
-    page = open_view("#model=journey")
+def test_error_of_a_field_that_was_mended_does_not_stay(open_link):
+    page = open_link("#model=journey")
     page.locator("#text").fill("Your journey ends")
     expect_problem(page, "Unknown word", "text")
     page.locator("#valid-lens").fill("abc")
@@ -242,10 +242,10 @@ def test_error_of_a_field_that_was_mended_does_not_stay(open_view):
 @pytest.mark.parametrize("model, typed, same_as", [
     ("d2l", "3", "[3, 3]"), ("d2l", "[3]", "[3, 3]"), ("d2l", "3, 2", "[3, 2]"),
     ("journey", "[2]", "2"), ("journey", "[2,2,2,2,2,2]", "2")])
-def test_one_number_of_valid_keys_stands_for_all(open_view, model, typed, same_as):
+def test_one_number_of_valid_keys_stands_for_all(open_link, model, typed, same_as):
     saved = []
     for valid in (typed, same_as):
-        page = open_view(f"#model={model}")
+        page = open_link(f"#model={model}")
         choose(page, "valid-lens", valid)
         saved.append(json.loads(save(page, "json")[1])["attention_weights"])
     assert saved[0] == saved[1] and any(None in row for head in saved[0] for row in head)
@@ -267,8 +267,8 @@ def test_one_number_of_valid_keys_stands_for_all(open_view, model, typed, same_a
     ("text", "journey", "  ", "write at least one word"),
     ("text", "journey", "Your end", "use Your, journey, starts, with, one, step"),
 ])
-def test_error_is_about_the_value_that_was_typed(open_view, control, model, value, words):
-    page = open_view(f"#model={model}")
+def test_error_is_about_the_value_that_was_typed(open_link, control, model, value, words):
+    page = open_link(f"#model={model}")
     page.locator(f"#{control}").fill(value)
     text = expect_problem(page, "", {"seed": "count"}.get(control, control))
     assert words in text and "column" not in text
@@ -279,22 +279,22 @@ def test_error_is_about_the_value_that_was_typed(open_view, control, model, valu
     ("a b c d e f g", "7 labels for 6 queries: the last are left out."),
     ("| x", "1 label for 6 keys: the others keep their numbers."),
     ("a b c d e f", ""), ("", "")])
-def test_labels_too_few_or_too_many_are_told(open_view, labels, note):
-    page = open_view("#model=journey&labels=x")
+def test_labels_too_few_or_too_many_are_told(open_link, labels, note):
+    page = open_link("#model=journey&labels=x")
     choose(page, "labels", labels)
     expect(page.locator("#labels-note")).to_have_text(note)
 
 
-def test_window_is_sent_and_drawn(open_view):
-    page = open_view("#model=journey")
+def test_window_is_sent_and_drawn(open_link):
+    page = open_link("#model=journey")
     choose(page, "window", "2")
     for row, cells in enumerate(json.loads(save(page, "json")[1])["attention_weights"][0]):
         assert [key for key, cell in enumerate(cells) if cell is not None] == list(range(max(0, row - 1), row + 1))
     wait_until(page, "() => location.hash.includes('window=2')")
 
 
-def test_dropped_json_is_computed(open_view, server):
-    page = open_view("#model=d2l")
+def test_dropped_json_is_computed(open_link, server):
+    page = open_link("#model=d2l")
     forget_picture(page)
     drop(page, "request.json", json.dumps({"model": "journey", "queries": JOURNEY_ROWS}).encode())
     wait_for_about(page, "request.json")
@@ -304,7 +304,7 @@ def test_dropped_json_is_computed(open_view, server):
     assert (row, key) == (5, 5) and abs(weight - weights[0, 5, 5]) < 5.1e-5
 
 
-def test_dropped_safetensors_are_computed(open_view, server):
+def test_dropped_safetensors_are_computed(open_link, server):
     """A ragged batch in float16, with one valid_lens for each query."""
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(3, 100)).astype(np.float16)
@@ -313,7 +313,7 @@ def test_dropped_safetensors_are_computed(open_view, server):
                "valid_lens": [3, 4, 1]}
     dtypes = {"queries": "F16", "keys": "F32", "query_lens": "I64", "key_lens": "I32",
               "valid_lens": "I64"}
-    page = open_view("#model=journey")
+    page = open_link("#model=journey")
     forget_picture(page)
     drop(page, "ragged.safetensors", make_safetensors(tensors, dtypes, {"model": "d2l"}))
     wait_for_about(page, "ragged.safetensors")
@@ -328,8 +328,8 @@ def test_dropped_safetensors_are_computed(open_view, server):
     assert move_by_keys(page, "End") == (None, 0, 3)
 
 
-def test_dropped_file_that_is_neither_is_refused(open_view):
-    page = open_view("#model=journey")
+def test_dropped_file_that_is_neither_is_refused(open_link):
+    page = open_link("#model=journey")
     drop(page, "picture.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
     assert "picture.png" in expect_problem(page, "Another format", "queries")
 
@@ -339,16 +339,16 @@ def test_dropped_file_that_is_neither_is_refused(open_view):
     ("layer.pt", b"PK\3\4" + bytes(26) + b"layer/data.pkl", "torch.load(sys.argv[1], 'cpu', weights_only=True)"),
     ("rows.pkl", b"\x80\4\x95\0\0", "load it with pickle.load() if you trust its origin"),
 ])
-def test_dropped_file_of_another_kind_is_recognised(open_view, name, content, words):
-    page = open_view("#model=journey")
+def test_dropped_file_of_another_kind_is_recognised(open_link, name, content, words):
+    page = open_link("#model=journey")
     drop(page, name, content)
     assert words in expect_problem(page, "", "queries")
 
 
-def test_line_that_converts_a_file_runs_nothing_of_its_name(open_view, tmp_path):
+def test_line_that_converts_a_file_runs_nothing_of_its_name(open_link, tmp_path):
     """A shell runs the line, with a python3 that prints its arguments."""
     name = "q$(touch ran)`touch ran`'\"\\;touch ran;.npz"
-    page = open_view("#model=journey")
+    page = open_link("#model=journey")
     drop(page, name, b"PK\3\4" + bytes(26) + b"q.npy")
     line = expect_problem(page, "Another format", "queries").split("python3", 1)[1].splitlines()[0]
     (tmp_path / "python3").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
@@ -362,8 +362,8 @@ def test_line_that_converts_a_file_runs_nothing_of_its_name(open_view, tmp_path)
 
 @pytest.mark.parametrize("fragment", ["#model=d2l&scale=log", "#model=journey",
                                       "#model=wide&source=random&count=2001&rows=0-99&heads=0"])
-def test_saved_picture_has_room_for_its_texts(open_view, browser, tmp_path, fragment):
-    page = open_view(fragment)
+def test_saved_picture_has_room_for_its_texts(open_link, browser, tmp_path, fragment):
+    page = open_link(fragment)
     (tmp_path / "saved.svg").write_bytes(save(page, "svg")[1])
     context = browser.new_context()
     alone = context.new_page()
@@ -387,8 +387,8 @@ def test_file_is_chosen_with_the_keyboard(open_view, tmp_path):
 
 # --- files ---
 
-def test_png_is_a_picture(open_view):
-    page = open_view("#model=journey")
+def test_png_is_a_picture(open_link):
+    page = open_link("#model=journey")
     name, data = save(page, "png")
     assert name == "journey-head-0.png" and data.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = (int.from_bytes(data[at:at + 4], "big") for at in (16, 20))
@@ -397,8 +397,8 @@ def test_png_is_a_picture(open_view):
     assert height > 2 * box["height"] + 100  # the title, and the bar of the scale
 
 
-def test_svg_has_each_weight_and_label(open_view, server):
-    page = open_view("#model=journey&head=1")
+def test_svg_has_each_weight_and_label(open_link, server):
+    page = open_link("#model=journey&head=1")
     name, data = save(page, "svg")
     assert name == "journey-head-1.svg"
     root = ElementTree.fromstring(data)
@@ -411,8 +411,8 @@ def test_svg_has_each_weight_and_label(open_view, server):
     assert texts.count("1") == 2 and texts[-4:] == ["journey, head 1: attention weights", "0", "1", "masked"]
 
 
-def test_only_a_weight_of_1_reads_1(open_view):
-    page = open_view("#model=patterns&head=1")
+def test_only_a_weight_of_1_reads_1(open_link):
+    page = open_link("#model=patterns&head=1")
     root = ElementTree.fromstring(save(page, "svg")[1])
     texts = [text.text for text in root.findall("{*}g/{*}text")][:-3]  # the last are of the scale
     exact = [title.text.split()[-1] for title in root.findall(".//{*}rect/{*}title")]
@@ -420,14 +420,14 @@ def test_only_a_weight_of_1_reads_1(open_view):
     assert any(text.startswith(".99") for text in texts)
 
 
-def test_label_that_a_spreadsheet_would_compute_has_an_apostrophe(open_view):
-    page = open_view("#model=journey&labels=" + quote("=1+1 +2 -3 @x plain 5"))
+def test_label_that_a_spreadsheet_would_compute_has_an_apostrophe(open_link):
+    page = open_link("#model=journey&labels=" + quote("=1+1 +2 -3 @x plain 5"))
     table = list(csv.reader(io.StringIO(save(page, "csv")[1].decode())))
     assert [row[0] for row in table[1:]] == ["'=1+1", "'+2", "'-3", "'@x", "plain", "5"]
 
 
-def test_csv_has_the_weights_of_the_head(open_view, server):
-    page = open_view("#model=journey")
+def test_csv_has_the_weights_of_the_head(open_link, server):
+    page = open_link("#model=journey")
     choose(page, "labels", 'a,b "quoted" =1+1')
     _, data = save(page, "csv")
     table = list(csv.reader(io.StringIO(data.decode())))
@@ -439,8 +439,8 @@ def test_csv_has_the_weights_of_the_head(open_view, server):
         assert np.allclose(np.array(line[7:], float), outputs[row], rtol=1e-7)
 
 
-def test_json_has_the_weights_of_all_heads(open_view, server):
-    page = open_view("#model=journey")
+def test_json_has_the_weights_of_all_heads(open_link, server):
+    page = open_link("#model=journey")
     _, data = save(page, "json")
     saved = json.loads(data)
     _, weights = ask_journey(server)
@@ -450,8 +450,8 @@ def test_json_has_the_weights_of_all_heads(open_view, server):
     assert np.allclose(got, weights, rtol=1e-7)
 
 
-def test_json_has_the_outputs_that_are_shown(open_view, server):
-    page = open_view("#model=journey&rows=4,1&off=1")
+def test_json_has_the_outputs_that_are_shown(open_link, server):
+    page = open_link("#model=journey&rows=4,1&off=1")
     expect(page.locator("#outputs-note")).to_contain_text("Heads that are off: 1.")
     saved = json.loads(save(page, "json")[1])
     outputs, _ = ask_journey(server, head_mask=[1, 0])
@@ -459,8 +459,8 @@ def test_json_has_the_outputs_that_are_shown(open_view, server):
     assert np.allclose(saved["outputs"], outputs[[4, 1]], rtol=1e-7)
 
 
-def test_saved_page_works_without_a_server(open_view, browser, tmp_path):
-    page = open_view("#model=journey")
+def test_saved_page_works_without_a_server(open_link, browser, tmp_path):
+    page = open_link("#model=journey")
     name, data = save(page, "html")
     (tmp_path / name).write_bytes(data)
     context = browser.new_context(offline=True)
@@ -477,8 +477,8 @@ def test_saved_page_works_without_a_server(open_view, browser, tmp_path):
 
 @pytest.mark.parametrize("fragment, ending", [("#model=journey&off=1", "json"),
                                               ("#model=wide&source=random&count=300", "safetensors")])
-def test_saved_request_gets_the_same_reply(open_view, server, fragment, ending):
-    page = open_view(fragment)
+def test_saved_request_gets_the_same_reply(open_link, server, fragment, ending):
+    page = open_link(fragment)
     name, data = save(page, "request")
     assert name.endswith(ending)
     kind = "application/json" if ending == "json" else "application/vnd.safetensors"
@@ -499,8 +499,8 @@ def test_copied_command_gets_what_is_on_screen(open_view, server):
     assert np.allclose(reply["outputs"], outputs)
 
 
-def test_link_shows_the_same_view(open_view):
-    page = open_view("#model=d2l")
+def test_link_shows_the_same_view(open_link):
+    page = open_link("#model=d2l")
     paste(page, json.dumps({"model": "journey", "queries": JOURNEY_ROWS}))
     wait_until(page, "() => document.getElementById('facts').textContent.startsWith('journey')")
     page.view.wait()
@@ -511,7 +511,7 @@ def test_link_shows_the_same_view(open_view):
     cell = move_by_keys(page, "End", "Home", "ArrowRight")
     for text in ("off=0", "head=1", "scale=log", f"key={cell[2]}"):
         wait_until(page, "text => location.hash.includes(text)", text)
-    again = open_view("#" + page.url.split("#")[1])
+    again = open_link("#" + page.url.split("#")[1])
     assert read_cell(again) == cell
     assert again.locator("#readout").inner_text() == page.locator("#readout").inner_text()
     assert again.locator("#large-title").inner_text() == "Head 1"
@@ -629,11 +629,18 @@ def folder_server():
         yield running
 
 
-@pytest.fixture
-def folder_page(browser, folder_server):
+@pytest.fixture(scope="module")
+def folder_view(browser, folder_server):
     view = View(browser, folder_server)
-    yield view.open("#model=my.whisper.decoder.0")
+    view.open("#model=my.whisper.decoder.0")
+    yield view
     view.close()
+
+
+@pytest.fixture
+def folder_page(folder_view):
+    yield folder_view.follow("#model=my.whisper.decoder.0")
+    folder_view.check()
 
 
 def test_folder_is_chosen_and_then_its_layer(folder_page):
@@ -716,8 +723,8 @@ def test_mask_goes_by_rows_where_positions_have_axes(folder_page, folder_server,
     ({"window": 1, "causal": False}, [[0, 1], [0, 1, 2], [1, 2, 3], [2, 3]]),
     ({"positions": [3, 0, 1, 9], "window": 4}, [[0, 1, 2], [1], [1, 2], [3]]),
     ({"key_positions": [5, 6, 1, 9]}, [[0, 1, 2, 3], [2], [2], [2]])])
-def test_keys_that_positions_and_windows_hide_are_masked(open_view, changes, attended):
-    page = open_view("#model=journey")
+def test_keys_that_positions_and_windows_hide_are_masked(open_link, changes, attended):
+    page = open_link("#model=journey")
     paste(page, json.dumps({"model": "journey", "queries": JOURNEY_ROWS[:4], "need": ["lse"], **changes}))
     expect(page.locator("#step-text")).to_contain_text("of the query “2”")
     saved = json.loads(save(page, "json")[1])

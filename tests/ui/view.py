@@ -6,7 +6,6 @@ import functools
 import io
 import json
 import re
-import time
 
 import numpy as np
 from matplotlib.image import imread
@@ -19,12 +18,15 @@ JOURNEY_ROWS = [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64],
 
 def wait_until(page, expression, arg=None, seconds=20):
     """Waits until the expression is true. The page's policy forbids Playwright's own waiting for
-    one, which evaluates a text inside the page. For an element Playwright's expect() waits: use
+    one, which evaluates a text inside the page. Asking again and again from here costs as much
+    as the page itself, so the page asks. For an element Playwright's expect() waits: use
     either for all that the page shows later than its status, which View.wait() waits for."""
-    end = time.monotonic() + seconds
-    while not page.evaluate(expression, arg):
-        assert time.monotonic() < end, f"still false: {expression}"
-        page.wait_for_timeout(20)
+    assert page.evaluate("""async ([arg, milliseconds]) => {
+        const isTrue = %s, end = performance.now() + milliseconds;
+        while (!await isTrue(arg) && performance.now() < end)
+            await new Promise(done => setTimeout(done, 20));
+        return isTrue(arg);
+    }""" % expression, [arg, seconds * 1000]), f"still false: {expression}"
 
 
 def ask_journey(server, **fields):
@@ -62,11 +64,11 @@ def hover_row(page, row_from_bottom=0):
         page.mouse.move(box["x"] + box["width"] / 2, y)
         before = read_cell(page)[1]
         while read_cell(page)[1] == before:
-            y -= 4
+            y -= 10
             page.mouse.move(box["x"] + box["width"] / 2, y)
         row_from_bottom -= 1
     cells = []
-    for x in range(0, int(box["width"]), 8):
+    for x in range(0, int(box["width"]), 20):  # less than a cell
         page.mouse.move(box["x"] + x, y)
         cell = read_cell(page)
         if not cells or cells[-1] != cell:
@@ -144,7 +146,7 @@ class View:
         self.context = context_of(browser, server.url, json.dumps(options, sort_keys=True))
         self.page = self.context.new_page()
         self.server, self.problems = server, []
-        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error.stack or error}"))
         self.page.on("dialog", lambda dialog: (self.problems.append(f"dialog: {dialog.message}"),
                                                dialog.dismiss()))
         self.page.on("console", self.note_console)
@@ -165,6 +167,22 @@ class View:
         self.wait()
         return self.page
 
+    def follow(self, fragment):
+        """Opens the page by a link from itself, and waits likewise: nothing is loaded again. What the page draws
+        is removed before, so that a test does not find what the last one left."""
+        self.page.evaluate("""fragment => {
+            for (const part of document.querySelectorAll(
+                    '.scroll, #grid, #lines-box, #status, #change, #step-text, #what-text, #compare-note, #outputs-note'))
+                part.replaceChildren();
+            history.replaceState(null, '', '#');  // so that another follows
+            location.hash = fragment;
+        }""", fragment)
+        self.wait()
+        return self.page
+
+    def is_open(self):
+        return self.page.url.startswith(f"{self.server.url}/#")
+
     def wait(self):
         """Waits until the page has computed, and has painted the picture and then the lines."""
         wait_until(self.page, """() => document.getElementById('status').textContent.startsWith('Computed')
@@ -174,4 +192,9 @@ class View:
     def close(self):
         self.page.unroute_all(behavior="wait")  # a stand-in may have a request in hand
         self.page.close()
-        assert not self.problems, self.problems
+        self.check()
+
+    def check(self):
+        """Fails once for what was noted."""
+        problems, self.problems = self.problems, []
+        assert not problems, problems

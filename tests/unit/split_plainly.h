@@ -46,10 +46,10 @@ static bool plain_has(const struct plain_keys *keys, const double *row, size_t i
 
     if (place == ATTN_PLACE_FIRST || place == ATTN_PLACE_SEPARATOR)
         return false;
-    for (size_t k = 0; k < keys->count; k++)
-        found |= plain_is_at(keys, i, k, place) &&
-                 (place < ATTN_PLACE_OFFSETS ||
-                  (row[k] > 0 && !(place == ATTN_PLACE_SAME && k == i)));
+    for (size_t k = 0; k < keys->count && !found; k++)
+        found = plain_is_at(keys, i, k, place) &&
+                (place < ATTN_PLACE_OFFSETS ||
+                 (row[k] > 0 && !(place == ATTN_PLACE_SAME && k == i)));
     return found;
 }
 
