@@ -12,7 +12,7 @@
 #   BUILD_DIR           build folder (build)
 #   MESON_OPTIONS       more options for meson setup, e.g. -Db_sanitize=address,undefined
 #   MESON_TEST_OPTIONS  more options for meson test, e.g. --suite threads
-#   UNIT_SAMPLE         an odd number: unit tests try one of so many of their floats and random cases (3, since
+#   UNIT_SAMPLE         an odd number: unit tests try one of so many of their floats and random cases (5, since
 #                       cases are drawn from seeds that stay; .ci/run tries all)
 #   UNIT_SEED           unit tests draw other numbers for each value (0); see tests/seeds.sh
 #   VENV                folder of the Python packages (BUILD_DIR/venv)
@@ -20,13 +20,13 @@
 #   BROWSER_TESTS       0 skips tests/ui (1)
 #   CHROMIUM            the browser of tests/ui (/usr/bin/chromium-headless-shell, or else /usr/bin/chromium)
 #   PYTEST_OPTIONS      more options for pytest, e.g. --ignore=tests/http/test_cli.py
-#   PYTEST_PROCESSES    processes that share the tests (two for each CPU: they wait for half of the time)
+#   PYTEST_PROCESSES    processes that share the tests (three for each CPU, since most wait; .ci/run: two)
 #   SOAK_SECONDS        length of the soak (2); .ci/run and --long have longer ones
 #   BACKGROUND_LOAD     requests a second that each server gets besides those of its test (0)
 #   PROPERTY_CASES      random requests to compare with the reference (500)
 #   STORED_CASES        random questions of kept captures to compare with sent ones (500)
 #   PROPERTY_SEED       their seed, which is printed (random)
-#   SCHEMATHESIS_SECONDS  length of each of three runs of schemathesis on docs/openapi.json (5)
+#   SCHEMATHESIS_SECONDS  length of each of three runs of schemathesis on docs/openapi.json (3; .ci/run: 5)
 set -eu
 
 case ${1:-} in
@@ -88,14 +88,14 @@ testlog=$build/meson-logs/testlog.json
 junit=$build/pytest.xml
 rm -f "$testlog" "$junit"
 # shellcheck disable=SC2086 # a list of options
-UNIT_SAMPLE=${UNIT_SAMPLE:-3} CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --print-errorlogs \
+UNIT_SAMPLE=${UNIT_SAMPLE:-5} CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --print-errorlogs \
     ${MESON_TEST_OPTIONS:-} || true
 # An idle process takes tests from the one that has most left; else they stay in their order. numpy has one
 # thread: a second one gains nothing beside other processes, and spins for a while after each product.
 # shellcheck disable=SC2086 # a list of options
 BINARY=${BINARY:-$build/src/attnd} OPENBLAS_NUM_THREADS=1 HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
-    --numprocesses="${PYTEST_PROCESSES:-$((2 * $(nproc)))}" --dist=worksteal \
+    --numprocesses="${PYTEST_PROCESSES:-$((3 * $(nproc)))}" --dist=worksteal \
     --junitxml="$junit" ${PYTEST_OPTIONS:-} \
     "$root/tests/http" "$root/tests/python" "$root/tests/faults" "$root/tests/ui" || true
 failed=0

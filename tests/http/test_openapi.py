@@ -2,7 +2,7 @@
 """docs/openapi.json is what the daemon serves, is valid, and is true. Every example is run, and
 schemathesis sends thousands of requests made from the schemas, right and wrong ones.
 
-    SCHEMATHESIS_SECONDS    length of each of three runs of schemathesis (5)"""
+    SCHEMATHESIS_SECONDS    length of each of three runs of schemathesis (3)"""
 
 import copy
 import json
@@ -29,7 +29,7 @@ from stored import delete, put
 
 FILE = ROOT / "docs/openapi.json"
 DOCUMENT = json.loads(FILE.read_text())
-SECONDS = int(os.environ.get("SCHEMATHESIS_SECONDS", 5))
+SECONDS = int(os.environ.get("SCHEMATHESIS_SECONDS", 3))
 # Keys of models and of statistics whose values depend on the machine or on time.
 MACHINE_KEYS = {"engine", "loaded", "cpu", "memory", "created", "last_use", "expires", "last_inference", "inference_count",
                 "execution_count", "batch_stats", "count", "ns"}
