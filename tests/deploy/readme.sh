@@ -9,6 +9,7 @@
 #   tests/deploy/with-engine.sh trixie sh tests/deploy/readme.sh
 #
 #   PROPERTY_CASES, UNIT_SAMPLE   as in tests/run.sh, but 150 and 11
+#   PYTEST_PROCESSES              as in tests/run.sh
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -16,7 +17,7 @@ cd "$(dirname "$0")/../.."
 git archive --format=tar HEAD | docker run --rm --interactive ${CONTAINER_OPTIONS:-} \
     --env MESON_OPTIONS=--werror \
     --env PROPERTY_CASES="${PROPERTY_CASES:-150}" \
-    --env UNIT_SAMPLE="${UNIT_SAMPLE:-11}" \
+    --env UNIT_SAMPLE="${UNIT_SAMPLE:-11}" ${PYTEST_PROCESSES:+--env PYTEST_PROCESSES="$PYTEST_PROCESSES"} \
     "${BASE_IMAGE:?run by with-engine.sh}" sh -euc '
         mkdir /attnd && cd /attnd && tar --extract
         echo "$ sh deploy/quickstart.sh --once"
