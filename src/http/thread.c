@@ -258,7 +258,7 @@ static void forget_new(struct http_thread *thread) {
 
     if (thread->connections.num_new > 0 &&
         (MHD_get_timeout(thread->daemon, &timeout) != MHD_YES || timeout > 0))
-        connection_forget_all(&thread->connections, CONNECTION_IS_NEW);
+        connection_forget_new(&thread->connections);
 }
 
 /* Returns how long to wait for events in milliseconds. There is always a limit, so that
@@ -376,7 +376,7 @@ static void *thread_main(void *argument) {
     size_t num_without_reply = thread->num_accepted;
     MHD_stop_daemon(thread->daemon);
     thread->num_accepted = num_without_reply;
-    connection_forget_all(&thread->connections, CONNECTION_IS_HELD);
+    connection_end_held(&thread->connections);
     return NULL;
 }
 

@@ -200,14 +200,22 @@ void connection_forget(struct connection_list *list, int fd) {
         connection_destroy(connection);
 }
 
-void connection_forget_all(struct connection_list *list, enum connection_phase phase) {
+void connection_forget_new(struct connection_list *list) {
+    struct connection *next;
+    for (struct connection *each = LIST_FIRST(&list->all); list->num_new > 0;
+         each = next) {
+        next = LIST_NEXT(each, links);
+        if (each->phase == CONNECTION_IS_NEW)
+            connection_destroy(each);
+    }
+}
+
+void connection_end_held(struct connection_list *list) {
     for (struct connection *each = LIST_FIRST(&list->all), *next; each != NULL;
          each = next) {
         next = LIST_NEXT(each, links);
-        if (each->phase == phase && phase == CONNECTION_IS_HELD)
+        if (each->phase == CONNECTION_IS_HELD)
             connection_end(each);
-        else if (each->phase == phase)
-            connection_destroy(each);
     }
 }
 

@@ -113,9 +113,12 @@ struct connection *connection_start(struct connection_list *list, int fd);
  * has said so. */
 void connection_forget(struct connection_list *list, int fd);
 
-/* Frees all of a phase: those that are new although libmicrohttpd has run, which it has
- * closed without a word; or those that are held, with their sockets. */
-void connection_forget_all(struct connection_list *list, enum connection_phase phase);
+/* Frees those that are new although libmicrohttpd has run: it has closed them without a
+ * word. The newest come first, so it does not look at all others. */
+void connection_forget_new(struct connection_list *list);
+
+/* Frees those that are held, with their sockets. */
+void connection_end_held(struct connection_list *list);
 
 /* Frees the connection, but not its socket. */
 void connection_destroy(struct connection *connection);
