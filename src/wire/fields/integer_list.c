@@ -187,6 +187,12 @@ static bool read_integer_at(const struct wire_source *source,
     return true;
 }
 
+static bool allows_integer(struct wire_integer_list *list, size_t i, size_t number) {
+    if (list->allow != NULL)
+        return list->allow(list, i, number);
+    return list->limit.text[0] == '\0' || number <= list->limit.max;
+}
+
 /* Refuses integer `i`, which is out of the limit. */
 static bool refuse_integer_at(const struct wire_integer_list *list, size_t i) {
     const struct wire_place place = place_of_number(list->value, i);
@@ -229,7 +235,7 @@ static bool read_array(struct wire_integer_list *list) {
         pace_add(sizeof(size_t));
         if (!read_integer_at(source, value, i, list->from_end, number))
             return false;
-        if (list->allow != NULL && !list->allow(list, i, *number))
+        if (!allows_integer(list, i, *number))
             return list->limit.text[0] != '\0' && refuse_integer_at(list, i);
     }
     list->count = value->count;
@@ -246,7 +252,7 @@ static bool read_next(struct wire_integer_list *list, struct wire_cursor *cursor
 
     if (!wire_integer_read(cursor, place, list->levels, list->from_end, number, &text))
         return false;
-    return list->allow == NULL || list->allow(list, i, *number) ||
+    return allows_integer(list, i, *number) ||
            (list->limit.text[0] != '\0' &&
             wire_refuse_index_range(cursor, place, &text, list->limit.text,
                                     list->limit.least, list->limit.max));

@@ -33,7 +33,8 @@ struct wire_integer_list {
     bool from_end;    /* negative integers count from the end, see wire_integer_read() */
     bool nulls;       /* null stands for the pair 0, 0 */
     /* Whether integer `i` may have that value. Else sets list->limit, or the problem of
-     * the source. Called in the order of the list; NULL: all may. */
+     * the source. Called in the order of the list; NULL: those up to limit.max may, or
+     * all where the limit has no text. */
     bool (*allow)(struct wire_integer_list *list, size_t i, size_t number);
     void *context;
     /* Why an integer is refused; "": not because of its value. */

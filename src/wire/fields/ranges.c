@@ -203,15 +203,6 @@ bool wire_read_targets(struct wire_decoder *decoder, const struct wire_field *fi
     return true;
 }
 
-static bool allow_id(struct wire_integer_list *list, size_t i, size_t number) {
-    (void)i;
-    if (number <= INT32_MAX)
-        return true;
-    list->limit.max = INT32_MAX;
-    strcpy(list->limit.text, "an id is a number of a token");
-    return false;
-}
-
 /* Reads ids of tokens, which only the analysis of heads uses. */
 bool wire_read_token_ids(struct wire_decoder *decoder, const struct wire_field *field,
                          const struct wire_value *value) {
@@ -224,7 +215,8 @@ bool wire_read_token_ids(struct wire_decoder *decoder, const struct wire_field *
                                 field->name,
                                 "token_ids say what heads attend to, which this route "
                                 "does not; leave them out, or ask POST /v1/heads");
-    list.allow = allow_id;
+    list.limit.max = INT32_MAX;
+    strcpy(list.limit.text, "an id is a number of a token");
     if (!wire_integer_list_read(&list) ||
         (!wire_form_has(list.form, B) && !wire_integer_list_repeat(&list)))
         return false;

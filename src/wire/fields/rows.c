@@ -113,16 +113,6 @@ bool wire_read_prefix_lens(struct wire_decoder *decoder, const struct wire_field
 
 /* --- positions --- */
 
-/* wire_integer_list.allow */
-static bool allow_position(struct wire_integer_list *list, size_t i, size_t number) {
-    (void)i;
-    if (number <= ATTN_POSITION_MAX)
-        return true;
-    list->limit.max = ATTN_POSITION_MAX;
-    strcpy(list->limit.text, "positions are counted from 0 and have 31 bits");
-    return false;
-}
-
 /* Says why a number for each axis was refused. */
 static bool explain_axes(const struct wire_value *value, size_t axes_rank, bool sections,
                          struct wire_problem *problem) {
@@ -153,7 +143,8 @@ static struct wire_integer_list make_position_list(const struct wire_decoder *de
 
     list.num_forms += sections;
     list.rows = rows;
-    list.allow = allow_position;
+    list.limit.max = ATTN_POSITION_MAX;
+    strcpy(list.limit.text, "positions are counted from 0 and have 31 bits");
     return list;
 }
 
