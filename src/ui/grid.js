@@ -145,16 +145,20 @@ async function drawAll(signal) {
   const models = layersOfText(chosenModel()), options = [...models, form.file, state.causal, state.window, state.valid, state.states];
   if (options.length !== all.options.length || options.some((option, i) => option !== all.options[i]))
     beginAll(models, options);
+  placeAll(); /* before the file is sent: no head of another file is left to click */
   byId("all-scale").value = state.scale;
-  byId("about").textContent = models[0].capture ? (await keepFile(models[0].capture.file)).note : `From ${nameText(models[0])}.`;
   byId("facts").textContent = `${nameText(models[0])}: ${formatCount(models.length)} layers`;
-  placeAll();
+  const about = models[0].capture ? (await keepFile(models[0].capture.file)).note : `From ${nameText(models[0])}.`;
+  if (signal.aborted)
+    return;
+  byId("about").textContent = about;
   for (const layer of all.layers) {
     if (!layer.sequence)
       await loadThumbnails(layer, signal);
+    if (!signal.aborted)
+      await paintAll();
     if (signal.aborted)
       return;
-    await paintAll();
     byId("all-note").textContent = `${noteAll()} Grey is masked.`;
     byId("status").textContent = `${loadedLayers().length} of ${models.length} layers are drawn`;
   }

@@ -92,6 +92,23 @@ def test_another_file_takes_its_place_and_leaving_deletes_it(page, keeping, tmp_
     wait_for_names(keeping, 0)
 
 
+def test_a_head_can_be_opened_while_its_file_is_sent(page, tmp_path):
+    drop(page, "text1.safetensors", make_file(tmp_path, make_layers(1)))
+    open_first_head(page)
+    wait_for_about(page, "Layer 3 of text1.safetensors")
+    held = []
+    page.route(lambda url: "/captures/" in url, lambda route: held.append(route)
+               if route.request.method == "PUT" else route.continue_())
+    layers = make_layers(2)
+    forget_picture(page)
+    drop(page, "text2.safetensors", make_file(tmp_path, layers))
+    open_first_head(page)
+    wait_until(lambda: page.locator("#all-heads").is_hidden() and held, "a head and a file under way")
+    held[0].continue_()
+    wait_for_about(page, "Layer 3 of text2.safetensors. The server keeps it.")
+    np.testing.assert_allclose(read_weights(page)[0], find_weights(layers["3"]), atol=1e-6)
+
+
 def wait_for_names(server, count):
     wait_until(lambda: len(list_names(server)) == count, f"{count} captures")
 
