@@ -15,7 +15,7 @@ from ._errors import Error, InvalidError, naming
 from ._rows import read_rows
 from .captured import Captured
 from .head_table import COLUMNS, HeadTable
-from .layers import Model, load
+from .layers import load
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,7 +62,8 @@ def analyse(operand: str | None, path: str, ids: str | None) -> HeadTable:
             raise InvalidError(f"{path} is for a layer; name its file or folder, too")
         with naming(path):
             return data.heads()
-    model = open_operand(operand)
+    name, *pairs = re.split(r",(?=\w+=)", operand)  # a value may have commas, too
+    model = load(name, **dict(pair.split("=", 1) for pair in pairs))
     if isinstance(data, Captured):
         if model.family is None:
             raise InvalidError(f"{model.path} is one layer; name the folder of the model whose hidden_states {path} has")
@@ -72,12 +73,6 @@ def analyse(operand: str | None, path: str, ids: str | None) -> HeadTable:
                            f"one, as in {model.path},layer={model[0].name}, or save the hidden_states of each")
     layer = model[0]
     return HeadTable({layer.name: run_heads(data, layer.handle()) | {"model": layer.name}})
-
-
-def open_operand(text: str) -> Model:
-    """Return the model of FILE[,KEY=VALUE]...; a value may have commas, too."""
-    path, *pairs = re.split(r",(?=\w+=)", text)
-    return load(path, **dict(pair.split("=", 1) for pair in pairs))
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def split_fields(fields: Fields, rank: int, integers: bool) -> tuple[dict[str, A
         if is_per_row or name in SEQUENCES and is_list_of(value, rank):
             value = join(name, value, lens_name, tensors, integers)
 
-        if is_mask(name, value):
+        if name == "attn_mask" and to_array(name, value).dtype == bool:
             tensors[name] = to_array(name, value)
         elif name in SEQUENCES or name in NUMBERS:
             tensors[name] = to_numbers(name, value, integers or name in NUMBERS)
@@ -126,11 +126,6 @@ def without_nulls(targets: Any) -> Any:
     return targets if is_array(targets) or np.isscalar(targets) else [without_nulls(item) for item in targets]
 
 
-def is_mask(name: str, value: Any) -> bool:
-    """Whether that is a mask of booleans."""
-    return name == "attn_mask" and value is not None and to_array(name, value).dtype == bool
-
-
 def join(name: str, sequences: Any, lens_name: str, tensors: dict[str, Array], integers: bool) -> Array:
     """Returns the rows of all sequences, one after another. `tensors` gets their lengths."""
     lens = np.array([len(sequence) for sequence in sequences], "<i8")
@@ -160,16 +155,14 @@ def is_ragged(fields: Fields, rank: int) -> bool:
 
 
 def split_sequences(tensors: Results, fields: Fields) -> Results:
-    """Returns the results of each sequence in the reply to a ragged batch. Rows are split where a
-    sequence ends; what is one row of numbers has each sequence's array after the other."""
-    query_lens: Array = tensors["query_lens"]
-    key_lens: Array = tensors.get("key_lens", query_lens)
+    """Returns the results of each sequence in the reply to a ragged batch, whose lengths are taken out. Rows are split
+    where a sequence ends; what is one row of numbers has each sequence's array after the other."""
+    query_lens: Array = tensors.pop("query_lens")
+    key_lens: Array = tensors.pop("key_lens", query_lens)
     selected = fields.get("weights_queries")
     num_rows = query_lens if selected is None else np.full_like(query_lens, np.size(selected))
     results: Results = {}
     for name, tensor in tensors.items():
-        if name in ("query_lens", "key_lens"):
-            continue
         if tensor.ndim > 1:
             lens = num_rows if len(tensor) == num_rows.sum() else query_lens
             lens = key_lens if name in ("projected_keys", "projected_values") else lens

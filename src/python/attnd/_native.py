@@ -93,14 +93,19 @@ def check(status: int, error: _Error) -> None:
         raise kind(error.text.decode(errors="replace"))
 
 
+def make(function: str, *arguments: Any) -> c_void_p:
+    """Returns the handle that a function of libattnd makes of its arguments, or raises its error."""
+    handle, error = c_void_p(), _Error()
+    check(library()[function](*arguments, byref(handle), byref(error)), error)
+    return handle
+
+
 class Pool:
     """Threads that share the work of calls; 0 are as many as the process may use cores."""
 
     def __init__(self, num_threads: int) -> None:
-        handle, error = c_void_p(), _Error()
-        check(library().attn_pool_create(num_threads, byref(handle), byref(error)), error)
-        self.handle = handle
-        weakref.finalize(self, library().attn_pool_destroy, handle).atexit = False
+        self.handle = make("attn_pool_create", num_threads)
+        weakref.finalize(self, library().attn_pool_destroy, self.handle).atexit = False
 
 
 class _State:

@@ -8,7 +8,6 @@ import fcntl
 import json
 import math
 import os
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,7 +31,7 @@ def to_safetensors(tensors: Mapping[str, Array], metadata: Mapping[str, str]) ->
         header[name] = {"dtype": TYPES[tensor.dtype], "shape": tensor.shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # where tensors are aligned, attnd does not copy them
-    return b"".join([struct.pack("<Q", len(text)), text, *(tensor.data for tensor in tensors.values())])
+    return b"".join([len(text).to_bytes(8, "little"), text, *(tensor.data for tensor in tensors.values())])
 
 
 def make_tensors(header: Mapping[str, Any], data: bytes | bytearray, begin: int = 0) -> Tensors:
@@ -48,7 +47,7 @@ def make_tensors(header: Mapping[str, Any], data: bytes | bytearray, begin: int 
 
 def from_safetensors(data: bytes | bytearray) -> Tensors:
     """Returns the tensors, which are views of `data`."""
-    size, = struct.unpack_from("<Q", data)
+    size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8:8 + size])
     header.pop("__metadata__", None)
     return make_tensors(header, data, 8 + size)
@@ -72,7 +71,7 @@ def read_safetensors(path: PathLike, begin: bytes = b"", file: BinaryIO | None =
         file = stack.enter_context(open(path, "rb") if file is None else file)
         try:
             begin += file.read(max(8 - len(begin), 0))
-            size, = struct.unpack_from("<Q", begin)
+            size = int.from_bytes(begin[:8], "little")
             header = json.loads(begin[8:] + file.read(max(8 + min(size, HEADER_MAX) - len(begin), 0)))
             metadata: dict[str, str] = header.pop("__metadata__", {})
             if wanted is None:
@@ -83,7 +82,7 @@ def read_safetensors(path: PathLike, begin: bytes = b"", file: BinaryIO | None =
                 file.seek(8 + size + first)
                 tensors |= make_tensors({name: header[name]}, bytearray(file.read(end - first)), -first)
             return tensors, metadata
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, struct.error) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise CaptureError(f"{path} is not safetensors, is damaged, or has a type that numpy lacks: it begins with "
                                f"{begin[:8]!r} ({error!r})") from None
 

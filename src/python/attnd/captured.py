@@ -155,7 +155,8 @@ class Captured:
         with naming(weights_heads="heads", weights_queries="queries"):
             if client is None and sequence in self.kept:
                 kept, name, before = self.kept[sequence]
-                if is_changed(before, self.snapshot(sequence)):
+                now = self.snapshot(sequence)
+                if before.keys() != now.keys() or any(now[key] is not before[key] for key in now):
                     name = self.put(kept, sequence)
                 results = kept.attend(capture=name, layer=layer, **options)
             else:
@@ -190,9 +191,9 @@ class Captured:
         self.kept[sequence] = client, name, self.snapshot(sequence)
         return name
 
-    def snapshot(self, sequence: int) -> dict[str, Request]:
-        """Return what tells whether a sequence was changed."""
-        return {layer: dict(self.find(layer, sequence)) for layer in self.layers}
+    def snapshot(self, sequence: int) -> dict[tuple[str, str], Any]:
+        """Return what a sequence has now, which others are once it was changed."""
+        return {(layer, name): value for layer in self.layers for name, value in self.find(layer, sequence).items()}
 
     def heads(self, targets: Any = None, sequence: int = 0, layers: int | str | Iterable[int | str] | None = None) -> HeadTable:
         """Say what each head of all layers attends to, as one table that sorts and prints itself.
@@ -212,9 +213,7 @@ class Captured:
         """
         self.find(next(iter(self.layers), ""), sequence)  # which says so where there is none
         replies = {}
-        if isinstance(layers, (int, str)):
-            layers = [layers]
-        for layer in self.layers if layers is None else layers:
+        for layer in self.layers if layers is None else [layers] if isinstance(layers, (int, str)) else layers:
             request = {name: value for name, value in self.request(layer, sequence).items() if name != "values"}
             wanted = self.targets if targets is None and self.is_of_text(layer, self.targets, request["queries"]) else targets
             if "bias" in request:
@@ -299,10 +298,8 @@ class Captured:
         """Return labels of the queries and of the keys of a layer; numbers follow the labels that are known."""
         request, name = self.find(layer, sequence), str(layer)
         columns = self.known_labels(name, sequence, len(request["keys"]))
-        own = name.removesuffix(".cross")
-        if own != name:
-            numbers = range(len(request["queries"]))
-            return self.known_labels(own, sequence, len(numbers)), columns
+        if is_cross(layer):
+            return self.known_labels(name.removesuffix(".cross"), sequence, len(request["queries"])), columns
         return [columns[each] if 0 <= each < len(columns) else str(each) for each in self.positions(layer, sequence)], columns
 
     def known_labels(self, name: str, sequence: int, count: int) -> list[str]:
@@ -337,15 +334,14 @@ class Captured:
                 raise CaptureError(f"layer {layer} has {', '.join(sorted(other))}, which a file does not keep; leave it out")
             tensors |= {f"{layer}.{name}": np.ascontiguousarray(request[name]) for name in TENSORS if name in request}
             metadata |= {f"{layer}.{name}": json.dumps(request[name]) for name in OPTIONS if name in request}
-        states, hidden_ids = (None, None) if self.hidden_states is None else self.stacked_states()
         if ids is not None:
             tensors["token_ids"] = to_array("token_ids", ids).astype("<i8").reshape(-1)
         if self.targets is not None:
             tensors["targets"] = to_array("targets", without_nulls(self.targets)).astype("<i8").reshape(-1, 2)
-        if states is not None:
+        if self.hidden_states is not None:
+            states, hidden_ids = self.stacked_states()
             tensors["hidden_states"] = np.ascontiguousarray(states)
-        if hidden_ids is not None:
-            metadata["hidden_ids"] = json.dumps(list(hidden_ids))
+            metadata |= {} if hidden_ids is None else {"hidden_ids": json.dumps(list(hidden_ids))}
         return to_safetensors(tensors, metadata)
 
     def stacked_states(self) -> tuple[Array, list[int] | None]:
@@ -403,14 +399,6 @@ def fill_masses(found: list[dict[str, Any]], field: str, request: Request, targe
 
 def is_cross(layer: int | str) -> bool:
     return str(layer).endswith(".cross")
-
-
-def is_changed(before: dict[str, Request], now: dict[str, Request]) -> bool:
-    """Whether a layer has another array, or another option."""
-    def facts(requests: dict[str, Request]) -> list[Any]:
-        return [(layer, name, id(value) if isinstance(value, np.ndarray) else value)
-                for layer, request in requests.items() for name, value in request.items()]
-    return facts(before) != facts(now)
 
 
 def as_client(client: Any) -> Any:

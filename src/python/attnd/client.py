@@ -15,7 +15,6 @@ import json
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -186,9 +185,10 @@ class Client:
         of a file that has it."""
         for retries in range(MAX_RETRIES + 1):
             reply = self._exchange(method, path, source, {**self.headers, **(headers or {})})
-            if retries == MAX_RETRIES or not is_busy(*reply[:2]):
+            seconds = seconds_to_wait(*reply[:2])
+            if retries == MAX_RETRIES or seconds is None:
                 break
-            time.sleep(wait_of(reply[1]))
+            time.sleep(seconds)
         return reply
 
     def _exchange(self, method: str, path: str, source: Source, headers: Mapping[str, str]) -> Reply:
@@ -376,15 +376,10 @@ def hash_of(source: Any) -> str:
     return digest.hexdigest()
 
 
-def is_busy(status: int, headers: Headers) -> bool:
-    """Whether a reply asks to send the request again later."""
+def seconds_to_wait(status: int, headers: Headers) -> int | None:
+    """Returns after how long a busy server asks for the request again, within reason, or None."""
     after = headers.get("Retry-After", "")
-    return bool(status in BUSY and after.isascii() and after.isdigit())
-
-
-def wait_of(headers: Headers) -> int:
-    """Returns the seconds that a busy server asks for, within reason."""
-    return min(int(headers["Retry-After"][:9]), MAX_WAIT)
+    return min(int(after[:9]), MAX_WAIT) if status in BUSY and after.isascii() and after.isdigit() else None
 
 
 def not_understood(status: int, detail: str) -> AttentionError:
@@ -398,7 +393,7 @@ def reading_reply(function: Callable[..., T]) -> Callable[..., T]:
     def read(status: int, *arguments: Any) -> T:
         try:
             return function(status, *arguments)
-        except (KeyError, IndexError, AttributeError, TypeError, ValueError, RecursionError, struct.error) as error:
+        except (KeyError, IndexError, AttributeError, TypeError, ValueError, RecursionError) as error:
             raise not_understood(status, f"it has another form than attnd's: {error!r}") from error
     return read
 
@@ -446,8 +441,8 @@ def check_status(status: int, headers: Headers, data: bytearray) -> None:
         return
     if headers.get("Content-Type") == "application/problem+json":
         raise AttentionError(json.loads(data) | {"request_id": headers.get("X-Request-Id")})
-    detail = data[:1000].decode(errors="replace")  # from a proxy, or from another server
-    raise AttentionError({"status": status, "title": f"Status {status}", "detail": detail})
+    # of a proxy, or of another server
+    raise AttentionError({"status": status, "title": f"Status {status}", "detail": data[:1000].decode(errors="replace")})
 
 
 def to_arrays(value: Any, ragged: bool, are_keys: bool = False) -> Any:

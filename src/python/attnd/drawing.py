@@ -90,10 +90,8 @@ class Picture:
                  f'<image x="{left}" y="{top}" width="{width}" height="{height}" preserveAspectRatio="none" '
                  f'style="image-rendering:pixelated" href="{to_png(weights, largest)}"/>']
         for labels, length, is_row in ((self.rows, height, True), (self.columns, width, False)):
-            step = -(-len(labels) // MOST_LABELS)
-            for place in range(0, len(labels), step):
-                middle = (place + 0.5) * length / len(labels)
-                text = shorten(labels)[place]
+            for place in range(0, len(labels), -(-len(labels) // MOST_LABELS)):
+                middle, text = (place + 0.5) * length / len(labels), shorten(labels[place:place + 1])[0]
                 parts.append(say(left - 4, top + middle + 4, text, "end") if is_row else
                              say(left + middle + 4, top + height + 6, text, "end", turned=True))
         bar = left + width + 16
@@ -144,15 +142,11 @@ def shorten(labels: list[str]) -> list[str]:
 
 
 def say(x: float, y: float, text: str, anchor: str = "start", size: int = 11, turned: bool = False) -> str:
-    """Return a text of SVG; spaces at its ends are part of a token, so they are kept."""
+    """Return a text of SVG, without what XML cannot have; spaces at its ends are part of a token, so they are kept."""
+    signs = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
     turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
     return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" xml:space="preserve"{turn}>'
-            f"{html.escape(printable(text))}</text>")
-
-
-def printable(text: str) -> str:
-    """Return a text without what XML cannot have, such as control characters."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+            f"{html.escape(signs)}</text>")
 
 
 def to_png(weights: Array, largest: float) -> str:

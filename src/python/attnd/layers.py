@@ -7,12 +7,11 @@ import json
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import byref, c_void_p
+from ctypes import c_void_p
 from pathlib import Path
 from typing import Any
-
 
 from . import _native
 from ._analysis import requests_of, run_heads
@@ -60,9 +59,8 @@ class Model:
     """
 
     def __init__(self, path: PathLike, /, **options: Any) -> None:
-        self.path, self.options, self.opened, error = os.fspath(path), options, c_void_p(), _native._Error()
-        library, text = _native.library(), json.dumps(options).encode()
-        _native.check(library.attn_layers_open(os.fsencode(path), text, byref(self.opened), byref(error)), error)
+        self.path, self.options, library = os.fspath(path), options, _native.library()
+        self.opened = _native.make("attn_layers_open", os.fsencode(path), json.dumps(options).encode())
         weakref.finalize(self, library.attn_layers_destroy, self.opened).atexit = False
         self.info: dict[str, Any] = json.loads(library.attn_layers_text(self.opened))
         self.family: str | None = self.info["family"]
@@ -119,7 +117,9 @@ class Model:
         last = len(self._fed()) if ids is None else -1  # the id of what leaves the last layer
         fed = [(*self._find_fed(number), Request(captured.place, {}, {"queries": rows, **arrays}))
                for number, rows in states.items() if number != last]
-        return HeadTable({name: reply for (name, *_), reply in zip(fed, run_on_threads(self._analyse, fed))})
+        with ThreadPoolExecutor(min(THREADS_MAX, len(os.sched_getaffinity(0)))) as threads:
+            replies = threads.map(self._analyse, fed)  # whose first error cancels those that have not begun
+            return HeadTable({name: reply for (name, *_), reply in zip(fed, replies)})
 
     def _analyse(self, item: tuple[str, Layer, Request]) -> dict[str, Any]:
         """Return what the heads of a layer do, which has a name. It is read for this alone."""
@@ -182,9 +182,7 @@ class Layer:
 
     def handle(self) -> c_void_p:
         """Return the layer as libattnd has it, which is read when it is first asked for."""
-        model, error = c_void_p(), _native._Error()
-        _native.check(_native.library().attn_layers_get(self.model.opened, self.index, byref(model), byref(error)), error)
-        return model
+        return _native.make("attn_layers_get", self.model.opened, self.index)
 
     def __call__(self, queries: Any, *, need: Any = None, **options: Any) -> Any:
         """Compute the layer as ``POST /v1/attention`` does: docs/protocol.md.
@@ -295,9 +293,3 @@ def read_ids(ids: str | Iterable[int]) -> list[int]:
     if len(set(found)) < len(found):
         raise InvalidError(f"ids: {ids!r} has an id twice; list each layer once")
     return found
-
-
-def run_on_threads(work: Callable[[Any], Any], items: list[Any]) -> list[Any]:
-    """Return what `work` returns for each item. The first error, by item, is raised."""
-    with ThreadPoolExecutor(min(THREADS_MAX, len(os.sched_getaffinity(0)), max(len(items), 1))) as threads:
-        return list(threads.map(work, items))  # an error cancels those that have not begun

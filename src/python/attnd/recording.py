@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import importlib
 import re
@@ -63,13 +64,13 @@ def capture(model: Any, layers: int | str | Iterable[int | str] | None = None, v
     recorder = Recorder(model, layers, values)
     captured = Captured({}, None if tokens is None else list(tokens))
     captured.tokenizer = tokenizer
-    captured.source = functools.partial(fill, captured, recorder, copy=True)
+    captured.source = functools.partial(fill, captured, recorder, goes_on=True)
     with recording(model, recorder, transformers, importlib.import_module("transformers.masking_utils")):
         yield captured
 
     if not recorder.was_kept or recorder.missing:
         raise CaptureError(recorder.reason())
-    fill(captured, recorder, copy=False)
+    fill(captured, recorder, goes_on=False)
     captured.source = None
     for text in warnings_of(recorder.runs.all, len(captured.runs)):
         warnings.warn(text, CaptureWarning, stacklevel=3)
@@ -137,18 +138,15 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     return function if torch is None else torch.compiler.disable(function)
 
 
-def fill(captured: Captured, recorder: Recorder, copy: bool) -> None:
-    """Give a capture the requests of all runs; with `copy`, since the runs go on, arrays of its own."""
+def fill(captured: Captured, recorder: Recorder, goes_on: bool) -> None:
+    """Give a capture the requests of all runs, with arrays of its own where the model goes on to write into theirs."""
     if not recorder.finish():
         return
     runs: list[Captured] = []
     for run in recorder.runs.all:
-        own = Captured(run.make_requests(), captured.tokens)
+        requests = run.make_requests()
+        own = Captured(copy.deepcopy(requests) if goes_on else requests, captured.tokens)
         own.tokenizer = captured.tokenizer
-        for layer, requests in own.layers.items():
-            if copy:
-                own.layers[layer] = [{name: value.copy() if isinstance(value, np.ndarray) else value
-                                      for name, value in request.items()} for request in requests]
         if own.layers:
             runs.append(own)
     captured.replace(runs)

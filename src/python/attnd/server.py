@@ -80,9 +80,6 @@ class Server:
         self.command, self.timeout, self.url = command, timeout, ""
         self._process: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Client:
-        return self.start()
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -106,6 +103,8 @@ class Server:
             self.close()
             raise
         return client
+
+    __enter__ = start
 
     def _read_address(self) -> str:
         """Returns where the program listens, which it prints when its models are loaded."""
@@ -132,8 +131,7 @@ class Server:
 
     def log(self) -> str:
         """Returns what the program has logged."""
-        with open(f"/proc/self/fd/{self._log.fileno()}", errors="replace") as file:
-            return file.read()
+        return Path(f"/proc/self/fd/{self._log.fileno()}").read_text(errors="replace")
 
     def close(self) -> None:
         """Stops the program: it completes the requests that it has begun."""

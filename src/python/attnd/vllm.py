@@ -41,11 +41,10 @@ def read_vllm_hook(run: str | os.PathLike[str]) -> list[Captured]:
     ranks = [read_rank(folder, len(folders)) for folder in folders]
     captured = []
     for same in zip(*ranks):
-        layers = {layer: [dict(same[0][layer][0])] for layer in same[0]}
-        for layer, (request,) in layers.items():
+        captured.append(Captured({layer: [own] for layer, (own,) in same[0].items()}))
+        for layer, (request,) in captured[-1].layers.items():
             for name in ("queries", "keys"):
                 request[name] = np.concatenate([rank[layer][0][name] for rank in same], axis=1)
-        captured.append(Captured(layers))
     return captured
 
 
