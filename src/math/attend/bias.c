@@ -225,20 +225,56 @@ static void score_positions(const struct tile *t, const float *x, size_t x_ld,
 /* Copies some keys of a panel as rows of float32, [keys, size]. */
 static void unpack_keys(const struct tile *t, const struct query_panel *panel,
                         struct range keys, float *to) {
+    const struct kernels *kernels = t->work->kernels;
     size_t size = t->model->info.width.score;
-    const bool pairs = t->work->kernels->k_step == 2;
+    size_t words = (size + kernels->k_step - 1) / kernels->k_step;
 
-    for (size_t k = keys.first; k < keys.end; k++) {
+    for (size_t k = keys.first, end; k < keys.end; to += (end - k) * size, k = end) {
         size_t own = panel->keys_in_panels ? k % KEY_BLOCK : 0;
         size_t block = size_min(panel->key_len - (k - own), KEY_BLOCK);
-        size_t step = panel->keys_in_panels ? block : 1;
         const float *from = panel->keys + (k - own) * panel->keys_ld + own;
-        for (size_t d = 0; d < size; d++, to++) {
-            uint32_t word;
-            memcpy(&word, from + (d >> pairs) * step, sizeof word);
-            if (pairs)
-                word = d % 2 == 0 ? word << 16 : word & 0xffff0000U;
-            memcpy(to, &word, sizeof word);
+
+        end = panel->keys_in_panels ? size_min(k - own + block, keys.end) : k + 1;
+        if (panel->keys_in_panels)
+            kernels->transpose(from, block, words, end - k, to, size);
+        else
+            memcpy(to, from, words * sizeof *to);
+        for (size_t i = 0; kernels->k_step == 2 && i < end - k; i++)
+            for (size_t d = size; d-- > 0;) { /* from the last one on: in place */
+                uint32_t pair;
+                memcpy(&pair, to + i * size + d / 2, sizeof pair);
+                pair = d % 2 == 0 ? pair << 16 : pair & 0xffff0000U;
+                memcpy(to + i * size + d, &pair, sizeof pair);
+            }
+    }
+}
+
+/* The terms of content of a block of keys: products with positional rows. */
+struct content_terms {
+    const float *of_queries, *of_keys; /* [queries, rows] and [keys, part] */
+    struct range rows, part, keys;     /* positional rows, and keys of the panel */
+};
+
+/* Takes for each pair the terms of its distance's row. */
+static void take_terms(const struct tile *t, const struct content_terms *terms) {
+    const int32_t farthest = narrow_position(t->model->info.score.bias_distance);
+    const struct range keys = terms->keys;
+    const int32_t *key_at = t->key_at + (keys.first - t->keys.first);
+    size_t width = t->work->num_queries, part = terms->part.end - terms->part.first,
+           rows = terms->rows.end - terms->rows.first;
+    const float *of_queries = terms->of_queries + terms->part.first - terms->rows.first;
+    int32_t row[KERNEL_COLUMNS_MAX] = {0}; /* of the part: 0, where it has one */
+
+    for (size_t k = keys.first; k < keys.end; k++) {
+        const float *of_key = terms->of_keys + (k - keys.first) * part;
+        for (size_t c = 0; part > 1 && c < width; c++)
+            row[c] = (int32_t)look_up(t->table[c], farthest,
+                                      key_at[k - keys.first] - t->at[c]) -
+                     (int32_t)terms->part.first;
+        for (size_t c = 0; c < width; c++) {
+            float term = of_queries[c * rows + (size_t)row[c]] + of_key[row[c]];
+            t->data[c * t->row_step + k * t->key_step] =
+                term + (term - term); /* never -INFINITY */
         }
     }
 }
@@ -247,36 +283,25 @@ static void unpack_keys(const struct tile *t, const struct query_panel *panel,
  * distances, of which each pair takes its own. */
 static void fill_content(const struct tile *t, const struct query_panel *panel) {
     const attn_model_info *info = &t->model->info;
-    const int32_t farthest = narrow_position(info->score.bias_distance);
-    const struct range rows = find_position_rows(t, t->keys);
     const bool has_queries = t->model->arrays[MODEL_POSITION_QUERIES].numbers != NULL;
     size_t size = info->width.score, room = KERNEL_FEW_MAX * info->score.position_rows;
     float *of_queries =
         run_thread(t->work->run, t->work->thread, t->work->run->thread.positions);
     float *of_keys = of_queries + room, *unpacked = of_keys + room;
+    struct content_terms terms = {.of_queries = of_queries,
+                                  .of_keys = of_keys,
+                                  .rows = find_position_rows(t, t->keys)};
 
     score_positions(t, panel->queries, panel->queries_ld, t->work->num_queries,
-                    MODEL_POSITION_KEYS, rows, of_queries);
-    for (struct range keys = t->keys; keys.first < t->keys.end; keys.first = keys.end) {
-        keys.end = size_min(keys.first + KERNEL_FEW_MAX, t->keys.end);
-        const struct range part = find_position_rows(t, keys);
+                    MODEL_POSITION_KEYS, terms.rows, of_queries);
+    for (size_t k = t->keys.first; k < t->keys.end; k = terms.keys.end) {
+        terms.keys = (struct range){k, size_min(k + KERNEL_FEW_MAX, t->keys.end)};
+        terms.part = find_position_rows(t, terms.keys);
         if (has_queries)
-            unpack_keys(t, panel, keys, unpacked);
-        score_positions(t, unpacked, size, keys.end - keys.first, MODEL_POSITION_QUERIES,
-                        part, of_keys);
-
-        for (size_t c = 0; c < t->work->num_queries; c++) {
-            const float *of_query = of_queries + c * (rows.end - rows.first);
-            for (size_t k = keys.first; k < keys.end; k++) {
-                const float *of_key =
-                    of_keys + (k - keys.first) * (part.end - part.first);
-                int32_t distance = t->key_at[k - t->keys.first] - t->at[c];
-                size_t row = (size_t)look_up(t->table[c], farthest, distance);
-                float term = of_query[row - rows.first] + of_key[row - part.first];
-                t->data[c * t->row_step + k * t->key_step] =
-                    term + (term - term); /* never -INFINITY */
-            }
-        }
+            unpack_keys(t, panel, terms.keys, unpacked);
+        score_positions(t, unpacked, size, terms.keys.end - k, MODEL_POSITION_QUERIES,
+                        terms.part, of_keys);
+        take_terms(t, &terms);
     }
 }
 
