@@ -65,8 +65,9 @@ def run_heads(*arguments):
 
 def start_heads(*arguments, **options):
     """Starts `python -m attnd heads` as a process of its own."""
+    options = {"stderr": subprocess.PIPE, **options}
     return subprocess.Popen([sys.executable, "-m", "attnd", "heads", *map(str, arguments)], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT / "src/python")}, **options)
+                            env=os.environ | {"PYTHONPATH": str(ROOT / "src/python")}, **options)
 
 
 def table(stdout, first_line):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the heads of many layers do: hidden states of a folder, captures, and what is refused."""
 
+import contextlib
 import json
 import os
 import re
@@ -72,6 +73,21 @@ def test_layers_may_come_first(tmp_path, dtype):
     whole, first = (run_heads(FOLDERS / "gpt_neo", "--data", write_states(tmp_path / "x", part), "--ids", ids)
                     for part, ids in ((square, "0,1"), (square[:, :1], "0")))
     assert [row[1:] for row in table(whole.stdout, "layer ")][:4] == table(first.stdout, "head ")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_shown_to_who_watches(tmp_path, is_terminal):
+    states = write_states(tmp_path / "states", hidden_states("gpt_oss", [0, 1]))
+    reader, writer = os.openpty() if is_terminal else os.pipe()
+    with start_heads(GPT_OSS, "--data", states, "--ids", "0-1", stderr=writer) as process:
+        os.close(writer)
+        assert len(process.stdout.read().splitlines()) == 1 + 2 * 4
+    shown = b""
+    with open(reader, "rb", buffering=0) as file, contextlib.suppress(OSError):  # a terminal ends with EIO
+        while part := file.read(1000):
+            shown += part
+    expected = b"attnd: 1 of 2 layers are done\r\nattnd: 2 of 2 layers are done\r\n" if is_terminal else b""
+    assert shown == expected
 
 
 def test_targets_beside_hidden_states_find_heads(tmp_path):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import sys
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json and options.sort:
         parser.error("--sort is for the table; leave it or --json out")
 
+    logging.basicConfig(format="attnd: %(message)s", level=logging.INFO if sys.stderr.isatty() else logging.WARNING)
     warnings.formatwarning = lambda message, *_, **__: f"attnd: {message}\n"
     try:
         table = analyse(options.model, options.data, options.ids)

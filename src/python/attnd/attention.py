@@ -164,9 +164,8 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: flo
         options["attn_mask"] = to_batch_mask(to_array("attn_mask", attn_mask), lead, k.shape[-2])
     if is_causal and q.shape[-2] != k.shape[-2]:
         options["positions"] = np.arange(q.shape[-2])
-    batches = (to_batch(array, lead) for array in (q, k, v))
     with naming(queries="query", keys="key", values="value", causal="is_causal"):
-        results = dot_product(*batches, heads_first=True, **options)
+        results = dot_product(*(to_batch(array, lead) for array in (q, k, v)), heads_first=True, **options)
     axes = lead + q.shape[-3:-2]
     shaped = {word: tuple(x.reshape(axes + x.shape[2:]) for x in array) if word == "top" else
               array.reshape(axes + array.shape[2:]) for word, array in results.items()}
@@ -193,8 +192,7 @@ def to_batch_mask(mask: Array, lead: tuple[int, ...], num_keys: int) -> Array:
 
 def compute(fields: Fields, rank: int, model: Any = None) -> Results:
     """Returns the results of a request by the words of `need`, computed in this process."""
-    known = prepare(fields)
-    tensors, options = split_fields(known, rank, integers=False)
+    tensors, options = split_fields(prepare(fields), rank, integers=False)
     results: Results = dict(_native.call(options, tensors, model).arrays())
     if is_ragged(fields, rank):
         results = split_sequences(results, fields)

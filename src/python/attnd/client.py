@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import numpy as np
@@ -40,7 +40,6 @@ MAX_CONNECTIONS = 100  # of an AsyncClient
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview  # the path of a file, or what it has
 Headers = Any  # a mapping whose names may have capitals or not
 Reply = tuple[int, Headers, bytearray]
-T = TypeVar("T")
 
 
 class AttentionError(Error):
@@ -76,8 +75,8 @@ class Client:
     def __init__(self, url: str = "http://127.0.0.1:8080", json: bool = False, timeout: float = 60,
                  max_reply: int = MAX_REPLY, headers: Mapping[str, str] | None = None) -> None:
         self.url, self.path = split_address(url)
-        self.address, self.json, self.timeout = url if self.path else self.url, json, timeout
-        self.max_reply = max_reply
+        self.address, self.json = url if self.path else self.url, json
+        self.timeout, self.max_reply = timeout, max_reply
         self.headers = {**PLAIN, **(headers or {})}
         self.kept: dict[str, tuple[Any, float | None]] = {}  # what to put again, by the name of a capture
         self.explain: Callable[[], str] = lambda: "start attnd there, or give its address"
@@ -387,10 +386,10 @@ def not_understood(status: int, detail: str) -> AttentionError:
     return AttentionError({"status": status, "title": "Reply not understood", "detail": detail})
 
 
-def reading_reply(function: Callable[..., T]) -> Callable[..., T]:
+def reading_reply(function: Callable[..., Any]) -> Callable[..., Any]:
     """What is wrong with the form of a reply is an error of the server at that address."""
     @functools.wraps(function)
-    def read(status: int, *arguments: Any) -> T:
+    def read(status: int, *arguments: Any) -> Any:
         try:
             return function(status, *arguments)
         except (KeyError, IndexError, AttributeError, TypeError, ValueError, RecursionError) as error:

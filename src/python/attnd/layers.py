@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import weakref
@@ -117,9 +118,12 @@ class Model:
         last = len(self._fed()) if ids is None else -1  # the id of what leaves the last layer
         fed = [(*self._find_fed(number), Request(captured.place, {}, {"queries": rows, **arrays}))
                for number, rows in states.items() if number != last]
+        replies: dict[str, dict[str, Any]] = {}
         with ThreadPoolExecutor(min(THREADS_MAX, len(os.sched_getaffinity(0)))) as threads:
-            replies = threads.map(self._analyse, fed)  # whose first error cancels those that have not begun
-            return HeadTable({name: reply for (name, *_), reply in zip(fed, replies)})
+            for (name, *_), reply in zip(fed, threads.map(self._analyse, fed)):  # an error cancels those that have not begun
+                replies[name] = reply
+                logging.getLogger(__package__).info("%d of %d layers are done", len(replies), len(fed))
+        return HeadTable(replies)
 
     def _analyse(self, item: tuple[str, Layer, Request]) -> dict[str, Any]:
         """Return what the heads of a layer do, which has a name. It is read for this alone."""
