@@ -135,8 +135,8 @@ class Probe:
         return self.wait_for(True, 1, self.threshold)
 
     def wait_for_failure(self):
-        """Returns the seconds until it has failed so often in a row that the kubelet acts."""
-        return self.wait_for(False, self.threshold, 2 * self.threshold)
+        """Returns the seconds until it has failed so often in a row that the kubelet acts. It must not succeed again."""
+        return self.wait_for(False, self.threshold, self.threshold)
 
     def wait_for(self, expected, in_a_row, most):
         began, seen = time.monotonic(), 0
