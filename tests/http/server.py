@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import orjson
+import pytest
 import requests
 
 from background import BackgroundLoad
@@ -49,6 +50,14 @@ def run_attnd(*arguments, timeout=PATIENCE, cwd=None, user=None, preexec_fn=None
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
                           timeout=timeout, cwd=cwd, user=user, preexec_fn=preexec_fn,
                           env=clean_environment(**{"ATTND_LISTEN": "127.0.0.1:0"} | environment))
+
+
+def skip_without(*options):
+    """Skips a test where this build or CPU has no kernels for what these options ask for."""
+    result = run_attnd("--check-config", "--demo", *options)
+    if result.returncode != 0:
+        assert re.search("has no kernels for|has only f32|has no OpenBLAS", result.stderr), result
+        pytest.skip(f"this build or CPU has no kernels for {' '.join(options)}")
 
 
 def run_bench(*arguments, timeout=PATIENCE, cwd=None, **environment):

@@ -14,7 +14,7 @@ from checkpoints import random_tensors, write_layer
 from folders import FOLDERS, copy_layers
 from openblas import needs_openblas
 from safetensors_file import write_safetensors
-from server import run_bench
+from server import run_bench, skip_without
 
 pytestmark = needs_openblas  # else there is no attnd-bench
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,9 +172,7 @@ def test_gates_are_counted():
 
 def test_precision_of_a_model_overrides_the_option():
     folder = f"g={FOLDERS / 'gpt2'},layers=0"
-    result = run_bench("--model", folder + ",precision=bf16", "--shape", "1,3")
-    if "AVX512-BF16" in result.stderr:
-        pytest.skip("this CPU has no kernels for bfloat16")
+    skip_without("--precision", "bf16")
     report, = bench("--model", folder + ",precision=bf16", "--shape", "1,3")
     assert [r["precision"] for r in report["results"]] == ["bf16", "f32", "f32"]
     report, = bench("--model", folder + ",precision=f32", "--shape", "1,3", "--precision", "bf16")

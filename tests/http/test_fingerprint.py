@@ -12,7 +12,7 @@ from checkpoints import write_layer
 from reload import reload, replace
 from safetensors_file import write_safetensors
 from scrape import Scrape, wait_for_scrape
-from server import ROOT, run_attnd
+from server import ROOT, run_attnd, skip_without
 
 # The same on every CPU, as the files in src/weights/demo are.
 DEMO = {"journey": "b5e9330e1846859f377ab2ab385c6c23", "d2l": "300a5abbc08141776bb0b2f4daa68692",
@@ -39,6 +39,7 @@ def inspected(path):
 
 @pytest.mark.parametrize("options", [[], ["--cpu", "portable"], ["--engine", "openblas"], ["--precision", "bf16"]])
 def test_demo_models_have_theirs_whatever_computes_them(start_server, options):
+    skip_without(*options)
     begin = int(time.time())
     models = served(start_server("--demo", *options))
     assert {name: fingerprint for name, (fingerprint, _) in models.items()} == DEMO

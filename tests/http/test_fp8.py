@@ -10,7 +10,7 @@ from folders import FOLDERS, change_config
 from fp8 import FORMS, make_fp8, read_tensors, write_folder, write_fp8
 from peak import peak_of
 from safetensors_file import read_safetensors, write_safetensors
-from server import Server, is_sanitized, run_attnd
+from server import Server, is_sanitized, run_attnd, skip_without
 
 # Separate and fused projections, transposed ones, latent rows, gates, borrowed keys, several stacks.
 SAMPLE = ["bert", "deepseek_v3", "gemma3n_text", "gpt2", "gpt_neox", "llama", "mimo_v2_flash", "minimax_m2",
@@ -52,6 +52,7 @@ def test_every_form_gives_the_bits_of_its_twin(name, tmp_path):
 
 
 def test_bfloat16_rounds_the_numbers_once(tmp_path):
+    skip_without("--precision", "bf16")
     cases = read_safetensors(FOLDERS / "llama/cases.safetensors")
     fp8, twin = write_fp8(FOLDERS / "llama", "block", tmp_path)
     with Server("--precision", "bf16", "--model", f"q={fp8}", "--model", f"t={twin}") as server:

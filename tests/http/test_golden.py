@@ -9,7 +9,7 @@ import pytest
 from compare import assert_close
 from reference import attend_request, layer_from_tensors
 from safetensors_file import read_safetensors
-from server import GOLDEN, Server, run_attnd
+from server import GOLDEN, Server, skip_without
 
 CASES = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
 PRINTED = [name for name, case in CASES.items() if "printed_in_book" in case["expected"]]
@@ -32,8 +32,7 @@ ENGINES = [("auto", "auto", "f32"), ("openblas", "auto", "f32"), ("native", "amx
 def server(request):
     engine, cpu, precision = request.param
     options = ["--engine", engine, "--cpu", cpu, "--precision", precision]
-    if run_attnd("--check-config", "--demo", *options).returncode != 0:
-        pytest.skip(f"this build or CPU has no kernels for {cpu} and {precision}")
+    skip_without(*options)
     models = [word for case in CASES.values() for word in ("--model", model_argument(case))]
     with Server(*models, *options) as running:
         for model in running.get("/v1/models").json()["models"]:

@@ -9,7 +9,7 @@ from compare import assert_problem
 from oip import assert_error, pack, post, tensor, unpack
 from reference import no_mask
 from safetensors_file import make_safetensors, parse_safetensors
-from server import Server, run_attnd
+from server import Server, skip_without
 from test_golden import CASES, model_argument
 
 MODELS = ("d2l_example", "torch_kdim_vdim", "additive_scoring")
@@ -22,8 +22,7 @@ FLOATS = ("queries", "keys", "values", "head_mask")
 def server(request):
     engine, precision = request.param
     models = [word for name in MODELS for word in ("--model", model_argument(CASES[name]))]
-    if run_attnd("--check-config", "--demo", "--engine", engine, "--precision", precision).returncode != 0:
-        pytest.skip(f"this build or CPU has no kernels for {precision}")
+    skip_without("--engine", engine, "--precision", precision)
     with Server(*models, "--engine", engine, "--precision", precision) as running:
         yield running
 

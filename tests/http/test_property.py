@@ -17,7 +17,7 @@ from checkpoints import DTYPES, LAYOUTS, random_checkpoint
 from compare import ORDER_OF_SUMMANDS, assert_reply, assert_close
 from reference import Exact, compute_request, no_mask
 from reference_bf16 import Bf16, compute_nudged
-from server import Server, run_attnd
+from server import Server, skip_without
 
 NUM_MODELS = 50
 CASES_PER_MODEL = -(-int(os.environ.get("PROPERTY_CASES", 500)) // NUM_MODELS)
@@ -48,8 +48,7 @@ def server(models):
 
 @pytest.fixture(scope="module")
 def bf16_server(models):
-    if run_attnd("--check-config", "--demo", "--precision", "bf16").returncode != 0:
-        pytest.skip("this CPU has no kernels for bfloat16")
+    skip_without("--precision", "bf16")
     with serve(models, "--precision", "bf16") as running:
         yield running
 

@@ -15,7 +15,7 @@ from compare import assert_problem
 from openblas import needs_openblas
 from ranges import LARGEST, Bounded, assert_within, compute_range
 from reference import each_sequence
-from server import Server
+from server import Server, skip_without
 from test_property import CASES_PER_MODEL, SEED, random_request
 
 NUM_MODELS = 16
@@ -47,6 +47,7 @@ def models(tmp_path_factory):
                 ids="-".join)
 def server(request, models):
     engine, cpu = request.param
+    skip_without("--engine", engine, "--cpu", cpu)
     with Server(*(word for model in models for word in ("--model", model.argument)),
                 "--engine", engine, "--cpu", cpu) as running:
         yield running
