@@ -17,7 +17,7 @@ import pytest
 
 from certificates import Certificate
 from http1 import Connection, get_bytes, post_bytes, send_unfinished
-from reload import wait_until
+from reload import wait_for_log, wait_until
 from server import BINARY, clean_environment, run_attnd
 from stored import Layer, head_bytes, make_file, small_file
 
@@ -443,10 +443,10 @@ def read_slowly(connection, step, seconds):
 
 
 def test_reader_that_stops_is_cut_off(start, path):
-    start("--header-timeout", 1, "--idle-timeout", 2)
+    server = start("--header-timeout", 1, "--idle-timeout", 2, "--log-level", "debug")
     with Connection(path) as connection:
         connection.send(post_bytes(LARGE))
-        time.sleep(8)
+        wait_for_log(server, "end=left_sending")
         assert len(connection.read_to_end()) < 10_000_000  # of 40 MB: what the kernel had
 
 
