@@ -224,6 +224,7 @@ def test_single_characters_have_a_label_each(browser, tmp_path):
         view = View(browser, server)
         view.page.goto(server.url)
         view.page.view = view
+        expect_problem(view.page, "No model is loaded.")  # by then the page listens
         drop(view.page, "text.safetensors", make_file(tmp_path, {"0": request}, words))
         wait_for_about(view.page, "Layer 0")
         texts = re.findall(r">([^<]+)</text>", save(view.page, "svg")[1].decode())
