@@ -193,11 +193,13 @@ function setOutputs(numbers, off) {
 
 const drawLinesSoon = debounce(30, drawLines);
 
+const headsOf = (run) => (run.heads.length > 1 ? [...run.heads, "mean"] : run.heads);
+const nameHead = (head) => (head === "mean" ? "Mean" : `Head ${head}`);
+
 /* Makes the cards of the heads, then paints their thumbnails one after another. */
 async function drawGrid() {
   const { run } = page, signal = beginTask("grid"), b = state.sequence, off = readOff();
-  const heads = run.heads.length > 1 ? [...run.heads, "mean"] : run.heads;
-  const cards = heads.map((head) => makeCard(head, off));
+  const heads = headsOf(run), cards = heads.map((head) => makeCard(head, off));
   byId("grid").replaceChildren(...cards);
   await runInFrames(function* () {
     for (const head of run.heads)
@@ -220,8 +222,7 @@ async function drawGrid() {
 }
 
 function makeCard(head, off) {
-  const name = head === "mean" ? "Mean" : `Head ${head}`;
-  const pressed = String(head === shownHead());
+  const name = nameHead(head), pressed = String(head === shownHead());
   const button = make("button", { type: "button", class: "pick", "aria-pressed": pressed },
     make("canvas", { "aria-hidden": "true" }), make("span", { class: "name" }, name),
     make("span", { class: "tags" }, ...tagsOf(head)));

@@ -168,8 +168,8 @@ function listenToFiles() {
 function listenToSaving() {
   for (const button of document.querySelectorAll("[data-save]"))
     button.addEventListener("click", () => {
-      if (page.heatmap.picture)
-        save(button.dataset.save, describeShown(), page.heatmap);
+      if (page.run)
+        save(button.dataset.save, describeShown());
     });
   for (const button of document.querySelectorAll("[data-save-all]"))
     button.addEventListener("click", () => saveAll(button.dataset.saveAll));
