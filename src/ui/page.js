@@ -374,6 +374,7 @@ function showFacts(model) {
 
 async function compute() {
   const signal = beginTask("run"), model = chosenModel();
+  page.isRefused = false;
   keepState();
   byId("status").textContent = "Computing …";
   byId("main").ariaBusy = "true";
@@ -395,7 +396,8 @@ async function compute() {
       labels: state.labels, queryNames: queryLabels, keyNames: keyLabels }, signal);
     if (signal.aborted)
       return;
-    clearProblems();
+    if (!page.isRefused)
+      clearProblems();
     beginTask("change"); /* what is under way is about the run before */
     Object.assign(page, { run, report: null, outputs: { numbers: run.outputs, off: [] } });
     showRun();
