@@ -168,7 +168,8 @@ async function drawAll(signal) {
   for (const layer of all.layers)
     if (signal.aborted || !layer.report && !await loadFigures(layer, signal))
       break;
-  placeAll();
+  if (!signal.aborted)
+    placeAll();
 }
 
 function openHead(head) {

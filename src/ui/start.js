@@ -61,7 +61,7 @@ function listenToView() {
     else
       showReadout(cell);
     if (!cell) {
-      page.heatmap.at = { row: state.row, key: state.key };
+      page.heatmap.at = fitCell(state);
       page.heatmap.drawCursor();
     }
   });
@@ -78,7 +78,8 @@ function listenToView() {
   byId("all-on").addEventListener("click", () => setOff(new Set()));
   byId("drop-least").addEventListener("click", () => {
     const off = readOff();
-    setOff(off.add(findLeastImportant(page.report, off)));
+    if (page.report) /* else the button is of the run before */
+      setOff(off.add(findLeastImportant(page.report, off)));
   });
   byId("step-back").addEventListener("click", () => moveStep(-1));
   byId("step-on").addEventListener("click", () => moveStep(1));
