@@ -124,6 +124,7 @@ def test_link_to_a_model_that_is_not_there_says_so(open_view):
 def test_link_that_follows_a_move_at_once_is_no_error(open_view):
     """What the move has postponed meets the state of the link and the run of before."""
     page, held = open_view("#model=journey&row=3&key=0"), []
+    wait_for_steps(page, 6)  # they are asked for at the same address
     page.route("**/v1/attention", lambda route: held.append(route))
     page.evaluate("""() => {
         document.getElementById('heatmap').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowUp', bubbles: true }));
