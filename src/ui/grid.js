@@ -162,12 +162,14 @@ async function drawAll(signal) {
     byId("all-note").textContent = `${noteAll()} Grey is masked.`;
     byId("status").textContent = `${loadedLayers().length} of ${models.length} layers are drawn`;
   }
-  clearProblems();
+  if (!page.isRefused)
+    clearProblems();
   byId("main").ariaBusy = null;
   for (const layer of all.layers)
     if (signal.aborted || !layer.report && !await loadFigures(layer, signal))
       break;
-  placeAll();
+  if (!signal.aborted)
+    placeAll();
 }
 
 function openHead(head) {

@@ -31,8 +31,7 @@ function makeSheet({ title, scale, note, rows, queryLabels = [], keyLabels = [] 
   const text = (x, y, content, more) => makeSvg("text", { x, y, ...more }, content.length > 24 ? `${content.slice(0, 23)}…` : content);
 
   const heads = rows.flatMap(({ label, heads: list }, r) => list.flatMap(({ name, tag, weights, sequence }, c) => {
-    const x = left + c * (size + SHEET.gap), y = r * pitch + above, canvas = document.createElement("canvas");
-    for (const _step of paintWeights(weights, sequence, 4 * size, 4 * size, scale, colours, canvas)) { /* at once */ }
+    const x = left + c * (size + SHEET.gap), y = r * pitch + above, canvas = paintAtOnce(weights, sequence, 4 * size, 4 * size, scale, colours);
     const tokens = !hasTokens ? [] : [
       ...(c > 0 ? [] : queryLabels.map((word, i) => text(left - 5, y + (i + 0.5) * size / queryLabels.length + 4, word,
         { "text-anchor": "end" }))),

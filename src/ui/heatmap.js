@@ -18,25 +18,24 @@ function layOutHeatmap(width, picture) {
   const { rows, numKeys } = picture.sequence;
   const widest = (labels) => Math.max(0, ...labels.map(widthOfLabel));
   const queryWidth = Math.min(110, widest([...rows.slice(0, 200), rows.at(-1)].map((row) => picture.queryLabels[row])));
-  const keyWidth = Math.min(110, widest([...picture.keyLabels.slice(0, Math.min(200, numKeys)),
-    picture.keyLabels[numKeys - 1]]));
+  const keyWidth = Math.min(110, widest([...picture.keyLabels.slice(0, Math.min(200, numKeys)), picture.keyLabels[numKeys - 1]]));
   const left = Math.ceil(queryWidth) + 10;
   const heightMax = Math.min(640, Math.max(280, window.innerHeight * 0.72));
   const fit = (right) => (width - left - right) / numKeys;
 
   let cell = Math.min(fit(2), heightMax / rows.length, CELL_MAX);
   const slanted = keyWidth > cell - 4 && cell >= 5;
-  const right = slanted ? Math.min(48, Math.ceil(keyWidth * 0.7))
-    : keyWidth > cell ? Math.ceil(keyWidth / 2) : 2;
+  const right = slanted ? Math.min(48, Math.ceil(keyWidth * 0.7)) : keyWidth > cell ? Math.ceil(keyWidth / 2) : 2;
   cell = Math.min(fit(right), heightMax / rows.length, CELL_MAX);
   const whole = (size) => (size >= 5 ? Math.floor(size) : size);
+  const cellWidth = whole(Math.max(cell, Math.min(fit(right), CELL_STRETCHED, cell * rows.length / numKeys)));
+  const cellHeight = whole(Math.max(cell, Math.min(heightMax / rows.length, CELL_STRETCHED, cell * numKeys / rows.length)));
   return {
     left, slanted, keyWidth,
     top: slanted ? Math.ceil(keyWidth * 0.72) + 12 : 22,
     right,
-    cellWidth: whole(Math.max(cell, Math.min(fit(right), CELL_STRETCHED, cell * rows.length / numKeys))),
-    cellHeight: whole(Math.max(cell,
-      Math.min(heightMax / rows.length, CELL_STRETCHED, cell * numKeys / rows.length))),
+    cellWidth, width: cellWidth * numKeys,
+    cellHeight, height: cellHeight * rows.length,
   };
 }
 
@@ -57,32 +56,30 @@ class Heatmap {
     box.addEventListener("pointerleave", () => this.onMove(null));
   }
 
-  /* Shows {sequence, weights, queryLabels, keyLabels, scale, colours, theme}. */
+  /* Shows {sequence, weights, queryLabels, keyLabels, scale, colours, theme}. Returns whether no newer one took its place. */
   async show(picture) {
     this.painting.abort();
     this.painting = new AbortController();
     const { signal } = this.painting, density = window.devicePixelRatio || 1;
     const layout = layOutHeatmap(this.box.clientWidth, picture);
-    const width = layout.cellWidth * picture.sequence.numKeys;
-    const height = layout.cellHeight * picture.sequence.rows.length;
-
-    await runInFrames(paintWeights(picture.weights, picture.sequence, Math.round(width * density),
-      Math.round(height * density), picture.scale, picture.colours, this.image), signal);
+    await runInFrames(paintWeights(picture.weights, picture.sequence, Math.round(layout.width * density), Math.round(layout.height * density),
+      picture.scale, picture.colours, this.image), signal);
     if (signal.aborted)
-      return;
-    Object.assign(this, { picture, layout, width, height });
+      return false;
+    Object.assign(this, { picture, layout });
     this.resize();
     this.marks.replaceChildren();
     addMarks(this.marks, picture, layout);
     this.drawCursor();
+    return true;
   }
 
   /* The margins of the labels are the padding of the image. */
   resize() {
-    const { left, top, right } = this.layout, height = `${top + this.height + 2}px`;
+    const { left, top, right, width } = this.layout, height = `${top + this.layout.height + 2}px`;
     this.image.style.padding = `${top}px ${right}px 2px ${left}px`;
     for (const part of [this.image, this.marks, this.cursor])
-      Object.assign(part.style, { width: `${left + this.width + right}px`, height });
+      Object.assign(part.style, { width: `${left + width + right}px`, height });
     this.box.style.height = height;
   }
 
@@ -121,11 +118,11 @@ class Heatmap {
     if (!this.at || !this.picture)
       return;
 
-    const { left, top, cellWidth, cellHeight } = this.layout;
+    const { left, top, cellWidth, cellHeight, width, height } = this.layout;
     const x = left + this.at.key * cellWidth, y = top + this.at.row * cellHeight;
-    const frame = (kind, x0, y0, width, height) => makeSvg("path", { class: kind, d: `M${x0} ${y0}h${width}v${height}h${-width}z` });
-    this.cursor.append(frame("cross", left + 0.5, y + 0.5, this.width - 1, cellHeight - 1),
-      frame("cross", x + 0.5, top + 0.5, cellWidth - 1, this.height - 1),
+    const frame = (kind, x0, y0, across, down) => makeSvg("path", { class: kind, d: `M${x0} ${y0}h${across}v${down}h${-across}z` });
+    this.cursor.append(frame("cross", left + 0.5, y + 0.5, width - 1, cellHeight - 1),
+      frame("cross", x + 0.5, top + 0.5, cellWidth - 1, height - 1),
       frame("cell", x - 0.5, y - 0.5, cellWidth + 1, cellHeight + 1));
   }
 }

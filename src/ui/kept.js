@@ -16,8 +16,7 @@ async function putFile(file) {
   const name = makeKeptName();
   try {
     await fetchReply(CAPTURES); /* a refusal may not reach a browser that still sends a large file */
-    await fetchReply(pathOfKept(name), { method: "PUT", body: file,
-      headers: { "Content-Type": "application/vnd.safetensors" } });
+    await fetchReply(pathOfKept(name), { method: "PUT", body: file, headers: { "Content-Type": "application/vnd.safetensors" } });
     return { name, note: "The server keeps it." };
   } catch (error) {
     if (!(error instanceof Problem))
@@ -27,8 +26,11 @@ async function putFile(file) {
   }
 }
 
-/* Lets the server keep a file, if it does. Returns {name, note}. */
+/* Lets the server keep a file, if it does. Returns {name, note}. One in whose place another was opened is not sent:
+ * nobody would delete it. */
 function keepFile(file) {
+  if (!form.models.some(({ capture }) => capture?.file === file))
+    return { name: null, note: "" };
   if (!keptFiles.has(file))
     keptFiles.set(file, putFile(file));
   return keptFiles.get(file);
@@ -52,7 +54,7 @@ async function askKept({ fields, kept }, what) {
 
 /* post() of the request, for the server's own copy where it has one. One that it has lost is put again, once. */
 async function postKept(request, post, what = "attention") {
-  const asked = await askKept(request, what);
+  const asked = await askKept(request, what), sent = keptFiles.get(request.kept?.file);
   if (!asked)
     return post(request);
   try {
@@ -60,7 +62,8 @@ async function postKept(request, post, what = "attention") {
   } catch (error) {
     if (error.title !== "Unknown capture")
       throw error;
-    keptFiles.delete(request.kept.file);
+    if (keptFiles.get(request.kept.file) === sent) /* else another request has put it again */
+      keptFiles.delete(request.kept.file);
     return post(await askKept(request, what) ?? request);
   }
 }

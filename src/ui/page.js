@@ -21,17 +21,22 @@ function beginTask(kind) {
 
 /* --- the shown head --- */
 
-const shownHead = () => (state.head === "mean" || page.run.heads.includes(state.head)
-  ? state.head : page.run.heads[0]);
+const shownHead = () => (state.head === "mean" || page.run.heads.includes(state.head) ? state.head : page.run.heads[0]);
+
+/* A link changes the state before its run is there: what is shown has a sequence and a cell of its own. */
+const shownSequence = () => Math.min(state.sequence, page.run.sequences.length - 1);
+
+const fitCell = ({ row, key }, { rows, numKeys } = page.run.sequences[shownSequence()]) => (
+  { row: clamp(row, rows.length), key: clamp(key, numKeys) });
 
 /* Everything that drawing and saving need of what is on screen. */
 function describeShown() {
-  const { run, colours, theme, dark } = page, b = state.sequence, sequence = run.sequences[b];
+  const { run, colours, theme, dark } = page, b = shownSequence(), sequence = run.sequences[b];
   const head = shownHead(), weights = weightsOf(run, b, head);
   return { run, b, head, off: readOff(), outputs: page.outputs, picture: {
     sequence, weights, colours, theme, dark, scale: scaleOf(b, head),
     queryLabels: run.queryMarks ??= markLetters(run.queryLabels), keyLabels: run.keyMarks ??= markLetters(run.keyLabels, sequence.keys),
-    row: state.row, all: state.lines === "all", onRow: (row) => chooseCell({ row, key: state.key }),
+    row: fitCell(state).row, all: state.lines === "all", onRow: (row) => chooseCell({ row, key: state.key }),
   } };
 }
 
@@ -54,15 +59,14 @@ function scaleOf(b, head = null) {
 const tagsOf = (head, kind) => makeTags(page.report?.heads[head], kind);
 
 function showTags() {
-  byId("large-tags").replaceChildren(
-    ...tagsOf(shownHead(), "tag"));
+  byId("large-tags").replaceChildren(...tagsOf(shownHead(), "tag"));
   for (const card of byId("grid").children)
     card.querySelector(".tags").replaceChildren(...tagsOf(card.dataset.head));
 }
 
 function showReadout(cell) {
   const { run } = page, shown = describeShown(), { sequence, weights } = shown.picture;
-  const { row, key } = cell ?? state, place = sequence.keys?.[key] ?? key, isMasked = !sequence.attends(row, key);
+  const { row, key } = fitCell(cell ?? state), place = sequence.keys?.[key] ?? key, isMasked = !sequence.attends(row, key);
   const query = `${run.queryLabels[sequence.rows[row]]}`, label = `${run.keyLabels[key]}`;
   const weight = weights[row * sequence.numKeys + key];
   byId("readout").replaceChildren(
@@ -74,8 +78,8 @@ function showReadout(cell) {
 }
 
 /* Chooses a cell by click or keyboard: the lines and the steps follow its row. */
-function chooseCell({ row, key }) {
-  const newRow = row !== state.row;
+function chooseCell(cell) {
+  const { row, key } = fitCell(cell), newRow = row !== state.row;
   Object.assign(state, { row, key });
   page.heatmap.at = { row, key };
   page.heatmap.drawCursor();
@@ -108,8 +112,7 @@ function runKey(event, move, others = {}) {
 }
 
 function moveCell(down, right) {
-  const { rows, numKeys } = page.run.sequences[state.sequence];
-  chooseCell({ row: clamp(state.row + down, rows.length), key: clamp(state.key + right, numKeys) });
+  chooseCell({ row: state.row + down, key: state.key + right });
 }
 
 function stepHead(by) {
@@ -161,27 +164,27 @@ function drawLarge() {
   setOptions(byId("row"), sequence.rows.map((row, r) =>
     [r, page.run.block > 1 || label(row) === String(row) ? label(row) : `${row} ${label(row)}`]), state.row);
   page.heatmap.at = { row: state.row, key: state.key };
-  page.heatmap.show(picture).then(() => { byId("main").ariaBusy = null; drawLines(); });
+  const painted = page.heatmap.show(picture).then((isShown) => isShown && drawLines());
   drawLegend(picture.scale);
   drawOutputs();
   showReadout(null);
   showText();
   measureSoon();
+  return painted;
 }
 
 function drawLines() {
-  if (!page.run?.sequences[state.sequence])
+  if (!page.run)
     return;
   const box = byId("lines-box");
-  const { svg, note, middle } = makeLines(describeShown().picture, Math.max(240, box.clientWidth),
-    byId("heatmap").clientHeight - 40);
+  const { svg, note, middle } = makeLines(describeShown().picture, Math.max(240, box.clientWidth), byId("heatmap").clientHeight - 40);
   box.replaceChildren(svg);
   box.scrollTop = middle - box.clientHeight / 2;
   byId("lines-note").textContent = note;
 }
 
 function drawOutputs() {
-  const { table, note } = makeOutputs(page.run, state.sequence, state.row, page.outputs);
+  const { table, note } = makeOutputs(page.run, shownSequence(), fitCell(state).row, page.outputs);
   byId("outputs").replaceChildren(table);
   byId("outputs-note").textContent = note;
 }
@@ -193,11 +196,13 @@ function setOutputs(numbers, off) {
 
 const drawLinesSoon = debounce(30, drawLines);
 
+const headsOf = (run) => (run.heads.length > 1 ? [...run.heads, "mean"] : run.heads);
+const nameHead = (head) => (head === "mean" ? "Mean" : `Head ${head}`);
+
 /* Makes the cards of the heads, then paints their thumbnails one after another. */
 async function drawGrid() {
-  const { run } = page, signal = beginTask("grid"), b = state.sequence, off = readOff();
-  const heads = run.heads.length > 1 ? [...run.heads, "mean"] : run.heads;
-  const cards = heads.map((head) => makeCard(head, off));
+  const { run } = page, signal = beginTask("grid"), b = shownSequence(), off = readOff();
+  const heads = headsOf(run), cards = heads.map((head) => makeCard(head, off));
   byId("grid").replaceChildren(...cards);
   await runInFrames(function* () {
     for (const head of run.heads)
@@ -211,8 +216,7 @@ async function drawGrid() {
     + (run.block > 1 ? ` A cell is a block of ${run.block} queries and ${run.block} keys: the sum of the weights on `
       + "these keys, in the mean of these queries." : "");
   for (const [i, head] of heads.entries()) {
-    await runInFrames(paintWeights(weightsOf(run, b, head), run.sequences[b], THUMBNAIL_PIXELS,
-      THUMBNAIL_PIXELS, scale, page.colours, cards[i].querySelector("canvas")), signal);
+    await runInFrames(paintWeights(weightsOf(run, b, head), run.sequences[b], THUMBNAIL_PIXELS, THUMBNAIL_PIXELS, scale, page.colours, cards[i].querySelector("canvas")), signal);
     if (signal.aborted)
       return;
     cards[i].querySelector("canvas").classList.add("painted");
@@ -220,8 +224,7 @@ async function drawGrid() {
 }
 
 function makeCard(head, off) {
-  const name = head === "mean" ? "Mean" : `Head ${head}`;
-  const pressed = String(head === shownHead());
+  const name = nameHead(head), pressed = String(head === shownHead());
   const button = make("button", { type: "button", class: "pick", "aria-pressed": pressed },
     make("canvas", { "aria-hidden": "true" }), make("span", { class: "name" }, name),
     make("span", { class: "tags" }, ...tagsOf(head)));
@@ -319,8 +322,7 @@ async function measureChange() {
     setOutputs(outputs, off);
     const percent = (share) => `${formatNumber(share * 100, 3)} %`;
     const known = report && Math.max(...off) < report.heads.length;
-    line.textContent = `Without ${off.size > 1 ? "heads" : "head"} ${[...off].join(", ")} `
-      + `the outputs move by ${percent(change)}`
+    line.textContent = `Without ${off.size > 1 ? "heads" : "head"} ${[...off].join(", ")} the outputs move by ${percent(change)}`
       + (known ? ` (predicted: ${percent(predictChange(report, off))}).` : ".");
   } catch (error) {
     if (error.name !== "AbortError")
@@ -373,6 +375,7 @@ function showFacts(model) {
 
 async function compute() {
   const signal = beginTask("run"), model = chosenModel();
+  page.isRefused = false;
   keepState();
   byId("status").textContent = "Computing …";
   byId("main").ariaBusy = "true";
@@ -394,11 +397,18 @@ async function compute() {
       labels: state.labels, queryNames: queryLabels, keyNames: keyLabels }, signal);
     if (signal.aborted)
       return;
-    clearProblems();
-    beginTask("change"); /* what is under way is about the run before */
-    Object.assign(page, { run, report: null, outputs: { numbers: run.outputs, off: [] } });
-    showRun();
+    if (!page.isRefused)
+      clearProblems();
+    if (page.run?.model !== model)
+      byId("compare").hidden = byId("drop-least").hidden = true; /* they are of the model before */
+    for (const kind of ["change", "steps", "what"])
+      beginTask(kind); /* what is under way is about the run before */
+    Object.assign(page, { run: { ...run, toSteps: page.toSteps }, toSteps: false, report: null, outputs: { numbers: run.outputs, off: [] } });
+    const painted = showRun();
     loadReport(run, noReport, signal);
+    await painted;
+    if (!signal.aborted)
+      byId("main").ariaBusy = null;
   } catch (error) {
     if (signal.aborted || error.name === "AbortError")
       return;
@@ -412,7 +422,7 @@ const computeSoon = debounce(350, compute);
 
 function showRun() {
   const { run } = page;
-  state.sequence = Math.min(state.sequence, run.sequences.length - 1);
+  state.sequence = shownSequence();
   byId("sequence-label").hidden = run.sequences.length < 2;
   setOptions(byId("sequence"), run.sequences.map((_, b) => [b, String(b)]), state.sequence);
   byId("labels-note").textContent = run.labelsNote;
@@ -421,14 +431,15 @@ function showRun() {
   byId("status").textContent = run.ms === null ? "Read from the file" : `Computed${run.serverMs === null ? "" : ` in ${formatNumber(run.serverMs, 2)} ms`}: `
     + `${formatBytes(run.bytes)} arrived after ${formatNumber(run.ms, 2)} ms`;
   showAdvice();
-  drawLarge();
+  const painted = drawLarge();
   drawGrid();
   showSwitches();
+  return painted;
 }
 
 /* Where the first key takes nearly all of the weight, the rest is seen on a log scale. */
 function showAdvice() {
-  const { block, sequences: { [state.sequence]: sequence } } = page.run, box = byId("advice");
+  const { block, sequences: { [shownSequence()]: sequence } } = page.run, box = byId("advice");
   const share = sequence.keys ? 0 : firstShare(sequence);
   box.hidden = state.scale === "log" || share < FIRST_SHARE_ADVICE;
   if (box.hidden)

@@ -38,6 +38,13 @@ function* paintWeights(weights, { rows, numKeys, attends }, maxWidth, maxHeight,
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
+/* The same at once, on a canvas of its own. */
+function paintAtOnce(...painting) {
+  const canvas = document.createElement("canvas");
+  for (const _step of paintWeights(...painting, canvas)) { /* all rows */ }
+  return canvas;
+}
+
 /* The colours of the page as #rrggbb: those of the system's colour scheme, or of the named one. */
 function readTheme(scheme = null) {
   const probe = make("i"), context = document.createElement("canvas").getContext("2d"), theme = {};

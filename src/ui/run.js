@@ -98,8 +98,7 @@ function readLabels({ labels: text, queryNames, keyNames }, shape) {
       : [`${length} ${length === 1 ? "label" : "labels"} for ${count} ${rows}: ${length < count ? "the others keep their numbers" : "the last are left out"}.`];
   };
   return {
-    labelsNote: [...compare(queries, "queries", shape.queryLens),
-      ...compare(keys, "keys", shape.keyLens)].join(" "),
+    labelsNote: [...compare(queries, "queries", shape.queryLens), ...compare(keys, "keys", shape.keyLens)].join(" "),
     queryLabels: fill(given, shape.queryLens),
     keyLabels: fill(keys.length ? keys : keyNames ?? (isSelf ? given : []), shape.keyLens),
   };

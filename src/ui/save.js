@@ -17,8 +17,7 @@ function fileName({ run, head }, ending) {
   return `${model}-${head === "mean" ? "mean" : `head-${head}`}.${ending}`;
 }
 
-const requestName = (shown, body) =>
-  fileName(shown, typeof body === "string" ? "request.json" : "request.safetensors");
+const requestName = (shown, body) => fileName(shown, typeof body === "string" ? "request.json" : "request.safetensors");
 
 const titleOf = ({ run, head, b }) => `${run.model.name}, `
   + ({ mean: "mean of the heads", all: "all heads" }[head] ?? `head ${head}`)
@@ -35,8 +34,7 @@ function makeCsv({ picture, run, b, outputs }) {
   const titles = Array.from({ length: run.outSize }, (_, o) => `output ${o}`);
   const lines = [["", ...run.keyLabels.slice(0, numKeys), ...titles].map(quote).join(",")];
   rows.forEach((row, r) => {
-    const cells = Array.from({ length: numKeys }, (_, k) =>
-      (attends(r, k) ? printFloat(picture.weights[r * numKeys + k]) : ""));
+    const cells = Array.from({ length: numKeys }, (_, k) => (attends(r, k) ? printFloat(picture.weights[r * numKeys + k]) : ""));
     lines.push([quote(run.queryLabels[row]), ...cells, ...Array.from(rowOutputs[r], printFloat)].join(","));
   });
   return lines.join("\r\n") + "\r\n";
@@ -59,10 +57,10 @@ function makeJson({ run, b, outputs }) {
  * A letter is up to `letter` pixels wide. */
 const FRAME = { top: 30, bottom: 42, bar: 128, letter: 8 };
 
-/* The heatmap as SVG: vectors, or an image with labels when there are many cells. */
-function makeHeatmapSvg(shown, heatmap) {
-  const { picture } = shown, { layout, width, height, image } = heatmap;
-  const { rows, numKeys, attends } = picture.sequence, { left, top, cellWidth, cellHeight } = layout;
+/* The heatmap as SVG: vectors, or an image when there are many cells. That on screen may be still of the head before. */
+function makeHeatmapSvg(shown) {
+  const { picture } = shown, layout = layOutHeatmap(byId("heatmap").clientWidth, picture), density = window.devicePixelRatio || 1;
+  const { rows, numKeys, attends } = picture.sequence, { left, top, cellWidth, cellHeight, width, height } = layout;
   const bottom = top + height + 2, frame = makeSvgFrame(titleOf(shown), picture, bottom + 14);
   const size = { width: Math.max(frame.width, left + width + layout.right), height: FRAME.top + bottom + FRAME.bottom };
   const svg = makeSvg("svg", { viewBox: `0 ${-FRAME.top} ${size.width} ${size.height}`, ...size, role: "img",
@@ -73,7 +71,8 @@ function makeHeatmapSvg(shown, heatmap) {
 
   if (rows.length * numKeys > SVG_CELLS_MAX) {
     svg.append(makeSvg("image", { x: left, y: top, width, height, preserveAspectRatio: "none",
-      "image-rendering": "pixelated", href: image.toDataURL("image/png") }));
+      "image-rendering": "pixelated", href: paintAtOnce(picture.weights, picture.sequence, Math.round(width * density),
+        Math.round(height * density), picture.scale, picture.colours).toDataURL("image/png") }));
   } else {
     for (let r = 0; r < rows.length; r++)
       for (let k = 0; k < numKeys; k++) {
@@ -114,18 +113,10 @@ function makeSvgFrame(what, { colours, theme, scale, sequence: { counts, numKeys
   return { parts, width: Math.max(isMasked ? masked + 80 : masked, 20 + title.length * (FRAME.letter + 1.5)) };
 }
 
-const cellName = ({ run, picture }, r, k) =>
-  `${run.queryLabels[picture.sequence.rows[r]]} → ${run.keyLabels[k]}`;
+const cellName = ({ run, picture }, r, k) => `${run.queryLabels[picture.sequence.rows[r]]} → ${run.keyLabels[k]}`;
 
 /* What is shown in light colours, as pictures for slides are. */
-function lighten(shown, heatmap) {
-  if (!shown.picture.dark)
-    return [shown, heatmap];
-  const picture = { ...shown.picture, colours: makeColours(false), theme: readTheme("light") }, image = document.createElement("canvas");
-  for (const _step of paintWeights(picture.weights, picture.sequence, heatmap.image.width, heatmap.image.height, picture.scale,
-    picture.colours, image)) { /* at once */ }
-  return [{ ...shown, picture }, { ...heatmap, image }];
-}
+const lighten = (shown) => ({ ...shown, picture: { ...shown.picture, colours: makeColours(false), theme: readTheme("light") } });
 
 /* An SVG as a PNG, with `density` pixels for one, or fewer where they would be too many. */
 async function makePng(svg, density) {
@@ -142,8 +133,8 @@ async function makePng(svg, density) {
 
 /* A page that needs no server: the large head, all heads small, and their table. Texts are
  * escaped by outerHTML; the style has only colours of ui.css. */
-function makeHtml(shown, heatmap) {
-  const { theme } = shown.picture;
+function makeHtml(shown) {
+  const { run, b, picture: { theme, sequence, colours } } = shown;
   const style = `body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;
 background:${theme.ground};color:${theme.text}}svg,img{max-width:100%;height:auto}
 ul{display:flex;flex-wrap:wrap;gap:1rem;list-style:none;padding:0}
@@ -151,14 +142,13 @@ li img{width:8rem;height:8rem;image-rendering:pixelated;background:${theme.maske
 table{border-collapse:collapse}td,th{padding:.2rem .8rem .2rem 0;text-align:left}
 pre{white-space:pre-wrap;overflow-wrap:anywhere}`;
 
-  const heads = [...document.querySelectorAll("#grid .card")].map((card) => make("li", {},
-    make("img", { alt: "", src: card.querySelector("canvas").toDataURL() }),
-    make("p", {}, card.querySelector(".name").textContent)));
-  const table = document.querySelector("#compare table")?.cloneNode(true);
+  const heads = headsOf(run).map((head) => make("li", {}, make("img", { alt: "", src: paintAtOnce(weightsOf(run, b, head), sequence,
+    THUMBNAIL_PIXELS, THUMBNAIL_PIXELS, scaleOf(b), colours).toDataURL() }), make("p", {}, nameHead(head))));
+  const table = page.report && document.querySelector("#compare table").cloneNode(true);
   for (const button of table?.querySelectorAll("button") ?? [])
     button.replaceWith(button.textContent);
   const title = titleOf(shown);
-  const body = make("body", {}, make("h1", {}, title), makeHeatmapSvg(shown, heatmap),
+  const body = make("body", {}, make("h1", {}, title), makeHeatmapSvg(shown),
     make("h2", {}, "Heads"), make("ul", {}, ...heads), ...(table ? [table] : []),
     ...(shown.run.model.saved ? [] : [make("h2", {}, "The request"), make("pre", {}, makeCurl(shown))]));
   return `<!doctype html>
@@ -207,13 +197,13 @@ async function saveAll(ending) {
     await savePicture(`${sheet.title.replace(/[^\w-]+/g, "-").slice(0, 60)}.${ending}`, makeSheet(sheet));
 }
 
-async function save(kind, shown, heatmap) {
+async function save(kind, shown) {
   switch (kind) {
-    case "png": return savePicture(fileName(shown, "png"), makeHeatmapSvg(...lighten(shown, heatmap)), window.devicePixelRatio);
-    case "svg": return savePicture(fileName(shown, "svg"), makeHeatmapSvg(...lighten(shown, heatmap)));
+    case "png": return savePicture(fileName(shown, "png"), makeHeatmapSvg(lighten(shown)), window.devicePixelRatio);
+    case "svg": return savePicture(fileName(shown, "svg"), makeHeatmapSvg(lighten(shown)));
     case "csv": return saveFile(fileName(shown, "csv"), "text/csv", makeCsv(shown));
     case "json": return saveFile(fileName(shown, "json"), "application/json", makeJson(shown));
-    case "html": return saveFile(fileName(shown, "html"), "text/html", makeHtml(shown, heatmap));
+    case "html": return saveFile(fileName(shown, "html"), "text/html", makeHtml(shown));
     default: {
       const { type, body } = encodeRequest(shown.run.request, shownChanges(shown));
       return saveFile(requestName(shown, body), type, body);

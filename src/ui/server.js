@@ -42,16 +42,14 @@ function makeServerTable(server, models, rates) {
   ];
 }
 
-/* Keeps the panel up to date while it is open and the page is visible. */
+/* Keeps the panel up to date while it is open and the page is visible. A reply is there before the next is asked for. */
 function watchServer(panel, body) {
-  let timer = 0, before = null;
+  let before = null;
 
-  async function poll() {
-    if (access.asked)
-      return; /* it would wait for the key, and so would the next */
+  async function poll(signal) {
     try {
       const [server, { model_stats: models }] = await Promise.all([
-        fetchJson("v2"), fetchJson("v2/models/stats")]);
+        fetchJson("v2", { signal }), fetchJson("v2/models/stats", { signal })]);
       const now = performance.now(), rates = new Map();
       if (before)
         for (const { name, inference_count: count } of models)
@@ -59,16 +57,17 @@ function watchServer(panel, body) {
       before = { at: now, counts: new Map(models.map((model) => [model.name, model.inference_count])) };
       body.replaceChildren(...makeServerTable(server, models, rates));
     } catch (error) {
+      if (signal.aborted)
+        return;
       body.replaceChildren(make("p", { class: "error" }, error.message));
     }
+    setTimeout(poll, SERVER_POLL_MS, signal);
   }
 
   function restart() {
-    clearInterval(timer);
-    if (!panel.open || document.hidden)
-      return;
-    poll();
-    timer = setInterval(poll, SERVER_POLL_MS);
+    const signal = beginTask("server");
+    if (panel.open && !document.hidden)
+      poll(signal);
   }
   panel.addEventListener("toggle", restart);
   document.addEventListener("visibilitychange", restart);

@@ -2,13 +2,13 @@
 /* start.js: listens to the controls, then computes what the address asks for. */
 
 /* The controls: those that compute again, and those that draw something anew. */
-const INPUT_CONTROLS = ["source", "text", "count", "seed", "states", "causal", "window", "valid", "labels",
-  "rows", "heads", "keys"];
+const INPUT_CONTROLS = ["source", "text", "count", "seed", "states", "causal", "window", "valid", "labels", "rows", "heads", "keys"];
 const PICTURE_CONTROLS = { scale: redraw, range: redraw, lines: drawLines, reading: showText, sort: placeAll };
 
 const isNarrow = matchMedia("(max-width: 52rem)"); /* as in ui.css */
 
 function chooseModel(name, view = "all") {
+  beginTask("own");
   byId("notice").hidden = true;
   Object.assign(state, { view, model: name, text: "", causal: "", window: "", valid: "",
     labels: "", rows: "", heads: "", keys: "", off: "", what: "", by: "", sequence: 0, head: 0, row: -1, key: -1 });
@@ -31,16 +31,16 @@ function listenToControls() {
     event.preventDefault(); /* a sentence is one line, whatever room it takes */
     compute();
   });
-  byId("model").addEventListener("change", () => {
-    chooseModel(form.models.find((model) => optionOf(model) === byId("model").value).name);
-  });
+  byId("model").addEventListener("change", () => chooseModel(form.models.find((model) => optionOf(model) === byId("model").value).name));
   byId("layer").addEventListener("change", () => chooseModel(byId("layer").value, "head"));
   for (const name of INPUT_CONTROLS)
     byId(CONTROLS[name]).addEventListener("input", (event) => {
       const { value } = event.target;
       state[name] = typeof STATE_DEFAULTS[name] === "number" ? readCount(value) : value;
-      if (name === "source")
+      if (name === "source") {
+        beginTask("own");
         showControls();
+      }
       if (name !== "source" || value !== "own" || form.file || state.own)
         computeSoon();
     });
@@ -61,7 +61,7 @@ function listenToView() {
     else
       showReadout(cell);
     if (!cell) {
-      page.heatmap.at = { row: state.row, key: state.key };
+      page.heatmap.at = fitCell(state);
       page.heatmap.drawCursor();
     }
   });
@@ -74,13 +74,12 @@ function listenToView() {
     Object.assign(state, { sequence: Number(event.target.value), row: -1, key: -1 });
     redraw();
   });
-  byId("row").addEventListener("change", (event) => {
-    chooseCell({ row: Number(event.target.value), key: state.key });
-  });
+  byId("row").addEventListener("change", (event) => chooseCell({ row: Number(event.target.value), key: state.key }));
   byId("all-on").addEventListener("click", () => setOff(new Set()));
   byId("drop-least").addEventListener("click", () => {
     const off = readOff();
-    setOff(off.add(findLeastImportant(page.report, off)));
+    if (page.report) /* else the button is of the run before */
+      setOff(off.add(findLeastImportant(page.report, off)));
   });
   byId("step-back").addEventListener("click", () => moveStep(-1));
   byId("step-on").addEventListener("click", () => moveStep(1));
@@ -97,16 +96,24 @@ function useOwn(read) {
   compute();
 }
 
-async function takeText() {
+/* Shows what is wrong with a file or text, which a run that is under way does not clear. */
+function refuse(problem) {
+  page.isRefused = true;
+  showProblem(problem);
+}
+
+async function takeText(signal) {
+  if (signal.aborted)
+    return; /* a file was dropped since, or a model chosen */
   form.file = null;
   const text = state.own = byId("own").value;
   try {
     const read = await readJsonRequest(text);
-    if (text === state.own) /* else there is a newer one */
+    if (!signal.aborted)
       useOwn(read);
   } catch (error) {
-    if (text === state.own)
-      showProblem(error);
+    if (!signal.aborted)
+      refuse(error);
   }
 }
 
@@ -117,31 +124,36 @@ function useLayers(layers) {
 }
 
 async function takeFile(file) {
+  const signal = beginTask("own");
   byId("file-box").hidden = true;
   try {
     const header = await readHeader(file), layers = header && openCapture(file, header);
-    if (layers)
-      return useLayers(layers);
-    const states = header && openStates(file, header);
-    if (header && !states && !header.entries.queries)
+    const states = header && !layers && openStates(file, header), isWeights = header && !layers && !states && !header.entries.queries;
+    const read = layers || isWeights ? null : states || await readRequestFile(file, header);
+    if (signal.aborted)
+      return;
+    if (isWeights)
       return showWeights(file.name, header);
-    const read = states ?? await readRequestFile(file, header), saved = openSaved(file, read.fields);
-    if (saved)
-      return useLayers([saved]);
+    const saved = read && openSaved(file, read.fields);
+    if (layers || saved)
+      return useLayers(layers || [saved]);
     Object.assign(state, { own: "", states: "" }, states && { model: chooseForStates(states) });
     form.file = { ...read, name: file.name };
     useOwn(read);
   } catch (error) {
+    if (signal.aborted)
+      return;
     if (!chosenModel()?.capture)
       state.source = "own";
     showControls();
     const { message, detail = message, title = "Malformed file", field = "queries" } = error;
-    showProblem(new Problem({ title, field, detail: detail.includes(file.name) ? detail : `${file.name}: ${detail}` }));
+    refuse(new Problem({ title, field, detail: detail.includes(file.name) ? detail : `${file.name}: ${detail}` }));
   }
 }
 
 function listenToFiles() {
-  byId("own").addEventListener("input", debounce(500, takeText));
+  const takeTextSoon = debounce(500, takeText);
+  byId("own").addEventListener("input", () => takeTextSoon(beginTask("own")));
   byId("file").addEventListener("change", (event) => {
     const [file] = event.target.files;
     event.target.value = "";
@@ -168,8 +180,8 @@ function listenToFiles() {
 function listenToSaving() {
   for (const button of document.querySelectorAll("[data-save]"))
     button.addEventListener("click", () => {
-      if (page.heatmap.picture)
-        save(button.dataset.save, describeShown(), page.heatmap);
+      if (page.run)
+        save(button.dataset.save, describeShown());
     });
   for (const button of document.querySelectorAll("[data-save-all]"))
     button.addEventListener("click", () => saveAll(button.dataset.saveAll));
@@ -226,6 +238,7 @@ function defaultModel() {
 
 /* Takes over what an address says. A model that is not there is told, and another shown. */
 function openLink(hash) {
+  beginTask("own");
   readState(hash);
   const wanted = state.model;
   if (!chosenModel())

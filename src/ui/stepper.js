@@ -17,8 +17,8 @@ function refuseSteps({ model, mask }, head, numKeys) {
 }
 
 async function measureSteps() {
-  const { run } = page, head = shownHead(), b = state.sequence, signal = beginTask("steps");
-  if (!run.sequences[b])
+  const { run } = page, head = shownHead(), b = shownSequence(), r = fitCell(state).row, signal = beginTask("steps");
+  if (b !== state.sequence || r !== state.row)
     return; /* a link has changed the state, and its run is under way */
   const refusal = !run.model.capture && refuseSteps(run, head, run.sequences[b].numKeys);
   page.measured = null;
@@ -32,22 +32,23 @@ async function measureSteps() {
     return;
   }
   try {
-    const row = { run, b, r: state.row, weights: weightsOf(run, b, head), head };
-    row.measured = await measureRow(run, b, state.row, head, signal);
+    const row = { run, b, r, weights: weightsOf(run, b, head), head };
+    row.measured = await measureRow(run, b, r, head, signal);
     row.columns = describeColumns(row);
     page.measured = row;
     drawSteps();
     await showWhatIf();
-    if (page.toSteps) {
+    if (run.toSteps) {
       byId("steps-title").closest("section").scrollIntoView();
       byId("what-table").scrollIntoView({ block: "nearest" });
     }
-    page.toSteps = false;
+    run.toSteps = false;
   } catch (error) {
     if (error.name === "AbortError")
       return;
     byId("steps").replaceChildren();
     byId("step-text").textContent = `The steps of this row cannot be measured: ${error.message}`;
+    showWhatIf();
   }
 }
 

@@ -44,9 +44,9 @@ async function readRow(run, query, signal) {
   if (run.block === 1 && !keys && at >= 0)
     return Float32Array.from(weights.flatMap((head) => [...head.subarray(at * numKeys, (at + 1) * numKeys)]));
   if (!run.asked.has(query)) {
-    const { request, row } = cutQuery(run.request, query);
-    const reply = await postAttention(request, { ...run.changes, need: ["weights"], block: null,
-      weights_queries: [row] }, signal);
+    const isKept = run.request.kept && (await keepFile(run.request.kept.file)).name !== null; /* with all of its queries */
+    const { request, row } = isKept ? { request: run.request, row: query } : cutQuery(run.request, query);
+    const reply = await postAttention(request, { ...run.changes, need: ["weights"], block: null, weights_queries: [row] }, signal);
     run.asked.set(query, numbersOf(reply.tensors.attention_weights));
   }
   return run.asked.get(query);
@@ -55,7 +55,7 @@ async function readRow(run, query, signal) {
 /* Makes the tokens, where the file has one for each key. */
 function makeTokens({ model, shape: { keyLens: [numKeys] } }) {
   const { tokens } = model.capture, hasTokens = tokens?.length === numKeys;
-  Object.assign(reader, { model, over: null, query: null, chosen: null,
+  Object.assign(reader, { model, over: null, query: null, chosen: null, values: null,
     spans: hasTokens ? spellTokens(tokens).map((token, k) =>
       make("span", { "data-key": k }, token.replaceAll("\n", "↵\n"))) : [] });
   byId("tokens").replaceChildren(...reader.spans);
@@ -65,7 +65,7 @@ function makeTokens({ model, shape: { keyLens: [numKeys] } }) {
 /* Reads the token under the pointer out. */
 function showToken() {
   const { over: k, model, values } = reader;
-  byId("tokens-readout").textContent = k === null ? ""
+  byId("tokens-readout").textContent = k === null || !values ? ""
     : `${nameToken(model.capture.tokens[k])} (${k}): ${formatDecimals(values[k])}`;
 }
 
@@ -92,7 +92,7 @@ async function showText() {
 
   const head = shownHead(), name = head === "mean" ? "the mean of the heads" : `head ${head}`;
   const count = (run.changes.weights_queries ?? { length: run.shape.queryLens[0] }).length;
-  const row = reader.query ?? reader.chosen ?? (run.block === 1 ? run.sequences[0].rows[state.row] : null);
+  const row = reader.query ?? reader.chosen ?? (run.block === 1 ? run.sequences[0].rows[fitCell(state).row] : null);
   if (state.reading === "received" || row === null) {
     paintTokens(readHead(run, run.received, head));
     note.textContent = state.reading === "received" ? `What each token receives from ${formatCount(count)} queries in ${name}, `

@@ -150,13 +150,13 @@ def test_what_is_not_there_looks_loading_and_is_cancelled_by_leaving(keeping_pag
     page, held, failed = keeping_page, [], []
     page.on("requestfailed", lambda request: failed.append(request))
 
-    def hold(route):
-        if b'"blocks"' in (route.request.post_data_buffer or b"") and b'"layer":"14"' in route.request.post_data_buffer:
-            held.append(route)
-        else:
-            route.continue_()
-    page.route("**/attention", hold)
-    drop(page, "text.safetensors", make_file(tmp_path, make_layers(), WORDS))
+    def is_of_the_second(request):
+        body = request.post_data_buffer or b""
+        return b'"blocks"' in body and b'"layer":"14"' in body
+
+    page.route("**/attention", lambda route: held.append(route) if is_of_the_second(route.request) else route.continue_())
+    with page.expect_request(is_of_the_second):  # there is none to cancel before
+        drop(page, "text.safetensors", make_file(tmp_path, make_layers(), WORDS))
     expect(page.locator("#status")).to_have_text("1 of 3 layers are drawn")
     expect(page.locator("#all-heads .loading")).to_have_count(8)
     grounds = page.eval_on_selector_all(".layer .map", "all => all.map(each => getComputedStyle(each).backgroundColor)")

@@ -124,6 +124,7 @@ def test_link_to_a_model_that_is_not_there_says_so(open_view):
 def test_link_that_follows_a_move_at_once_is_no_error(open_view):
     """What the move has postponed meets the state of the link and the run of before."""
     page, held = open_view("#model=journey&row=3&key=0"), []
+    wait_for_steps(page, 6)  # they are asked for at the same address
     page.route("**/v1/attention", lambda route: held.append(route))
     page.evaluate("""() => {
         document.getElementById('heatmap').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowUp', bubbles: true }));
@@ -224,6 +225,7 @@ def test_single_characters_have_a_label_each(browser, tmp_path):
         view = View(browser, server)
         view.page.goto(server.url)
         view.page.view = view
+        expect_problem(view.page, "No model is loaded.")  # by then the page listens
         drop(view.page, "text.safetensors", make_file(tmp_path, {"0": request}, words))
         wait_for_about(view.page, "Layer 0")
         texts = re.findall(r">([^<]+)</text>", save(view.page, "svg")[1].decode())
