@@ -216,10 +216,11 @@ async function drawGrid() {
     + (run.block > 1 ? ` A cell is a block of ${run.block} queries and ${run.block} keys: the sum of the weights on `
       + "these keys, in the mean of these queries." : "");
   for (const [i, head] of heads.entries()) {
-    await runInFrames(paintWeights(weightsOf(run, b, head), run.sequences[b], THUMBNAIL_PIXELS, THUMBNAIL_PIXELS, scale, page.colours, cards[i].querySelector("canvas")), signal);
+    const canvas = cards[i].querySelector("canvas");
+    await runInFrames(paintWeights(weightsOf(run, b, head), run.sequences[b], THUMBNAIL_PIXELS, THUMBNAIL_PIXELS, scale, page.colours, canvas), signal);
     if (signal.aborted)
       return;
-    cards[i].querySelector("canvas").classList.add("painted");
+    canvas.classList.add("painted");
   }
 }
 
