@@ -204,6 +204,6 @@ function listenToAll() {
   byId("to-all").addEventListener("click", openAll);
   byId("all-scale").addEventListener("change", (event) => {
     state.scale = byId("scale").value = event.target.value;
-    paintAll();
+    paintAll().then(keepState);
   });
 }

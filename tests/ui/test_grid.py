@@ -200,6 +200,13 @@ def test_heads_have_tags_and_are_sorted_by_a_figure(keeping_page, tmp_path):
     assert page.locator(".layer-name").all_text_contents() == LAYERS
 
 
+def test_link_keeps_the_scale_of_all_heads(open_view, tmp_path):
+    page = open_view("#model=journey")
+    open_all(page, tmp_path)
+    page.locator("#all-scale").select_option("log")
+    wait_until(page, "() => location.hash.includes('scale=log')")
+
+
 def save_all(page, ending):
     """Returns the name and the bytes of the saved picture of all heads."""
     with page.expect_download() as waiting:
