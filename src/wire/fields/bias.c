@@ -13,6 +13,7 @@
 
 /* The axes of scores. */
 enum { SEQUENCES, HEADS, QUERIES, KEYS, NUM_AXES };
+_Static_assert(NUM_AXES <= WIRE_SHAPED_RANK_MAX, "a shaped value has room for them");
 
 /* --- numbers --- */
 
