@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grid.js: all heads of all layers of a capture at once, as small pictures of block means. Layers are asked for one
- * after another, first for their pictures, then for their figures. Who leaves aborts what is under way, and who comes
- * back goes on from there. */
+/* grid.js: all heads of all layers of a capture at once, as small pictures of block means. Layers are asked in turn,
+ * first for pictures, then for figures. Who leaves aborts what is under way, and who comes back goes on from there. */
 
 const ALL_CELLS = 64;  /* along each side of a picture, at most */
 const ALL_PIXELS = 84; /* of CSS, from one head to the next where they are sorted */
@@ -51,6 +50,7 @@ function beginAll(models, options) {
   for (const layer of layers)
     layer.heads = Array.from({ length: layer.model.num_heads }, (_, h) => makeThumbnail(layer, h));
   Object.assign(all, { options, layers, order: null, at: layers[0].heads[0] });
+  clearProblems(); /* now: heads that move up later are missed by a click */
 }
 
 /* Places the heads by layer, or by the chosen figure. */
