@@ -4,6 +4,7 @@
     PROMTOOL    Prometheus's promtool (the one in PATH); without it one test is skipped"""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -246,12 +247,10 @@ def test_scrape_shows_a_busy_server_at_once(start_server, slow_model):
     """Every worker is busy, and others wait: the reply needs no worker."""
     server = start_server("--model", slow_model, "--workers", 1, "--queue", 9,
                           "--max-queue-delay", 3600000)
-    large = slow_request(tokens=20000) | {"timeout_ms": 60000}
+    large = post_bytes(json.dumps(slow_request(tokens=20000)).encode())
     with contextlib.ExitStack() as stack:
         for _ in range(4):
-            connection = stack.enter_context(Connection(server.port))
-            connection.send(post_bytes(requests.Request(json=large, method="POST", url="http://a")
-                                       .prepare().body))
+            stack.enter_context(Connection(server.port)).send(large)
         scrape = wait_for_value(server, 3, "attnd_jobs_queued")
         assert scrape.value("attnd_workers") == scrape.value("attnd_workers_busy") == 1
         assert scrape.value("attnd_jobs_queued_limit") == 9
