@@ -93,8 +93,8 @@ def split_fields(fields: Fields, rank: int, integers: bool) -> tuple[dict[str, A
         if is_per_row or name in SEQUENCES and is_list_of(value, rank):
             value = join(name, value, lens_name, tensors, integers)
 
-        if name == "attn_mask" and to_array(name, value).dtype == bool:
-            tensors[name] = to_array(name, value)
+        if name == "attn_mask" and (mask := to_array(name, value)).dtype == bool:
+            tensors[name] = mask
         elif name in SEQUENCES or name in NUMBERS:
             tensors[name] = to_numbers(name, value, integers or name in NUMBERS)
         elif name in INTEGERS:

@@ -70,9 +70,8 @@ class HeadTable:
             reason = ": no query has a target; send targets that are not all empty" if column in ("target", "largest") else ""
             raise InvalidError(f"there is no column {column!r} to sort by{reason}; "
                                f"there are layer, {', '.join(self.columns)}")
-        places = np.array([list(self.replies).index(name) for name in self.rows["layer"]])
-        order = np.lexsort((self.rows["head"], places)) if column == "layer" else \
-            np.argsort(-self.rows[column], kind="stable")  # which puts NaN last
+        order = np.argsort(-self.rows[column], kind="stable") if column != "layer" else np.lexsort(  # argsort puts NaN last
+            (self.rows["head"], np.array([*map(list(self.replies).index, self.rows["layer"])])))
         return HeadTable(self.replies, self.rows[order])
 
     def where(self, tag: str | None = None, *, layer: int | str | None = None, weak: bool = False) -> HeadTable:
