@@ -92,38 +92,6 @@ def test_another_file_takes_its_place_and_leaving_deletes_it(page, keeping, tmp_
     wait_for_names(keeping, 0)
 
 
-def test_a_head_can_be_opened_while_its_file_is_sent(page, tmp_path):
-    drop(page, "text1.safetensors", make_file(tmp_path, make_layers(1)))
-    open_first_head(page)
-    wait_for_about(page, "Layer 3 of text1.safetensors")
-    held = []
-    page.route(lambda url: "/captures/" in url, lambda route: held.append(route)
-               if route.request.method == "PUT" else route.continue_())
-    layers = make_layers(2)
-    forget_picture(page)
-    drop(page, "text2.safetensors", make_file(tmp_path, layers))
-    open_first_head(page)
-    wait_until(lambda: page.locator("#all-heads").is_hidden() and held, "a head and a file under way")
-    held[0].continue_()
-    wait_for_about(page, "Layer 3 of text2.safetensors. The server keeps it.")
-    np.testing.assert_allclose(read_weights(page)[0], find_weights(layers["3"]), atol=1e-6)
-
-
-def test_heads_stay_where_they_are_while_they_load(page, tmp_path):
-    """A click that begins on a head would end beside it."""
-    held = []
-    page.route(lambda url: "/captures/" in url, lambda route: held.append(route)
-               if route.request.method == "PUT" else route.continue_())
-    drop(page, "text1.safetensors", make_file(tmp_path, make_layers(1)))
-    head = page.locator("#all-heads button").first
-    place = head.bounding_box()["x"], head.bounding_box()["y"]
-    wait_until(lambda: page.locator("#all-heads .loading").count() == 8 and held, "a file under way")
-    held[0].continue_()
-    expect(page.locator("#all-heads .loading")).to_have_count(0)
-    expect(page.locator("#status")).to_have_text("2 of 2 layers are drawn")
-    assert (head.bounding_box()["x"], head.bounding_box()["y"]) == place and page.locator("#problem").is_hidden()
-
-
 def wait_for_names(server, count):
     wait_until(lambda: len(list_names(server)) == count, f"{count} captures")
 

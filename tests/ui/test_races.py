@@ -10,9 +10,9 @@ import requests
 from playwright.sync_api import expect
 
 from reload import wait_until
-from test_captured_page import WORDS, make_file, make_request
+from test_captured_page import WORDS, find_weights, make_file, make_request, read_weights
 from test_kept_captures import keeping, list_names, make_layers, methods_of, page as keeping_page, wait_for_names  # noqa: F401
-from test_use import drop, paste, wait_for_about
+from test_use import drop, open_first_head, paste, wait_for_about
 from view import JOURNEY_ROWS, choose, expect_problem, forget_picture, move_by_keys, save
 
 
@@ -260,6 +260,38 @@ def test_capture_that_two_requests_miss_is_put_again_once(keeping_page, keeping,
     expect(page.locator("#compare")).to_be_visible()
     assert len(methods_of(page, "PUT")) == 2
     wait_for_names(keeping, 1)
+
+
+def hold_file(page):
+    return hold(page, lambda url: "/captures/" in url, lambda request: request.method == "PUT")
+
+
+def test_a_head_can_be_opened_while_its_file_is_sent(keeping_page, tmp_path):  # noqa: F811
+    page, layers = keeping_page, make_layers(2)
+    drop(page, "text1.safetensors", make_file(tmp_path, make_layers(1)))
+    open_first_head(page)
+    wait_for_about(page, "Layer 3 of text1.safetensors")
+    held = hold_file(page)
+    forget_picture(page)
+    drop(page, "text2.safetensors", make_file(tmp_path, layers))
+    open_first_head(page)
+    wait_until(lambda: page.locator("#all-heads").is_hidden() and held, "a head and a file under way")
+    release(page, held)
+    wait_for_about(page, "Layer 3 of text2.safetensors. The server keeps it.")
+    np.testing.assert_allclose(read_weights(page)[0], find_weights(layers["3"]), atol=1e-6)
+
+
+def test_heads_stay_where_they_are_while_they_load(keeping_page, tmp_path):  # noqa: F811
+    """A click that begins on a head would end beside it."""
+    page, held = keeping_page, hold_file(keeping_page)
+    drop(page, "text1.safetensors", make_file(tmp_path, make_layers(1)))
+    head = page.locator("#all-heads button").first
+    place = head.bounding_box()["x"], head.bounding_box()["y"]
+    wait_until(lambda: page.locator("#all-heads .loading").count() == 8 and held, "a file under way")
+    release(page, held)
+    expect(page.locator("#all-heads .loading")).to_have_count(0)
+    expect(page.locator("#status")).to_have_text("2 of 2 layers are drawn")
+    assert (head.bounding_box()["x"], head.bounding_box()["y"]) == place and page.locator("#problem").is_hidden()
 
 
 # --- the panel of the server ---
