@@ -117,8 +117,7 @@ function noteAll() {
 
 /* Returns the request of a layer. Nobody keeps it: its tensors may be large. */
 async function readLayer({ model }) {
-  const isKept = model.capture && (await keepFile(model.capture.file)).name !== null;
-  return (await readInput(model, isKept)).request;
+  return (await readInput(model, await isFileKept(model.capture?.file))).request;
 }
 
 async function loadThumbnails(layer, signal) {

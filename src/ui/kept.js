@@ -26,8 +26,7 @@ async function putFile(file) {
   }
 }
 
-/* Lets the server keep a file, if it does. Returns {name, note}. One in whose place another was opened is not sent:
- * nobody would delete it. */
+/* Lets the server keep a file that is still open: nobody would delete another. Returns {name, note}. */
 function keepFile(file) {
   if (!form.models.some(({ capture }) => capture?.file === file))
     return { name: null, note: "" };
@@ -35,6 +34,8 @@ function keepFile(file) {
     keptFiles.set(file, putFile(file));
   return keptFiles.get(file);
 }
+
+const isFileKept = async (file) => Boolean(file) && (await keepFile(file)).name !== null;
 
 /* Deletes the files that the server keeps for this page, because others are opened or it is left. */
 function dropKeptFiles() {

@@ -44,8 +44,8 @@ async function readRow(run, query, signal) {
   if (run.block === 1 && !keys && at >= 0)
     return Float32Array.from(weights.flatMap((head) => [...head.subarray(at * numKeys, (at + 1) * numKeys)]));
   if (!run.asked.has(query)) {
-    const isKept = run.request.kept && (await keepFile(run.request.kept.file)).name !== null; /* with all of its queries */
-    const { request, row } = isKept ? { request: run.request, row: query } : cutQuery(run.request, query);
+    const { request, row } = await isFileKept(run.request.kept?.file) /* with all of its queries */
+      ? { request: run.request, row: query } : cutQuery(run.request, query);
     const reply = await postAttention(request, { ...run.changes, need: ["weights"], block: null, weights_queries: [row] }, signal);
     run.asked.set(query, numbersOf(reply.tensors.attention_weights));
   }
